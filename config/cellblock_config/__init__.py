@@ -1,0 +1,31 @@
+"""Settings, levels and the data cellblock ships with; imports neither of the other packages."""
+
+from cellblock_config.levels import LEVELS, LevelDefaults, LevelName
+from cellblock_config.settings import (
+    EgressSettings,
+    LauncherSettings,
+    LedgerSettings,
+    RedisSettings,
+    SandboxSettings,
+    Settings,
+    SettingsError,
+    TelemetrySettings,
+    WorkerSettings,
+    load_settings,
+)
+
+__all__ = [
+    "LEVELS",
+    "EgressSettings",
+    "LauncherSettings",
+    "LedgerSettings",
+    "LevelDefaults",
+    "LevelName",
+    "RedisSettings",
+    "SandboxSettings",
+    "Settings",
+    "SettingsError",
+    "TelemetrySettings",
+    "WorkerSettings",
+    "load_settings",
+]

@@ -1,0 +1,225 @@
+"""Every setting of cellblock, read once at the edge and passed in.
+
+Environment variables are ``CELLBLOCK_<GROUP>_<NAME>`` (``CELLBLOCK_REDIS_URL``,
+``CELLBLOCK_WORKER_CONCURRENCY``); a ``.env`` file in the working directory is read too.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from socket import gethostname
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from cellblock_config.levels import LEVELS, MIB
+
+Isolation = Literal["gvisor", "runc"]
+PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class SettingsError(ValueError):
+    """A setting is missing, unknown or contradicts another; the message names it and the remedy."""
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class RedisSettings(_Group):
+    """Where the ledger and the broker live. Without a url, ``cellblock run`` runs embedded."""
+
+    url: SecretStr | None = None
+    broker_url: SecretStr | None = Field(None, description="Celery's Redis; the ledger's own by default.")
+    key_prefix: str = Field("{cellblock}", min_length=1, max_length=64)
+    connect_timeout_s: PositiveSeconds = 1.0
+    socket_timeout_s: PositiveSeconds = 2.0
+
+
+class LedgerSettings(_Group):
+    """The job protocol's constants (design section 4)."""
+
+    lease_s: PositiveSeconds = 10.0
+    beat_s: PositiveSeconds = 3.0
+    reap_s: PositiveSeconds = 1.0
+    loss_limit: int = Field(3, ge=1, le=100)
+    republish_after_s: PositiveSeconds = 5.0
+    queue_depth: int = Field(100_000, ge=1)
+    job_ttl_s: int = Field(7 * 86_400, ge=60, description="A job that never ends is forgotten after this.")
+    result_ttl_s: int = Field(86_400, ge=10)
+    events_kept: int = Field(100_000, ge=100, description="Approximate length of the event stream.")
+    code_bytes: int = Field(1 * MIB, ge=1, le=16 * MIB)
+    stdin_bytes: int = Field(8 * MIB, ge=0, le=16 * MIB)
+
+    @model_validator(mode="after")
+    def _lease_outlives_two_beats(self) -> LedgerSettings:
+        if self.lease_s <= 2 * self.beat_s:
+            raise ValueError(
+                f"ledger.lease_s ({self.lease_s}) must be more than twice ledger.beat_s ({self.beat_s}): "
+                "one lost beat may not cost a job its lease"
+            )
+        return self
+
+
+class SandboxSettings(_Group):
+    """What a job may ask for, and which isolations are tried, in order."""
+
+    isolations: tuple[Isolation, ...] = Field(
+        ("gvisor", "runc"), min_length=1, description='Set to ["gvisor"] to refuse the runc fallback.'
+    )
+    images: dict[str, str] = {
+        "base": "cellblock/base:latest",
+        "python": "cellblock/python:latest",
+        "datascience": "cellblock/datascience:latest",
+    }
+    default_image: str = "python"
+    timeout_max_s: PositiveSeconds = 300.0
+    memory_max_bytes: int = Field(2048 * MIB, ge=64 * MIB)
+    memory_min_bytes: int = Field(64 * MIB, ge=32 * MIB)
+    cpus_max: float = Field(1.0, gt=0, le=64)
+    pids_max: int = Field(256, ge=1, le=4096)
+    output_max_bytes: int = Field(64 * MIB, ge=1024)
+    tmp_bytes: int = Field(64 * MIB, ge=MIB)
+    kill_grace_s: PositiveSeconds = Field(2.0, description="The host kills this long after the guest should.")
+    start_timeout_s: PositiveSeconds = 30.0
+
+    @model_validator(mode="after")
+    def _bounds_agree(self) -> SandboxSettings:
+        if self.default_image not in self.images:
+            raise ValueError(
+                f"sandbox.default_image ({self.default_image!r}) is not one of sandbox.images "
+                f"({', '.join(sorted(self.images))})"
+            )
+        if self.memory_min_bytes > self.memory_max_bytes:
+            raise ValueError(
+                f"sandbox.memory_min_bytes ({self.memory_min_bytes}) is above "
+                f"sandbox.memory_max_bytes ({self.memory_max_bytes})"
+            )
+        return self
+
+
+def _default_launcher_socket() -> Path:
+    runtime_dir = os.environ.get("XDG_RUNTIME_DIR")
+    base = Path(runtime_dir) if runtime_dir else Path("/run" if os.geteuid() == 0 else f"/tmp/cellblock-{os.getuid()}")  # noqa: S108 - the launcher makes the folder 0700 and checks its owner
+    return base / "cellblock" / "launcher.sock"
+
+
+class LauncherSettings(_Group):
+    """The privileged half of a host. The worker's requests are checked against these."""
+
+    socket: Path = Field(default_factory=_default_launcher_socket)
+    owner: str = Field(
+        default_factory=gethostname,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
+        description="Labels everything created; two launchers on one host need two names.",
+    )
+    allowed_uids: tuple[int, ...] = Field((), description="Besides the launcher's own uid.")
+    docker_url: str = "unix:///var/run/docker.sock"
+    warm: int = Field(2, ge=0, le=64, description="Sandboxes kept ready for each profile in use.")
+    warm_total: int = Field(8, ge=0, le=256, description="Sandboxes kept ready in all.")
+    sandboxes_max: int = Field(64, ge=1, le=1024)
+    starters: int = Field(2, ge=1, le=16, description="Sandboxes started at the same time.")
+    sweep_s: PositiveSeconds = 30.0
+
+    @model_validator(mode="after")
+    def _pool_fits(self) -> LauncherSettings:
+        if self.warm > self.warm_total:
+            raise ValueError(f"launcher.warm ({self.warm}) is above launcher.warm_total ({self.warm_total})")
+        if self.warm_total > self.sandboxes_max:
+            raise ValueError(
+                f"launcher.warm_total ({self.warm_total}) is above launcher.sandboxes_max ({self.sandboxes_max})"
+            )
+        return self
+
+
+class WorkerSettings(_Group):
+    """The unprivileged half of a host: talks to Redis and reads what sandboxes send."""
+
+    concurrency: int = Field(8, ge=1, le=256)
+    user: str | None = Field(None, description="Started as root, the worker becomes this user.")
+    visibility_timeout_s: int = Field(1800, ge=60)
+    probe_s: PositiveSeconds = Field(1.0, description="How often a paused worker asks its launcher again.")
+
+
+class EgressSettings(_Group):
+    """What of a job's output is kept (requirement R8)."""
+
+    output_limit_bytes: int = Field(4000, ge=64, le=16 * MIB)
+    output_head_bytes: int = Field(1000, ge=0)
+    output_tail_bytes: int = Field(3000, ge=0)
+
+    @model_validator(mode="after")
+    def _head_and_tail_fit(self) -> EgressSettings:
+        if self.output_head_bytes + self.output_tail_bytes > self.output_limit_bytes:
+            raise ValueError(
+                f"egress.output_head_bytes ({self.output_head_bytes}) and egress.output_tail_bytes "
+                f"({self.output_tail_bytes}) together exceed egress.output_limit_bytes ({self.output_limit_bytes})"
+            )
+        return self
+
+
+class TelemetrySettings(_Group):
+    """Logs and error reports. Sentry stays off unless a DSN is set."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "console"] = "json"
+    sentry_dsn: SecretStr | None = None
+    environment: str = "production"
+
+
+class Settings(BaseSettings):
+    """All groups. Construct through :func:`load_settings` to get readable errors."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="CELLBLOCK_",
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        env_file=".env",
+        env_file_encoding="utf-8",
+        extra="ignore",
+        frozen=True,
+    )
+
+    redis: RedisSettings = RedisSettings()
+    ledger: LedgerSettings = LedgerSettings()
+    sandbox: SandboxSettings = SandboxSettings()
+    launcher: LauncherSettings = Field(default_factory=LauncherSettings)
+    worker: WorkerSettings = WorkerSettings()
+    egress: EgressSettings = EgressSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+
+    @model_validator(mode="after")
+    def _groups_agree(self) -> Settings:
+        if self.worker.visibility_timeout_s < 2 * self.sandbox.timeout_max_s:
+            raise ValueError(
+                f"worker.visibility_timeout_s ({self.worker.visibility_timeout_s}) must be at least twice "
+                f"sandbox.timeout_max_s ({self.sandbox.timeout_max_s}): a shorter one delivers running jobs twice"
+            )
+        for name, level in LEVELS.items():
+            if level.memory_bytes > self.sandbox.memory_max_bytes:
+                raise ValueError(
+                    f"sandbox.memory_max_bytes ({self.sandbox.memory_max_bytes}) is below what level "
+                    f"{name} starts from ({level.memory_bytes})"
+                )
+        return self
+
+
+def load_settings(**groups: object) -> Settings:
+    """Read the environment and ``.env``; keyword arguments (one per group) win over both.
+
+    Raises :class:`SettingsError` naming each wrong setting, without its value (it may be a secret).
+    """
+    try:
+        return Settings(**groups)  # type: ignore[arg-type]  # pydantic coerces; that is the point
+    except ValidationError as error:
+        lines = [f"{_setting_name(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()]
+        raise SettingsError("; ".join(lines)) from None
+
+
+def _setting_name(location: tuple[int | str, ...]) -> str:
+    if not location:
+        return "settings"
+    name = ".".join(str(part) for part in location)
+    return f"{name} (CELLBLOCK_{'_'.join(str(part) for part in location[:2]).upper()})"
