@@ -1,0 +1,206 @@
+#!/usr/bin/env bash
+# Promises: when it ends with 0, the named images (default: base python datascience) exist and were made from
+# the files as they are now. Quiet when nothing is to do. `--force` builds all the same (Debian's updates).
+# BASE_FROM=IMAGE starts from a pulled Debian image instead of mmdebstrap; PYTHON names a Python with pip.
+# Runs as root, as a user who may use Docker, or through sudo. See README.md.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly suite=bookworm python_version=3.11 work=build/images
+export DOCKER_BUILDKIT=0
+as_root=()
+base_from=${BASE_FROM:-}
+
+say() { printf 'images: %s\n' "$*"; }
+die() { printf 'images: %s\n' "$*" >&2; exit 4; }
+docker() { ${as_root[@]+"${as_root[@]}"} env DOCKER_BUILDKIT=0 docker "$@"; }
+
+# --- what an image is made from -----------------------------------------------------------------------------
+
+parent_of() {
+  case $1 in
+    base) ;;
+    python | redis) echo base ;;
+    datascience | worker) echo python ;;
+    *) printf 'images: unknown image %q (base python datascience worker redis)\n' "$1" >&2; exit 2 ;;
+  esac
+}
+
+input_files() {
+  find "images/$1" -type f
+  echo images/build.sh
+  case $1 in
+    base | python | redis) find images/debian -type f ;;
+    worker)
+      printf '%s\n' pyproject.toml README.md LICENSE
+      find config/cellblock_config producer/cellblock workers/cellblock_workers -type f ! -name '*.pyc'
+      ;;
+  esac
+}
+
+# One hash over the image's own files, the way its root is made, and the hash of the image below it.
+inputs_of() {
+  local parent
+  parent=$(parent_of "$1")
+  {
+    printf '%s\n' "$base_from"
+    if [[ -n $parent ]]; then inputs_of "$parent"; fi
+    input_files "$1" | LC_ALL=C sort | tr '\n' '\0' | xargs -0 sha256sum
+  } | sha256sum | cut -d ' ' -f 1
+}
+
+is_fresh() {
+  local label
+  label=$(docker image inspect --format '{{index .Config.Labels "cellblock.inputs"}}' "cellblock/$1" 2>/dev/null) || return 1
+  [[ $label == "$(inputs_of "$1")" ]]
+}
+
+# --- a root made of Debian packages: base, python, redis ----------------------------------------------------
+
+packages_of() {
+  local parent
+  parent=$(parent_of "$1")
+  if [[ -n $parent ]]; then packages_of "$parent"; fi
+  grep -v '^#' "images/$1/packages"
+}
+
+finish_script() { if [[ -f images/$1/finish.sh ]]; then echo "images/$1/finish.sh"; else echo /dev/null; fi; }
+
+# The host's own Debian sources; on a newer Debian the same archives, asked for the suite the images are made of.
+apt_sources() {
+  apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 'Origin: Debian' 'Component: main' |
+    sed -E "s/ [a-z]+(-updates|-security)?$/ $suite\1/" | grep -E "$suite(-updates|-security)?$" |
+    sort -u | sed 's/.*/deb & main/'
+}
+
+root_by_mmdebstrap() {
+  local include sources
+  include=$(packages_of "$1" | paste -sd ,)
+  sources=$(apt_sources)
+  [[ -n $sources ]] || die "apt knows no Debian archive: run apt-get update, or set BASE_FROM=debian:$suite-slim"
+  # shellcheck disable=SC2016  # "$1" is for mmdebstrap's own shell: the directory of the new root
+  ${as_root[@]+"${as_root[@]}"} mmdebstrap --quiet --variant=essential --skip=cleanup/apt,cleanup/reproducible --include="usr-is-merged,$include" \
+    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+    --dpkgopt='path-exclude=/usr/share/locale/*' --aptopt='APT::Install-Recommends "false"' \
+    --customize-hook="copy-in $(finish_script "$1") /tmp" \
+    --customize-hook='if [ -f "$1/tmp/finish.sh" ]; then chroot "$1" bash /tmp/finish.sh; fi' \
+    --customize-hook='bash images/debian/prune.sh "$1"' \
+    --format=tar "$suite" - <<<"$sources"
+}
+
+root_by_dockerfile() {
+  local context=$work/debian-$1 container
+  mkdir -p "$context"
+  cp images/debian/Dockerfile images/debian/prune.sh "$context/"
+  cat "$(finish_script "$1")" >"$context/finish.sh"
+  docker build --quiet --force-rm --build-arg "BASE=$base_from" --build-arg "PACKAGES=$(packages_of "$1" | paste -sd ' ')" \
+    --tag "cellblock/build-$1" "$context" >"$work/$1.log" 2>&1 || { tail -n 20 "$work/$1.log" >&2; return 1; }
+  container=$(docker create "cellblock/build-$1" true)
+  docker export "$container"
+  docker rm "$container" >/dev/null
+  docker rmi "cellblock/build-$1" >/dev/null
+}
+
+build_root() {
+  local root_by=root_by_mmdebstrap user=65534:65534 command='["bash"]'
+  if [[ -n $base_from ]]; then root_by=root_by_dockerfile; fi
+  case $1 in
+    python) command='["python3"]' ;;
+    redis) user=10002:10002 command='["redis-server"]' ;;
+  esac
+  "$root_by" "$1" >"$work/$1.tar"
+  docker import --change "LABEL cellblock.inputs=$(inputs_of "$1")" --change "USER $user" \
+    --change 'ENV PATH=/usr/local/bin:/usr/bin:/bin' --change 'ENV LANG=C.UTF-8' --change 'WORKDIR /tmp' \
+    --change "CMD $command" - "cellblock/$1" <"$work/$1.tar" >/dev/null
+  rm -f "$work/$1.tar"
+}
+
+# --- python plus wheels: datascience, worker ----------------------------------------------------------------
+
+host_python() {
+  if [[ -n ${PYTHON:-} ]]; then echo "$PYTHON"; return; fi
+  if [[ -x .venv/bin/python ]]; then echo .venv/bin/python; return; fi
+  if [[ ! -x $work/venv/bin/python ]]; then python3 -m venv "$work/venv"; fi
+  echo "$work/venv/bin/python"
+}
+
+# Wheels for the image's Python, whatever the host's is; every one checked against its hash.
+unpack_wheels() {
+  local lock=$1 target=$2 machine platforms=() glibc
+  machine=$(uname -m)
+  for glibc in 2_36 2_35 2_34 2_31 2_28 2_27 2_26 2_24 2_17 2_12 2_5; do platforms+=(--platform "manylinux_${glibc}_$machine"); done
+  platforms+=(--platform "manylinux2014_$machine")
+  "$(host_python)" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --only-binary=:all: --upgrade \
+    --require-hashes --python-version "$python_version" --implementation cp --abi cp311 --abi abi3 --abi none "${platforms[@]}" \
+    --target "$target" --requirement "$lock"
+}
+
+# Tests, type stubs, C headers and host-bound scripts are not needed to run.
+strip_packages() {
+  rm -rf "$1/bin" "$1/share"
+  find "$1" -depth -type d -name tests -exec rm -rf {} +
+  find "$1" -type f \( -name '*.pyi' -o -name '*.pxd' -o -name '*.pyx' -o -name '*.h' -o -name '*.a' \) -delete
+  chmod -R u=rwX,go=rX "$1"
+}
+
+add_cellblock() {
+  local context=$1 wheels=$1/wheel
+  "$(host_python)" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$wheels" .
+  "$(host_python)" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --upgrade \
+    --python-version "$python_version" --only-binary=:all: --target "$context/site-packages" "$wheels"/cellblock-*.whl
+  rm -rf "$wheels"
+}
+
+# pip's own scripts name the host's Python; these name the image's.
+write_scripts() {
+  mkdir -p "$1"
+  printf '#!/usr/bin/python3\nimport sys\nfrom cellblock.cli import main\n\nsys.exit(main())\n' >"$1/cellblock"
+  printf '#!/usr/bin/python3\nimport sys\nfrom celery.__main__ import main\n\nsys.exit(main())\n' >"$1/celery"
+  chmod 755 "$1" "$1"/*
+}
+
+build_wheels() {
+  local context=$work/$1
+  rm -rf "$context"
+  mkdir -p "$context"
+  cp "images/$1/Dockerfile" "$context/"
+  unpack_wheels "images/$1/requirements.lock" "$context/site-packages"
+  if [[ $1 == worker ]]; then
+    add_cellblock "$context"
+    write_scripts "$context/bin"
+  fi
+  strip_packages "$context/site-packages"
+  docker build --quiet --force-rm --label "cellblock.inputs=$(inputs_of "$1")" --tag "cellblock/$1" "$context" \
+    >"$work/$1.log" 2>&1 || { tail -n 20 "$work/$1.log" >&2; return 1; }
+  rm -rf "$context"
+}
+
+# --- one image after the other, parents first ---------------------------------------------------------------
+
+ensure() {
+  local parent started=$SECONDS
+  parent=$(parent_of "$1")
+  case " $checked " in *" $1 "*) return ;; esac
+  checked+=" $1"
+  # Wheels are laid on the parent image; roots of packages only share its list of packages.
+  if [[ $parent == python ]]; then ensure python; fi
+  if [[ -z $force ]] && is_fresh "$1"; then return; fi
+  say "building cellblock/$1 …"
+  mkdir -p "$work"
+  case $1 in
+    datascience | worker) build_wheels "$1" ;;
+    *) build_root "$1" ;;
+  esac
+  say "cellblock/$1 ready, $(docker image inspect --format '{{.Size}}' "cellblock/$1" | awk '{printf "%.0f MB", $1 / 1e6}'), $((SECONDS - started)) s"
+}
+
+force= checked=
+if [[ ${1:-} == --force ]]; then force=yes; shift; fi
+if [[ $# -eq 0 ]]; then set -- base python datascience; fi
+for name in "$@"; do parent_of "$name" >/dev/null; done
+command -v docker >/dev/null || die "docker is missing: run config/host/setup.sh"
+if ! docker version >/dev/null 2>&1; then
+  if [[ $EUID -ne 0 ]] && sudo -n true 2>/dev/null; then as_root=(sudo -n); fi
+  docker version >/dev/null 2>&1 || die "no Docker daemon answers: run this through config/host/with-docker.sh"
+fi
+for name in "$@"; do ensure "$name"; done

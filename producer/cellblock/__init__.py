@@ -1,0 +1,64 @@
+"""cellblock: run code nobody trusts, one throw-away sandbox per job.
+
+>>> from cellblock import Client, JobSpec                                  # doctest: +SKIP
+>>> with Client() as client:                                               # doctest: +SKIP
+...     print(client.submit(JobSpec(code="print(6*7)")).result(timeout_s=30).stdout)
+"""
+
+from importlib.metadata import version
+
+from cellblock.aio import AsyncClient, AsyncJob
+from cellblock.client import Client, Job
+from cellblock.errors import (
+    CallerError,
+    CellblockError,
+    InvalidJob,
+    NotConfigured,
+    OperatorError,
+    RateLimited,
+    ResultTimeout,
+    SandboxUnavailable,
+    StoreUnavailable,
+    UnknownJob,
+)
+from cellblock.models import (
+    Event,
+    JobError,
+    JobResult,
+    JobSpec,
+    JobState,
+    JobStatus,
+    Limits,
+    Outcome,
+    Timings,
+    Usage,
+)
+
+__version__ = version("cellblock")
+
+__all__ = [
+    "AsyncClient",
+    "AsyncJob",
+    "CallerError",
+    "CellblockError",
+    "Client",
+    "Event",
+    "InvalidJob",
+    "Job",
+    "JobError",
+    "JobResult",
+    "JobSpec",
+    "JobState",
+    "JobStatus",
+    "Limits",
+    "NotConfigured",
+    "OperatorError",
+    "Outcome",
+    "RateLimited",
+    "ResultTimeout",
+    "SandboxUnavailable",
+    "StoreUnavailable",
+    "Timings",
+    "UnknownJob",
+    "Usage",
+]

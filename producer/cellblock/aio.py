@@ -1,0 +1,98 @@
+"""The same client for asyncio: submissions on a thread, waiting without one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import Literal, Self
+
+from cellblock_config import Settings
+
+from cellblock.client import Client, Progress
+from cellblock.errors import ResultTimeout
+from cellblock.models import Event, JobResult, JobSpec, JobStatus
+
+
+class AsyncJob:
+    """A handle on one accepted job."""
+
+    def __init__(self, client: AsyncClient, job_id: str) -> None:
+        self._client = client
+        self.id = job_id
+
+    def __repr__(self) -> str:
+        return f"AsyncJob({self.id!r})"
+
+    async def result(self, timeout_s: float | None = None) -> JobResult:
+        """Wait for the end. Raises :class:`ResultTimeout`; the job goes on."""
+        return await self._client.result(self.id, timeout_s=timeout_s)
+
+    async def status(self) -> JobStatus:
+        """Where the job is now."""
+        return await self._client.status(self.id)
+
+    async def cancel(self) -> Literal["cancelled", "requested", "terminal"]:
+        """End the job."""
+        return await self._client.cancel(self.id)
+
+
+class AsyncClient:
+    """:class:`Client` for asyncio: the same methods, the same errors, one implementation underneath."""
+
+    def __init__(self, redis_url: str | None = None, *, settings: Settings | None = None) -> None:
+        self._client = Client(redis_url, settings=settings)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; accepted jobs go on."""
+        await asyncio.to_thread(self._client.close)
+
+    async def submit(self, spec: JobSpec) -> AsyncJob:
+        """Accept a job and wake a worker for it; errors as :meth:`Client.submit`."""
+        return AsyncJob(self, (await asyncio.to_thread(self._client.submit, spec)).id)
+
+    def job(self, job_id: str) -> AsyncJob:
+        """A handle on a job accepted elsewhere; looks nothing up."""
+        return AsyncJob(self, job_id)
+
+    async def result(self, job_id: str, *, timeout_s: float | None = None) -> JobResult:
+        """Wait for a job's end without holding a thread. Raises :class:`ResultTimeout`, :class:`UnknownJob`."""
+        future = await asyncio.to_thread(self._client.result_future, job_id)
+        try:
+            # shield: giving up on the wait must not cancel the future other waiters share.
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), timeout_s)
+        except TimeoutError:
+            raise ResultTimeout(f"job {job_id} has not ended after {timeout_s:g} s; it goes on") from None
+
+    async def status(self, job_id: str) -> JobStatus:
+        """Where a job is now. Raises :class:`UnknownJob`."""
+        return await asyncio.to_thread(self._client.status, job_id)
+
+    async def cancel(self, job_id: str) -> Literal["cancelled", "requested", "terminal"]:
+        """Stop a job. Idempotent; raises :class:`UnknownJob`."""
+        return await asyncio.to_thread(self._client.cancel, job_id)
+
+    async def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
+        """Events after a stream id, oldest first."""
+        return await asyncio.to_thread(lambda: self._client.events(after, limit=limit, wait_s=wait_s))
+
+    async def map(
+        self,
+        specs: Iterable[JobSpec],
+        *,
+        ordered: bool = True,
+        window: int = 256,
+        progress: Progress | None = None,
+    ) -> AsyncIterator[JobResult]:
+        """As :meth:`Client.map`; the iterable is read on a thread."""
+        results = self._client.map(specs, ordered=ordered, window=window, progress=progress)
+        while (result := await asyncio.to_thread(next, results, None)) is not None:
+            yield result

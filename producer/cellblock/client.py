@@ -1,0 +1,178 @@
+"""What backend services import: submit jobs, wait for results, stream batches."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import wait as wait_futures
+from types import TracebackType
+from typing import Literal, Self
+
+from cellblock_config import RedisSettings, Settings, load_settings
+
+from cellblock.admission import resolve
+from cellblock.broker import Publisher, create_celery
+from cellblock.errors import ResultTimeout, StoreUnavailable
+from cellblock.ledger import Ledger, connect
+from cellblock.models import Event, JobResult, JobSpec, JobStatus
+from cellblock.waiting import ResultWaiter
+
+_log = logging.getLogger(__name__)
+
+Progress = Callable[[int, JobResult], None]
+
+
+class Job:
+    """A handle on one accepted job."""
+
+    def __init__(self, client: Client, job_id: str) -> None:
+        self._client = client
+        self.id = job_id
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r})"
+
+    def result(self, timeout_s: float | None = None) -> JobResult:
+        """Wait for the end. Raises :class:`ResultTimeout` after ``timeout_s``; the job goes on."""
+        return self._client.result(self.id, timeout_s=timeout_s)
+
+    def status(self) -> JobStatus:
+        """Where the job is now."""
+        return self._client.status(self.id)
+
+    def cancel(self) -> Literal["cancelled", "requested", "terminal"]:
+        """End the job: at once while it waits, through its worker while it runs."""
+        return self._client.cancel(self.id)
+
+
+class Client:
+    """A connection to the fleet. Thread-safe; use as a context manager or call :meth:`close`.
+
+    >>> with Client() as client:                                        # doctest: +SKIP
+    ...     client.submit(JobSpec(code="print(6*7)")).result(timeout_s=30).stdout
+    '42\\n'
+    """
+
+    def __init__(self, redis_url: str | None = None, *, settings: Settings | None = None) -> None:
+        if settings is None:
+            settings = load_settings(**({"redis": RedisSettings.model_validate({"url": redis_url})} if redis_url else {}))
+        self._settings = settings
+        self._redis = connect(settings)
+        self._ledger = Ledger(self._redis, settings)
+        self._app = create_celery(settings)
+        self._publisher = Publisher(self._app)
+        self._waiter = ResultWaiter(self._redis, self._ledger)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection; accepted jobs go on."""
+        self._waiter.close()
+        self._app.close()
+        self._redis.close()
+
+    def submit(self, spec: JobSpec) -> Job:
+        """Accept a job and wake a worker for it.
+
+        Raises :class:`InvalidJob` (nothing stored), :class:`RateLimited` (too much waits),
+        :class:`StoreUnavailable` (Redis out of reach). Submitting again with the same
+        ``idempotency_key`` returns the first job.
+        """
+        manifest = resolve(spec, self._settings)
+        admission = self._ledger.admit(uuid.uuid4().hex, manifest, spec.idempotency_key)
+        if admission.fresh:
+            try:
+                self._publisher.publish([admission.job_id], manifest.priority)
+            except StoreUnavailable:
+                # The job is accepted; a worker's sweep publishes what no message was sent for.
+                _log.warning("job %s is accepted but its wake-up was not sent; the sweep will", admission.job_id)
+        return Job(self, admission.job_id)
+
+    def job(self, job_id: str) -> Job:
+        """A handle on a job accepted elsewhere; looks nothing up."""
+        return Job(self, job_id)
+
+    def result(self, job_id: str, *, timeout_s: float | None = None) -> JobResult:
+        """Wait for a job's end. Raises :class:`ResultTimeout`, :class:`UnknownJob`."""
+        future = self.result_future(job_id)
+        try:
+            return future.result(timeout_s)
+        except FutureTimeout:
+            raise ResultTimeout(f"job {job_id} has not ended after {timeout_s:g} s; it goes on") from None
+        except CancelledError:
+            raise ResultTimeout(f"the client was closed while waiting for job {job_id}; it goes on") from None
+
+    def result_future(self, job_id: str) -> Future[JobResult]:
+        """The result as a future, completed by notification."""
+        return self._waiter.wait_for(job_id)
+
+    def status(self, job_id: str) -> JobStatus:
+        """Where a job is now. Raises :class:`UnknownJob`."""
+        return self._ledger.status(job_id)
+
+    def cancel(self, job_id: str) -> Literal["cancelled", "requested", "terminal"]:
+        """Stop a job. Idempotent; raises :class:`UnknownJob`."""
+        return self._ledger.cancel(job_id)
+
+    def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
+        """Events after a stream id, oldest first; waits up to ``wait_s`` seconds for the first."""
+        return self._ledger.events(after, limit=limit, wait_s=wait_s)
+
+    def map(
+        self,
+        specs: Iterable[JobSpec],
+        *,
+        ordered: bool = True,
+        window: int = 256,
+        progress: Progress | None = None,
+    ) -> Iterator[JobResult]:
+        """Run a batch of any size: at most ``window`` jobs are in flight, results stream out.
+
+        ``ordered=False`` yields in the order of ending. ``progress`` is called with the number of
+        results so far and the newest one. Infinite or huge iterables are read lazily.
+        """
+        if window < 1:
+            raise ValueError(f"window must be at least 1 (got {window})")
+        results = self._map_ordered(iter(specs), window) if ordered else self._map_unordered(iter(specs), window)
+        for done, result in enumerate(results, start=1):
+            if progress is not None:
+                progress(done, result)
+            yield result
+
+    def _map_ordered(self, specs: Iterator[JobSpec], window: int) -> Iterator[JobResult]:
+        flight: deque[str] = deque()
+        for spec in specs:
+            flight.append(self._start(spec))
+            if len(flight) >= window:
+                yield self.result(flight.popleft())
+        while flight:
+            yield self.result(flight.popleft())
+
+    def _map_unordered(self, specs: Iterator[JobSpec], window: int) -> Iterator[JobResult]:
+        flight: set[Future[JobResult]] = set()
+        more = True
+        while more or flight:
+            while more and len(flight) < window:
+                spec = next(specs, None)
+                if spec is None:
+                    more = False
+                else:
+                    flight.add(self.result_future(self._start(spec)))
+            if flight:
+                done, flight = wait_futures(flight, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+
+    def _start(self, spec: JobSpec) -> str:
+        job_id = self.submit(spec).id
+        self.result_future(job_id)  # watched from the start, so a short job's end is heard
+        return job_id

@@ -1,0 +1,88 @@
+"""Every exception cellblock raises, by who must act.
+
+::
+
+    CellblockError
+    ├── CallerError                 the caller changes the request
+    │   ├── InvalidJob              a field is wrong; names field, value and bound
+    │   ├── UnknownJob              no such job, or its result has expired
+    │   ├── RateLimited             come back after ``retry_after_s``
+    │   └── ResultTimeout           the wait ended before the job did
+    └── OperatorError               whoever runs the fleet acts
+        ├── NotConfigured           a needed setting or extra is missing
+        ├── StoreUnavailable        Redis cannot be reached or refuses
+        └── SandboxUnavailable      no isolation works on this host now
+
+What untrusted code does is never an exception: it is an :class:`~cellblock.models.Outcome`.
+"""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+
+class CellblockError(Exception):
+    """The root of everything cellblock raises."""
+
+
+class CallerError(CellblockError):
+    """The request has to change before it can succeed."""
+
+
+class InvalidJob(CallerError, ValueError):
+    """A job that cannot be accepted; raised before anything is stored.
+
+    ``field`` is the JobSpec field, ``problem`` says what is wrong with which value and what the bound is.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+    @classmethod
+    def from_validation(cls, error: ValidationError) -> InvalidJob:
+        """Name the first wrong field, what is wrong, and the value where it is short enough to show."""
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "job"
+        problem = first["msg"].removeprefix("Value error, ")
+        given = repr(first.get("input"))
+        if first["type"] == "extra_forbidden":
+            problem = "unknown field"
+        elif first["type"] == "missing":
+            problem = "required, and missing"
+        elif len(given) <= 80 and field not in {"code", "stdin"}:
+            problem = f"{problem} (got {given})"
+        return cls(field, problem)
+
+
+class UnknownJob(CallerError, LookupError):
+    """The store knows no job of this id: never accepted, or expired."""
+
+
+class RateLimited(CallerError):
+    """Too much is waiting already; ``retry_after_s`` says when to come back."""
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ResultTimeout(CallerError, TimeoutError):
+    """The caller stopped waiting; the job goes on and its result can still be fetched."""
+
+
+class OperatorError(CellblockError):
+    """Whoever runs the fleet has to act; the job itself may be fine."""
+
+
+class NotConfigured(OperatorError):
+    """A setting or an extra that this call needs is missing; the message names it."""
+
+
+class StoreUnavailable(OperatorError):
+    """Redis cannot be reached, or answered with an error; nothing was half-written."""
+
+
+class SandboxUnavailable(OperatorError):
+    """No isolation that the level allows works on this host at this moment."""

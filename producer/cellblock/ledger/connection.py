@@ -1,0 +1,46 @@
+"""How cellblock connects to Redis, and how Redis's own errors leave this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cellblock_config import Settings
+from redis import Redis
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.retry import Retry
+
+from cellblock.errors import NotConfigured, StoreUnavailable
+
+
+def connect(settings: Settings) -> Redis:
+    """Connect lazily to the ledger's Redis; every call fails within about four seconds.
+
+    A resent command may have run already: every script knows its own operation id, so one
+    resend is safe, and more would only keep the caller waiting.
+    """
+    if settings.redis.url is None:
+        raise NotConfigured("no Redis is configured: set CELLBLOCK_REDIS_URL, for example redis://127.0.0.1:6379/0")
+    return Redis.from_url(
+        settings.redis.url.get_secret_value(),
+        decode_responses=True,
+        socket_connect_timeout=settings.redis.connect_timeout_s,
+        socket_timeout=settings.redis.socket_timeout_s,
+        socket_keepalive=True,
+        health_check_interval=10,
+        retry=Retry(ExponentialBackoff(cap=0.2, base=0.05), 1),
+    )
+
+
+@contextmanager
+def store_errors(doing: str) -> Iterator[None]:
+    """Turn Redis's exceptions into :class:`StoreUnavailable`, without the address's password."""
+    try:
+        yield
+    except (RedisConnectionError, RedisTimeoutError) as error:
+        raise StoreUnavailable(f"Redis cannot be reached while {doing}: {type(error).__name__}") from error
+    except RedisError as error:
+        raise StoreUnavailable(f"Redis refused while {doing}: {error}") from error

@@ -1,0 +1,19 @@
+-- beat: one call per worker process renews every lease it still owns and says it is alive.
+-- KEYS  worker leases job...                       one job key per (job_id, fence) pair below
+-- ARGV  worker lease_ms worker_ttl_ms status_json (job_id fence)...
+-- Returns one word per job: held | cancel (held, and asked to stop) | lost (stop, write nothing)
+local worker_key, leases_key = KEYS[1], KEYS[2]
+local worker, now = ARGV[1], now_ms()
+redis.call('SET', worker_key, ARGV[4], 'PX', ARGV[3])
+local replies = {}
+for i = 3, #KEYS do
+  local job_id, fence = ARGV[2 * i - 1], ARGV[2 * i]
+  local job = redis.call('HMGET', KEYS[i], 'state', 'attempt', 'cancel')
+  if job[1] == 'running' and job[2] == fence then
+    redis.call('ZADD', leases_key, int(now + tonumber(ARGV[2])), job_id)
+    replies[#replies + 1] = job[3] == '1' and 'cancel' or 'held'
+  else
+    replies[#replies + 1] = 'lost'
+  end
+end
+return replies

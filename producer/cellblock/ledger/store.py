@@ -1,0 +1,379 @@
+"""The only owner of state changes: a typed face over the Lua transitions.
+
+Each transition is one script under scripts/, run on the server's clock and idempotent under an
+operation id, so a call resent after a lost reply changes nothing. ARCHITECTURE.md draws the states.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Literal, cast
+
+from cellblock_config import Settings
+from redis import Redis
+from redis.commands.core import Script
+
+from cellblock.admission import Manifest
+from cellblock.errors import InvalidJob, RateLimited, UnknownJob
+from cellblock.ledger.connection import connect, store_errors
+from cellblock.ledger.keys import Keys
+from cellblock.models import Event, JobError, JobResult, JobState, JobStatus, Outcome, Timings
+
+__all__ = ["Admission", "Claim", "Dropped", "Held", "Ledger", "Reaped", "connect"]
+
+Held = Literal["held", "cancel", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """An accepted job; ``fresh`` is false when it had been accepted before under the same key."""
+
+    job_id: str
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One worker's right to run one attempt. ``fence`` is the attempt's number."""
+
+    job_id: str
+    fence: int
+    worker: str
+    manifest: Manifest
+    admitted: float
+    started: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A delivery with nothing to do: the message is acknowledged and forgotten."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """What the reaper did with one job; ``requeued`` ones have to be published again."""
+
+    job_id: str
+    verdict: Literal["requeued", "lost", "cancelled"]
+    priority: str
+
+
+class Ledger:
+    """All transitions and reads of jobs. Thread-safe; raises :class:`StoreUnavailable` when Redis is out of reach."""
+
+    def __init__(self, redis: Redis, settings: Settings) -> None:
+        self._redis = redis
+        self._settings = settings.ledger
+        self.keys = Keys(settings.redis.key_prefix)
+        self._scripts = {name: _load(redis, name) for name in _SCRIPTS}
+
+    def admit(self, job_id: str, manifest: Manifest, idempotency_key: str | None = None) -> Admission:
+        """Store the job and make it wait. Calling again with the same id or key changes nothing.
+
+        Raises :class:`InvalidJob` when the key was used for a different job, :class:`RateLimited`
+        when too many jobs wait already.
+        """
+        keys = self.keys
+        reply, value = self._run(
+            "admit",
+            [
+                keys.job(job_id),
+                keys.spec(job_id),
+                keys.waiting,
+                keys.events,
+                keys.idempotency(manifest.tenant, idempotency_key or ""),
+            ],
+            [
+                job_id,
+                _digest(manifest),
+                manifest.model_dump_json(),
+                manifest.tenant,
+                manifest.level,
+                manifest.priority,
+                manifest.trace_id,
+                f"{manifest.submitted:.6f}",
+                self._settings.queue_depth,
+                self._settings.job_ttl_s,
+                self._settings.events_kept,
+                "1" if idempotency_key else "0",
+            ],
+        )
+        if reply == "full":
+            raise RateLimited(
+                f"{value} jobs are waiting and the queue holds {self._settings.queue_depth} "
+                "(CELLBLOCK_LEDGER_QUEUE_DEPTH); try again later",
+                retry_after_s=1.0,
+            )
+        if reply == "conflict":
+            raise InvalidJob("idempotency_key", f"{idempotency_key!r} was used for another job, {value}")
+        return Admission(value, fresh=reply == "admitted")
+
+    def claim(self, job_id: str, worker: str, operation: str) -> Claim | Dropped:
+        """Become the one running attempt of a waiting job, with a fresh fence and lease."""
+        keys = self.keys
+        reply, *values = self._run(
+            "claim",
+            [keys.job(job_id), keys.spec(job_id), keys.waiting, keys.leases, keys.events],
+            [job_id, worker, operation, _ms(self._settings.lease_s), self._settings.events_kept],
+        )
+        if reply == "drop":
+            return Dropped(values[0])
+        fence, manifest, admitted_ms, started_ms = values
+        return Claim(
+            job_id,
+            int(fence),
+            worker,
+            Manifest.model_validate_json(manifest),
+            int(admitted_ms) / 1000,
+            int(started_ms) / 1000,
+        )
+
+    def beat(
+        self, worker: str, held: Sequence[tuple[str, int]], status: Mapping[str, object]
+    ) -> dict[tuple[str, int], Held]:
+        """Renew every lease this worker still owns, and say that the worker lives."""
+        flat = [str(part) for pair in held for part in pair]
+        words = self._run(
+            "beat",
+            [self.keys.worker(worker), self.keys.leases, *(self.keys.job(job_id) for job_id, _ in held)],
+            [worker, _ms(self._settings.lease_s), _ms(3 * self._settings.beat_s), json.dumps(status), *flat],
+        )
+        return dict(zip(held, cast(list[Held], words), strict=True))
+
+    def finish(self, claim: Claim, result: JobResult, operation: str) -> bool:
+        """End the job with this result. False when the attempt is stale: nothing was written."""
+        (reply, *_) = self._run(
+            "finish",
+            self.keys.ending(claim.job_id),
+            [
+                claim.job_id,
+                claim.fence,
+                operation,
+                JobState.after(result.outcome),
+                result.outcome,
+                result.model_dump_json(),
+                *self._ending_args(claim.job_id),
+            ],
+        )
+        return reply == "finished"
+
+    def release(self, claim: Claim, operation: str) -> Literal["released", "cancelled", "stale"]:
+        """Give the job back uncounted; a ``released`` one has to be published again."""
+        record = self._record(claim.job_id)
+        (reply, *_) = self._run(
+            "release",
+            self.keys.ending(claim.job_id),
+            [
+                claim.job_id,
+                claim.fence,
+                operation,
+                _closing_result(claim.job_id, record, Outcome.CANCELLED),
+                *self._ending_args(claim.job_id),
+            ],
+        )
+        return cast(Literal["released", "cancelled", "stale"], reply)
+
+    def cancel(self, job_id: str) -> Literal["cancelled", "requested", "terminal"]:
+        """End a waiting job now; ask the worker of a running one to stop it. Idempotent.
+
+        Raises :class:`UnknownJob`.
+        """
+        record = self._record(job_id)
+        (reply, *_) = self._run(
+            "cancel",
+            self.keys.ending(job_id),
+            [job_id, _closing_result(job_id, record, Outcome.CANCELLED), *self._ending_args(job_id)],
+        )
+        if reply == "unknown":
+            raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
+        return cast(Literal["cancelled", "requested", "terminal"], reply)
+
+    def reap(self, limit: int = 100) -> list[Reaped]:
+        """Judge up to ``limit`` jobs whose lease has run out."""
+        with store_errors("looking for lost leases"):
+            expired = cast(list[str], self._redis.zrange(self.keys.leases, "-inf", self._now_ms(), byscore=True, offset=0, num=limit))
+        reaped = []
+        for job_id in expired:
+            try:
+                record = self._record(job_id)
+            except UnknownJob:
+                with store_errors("dropping the lease of an expired job"):
+                    self._redis.zrem(self.keys.leases, job_id)
+                continue
+            (reply, *_) = self._run(
+                "reap",
+                self.keys.ending(job_id),
+                [
+                    job_id,
+                    self._settings.loss_limit,
+                    _closing_result(job_id, record, Outcome.WORKER_LOST),
+                    _closing_result(job_id, record, Outcome.CANCELLED),
+                    *self._ending_args(job_id),
+                ],
+            )
+            if reply in {"requeued", "lost", "cancelled"}:
+                verdict = cast(Literal["requeued", "lost", "cancelled"], reply)
+                reaped.append(Reaped(job_id, verdict, record["priority"]))
+        return reaped
+
+    def unclaimed(self, limit: int = 100) -> list[tuple[str, str]]:
+        """(job id, priority) of jobs that have waited longer than ``republish_after_s`` since last published."""
+        with store_errors("looking for jobs without a message"):
+            before = self._now_ms() - _ms(self._settings.republish_after_s)
+            ids = cast(list[str], self._redis.zrange(self.keys.waiting, "-inf", before, byscore=True, offset=0, num=limit))
+            pipe = self._redis.pipeline(transaction=False)
+            for job_id in ids:
+                pipe.hget(self.keys.job(job_id), "priority")
+            found = list(zip(ids, cast(list[str | None], pipe.execute()), strict=True))
+            for job_id in [job_id for job_id, priority in found if priority is None]:
+                self._redis.zrem(self.keys.waiting, job_id)  # its record has expired
+        return [(job_id, priority) for job_id, priority in found if priority is not None]
+
+    def republished(self, job_id: str) -> None:
+        """Note that a waiting job's message was sent again; a job claimed meanwhile is left alone."""
+        with store_errors("noting a republished job"):
+            self._redis.zadd(self.keys.waiting, {job_id: self._now_ms()}, xx=True)
+
+    def status(self, job_id: str) -> JobStatus:
+        """Where a job is. Raises :class:`UnknownJob`."""
+        record = self._record(job_id)
+        return JobStatus(
+            job_id=job_id,
+            state=JobState(record["state"]),
+            outcome=Outcome(record["outcome"]) if "outcome" in record else None,
+            tenant=record["tenant"],
+            attempt=int(record["attempt"]),
+            losses=int(record["losses"]),
+            cancel_requested=record.get("cancel") == "1",
+            worker=record.get("worker"),
+            timings=_timings(record),
+            trace_id=record["trace_id"],
+        )
+
+    def result(self, job_id: str) -> JobResult | None:
+        """The result of an ended job, None while it is under way. Raises :class:`UnknownJob`."""
+        with store_errors("reading a result"):
+            pipe = self._redis.pipeline(transaction=False)
+            pipe.get(self.keys.result(job_id))
+            pipe.hgetall(self.keys.job(job_id))
+            stored, record = cast(tuple[str | None, dict[str, str]], tuple(pipe.execute()))
+        if not record:
+            raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
+        if stored is None:
+            return None
+        return JobResult.model_validate_json(stored).model_copy(update={"timings": _timings(record)})
+
+    def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
+        """Events after a stream id, oldest first; waits up to ``wait_s`` for the first."""
+        block = max(1, int(wait_s * 1000)) if wait_s else None
+        with store_errors("reading events"):
+            reply = self._redis.xread({self.keys.events: after}, count=limit, block=block)
+        streams = reply.values() if isinstance(reply, dict) else [entries for _, entries in reply or []]
+        entries = [entry for chunk in streams for entry in _flatten(chunk)]
+        return [Event.from_fields(stream_id, fields) for stream_id, fields in entries]
+
+    def depth(self) -> int:
+        """How many jobs wait."""
+        with store_errors("counting waiting jobs"):
+            return cast(int, self._redis.zcard(self.keys.waiting))
+
+    def running(self) -> int:
+        """How many jobs hold a lease."""
+        with store_errors("counting running jobs"):
+            return cast(int, self._redis.zcard(self.keys.leases))
+
+    def workers(self) -> dict[str, dict[str, object]]:
+        """What every live worker last said of itself."""
+        pattern = self.keys.worker("*").replace("[", "\\[")
+        with store_errors("listing workers"):
+            names = list(self._redis.scan_iter(match=pattern, count=500))
+            values = cast(list[str | None], self._redis.mget(names)) if names else []
+        prefix = len(self.keys.worker(""))
+        return {name[prefix:]: json.loads(value) for name, value in zip(names, values, strict=True) if value}
+
+    def ping(self) -> None:
+        """Raise :class:`StoreUnavailable` unless Redis answers."""
+        with store_errors("checking the connection"):
+            self._redis.ping()
+
+    def _run(self, name: str, keys: list[str], args: Sequence[object]) -> list[str]:
+        with store_errors(f"running {name}"):
+            return cast(list[str], self._scripts[name](keys=keys, args=[str(arg) for arg in args]))
+
+    def _ending_args(self, job_id: str) -> list[object]:
+        return [self._settings.result_ttl_s, self._settings.events_kept, self.keys.done(job_id)]
+
+    def _record(self, job_id: str) -> dict[str, str]:
+        with store_errors("reading a job"):
+            record = cast(dict[str, str], self._redis.hgetall(self.keys.job(job_id)))
+        if not record:
+            raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
+        return record
+
+    def _now_ms(self) -> int:
+        seconds, micros = cast(tuple[int, int], self._redis.time())
+        return int(seconds) * 1000 + int(micros) // 1000
+
+
+_SCRIPTS = ("admit", "claim", "beat", "finish", "release", "cancel", "reap")
+
+
+def _load(redis: Redis, name: str) -> Script:
+    folder = resources.files("cellblock.ledger") / "scripts"
+    prelude = (folder / "prelude.lua").read_text()
+    return redis.register_script(prelude + (folder / f"{name}.lua").read_text())
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _digest(manifest: Manifest) -> str:
+    """What makes two submissions the same job: everything but when and under which trace it was sent."""
+    return hashlib.sha256(manifest.model_dump_json(exclude={"submitted", "trace_id"}).encode()).hexdigest()
+
+
+def _flatten(chunk: list[object]) -> list[tuple[str, dict[str, str]]]:
+    # RESP3 nests a stream's entries one list deeper than RESP2 does.
+    if chunk and isinstance(chunk[0], list) and chunk[0] and isinstance(chunk[0][0], (list, tuple)):
+        return [tuple(entry) for inner in chunk for entry in cast(list[object], inner)]  # type: ignore[misc]
+    return cast(list[tuple[str, dict[str, str]]], chunk)
+
+
+def _timings(record: Mapping[str, str]) -> Timings:
+    def seconds(field: str) -> float | None:
+        return int(record[field]) / 1000 if field in record else None
+
+    return Timings(
+        submitted=float(record["submitted"]),
+        admitted=int(record["admitted_ms"]) / 1000,
+        started=seconds("started_ms"),
+        finished=seconds("finished_ms"),
+    )
+
+
+_CLOSING = {
+    Outcome.CANCELLED: JobError(type="Cancelled", message="Cancelled before it ran"),
+    Outcome.WORKER_LOST: JobError(type="WorkerLost", message="Every attempt lost its worker"),
+}
+
+
+def _closing_result(job_id: str, record: Mapping[str, str], outcome: Outcome) -> str:
+    """The result of a job that the ledger itself ends."""
+    return JobResult(
+        job_id=job_id,
+        outcome=outcome,
+        error=_CLOSING[outcome],
+        level=record["level"],  # type: ignore[arg-type]  # validated by the model
+        evidence={"losses": int(record["losses"]) + (outcome is Outcome.WORKER_LOST)},
+        attempt=int(record["attempt"]),
+        timings=_timings(record),
+        worker=record.get("worker"),
+        trace_id=record["trace_id"],
+    ).model_dump_json()

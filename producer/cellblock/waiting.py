@@ -1,0 +1,127 @@
+"""Waiting for results by notification: one thread and one subscription for all jobs of a client.
+
+The ledger publishes on a job's channel when it ends. Notifications can be lost (a reconnect), so the
+waiting set is also swept, all jobs in one round trip, every few seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+from redis import Redis
+from redis.client import PubSub
+from redis.exceptions import RedisError
+
+from cellblock.errors import CellblockError
+from cellblock.ledger import Ledger
+from cellblock.models import JobResult
+
+_SWEEP_S = 2.0
+
+
+class ResultWaiter:
+    """Hands out a future per job id, completed with its JobResult or the error of fetching it."""
+
+    def __init__(self, redis: Redis, ledger: Ledger) -> None:
+        self._redis = redis
+        self._ledger = ledger
+        self._waiting: dict[str, Future[JobResult]] = {}
+        self._lock = threading.Lock()
+        self._pubsub: PubSub | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    def wait_for(self, job_id: str) -> Future[JobResult]:
+        """A future for the job's result. Subscribes first and looks second, so no end is missed."""
+        with self._lock:
+            known = self._waiting.get(job_id)
+            if known is not None:
+                return known
+            future: Future[JobResult] = Future()
+            self._waiting[job_id] = future
+            subscribed = self._subscribe(job_id)
+        if not subscribed:
+            self._settle(job_id)
+        return future
+
+    def forget(self, job_id: str) -> None:
+        """Stop watching a job nobody waits for any more."""
+        with self._lock:
+            if self._waiting.pop(job_id, None) is not None and self._pubsub is not None:
+                self._quietly(self._pubsub.unsubscribe, self._ledger.keys.done(job_id))
+
+    def close(self) -> None:
+        """Stop the thread; futures still open are cancelled."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+        with self._lock:
+            for future in self._waiting.values():
+                future.cancel()
+            self._waiting.clear()
+            if self._pubsub is not None:
+                self._pubsub.close()
+
+    def _subscribe(self, job_id: str) -> bool:
+        if self._pubsub is None:
+            self._pubsub = self._redis.pubsub()
+        ok = self._quietly(self._pubsub.subscribe, self._ledger.keys.done(job_id))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._listen, name="cellblock-results", daemon=True)
+            self._thread.start()
+        return ok
+
+    def _listen(self) -> None:
+        assert self._pubsub is not None  # noqa: S101 - set before the thread starts
+        prefix = len(self._ledger.keys.done(""))
+        idle_s = 0.0
+        while not self._closed.is_set():
+            try:
+                message: dict[str, Any] | None = self._pubsub.get_message(timeout=0.2)
+            except (RedisError, OSError, ValueError):
+                # redis-py resubscribes by itself on the next call; the sweep covers the gap.
+                self._closed.wait(0.2)
+                idle_s += 0.2
+                message = None
+            if message is None:
+                idle_s += 0.2
+                if idle_s >= _SWEEP_S:
+                    idle_s = 0.0
+                    self._sweep()
+            elif message["type"] in {"message", "subscribe"}:
+                # "subscribe" is the server's word that later ends will be heard: look now for an earlier one.
+                self._settle(str(message["channel"])[prefix:])
+
+    def _sweep(self) -> None:
+        with self._lock:
+            waiting = list(self._waiting)
+        for job_id in waiting:
+            self._settle(job_id)
+
+    def _settle(self, job_id: str) -> None:
+        with self._lock:
+            future = self._waiting.get(job_id)
+        if future is None or future.done():
+            return
+        try:
+            result = self._ledger.result(job_id)
+        except CellblockError as error:
+            self.forget(job_id)
+            if not future.done():
+                future.set_exception(error)
+            return
+        if result is not None:
+            self.forget(job_id)
+            if not future.done():
+                future.set_result(result)
+
+    @staticmethod
+    def _quietly(call: Any, channel: str) -> bool:
+        """Subscriptions are a speed-up; the sweep is what makes waiting sure."""
+        try:
+            call(channel)
+        except (RedisError, OSError):
+            return False
+        return True
