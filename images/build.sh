@@ -13,6 +13,12 @@ base_from=${BASE_FROM:-}
 
 say() { printf 'images: %s\n' "$*"; }
 die() { printf 'images: %s\n' "$*" >&2; exit 4; }
+# What a step says goes to a log, whose end is shown if the step fails.
+logged() {
+  local log=$work/$1.log
+  shift
+  "$@" 2>"$log" || { tail -n 20 "$log" >&2; exit 4; }
+}
 docker() { ${as_root[@]+"${as_root[@]}"} env DOCKER_BUILDKIT=0 docker "$@"; }
 
 # --- what an image is made from -----------------------------------------------------------------------------
@@ -76,15 +82,22 @@ apt_sources() {
 root_by_mmdebstrap() {
   local include sources
   include=$(packages_of "$1" | paste -sd ,)
-  sources=$(apt_sources)
+  sources=$(apt_sources || true)
+  if [[ -z $sources && ($EUID -eq 0 || -n ${as_root[*]-}) ]]; then
+    ${as_root[@]+"${as_root[@]}"} apt-get -qq update
+    sources=$(apt_sources || true)
+  fi
   [[ -n $sources ]] || die "apt knows no Debian archive: run apt-get update, or set BASE_FROM=debian:$suite-slim"
   # shellcheck disable=SC2016  # "$1" is for mmdebstrap's own shell: the directory of the new root
-  ${as_root[@]+"${as_root[@]}"} mmdebstrap --quiet --variant=essential --skip=cleanup/apt,cleanup/reproducible --include="usr-is-merged,$include" \
+  ${as_root[@]+"${as_root[@]}"} mmdebstrap --quiet --variant=essential --skip=cleanup/apt,cleanup/reproducible,chroot/start-stop-daemon --include="$include" \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' --aptopt='APT::Install-Recommends "false"' \
+    --hook-directory=/usr/share/mmdebstrap/hooks/merged-usr \
+    --setup-hook='printf "Package: usrmerge\nPin: release *\nPin-Priority: -1\n" >"$1/etc/apt/preferences.d/no-perl"' \
     --customize-hook="copy-in $(finish_script "$1") /tmp" \
     --customize-hook='if [ -f "$1/tmp/finish.sh" ]; then chroot "$1" bash /tmp/finish.sh; fi' \
-    --customize-hook='bash images/debian/prune.sh "$1"' \
+    --customize-hook='copy-in images/debian/prune.sh /tmp' \
+    --customize-hook='PRUNE_THIS_ROOT=yes chroot "$1" bash /tmp/prune.sh' \
     --format=tar "$suite" - <<<"$sources"
 }
 
@@ -94,7 +107,7 @@ root_by_dockerfile() {
   cp images/debian/Dockerfile images/debian/prune.sh "$context/"
   cat "$(finish_script "$1")" >"$context/finish.sh"
   docker build --quiet --force-rm --build-arg "BASE=$base_from" --build-arg "PACKAGES=$(packages_of "$1" | paste -sd ' ')" \
-    --tag "cellblock/build-$1" "$context" >"$work/$1.log" 2>&1 || { tail -n 20 "$work/$1.log" >&2; return 1; }
+    --tag "cellblock/build-$1" "$context" >&2
   container=$(docker create "cellblock/build-$1" true)
   docker export "$container"
   docker rm "$container" >/dev/null
@@ -108,7 +121,7 @@ build_root() {
     python) command='["python3"]' ;;
     redis) user=10002:10002 command='["redis-server"]' ;;
   esac
-  "$root_by" "$1" >"$work/$1.tar"
+  logged "$1" "$root_by" "$1" >"$work/$1.tar"
   docker import --change "LABEL cellblock.inputs=$(inputs_of "$1")" --change "USER $user" \
     --change 'ENV PATH=/usr/local/bin:/usr/bin:/bin' --change 'ENV LANG=C.UTF-8' --change 'WORKDIR /tmp' \
     --change "CMD $command" - "cellblock/$1" <"$work/$1.tar" >/dev/null
@@ -164,14 +177,13 @@ build_wheels() {
   rm -rf "$context"
   mkdir -p "$context"
   cp "images/$1/Dockerfile" "$context/"
-  unpack_wheels "images/$1/requirements.lock" "$context/site-packages"
+  logged "$1" unpack_wheels "images/$1/requirements.lock" "$context/site-packages"
   if [[ $1 == worker ]]; then
-    add_cellblock "$context"
+    logged "$1" add_cellblock "$context"
     write_scripts "$context/bin"
   fi
   strip_packages "$context/site-packages"
-  docker build --quiet --force-rm --label "cellblock.inputs=$(inputs_of "$1")" --tag "cellblock/$1" "$context" \
-    >"$work/$1.log" 2>&1 || { tail -n 20 "$work/$1.log" >&2; return 1; }
+  logged "$1" docker build --quiet --force-rm --network none --label "cellblock.inputs=$(inputs_of "$1")" --tag "cellblock/$1" "$context" >/dev/null
   rm -rf "$context"
 }
 

@@ -11,4 +11,4 @@ flags=(--quiet --upgrade --generate-hashes --strip-extras --no-header --no-emit-
 
 "$locker" "${flags[@]}" --output-file images/datascience/requirements.lock images/datascience/requirements.in
 "$locker" "${flags[@]}" --extra worker --extra monitor --constraint requirements.lock \
-  --output-file images/worker/requirements.lock pyproject.toml
+  --output-file images/worker/requirements.lock pyproject.toml images/worker/requirements.in

@@ -1,0 +1,87 @@
+"""What a launcher needs of any way to make a sandbox."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Framing = Literal["raw", "docker"]
+
+
+class BackendUnavailable(Exception):
+    """This isolation cannot be used on this host now; the message says why and what to do."""
+
+
+class StartFailed(BackendUnavailable):
+    """The daemon answered and refused: this one sandbox, rather than the host, is at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Everything that is fixed when a sandbox starts. Sandboxes of one profile are interchangeable."""
+
+    image: str
+    memory_bytes: int
+    cpus: float
+    pids: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the host's kernel and daemon know of a sandbox; None where they could not be asked."""
+
+    running: bool
+    exit_code: int | None = None
+    oom_kills: int | None = None
+    pids_refused: int | None = None
+    peak_memory_bytes: int | None = None
+    cpu_ms: int | None = None
+
+
+class Sandbox(Protocol):
+    """One started, single-use sandbox."""
+
+    id: str
+    profile: Profile
+
+    @property
+    def isolation(self) -> str: ...
+    @property
+    def backend(self) -> str: ...
+    @property
+    def framing(self) -> Framing:
+        """How guest frames are wrapped on the stream."""
+        ...
+
+    @property
+    def stream(self) -> socket.socket:
+        """Bytes to and from the guest. The launcher passes it on and never reads it."""
+        ...
+
+    def evidence(self, *, ended: bool) -> Evidence:
+        """What is known now. ``ended``: the stream has closed, so wait a moment for the final word."""
+        ...
+
+    def destroy(self) -> None:
+        """Kill and remove, whatever state it is in. Idempotent."""
+        ...
+
+
+class Backend(Protocol):
+    """One isolation, made one way."""
+
+    isolation: str
+    name: str
+
+    def probe(self) -> None:
+        """Prove that a sandbox starts and its controls bite. Raises :class:`BackendUnavailable`."""
+        ...
+
+    def start(self, profile: Profile) -> Sandbox:
+        """Start a sandbox whose guest waits for a job. Raises :class:`BackendUnavailable`."""
+        ...
+
+    def sweep(self) -> int:
+        """Remove what was left behind by owners that are gone; how many things."""
+        ...

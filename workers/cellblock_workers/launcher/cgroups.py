@@ -1,0 +1,60 @@
+"""Reading a container's own cgroup, v1 and v2: the kernel's word on memory, processes and CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+
+
+class SandboxCgroup:
+    """The counters of one container. Every reading is None once the cgroup is gone or was never visible."""
+
+    def __init__(self, container_id: str, root: Path = _ROOT) -> None:
+        self._root = root
+        self._relative = (
+            Path("docker") / container_id,
+            Path("system.slice") / f"docker-{container_id}.scope",
+        )
+
+    def oom_kills(self) -> int | None:
+        """Processes the kernel killed at the memory limit."""
+        return _field(self._read("memory", "memory.oom_control"), "oom_kill") if self._is_v1() else _field(
+            self._read("", "memory.events"), "oom_kill"
+        )
+
+    def pids_refused(self) -> int | None:
+        """Forks refused at the process limit."""
+        return _field(self._read("pids" if self._is_v1() else "", "pids.events"), "max")
+
+    def peak_memory_bytes(self) -> int | None:
+        """The most memory charged at once."""
+        text = self._read("memory", "memory.max_usage_in_bytes") if self._is_v1() else self._read("", "memory.peak")
+        return int(text) if text else None
+
+    def cpu_ms(self) -> int | None:
+        """CPU time of everything that ever ran in it."""
+        if self._is_v1():
+            text = self._read("cpuacct", "cpuacct.usage")
+            return int(text) // 1_000_000 if text else None
+        used_us = _field(self._read("", "cpu.stat"), "usage_usec")
+        return used_us // 1000 if used_us is not None else None
+
+    def _is_v1(self) -> bool:
+        return (self._root / "memory").is_dir()
+
+    def _read(self, controller: str, name: str) -> str | None:
+        for relative in self._relative:
+            try:
+                return (self._root / controller / relative / name).read_text()
+            except OSError:
+                continue
+        return None
+
+
+def _field(text: str | None, name: str) -> int | None:
+    for line in (text or "").splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return int(value)
+    return None

@@ -1,0 +1,273 @@
+"""gVisor and runc through the Docker daemon (requirements R1 and R2).
+
+Every control of a sandbox made this way stands in :meth:`DockerBackend._host_config`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+import docker
+import structlog
+from cellblock_config import Settings
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.types import LogConfig, Ulimit
+from requests.exceptions import RequestException
+
+from cellblock_workers.guest import guest_source
+from cellblock_workers.launcher.backend import BackendUnavailable, Evidence, Framing, Profile, StartFailed
+from cellblock_workers.launcher.cgroups import SandboxCgroup
+from cellblock_workers.launcher.ownership import Ownership
+
+_log = structlog.get_logger(__name__)
+
+RUNTIMES = {"gvisor": "runsc", "runc": "runc"}
+
+# Under runsc the host's process limit counts the sentry's own threads: too tight a one crashes the
+# sentry under a fork bomb, so the job is held by RLIMIT_NPROC inside (measured, docs/adr/0004).
+_SENTRY_PIDS = 1000
+_GUEST_PIDS = 1
+
+# Exit code 0 only if nothing can be reached, nothing outside /tmp written, and no privilege regained.
+_CANARY = """
+import os, socket, sys
+try:
+    socket.create_connection(("192.0.2.1", 80), timeout=2)
+    sys.exit(10)
+except OSError:
+    pass
+try:
+    open("/canary", "w")
+    sys.exit(11)
+except OSError:
+    pass
+open("/tmp/canary", "w").close()
+caps = [line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")]
+if caps and int(caps[0], 16) & ~0xE0:
+    sys.exit(12)
+"""
+_CANARY_MEANING = {10: "the network can be reached", 11: "the root is writable", 12: "capabilities are left"}
+
+
+class DockerBackend:
+    """Starts sandboxes of one isolation. Thread-safe."""
+
+    name = "docker"
+
+    def __init__(self, isolation: str, settings: Settings, ownership: Ownership) -> None:
+        self.isolation = isolation
+        self._settings = settings
+        self._ownership = ownership
+        self._local = threading.local()
+        self._guest = guest_source()
+        self._seccomp = (resources.files("cellblock_config") / "data" / "seccomp-strict.json").read_text()
+        self._seccomp = json.dumps(json.loads(self._seccomp))
+        # A uid of its own for each sandbox alive: limits counted by uid (processes, inotify) stay its own.
+        self._uids = itertools.cycle(range(200_000, 260_000))
+
+    def probe(self) -> None:
+        """Run the canary under this runtime and believe only its exit code."""
+        runtime = RUNTIMES[self.isolation]
+        with self._daemon_errors():
+            if runtime not in self._api.info().get("Runtimes", {}):
+                raise BackendUnavailable(
+                    f"{self.isolation}: the Docker daemon does not list the runtime {runtime}; "
+                    "register it in daemon.json (config/host/daemon.json shows how) and reload the daemon"
+                )
+            profile = Profile(self._settings.sandbox.default_image, 256 * 1024 * 1024, 1.0, 20)
+            container = self._create(f"probe-{secrets.token_hex(8)}", profile, ["-c", _CANARY])
+            try:
+                self._api.start(container)
+                code = int(self._api.wait(container, timeout=30)["StatusCode"])
+            finally:
+                self._api.remove_container(container, force=True)
+        if code != 0:
+            meaning = _CANARY_MEANING.get(code, "the canary did not run")
+            raise BackendUnavailable(f"{self.isolation}: {meaning} (canary exit code {code})")
+
+    def start(self, profile: Profile) -> DockerSandbox:
+        """Create, attach, start. The guest needs no answer: it announces itself on the stream."""
+        sandbox_id = secrets.token_hex(8)
+        self._ownership.register(sandbox_id)
+        container = None
+        try:
+            with self._daemon_errors():
+                options = {"uid": next(self._uids), "nproc": profile.pids if self.isolation == "gvisor" else 0}
+                container = self._create(sandbox_id, profile, ["-c", self._guest, json.dumps(options)])
+                stream = self._attach(container)
+                self._api.start(container)
+        except BackendUnavailable:
+            if container is not None:
+                self._remove(container)
+            self._ownership.forget(sandbox_id)
+            raise
+        return DockerSandbox(sandbox_id, profile, self, container, stream)
+
+    def sweep(self) -> int:
+        """Remove the containers of owners that are gone."""
+        removed = 0
+        with self._daemon_errors():
+            for found in self._api.containers(all=True, filters={"label": Ownership.LABEL_SANDBOX}):
+                if self._ownership.is_orphan(found["Labels"]):
+                    self._remove(found["Id"])
+                    removed += 1
+        return removed
+
+    def inspect(self, container: str) -> dict[str, Any]:
+        """The daemon's State of a container; empty once it is gone."""
+        with self._daemon_errors():
+            try:
+                return dict(self._api.inspect_container(container)["State"])
+            except NotFound:
+                return {}
+
+    def discard(self, sandbox_id: str, container: str) -> None:
+        """Kill and remove a container."""
+        self._remove(container)
+        self._ownership.forget(sandbox_id)
+
+    @property
+    def _api(self) -> docker.APIClient:
+        # requests' sessions are not meant to be shared between threads.
+        if not hasattr(self._local, "api"):
+            self._local.api = docker.APIClient(base_url=self._settings.launcher.docker_url, version="auto", timeout=60)
+        return self._local.api
+
+    def _create(self, sandbox_id: str, profile: Profile, arguments: list[str]) -> str:
+        image = self._settings.sandbox.images[profile.image]
+        try:
+            created = self._api.create_container(
+                image,
+                ["python3", "-I", "-X", "utf8", *arguments],
+                name=f"cellblock-{sandbox_id}",
+                hostname="sandbox",
+                user="0:0",
+                working_dir="/",
+                stdin_open=True,
+                labels=self._ownership.labels(sandbox_id),
+                host_config=self._host_config(profile),
+            )
+        except ImageNotFound:
+            raise StartFailed(f"{self.isolation}: the image {image} is missing; run: make images") from None
+        return str(created["Id"])
+
+    def _host_config(self, profile: Profile) -> dict[str, Any]:
+        """Every control in one place; tests/sandbox proves each, tests/attacks tries to pass them."""
+        gvisor = self.isolation == "gvisor"
+        config: dict[str, Any] = self._api.create_host_config(
+            runtime=RUNTIMES[self.isolation],
+            network_mode="none",  # no way out: connect fails at once (R3)
+            ipc_mode="none",
+            security_opt=["no-new-privileges", f"seccomp={self._seccomp}"],
+            cap_drop=["ALL"],
+            cap_add=["SETUID", "SETGID", "KILL"],  # the guest's; dropped with the uid before the job
+            read_only=True,
+            tmpfs={"/tmp": f"rw,nosuid,nodev,noexec,mode=1777,size={self._settings.sandbox.tmp_bytes},nr_inodes=16384"},  # noqa: S108
+            mem_limit=profile.memory_bytes,
+            memswap_limit=profile.memory_bytes,  # no swap: the limit is the limit
+            mem_swappiness=0 if not gvisor else None,
+            pids_limit=_SENTRY_PIDS if gvisor else profile.pids + _GUEST_PIDS,
+            nano_cpus=round(profile.cpus * 1e9),
+            ulimits=[
+                Ulimit(name="nofile", soft=1024, hard=1024),
+                Ulimit(name="core", soft=0, hard=0),
+                Ulimit(name="memlock", soft=65_536, hard=65_536),
+            ],
+            oom_kill_disable=False,
+            log_config=LogConfig(type="none"),  # what a job prints is nobody's log file
+        )
+        return config
+
+    def _attach(self, container: str) -> socket.socket:
+        """The container's stdin and stdout as one socket of ours, before the guest has said anything."""
+        attached = self._api.attach_socket(container, params={"stdin": 1, "stdout": 1, "stream": 1})
+        try:
+            return socket.socket(fileno=os.dup(attached.fileno()))
+        finally:
+            attached._response.close()
+
+    def _remove(self, container: str) -> None:
+        with self._daemon_errors():
+            try:
+                self._api.remove_container(container, force=True, v=True)
+            except NotFound:
+                return
+            except DockerException as error:
+                if "already in progress" not in str(error):
+                    raise
+
+    @contextmanager
+    def _daemon_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except APIError as error:
+            raise StartFailed(f"{self.isolation}: the Docker daemon refused: {error.explanation or error}") from error
+        except (DockerException, RequestException, OSError) as error:
+            raise BackendUnavailable(f"{self.isolation}: the Docker daemon failed: {error}") from error
+
+
+@dataclass(slots=True)
+class DockerSandbox:
+    """One container with its guest."""
+
+    id: str
+    profile: Profile
+    _backend: DockerBackend
+    _container: str
+    stream: socket.socket
+    _cgroup: SandboxCgroup = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._cgroup = SandboxCgroup(self._container)
+
+    @property
+    def isolation(self) -> str:
+        """What separates the job from the host."""
+        return self._backend.isolation
+
+    @property
+    def backend(self) -> str:
+        """How it was made."""
+        return self._backend.name
+
+    @property
+    def framing(self) -> Framing:
+        """The daemon puts an eight-byte header before each piece of output."""
+        return "docker"
+
+    def evidence(self, *, ended: bool) -> Evidence:
+        """Read the cgroup while it is there, and the daemon's word when the sandbox has ended."""
+        group = self._cgroup
+        oom_kills, pids_refused = group.oom_kills(), group.pids_refused()
+        peak, cpu_ms = group.peak_memory_bytes(), group.cpu_ms()
+        if cpu_ms is not None and not ended:
+            return Evidence(True, None, oom_kills, pids_refused, peak, cpu_ms)
+        state = self._final_state() if ended else self._backend.inspect(self._container)
+        if state.get("OOMKilled"):  # containerd passes on the kernel's own OOM notification
+            oom_kills = max(oom_kills or 0, 1)
+        return Evidence(bool(state.get("Running")), state.get("ExitCode"), oom_kills, pids_refused, peak, cpu_ms)
+
+    def destroy(self) -> None:
+        """Kill and remove the container."""
+        self.stream.close()
+        self._backend.discard(self.id, self._container)
+
+    def _final_state(self) -> dict[str, Any]:
+        # The stream ends a moment before the daemon has written down why.
+        deadline = time.monotonic() + 3.0
+        while True:
+            state = self._backend.inspect(self._container)
+            if not state.get("Running") or time.monotonic() > deadline:
+                return state
+            time.sleep(0.02)

@@ -1,0 +1,77 @@
+"""Who made what: labels on everything created, and how to tell that a maker is gone.
+
+A launcher that was killed cannot clean up; the next one on the host does, by these labels.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+
+class Ownership:
+    """One launcher's identity and the sandboxes it knows to be its own. Thread-safe."""
+
+    LABEL_SANDBOX = "cellblock.sandbox"
+    LABEL_OWNER = "cellblock.owner"
+    LABEL_BOOT = "cellblock.boot"
+    LABEL_PROCESS = "cellblock.process"
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._boot = secrets.token_hex(8)
+        self._process = _process_name(os.getpid())
+        self._known: set[str] = set()
+        self._lock = threading.Lock()
+
+    def register(self, sandbox_id: str) -> None:
+        """Know a sandbox before it exists, so that no sweep can take it for an orphan."""
+        with self._lock:
+            self._known.add(sandbox_id)
+
+    def forget(self, sandbox_id: str) -> None:
+        """The sandbox is gone, or whatever is left of it is the next sweep's."""
+        with self._lock:
+            self._known.discard(sandbox_id)
+
+    def labels(self, sandbox_id: str) -> dict[str, str]:
+        """The labels of a new sandbox."""
+        return {
+            self.LABEL_SANDBOX: sandbox_id,
+            self.LABEL_OWNER: self._owner,
+            self.LABEL_BOOT: self._boot,
+            self.LABEL_PROCESS: self._process or "",
+        }
+
+    def is_orphan(self, labels: Mapping[str, str]) -> bool:
+        """Whether nobody owns what carries these labels."""
+        if labels.get(self.LABEL_BOOT) == self._boot:
+            sandbox_id = labels.get(self.LABEL_SANDBOX, "")
+            with self._lock:
+                return sandbox_id not in self._known and not sandbox_id.startswith("probe-")
+        if labels.get(self.LABEL_OWNER) == self._owner:
+            return True  # an earlier life of this launcher
+        return _is_gone(labels.get(self.LABEL_PROCESS, ""))
+
+
+def _process_name(pid: int) -> str | None:
+    """A process's name for ever: its PID namespace, pid and start time; None if there is no such process."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+        # Fields after the parenthesised command name; the 20th of them is the start time (proc(5), field 22).
+        start = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
+    return f"{namespace}/{pid}/{start}"
+
+
+def _is_gone(process: str) -> bool:
+    """Whether a named process of this PID namespace has ended. Of other namespaces nothing can be said."""
+    namespace, _, rest = process.partition("/")
+    pid = rest.partition("/")[0]
+    if not pid.isdigit() or namespace != os.readlink("/proc/self/ns/pid"):
+        return False
+    return _process_name(int(pid)) != process

@@ -1,0 +1,222 @@
+"""Warm pools: sandboxes started ahead, used once, never reused.
+
+Starter threads serve waiting jobs first and top up the profiles in recent use after that; the numbers
+alive and idle are bounded by ``launcher.sandboxes_max`` and ``launcher.warm_total``.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+from cellblock_config import LauncherSettings
+
+from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sandbox
+
+_log = structlog.get_logger(__name__)
+
+Start = Callable[[Profile], Sandbox]
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """The sandboxes of one profile."""
+
+    ready: deque[Sandbox] = field(default_factory=deque)
+    starting: int = 0
+    waiting: int = 0
+    failures: deque[BackendUnavailable] = field(default_factory=deque)
+
+
+class Pool:
+    """Hands out sandboxes; every one handed out has to come back through :meth:`discard`."""
+
+    def __init__(self, start: Start, settings: LauncherSettings) -> None:
+        self._start = start
+        self._settings = settings
+        self._shelves: OrderedDict[Profile, _Shelf] = OrderedDict()  # most recently used last
+        self._in_use = 0
+        self._doomed: deque[Sandbox] = deque()
+        self._closed = False
+        self._pause_until = 0.0
+        self._changed = threading.Condition()
+        names = [(self._fill, f"starter-{i}") for i in range(settings.starters)] + [(self._destroy, "destroyer")]
+        self._threads = [threading.Thread(target=target, name=name, daemon=True) for target, name in names]
+        for thread in self._threads:
+            thread.start()
+
+    def warm(self, profile: Profile) -> None:
+        """Keep sandboxes of this profile ready from now on."""
+        with self._changed:
+            self._shelf(profile)
+            self._changed.notify_all()
+
+    def acquire(self, profile: Profile, timeout_s: float) -> tuple[Sandbox, bool]:
+        """A fresh sandbox, and whether it was warm.
+
+        Raises :class:`BackendUnavailable` when it cannot be started, or not within ``timeout_s``.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            shelf = self._shelf(profile)
+            if (sandbox := self._take(shelf)) is not None:
+                return sandbox, True
+            shelf.waiting += 1
+            self._changed.notify_all()
+            try:
+                while True:
+                    if (sandbox := self._take(shelf)) is not None:
+                        return sandbox, False
+                    if shelf.failures:
+                        raise shelf.failures.popleft()
+                    left = deadline - time.monotonic()
+                    if left <= 0 or self._closed:
+                        raise BackendUnavailable(f"no sandbox became free within {timeout_s:g} s")
+                    self._changed.wait(left)
+            finally:
+                shelf.waiting -= 1
+
+    def discard(self, sandbox: Sandbox) -> None:
+        """Destroy a sandbox that was handed out, off the caller's path."""
+        with self._changed:
+            self._in_use -= 1
+            self._doomed.append(sandbox)
+            self._changed.notify_all()
+
+    def clear(self) -> None:
+        """Drop everything idle: what was started under another isolation may not be handed out."""
+        with self._changed:
+            for shelf in self._shelves.values():
+                self._doomed.extend(shelf.ready)
+                shelf.ready.clear()
+            self._changed.notify_all()
+
+    def counts(self) -> dict[str, int]:
+        """How many sandboxes are idle, starting and in use."""
+        with self._changed:
+            idle = sum(len(shelf.ready) for shelf in self._shelves.values())
+            starting = sum(shelf.starting for shelf in self._shelves.values())
+            return {"idle": idle, "starting": starting, "in_use": self._in_use}
+
+    def close(self) -> None:
+        """Destroy everything idle and doomed, and stop."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(timeout=30)
+
+    def _shelf(self, profile: Profile) -> _Shelf:
+        shelf = self._shelves.setdefault(profile, _Shelf())
+        self._shelves.move_to_end(profile)
+        return shelf
+
+    def _take(self, shelf: _Shelf) -> Sandbox | None:
+        while shelf.ready:
+            sandbox = shelf.ready.popleft()
+            self._changed.notify_all()  # a place to fill
+            if _alive(sandbox):
+                self._in_use += 1
+                return sandbox
+            self._doomed.append(sandbox)
+        return None
+
+    def _fill(self) -> None:
+        while True:
+            with self._changed:
+                while (profile := self._next_profile()) is None:
+                    if self._closed:
+                        return
+                    self._changed.wait(1.0)
+                shelf = self._shelves[profile]
+                shelf.starting += 1
+            self._start_one(profile, shelf)
+
+    def _start_one(self, profile: Profile, shelf: _Shelf) -> None:
+        try:
+            sandbox = self._start(profile)
+        except BackendUnavailable as error:
+            _log.warning("sandbox_start_failed", error=str(error))
+            self._failed(shelf, error)
+            return
+        except Exception as error:  # a defect of ours may cost a job its sandbox, never the pool its starter
+            _log.exception("sandbox_start_crashed")
+            self._failed(shelf, BackendUnavailable(f"starting a sandbox crashed: {error}"))
+            return
+        with self._changed:
+            shelf.starting -= 1
+            (self._doomed if self._closed else shelf.ready).append(sandbox)
+            self._changed.notify_all()
+
+    def _failed(self, shelf: _Shelf, error: BackendUnavailable) -> None:
+        with self._changed:
+            shelf.starting -= 1
+            # Whoever waits hears why; without a waiter, topping up rests for a second.
+            shelf.failures.extend([error] * shelf.waiting)
+            self._pause_until = time.monotonic() + 1.0
+            self._changed.notify_all()
+
+    def _next_profile(self) -> Profile | None:
+        """What to start next: for a waiting job, else to top up, else nothing. Called with the lock held."""
+        if self._closed:
+            return None
+        idle = sum(len(shelf.ready) + shelf.starting for shelf in self._shelves.values())
+        if idle + self._in_use + len(self._doomed) >= self._settings.sandboxes_max:
+            self._evict()
+            return None
+        for profile, shelf in self._shelves.items():
+            if shelf.waiting > shelf.starting + len(shelf.ready):
+                shelf.failures.clear()
+                return profile
+        if time.monotonic() < self._pause_until:
+            return None
+        for profile, shelf in reversed(self._shelves.items()):
+            if len(shelf.ready) + shelf.starting < self._settings.warm:
+                if idle < self._settings.warm_total or self._evict(keep=profile):
+                    return profile
+                return None
+        return None
+
+    def _evict(self, keep: Profile | None = None) -> bool:
+        """Make room by dropping an idle sandbox of the profile used least recently."""
+        for profile, shelf in self._shelves.items():
+            if profile != keep and shelf.ready and not shelf.waiting:
+                self._doomed.append(shelf.ready.popleft())
+                self._changed.notify_all()
+                return True
+        return False
+
+    def _destroy(self) -> None:
+        while True:
+            with self._changed:
+                while not self._doomed:
+                    if self._closed and self._all_dropped():
+                        return
+                    self._changed.wait(0.2 if self._closed else None)
+                sandbox = self._doomed[0]
+            try:
+                sandbox.destroy()
+            except BackendUnavailable as error:
+                _log.warning("sandbox_removal_failed", sandbox=sandbox.id, error=str(error))  # the sweep's now
+            with self._changed:
+                self._doomed.popleft()
+                self._changed.notify_all()
+
+    def _all_dropped(self) -> bool:
+        for shelf in self._shelves.values():
+            self._doomed.extend(shelf.ready)
+            shelf.ready.clear()
+        starting = sum(shelf.starting for shelf in self._shelves.values())
+        return not self._doomed and not starting and not self._in_use
+
+
+def _alive(sandbox: Sandbox) -> bool:
+    """Whether the guest's end of the stream is still open. Looks, and reads nothing."""
+    poll = select.poll()
+    poll.register(sandbox.stream, select.POLLIN | select.POLLRDHUP)
+    return not any(state & (select.POLLHUP | select.POLLRDHUP | select.POLLERR) for _, state in poll.poll(0))

@@ -1,0 +1,106 @@
+"""What worker and launcher say to each other: JSON messages on a SOCK_SEQPACKET Unix socket.
+
+One message is one packet of at most 16 KiB. The reply to ``acquire`` carries the sandbox's byte stream
+as a passed descriptor. A sandbox belongs to the connection that acquired it: when that closes, for
+whatever reason, the sandbox is destroyed.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+PACKET_BYTES = 16 * 1024
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Probe(_Message):
+    """What can this host run?"""
+
+    op: Literal["probe"] = "probe"
+
+
+class Acquire(_Message):
+    """One fresh sandbox of this profile for this attempt of this job."""
+
+    op: Literal["acquire"] = "acquire"
+    job_id: str = Field(pattern=r"^[A-Za-z0-9-]{1,64}$")
+    fence: int = Field(ge=0)
+    image: str = Field(max_length=64)
+    memory_bytes: int
+    cpus: float
+    pids: int
+
+
+class Report(_Message):
+    """What do kernel and daemon know of this sandbox?"""
+
+    op: Literal["report"] = "report"
+    sandbox: str = Field(max_length=64)
+    ended: bool = Field(False, description="The stream has closed: wait for the final word.")
+
+
+class Kill(_Message):
+    """Destroy this sandbox."""
+
+    op: Literal["kill"] = "kill"
+    sandbox: str = Field(max_length=64)
+
+
+class Sweep(_Message):
+    """Remove what gone owners left."""
+
+    op: Literal["sweep"] = "sweep"
+
+
+Request = Annotated[Probe | Acquire | Report | Kill | Sweep, Field(discriminator="op")]
+REQUEST: TypeAdapter[Request] = TypeAdapter(Request)
+
+#: denied: outside the launcher's settings · failed: this profile does not start on a host that works
+#: unavailable: this host cannot now · invalid: not a request
+ErrorCode = Literal["denied", "failed", "unavailable", "invalid"]
+
+
+class Reply(_Message):
+    """The answer to any request; only the fields that belong to it are set."""
+
+    ok: bool = True
+    error: ErrorCode | None = None
+    message: str | None = None
+    # probe
+    isolation: str | None = None
+    reasons: dict[str, str] | None = None
+    counts: dict[str, int] | None = None
+    # acquire
+    sandbox: str | None = None
+    backend: str | None = None
+    framing: Literal["raw", "docker"] | None = None
+    warm: bool | None = None
+    # report
+    running: bool | None = None
+    exit_code: int | None = None
+    oom_kills: int | None = None
+    pids_refused: int | None = None
+    peak_memory_bytes: int | None = None
+    cpu_ms: int | None = None
+    # sweep
+    removed: int | None = None
+
+
+def send(connection: socket.socket, message: _Message, descriptor: int | None = None) -> None:
+    """Send one message, with a descriptor if there is one to pass."""
+    packet = message.model_dump_json(exclude_none=True).encode()
+    socket.send_fds(connection, [packet], [] if descriptor is None else [descriptor])
+
+
+def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """One packet and the descriptors passed with it; no bytes when the peer is gone."""
+    packet, descriptors, flags, _ = socket.recv_fds(connection, PACKET_BYTES, 1)
+    if flags & socket.MSG_TRUNC:
+        packet = b"too long"
+    return packet, list(descriptors)

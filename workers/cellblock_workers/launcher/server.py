@@ -1,0 +1,290 @@
+"""The launcher's socket: who may speak, what may be asked, and whose sandbox is whose."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import threading
+from pathlib import Path
+
+import structlog
+from cellblock_config import LEVELS, Settings, load_settings
+from pydantic import ValidationError
+
+from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sandbox, StartFailed
+from cellblock_workers.launcher.cascade import Cascade
+from cellblock_workers.launcher.docker_backend import DockerBackend
+from cellblock_workers.launcher.ownership import Ownership
+from cellblock_workers.launcher.pool import Pool
+from cellblock_workers.launcher.protocol import (
+    REQUEST,
+    Acquire,
+    ErrorCode,
+    Kill,
+    Probe,
+    Reply,
+    Report,
+    Request,
+    receive,
+    send,
+)
+from cellblock_workers.telemetry import configure_logging, die_with_parent
+
+_log = structlog.get_logger(__name__)
+_CONNECTIONS_MAX = 512
+_REPROBE_S = 1.0
+
+
+class Launcher:
+    """One host's sandboxes behind a Unix socket."""
+
+    def __init__(self, settings: Settings, cascade: Cascade) -> None:
+        self._settings = settings
+        self._cascade = cascade
+        self._pool = Pool(self._start, settings.launcher)
+        self._stopping = threading.Event()
+        self._doubtful = threading.Event()
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._listener = _listen(settings.launcher.socket, open_to_others=bool(settings.launcher.allowed_uids))
+
+    def serve(self) -> None:
+        """Probe, clean up after earlier lives, warm up, and answer until :meth:`stop`."""
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+        while not self._stopping.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                break
+            if self._admit(connection):
+                threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+            else:
+                connection.close()
+
+    def stop(self) -> None:
+        """Destroy every sandbox and let :meth:`serve` return."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        self._doubtful.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._settings.launcher.socket.unlink(missing_ok=True)
+        with self._lock:
+            for connection in self._connections:
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Wait until the last sandbox is gone."""
+        self._pool.close()
+
+    def _admit(self, connection: socket.socket) -> bool:
+        """The kernel says who is at the other end; nobody but the launcher's own uid and the allowed ones."""
+        pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if uid != os.geteuid() and uid not in self._settings.launcher.allowed_uids:
+            _log.warning("peer_refused", uid=uid, pid=pid)
+            return False
+        with self._lock:
+            if len(self._connections) >= _CONNECTIONS_MAX or self._stopping.is_set():
+                _log.warning("connection_refused", connections=len(self._connections))
+                return False
+            self._connections.add(connection)
+        return True
+
+    def _converse(self, connection: socket.socket) -> None:
+        owned: dict[str, Sandbox] = {}
+        try:
+            while True:
+                packet, descriptors = receive(connection)
+                for descriptor in descriptors:  # nobody has reason to pass us one
+                    os.close(descriptor)
+                if not packet:
+                    break
+                self._answer(connection, packet, owned)
+        except OSError as error:
+            _log.debug("connection_lost", error=str(error))
+        finally:
+            for sandbox in owned.values():
+                self._pool.discard(sandbox)
+            with self._lock:
+                self._connections.discard(connection)
+            connection.close()
+
+    def _answer(self, connection: socket.socket, packet: bytes, owned: dict[str, Sandbox]) -> None:
+        try:
+            request = REQUEST.validate_json(packet)
+        except ValidationError as error:
+            _log.warning("request_invalid", errors=error.error_count(), size=len(packet))
+            send(connection, Reply(ok=False, error="invalid", message="not a request of this protocol"))
+            return
+        if isinstance(request, Acquire):
+            self._acquire(connection, request, owned)
+        else:
+            send(connection, self._reply(request, owned))
+
+    def _reply(self, request: Request, owned: dict[str, Sandbox]) -> Reply:
+        if isinstance(request, Probe):
+            return Reply(
+                isolation=self._cascade.chosen, reasons=self._cascade.reasons, counts=self._pool.counts()
+            )
+        if isinstance(request, (Report, Kill)):
+            sandbox = owned.get(request.sandbox)
+            if sandbox is None:
+                _log.warning("request_denied", op=request.op, reason="not this connection's sandbox")
+                return Reply(ok=False, error="denied", message="this connection owns no such sandbox")
+            return self._report(sandbox, request) if isinstance(request, Report) else self._kill(sandbox, owned)
+        return Reply(removed=self._cascade.sweep())
+
+    def _report(self, sandbox: Sandbox, request: Report) -> Reply:
+        try:
+            evidence = sandbox.evidence(ended=request.ended)
+        except BackendUnavailable as error:
+            self._doubt()
+            return Reply(ok=False, error="unavailable", message=str(error))
+        return Reply(
+            running=evidence.running,
+            exit_code=evidence.exit_code,
+            oom_kills=evidence.oom_kills,
+            pids_refused=evidence.pids_refused,
+            peak_memory_bytes=evidence.peak_memory_bytes,
+            cpu_ms=evidence.cpu_ms,
+        )
+
+    def _kill(self, sandbox: Sandbox, owned: dict[str, Sandbox]) -> Reply:
+        del owned[sandbox.id]
+        self._pool.discard(sandbox)
+        return Reply()
+
+    def _acquire(self, connection: socket.socket, request: Acquire, owned: dict[str, Sandbox]) -> None:
+        if (problem := _outside(request, self._settings)) is not None:
+            _log.warning("request_denied", op="acquire", job_id=request.job_id, reason=problem)
+            send(connection, Reply(ok=False, error="denied", message=problem))
+            return
+        profile = Profile(request.image, request.memory_bytes, request.cpus, request.pids)
+        try:
+            sandbox, warm = self._pool_acquire(profile)
+        except BackendUnavailable as error:
+            code: ErrorCode = "failed" if isinstance(error, StartFailed) and self._cascade.chosen else "unavailable"
+            send(connection, Reply(ok=False, error=code, message=str(error)))
+            return
+        owned[sandbox.id] = sandbox
+        _log.debug("acquired", sandbox=sandbox.id, job_id=request.job_id, fence=request.fence, warm=warm)
+        reply = Reply(
+            sandbox=sandbox.id,
+            isolation=sandbox.isolation,
+            backend=sandbox.backend,
+            framing=sandbox.framing,
+            warm=warm,
+        )
+        send(connection, reply, sandbox.stream.fileno())
+        sandbox.stream.close()  # the worker's now: when it closes its copy, the guest sees the end
+
+    def _pool_acquire(self, profile: Profile) -> tuple[Sandbox, bool]:
+        """A refused start is tried once more, after a probe has shown whether the host is at fault."""
+        timeout_s = self._settings.sandbox.start_timeout_s
+        try:
+            return self._pool.acquire(profile, timeout_s)
+        except StartFailed:
+            if self._cascade.probe() is None:
+                self._doubt()
+                raise
+            return self._pool.acquire(profile, timeout_s)
+
+    def _start(self, profile: Profile) -> Sandbox:
+        try:
+            return self._cascade.start(profile)
+        except StartFailed:
+            raise
+        except BackendUnavailable:
+            self._doubt()
+            raise
+
+    def _doubt(self) -> None:
+        self._cascade.doubt()
+        self._doubtful.set()
+
+    def _watch(self) -> None:
+        """Probe at the start and after every failure; sweep on a timer. The first sweep is the start-up one."""
+        self._doubtful.set()
+        while not self._stopping.is_set():
+            if self._doubtful.is_set():
+                self._doubtful.clear()
+                self._pool.clear()
+                if self._cascade.probe() is None:
+                    self._doubtful.set()
+                    self._stopping.wait(_REPROBE_S)
+                    continue
+                self._pool.warm(_default_profile(self._settings))
+            if removed := self._cascade.sweep():
+                _log.warning("orphans_removed", count=removed)
+            self._doubtful.wait(self._settings.launcher.sweep_s)
+
+
+def _default_profile(settings: Settings) -> Profile:
+    level = LEVELS["standard"]
+    return Profile(settings.sandbox.default_image, level.memory_bytes, min(level.cpus, settings.sandbox.cpus_max), min(level.pids, settings.sandbox.pids_max))
+
+
+def _outside(request: Acquire, settings: Settings) -> str | None:
+    """What of a request lies outside the launcher's own settings: a taken-over worker gains nothing."""
+    bounds = settings.sandbox
+    if request.image not in bounds.images:
+        return f"image {request.image!r} is not one of {sorted(bounds.images)}"
+    checks = (
+        ("memory_bytes", request.memory_bytes, bounds.memory_min_bytes, bounds.memory_max_bytes),
+        ("cpus", request.cpus, 0.05, bounds.cpus_max),
+        ("pids", request.pids, 1, bounds.pids_max),
+    )
+    for name, value, least, most in checks:
+        if not least <= value <= most:
+            return f"{name} {value:g} is outside {least:g} to {most:g}"
+    return None
+
+
+def _listen(path: Path, *, open_to_others: bool) -> socket.socket:
+    """Bind the socket. The folder is the launcher's own; who may speak is decided by peer credentials."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if path.is_socket():
+        _refuse_if_alive(path)
+        path.unlink()
+    listener.bind(str(path))
+    path.chmod(0o666 if open_to_others else 0o600)
+    listener.listen(128)
+    return listener
+
+
+def _refuse_if_alive(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return
+    raise SystemExit(f"another launcher already listens on {path}; set CELLBLOCK_LAUNCHER_SOCKET to another path")
+
+
+def build_launcher(settings: Settings) -> Launcher:
+    """The launcher of this host, with every configured backend."""
+    ownership = Ownership(settings.launcher.owner)
+    backends = [DockerBackend(isolation, settings, ownership) for isolation in settings.sandbox.isolations]
+    return Launcher(settings, Cascade(backends))
+
+
+def main() -> None:
+    """Run the launcher until TERM or INT."""
+    settings = load_settings()
+    configure_logging(settings.telemetry)
+    launcher = build_launcher(settings)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: launcher.stop())
+    die_with_parent()
+    _log.info("launcher_started", socket=str(settings.launcher.socket), owner=settings.launcher.owner)
+    launcher.serve()
+    launcher.close()
+    _log.info("launcher_stopped")
+
+
+if __name__ == "__main__":
+    main()

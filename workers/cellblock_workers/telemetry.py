@@ -1,0 +1,104 @@
+"""Logs and error reports of the fleet's own processes: ids and counts, never code or output."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+import structlog
+from cellblock_config import TelemetrySettings
+
+_PR_SET_PDEATHSIG = 1
+_PAYLOAD_WORDS = ("code", "stdin", "stdout", "stderr", "manifest", "spec", "args", "traceback", "chunk", "payload", "text", "result")
+
+
+def configure_logging(settings: TelemetrySettings) -> None:
+    """Send everything, the standard library's loggers included, to stderr in one format."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso"),
+    ]
+    renderer: Any = (
+        structlog.processors.JSONRenderer() if settings.log_format == "json" else structlog.dev.ConsoleRenderer()
+    )
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                renderer,
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.log_level.upper())
+    logging.getLogger("celery").setLevel(max(logging.INFO, root.level))
+    for chatty in ("urllib3", "docker", "kombu", "amqp"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel for TERM when the process that started this one ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() == 1 and os.environ.get("CELLBLOCK_SUPERVISED"):
+        raise SystemExit("the supervisor ended before this process was ready")
+
+
+def configure_sentry(settings: TelemetrySettings, *, transport: Any = None) -> bool:
+    """Report our own faults, only if a DSN is set. Job ids go out; code, stdin and output never do."""
+    if settings.sentry_dsn is None:
+        return False
+    import sentry_sdk
+    from sentry_sdk.integrations.celery import CeleryIntegration
+
+    sentry_sdk.init(
+        dsn=settings.sentry_dsn.get_secret_value(),
+        environment=settings.environment,
+        transport=transport,
+        integrations=[CeleryIntegration()],
+        default_integrations=True,
+        send_default_pii=False,
+        include_local_variables=False,
+        max_breadcrumbs=0,
+        before_send=_strip,
+    )
+    return True
+
+
+def _strip(event: Any, hint: Any) -> Any:
+    """The last look at an error report: locals, task arguments and anything named like a payload goes."""
+    for group in ("exception", "threads"):
+        for value in (event.get(group) or {}).get("values", []):
+            for frame in (value.get("stacktrace") or {}).get("frames", []):
+                frame.pop("vars", None)
+    event.pop("breadcrumbs", None)
+    event.pop("request", None)
+    event["extra"] = _without_payload(event.get("extra") or {})
+    event["contexts"] = _without_payload(event.get("contexts") or {})
+    return event
+
+
+def _without_payload(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: "[stripped]" if str(key).lower() in _PAYLOAD_WORDS else _without_payload(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_without_payload(item) for item in value]
+    return value
