@@ -75,4 +75,4 @@ try:
     urllib.request.urlopen("http://example.invalid/", timeout=1)
 except urllib.error.URLError as error:
     print("urlopen:", error)
-print(socket.gethostname(), socket.if_nameindex() if hasattr(socket, "if_nameindex") else "")
+print(socket.gethostname(), socket.getaddrinfo("localhost", 80, type=socket.SOCK_STREAM)[0][4])

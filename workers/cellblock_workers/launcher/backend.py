@@ -36,7 +36,7 @@ class Evidence:
     oom_kills: int | None = None
     pids_refused: int | None = None
     peak_memory_bytes: int | None = None
-    cpu_ms: int | None = None
+    cpu_ms: int | None = None  # since it was lent
 
 
 class Sandbox(Protocol):
@@ -57,6 +57,10 @@ class Sandbox(Protocol):
     @property
     def stream(self) -> socket.socket:
         """Bytes to and from the guest. The launcher passes it on and never reads it."""
+        ...
+
+    def lend(self) -> None:
+        """The sandbox goes to its job: what it used so far is not the job's."""
         ...
 
     def evidence(self, *, ended: bool) -> Evidence:

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import secrets
+import select
 import socket
 import threading
 import time
@@ -107,6 +108,7 @@ class DockerBackend:
                 container = self._create(sandbox_id, profile, ["-c", self._guest, json.dumps(options)])
                 stream = self._attach(container)
                 self._api.start(container)
+                self._await_guest(stream)
         except BackendUnavailable:
             if container is not None:
                 self._remove(container)
@@ -197,6 +199,15 @@ class DockerBackend:
         finally:
             attached._response.close()
 
+    def _await_guest(self, stream: socket.socket) -> None:
+        """Until the guest has written something. What it wrote is not for the launcher to read."""
+        poll = select.poll()
+        poll.register(stream, select.POLLIN | select.POLLRDHUP)
+        timeout_s = self._settings.sandbox.start_timeout_s
+        events = poll.poll(timeout_s * 1000)
+        if not events or events[0][1] & (select.POLLHUP | select.POLLRDHUP | select.POLLERR):
+            raise StartFailed(f"{self.isolation}: the guest did not announce itself within {timeout_s:g} s")
+
     def _remove(self, container: str) -> None:
         with self._daemon_errors():
             try:
@@ -227,6 +238,7 @@ class DockerSandbox:
     _container: str
     stream: socket.socket
     _cgroup: SandboxCgroup = field(init=False)
+    _cpu_ms_before: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._cgroup = SandboxCgroup(self._container)
@@ -246,11 +258,16 @@ class DockerSandbox:
         """The daemon puts an eight-byte header before each piece of output."""
         return "docker"
 
+    def lend(self) -> None:
+        """Start counting the job's CPU time."""
+        self._cpu_ms_before = self._cgroup.cpu_ms() or 0
+
     def evidence(self, *, ended: bool) -> Evidence:
         """Read the cgroup while it is there, and the daemon's word when the sandbox has ended."""
         group = self._cgroup
         oom_kills, pids_refused = group.oom_kills(), group.pids_refused()
-        peak, cpu_ms = group.peak_memory_bytes(), group.cpu_ms()
+        peak, total_cpu_ms = group.peak_memory_bytes(), group.cpu_ms()
+        cpu_ms = None if total_cpu_ms is None else total_cpu_ms - self._cpu_ms_before
         if cpu_ms is not None and not ended:
             return Evidence(True, None, oom_kills, pids_refused, peak, cpu_ms)
         state = self._final_state() if ended else self._backend.inspect(self._container)

@@ -170,6 +170,7 @@ class Launcher:
             send(connection, Reply(ok=False, error=code, message=str(error)))
             return
         owned[sandbox.id] = sandbox
+        sandbox.lend()
         _log.debug("acquired", sandbox=sandbox.id, job_id=request.job_id, fence=request.fence, warm=warm)
         reply = Reply(
             sandbox=sandbox.id,

@@ -1,0 +1,79 @@
+"""One attempt: borrow a sandbox, hold the conversation, ask the kernel, build the result."""
+
+from __future__ import annotations
+
+from cellblock.ledger import Claim
+from cellblock.models import JobError, JobResult, Outcome, Timings, Usage
+from cellblock_config import Settings
+
+from cellblock_workers.launcher.client import LauncherClient, Lent, SandboxRefused
+from cellblock_workers.worker.lease import Lease
+from cellblock_workers.worker.session import Session
+from cellblock_workers.worker.verdict import Verdict, judge
+
+
+class LeaseLost(Exception):
+    """Another attempt owns the job, or may: whatever this one found out is void."""
+
+
+def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobResult:
+    """Run the claimed attempt to its end. The sandbox is destroyed whatever happens.
+
+    Raises :class:`SandboxUnavailable` (give the job back) and :class:`LeaseLost` (write nothing).
+    """
+    claim = lease.claim
+    manifest = claim.manifest
+    try:
+        lent = launcher.acquire(claim.job_id, claim.fence, manifest.image, manifest.limits)
+    except SandboxRefused as refusal:
+        return fault_result(claim, str(refusal))
+    try:
+        conversation = Session(lent, launcher.connection(), lease, settings).run(manifest)
+        if conversation.stop == "lost":
+            raise LeaseLost(claim.job_id)
+        ended = conversation.ending is None and conversation.stop is None
+        kernel = launcher.report(lent.id, ended=ended)
+    finally:
+        launcher.kill(lent)
+    verdict = judge(conversation, kernel, manifest.limits)
+    guest_cpu_ms = conversation.ending.cpu_ms if conversation.ending else 0
+    usage = Usage(
+        wall_ms=conversation.wall_ms,
+        cpu_ms=kernel.cpu_ms if kernel.cpu_ms is not None else guest_cpu_ms,
+        peak_memory_bytes=kernel.peak_memory_bytes or 0,
+        output_bytes=conversation.output_bytes,
+    )
+    kept = {"stdout": conversation.stdout, "stderr": conversation.stderr}
+    return _result(claim, verdict, lent).model_copy(
+        update={
+            "stdout": conversation.stdout.text,
+            "stderr": conversation.stderr.text,
+            "usage": usage,
+            "truncated": {name: part.dropped_bytes for name, part in kept.items() if part.dropped_bytes},
+        }
+    )
+
+
+def fault_result(claim: Claim, what: str) -> JobResult:
+    """The result of an attempt that failed through us before or instead of running."""
+    error = JobError(type="SandboxError", message=what)
+    return _result(claim, Verdict(Outcome.SANDBOX_ERROR, error=error, evidence={"fault": what}))
+
+
+def _result(claim: Claim, verdict: Verdict, lent: Lent | None = None) -> JobResult:
+    manifest = claim.manifest
+    return JobResult(
+        job_id=claim.job_id,
+        outcome=verdict.outcome,
+        exit_code=verdict.exit_code,
+        signal=verdict.signal,
+        error=verdict.error,
+        evidence=verdict.evidence,
+        level=manifest.level,
+        isolation=lent.isolation if lent else None,
+        backend=lent.backend if lent else None,
+        attempt=claim.fence,
+        worker=claim.worker,
+        trace_id=manifest.trace_id,
+        timings=Timings(submitted=manifest.submitted, admitted=claim.admitted, started=claim.started),
+    )

@@ -1,0 +1,65 @@
+"""Guest frames as the host reads them: every byte is hostile until it has passed here."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+HEADER = struct.Struct(">cI")
+_DOCKER_HEADER = struct.Struct(">BxxxI")
+_STDOUT = 1
+
+#: The longest payload of each kind a guest may send (guest.py holds the other end of this contract).
+LIMIT_BYTES = {b"R": 0, b"O": 64 * 1024, b"E": 64 * 1024, b"T": 32 * 1024, b"X": 4 * 1024}
+
+
+class ProtocolViolation(Exception):
+    """A frame no honest guest sends. The sandbox is killed; the worker is unharmed."""
+
+
+def frame(kind: bytes, payload: bytes) -> bytes:
+    """One frame for the guest."""
+    return HEADER.pack(kind, len(payload)) + payload
+
+
+class FrameReader:
+    """Cuts the stream into frames, holding at most one unfinished frame."""
+
+    def __init__(self, framing: str) -> None:
+        self._docker = framing == "docker"
+        self._raw = bytearray()
+        self._guest = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Take received bytes, yield whole (kind, payload) frames. Raises :class:`ProtocolViolation`."""
+        if self._docker:
+            self._raw += data
+            self._unwrap()
+        else:
+            self._guest += data
+        while len(self._guest) >= HEADER.size:
+            kind, length = HEADER.unpack_from(self._guest)
+            limit = LIMIT_BYTES.get(kind)
+            if limit is None:
+                raise ProtocolViolation(f"frame of unknown kind {kind!r}")
+            if length > limit:
+                raise ProtocolViolation(f"frame {kind.decode()} of {length} bytes; at most {limit} are allowed")
+            end = HEADER.size + length
+            if len(self._guest) < end:
+                return
+            payload = bytes(self._guest[HEADER.size : end])
+            del self._guest[:end]
+            yield kind, payload
+
+    def _unwrap(self) -> None:
+        """Move what the daemon wrapped out of its wrapping, piece by piece, finished or not."""
+        start = 0
+        while len(self._raw) - start >= _DOCKER_HEADER.size:
+            stream, length = _DOCKER_HEADER.unpack_from(self._raw, start)
+            end = start + _DOCKER_HEADER.size + length
+            if len(self._raw) < end:
+                break
+            if stream == _STDOUT:
+                self._guest += self._raw[start + _DOCKER_HEADER.size : end]
+            start = end
+        del self._raw[:start]

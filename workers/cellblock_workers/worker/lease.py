@@ -1,0 +1,116 @@
+"""Leases: one thread per worker process renews them all and hears of cancelled and lost ones."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Literal
+
+import structlog
+from cellblock.errors import StoreUnavailable
+from cellblock.ledger import Claim, Ledger
+from cellblock_config import LedgerSettings
+
+_log = structlog.get_logger(__name__)
+
+
+class Lease:
+    """The right to run one attempt. Its descriptor turns readable when the attempt has to stop."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.stopped: Literal["cancel", "lost"] | None = None
+        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def fileno(self) -> int:
+        """For poll()."""
+        return self._event
+
+    def stop(self, why: Literal["cancel", "lost"]) -> None:
+        """Make the attempt stop; a lost lease outweighs a cancellation."""
+        if self.stopped is None or why == "lost":
+            self.stopped = why
+            os.eventfd_write(self._event, 1)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._event)
+
+
+class Heart:
+    """Beats for every lease of this process, on a thread of its own."""
+
+    def __init__(
+        self, ledger: Ledger, worker: str, settings: LedgerSettings, status: Callable[[], Mapping[str, object]]
+    ) -> None:
+        self._ledger = ledger
+        self._worker = worker
+        self._settings = settings
+        self._status = status
+        self._leases: dict[tuple[str, int], Lease] = {}
+        self._renewed = time.monotonic()
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._beat_on, name="heart", daemon=True)
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop beating; leases then run out by themselves."""
+        self._closing.set()
+        self._thread.join(timeout=5)
+
+    @contextmanager
+    def hold(self, claim: Claim) -> Iterator[Lease]:
+        """Renew the claim's lease while the block runs."""
+        lease, key = Lease(claim), (claim.job_id, claim.fence)
+        with self._lock:
+            self._leases[key] = lease
+        try:
+            yield lease
+        finally:
+            with self._lock:
+                del self._leases[key]
+            lease.close()
+
+    def held(self) -> int:
+        """How many jobs run here."""
+        return len(self._leases)
+
+    def beat(self) -> None:
+        """Renew all leases once and pass on what the ledger says of them."""
+        with self._lock:
+            keys = list(self._leases)
+        try:
+            words = self._ledger.beat(self._worker, keys, self._status())
+        except StoreUnavailable as error:
+            self._without_store(error)
+            return
+        self._renewed = time.monotonic()
+        with self._lock:
+            for key, word in words.items():
+                lease = self._leases.get(key)
+                if lease is not None and word != "held":
+                    lease.stop(word)
+
+    def _without_store(self, error: StoreUnavailable) -> None:
+        """By our own clock the leases have run out: others may run these jobs now, so we must not."""
+        _log.warning("beat_failed", error=str(error))
+        if time.monotonic() - self._renewed < self._settings.lease_s:
+            return
+        with self._lock:
+            for lease in self._leases.values():
+                lease.stop("lost")
+
+    def _beat_on(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self.beat()
+            except Exception:  # the heart may not stop for a defect of ours
+                _log.exception("beat_crashed")
+            self._closing.wait(self._settings.beat_s)

@@ -1,0 +1,165 @@
+"""The Celery worker process: wires ledger, launcher, heart, reaper and health to one task.
+
+Threads pool: a job's work happens in its sandbox, so a worker thread mostly waits; deadlines, kills and
+recovery live in our own code and hold on any pool (docs/adr/0003).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from typing import Any
+
+import structlog
+from celery import Celery, bootsteps, signals
+from celery.exceptions import Reject
+from cellblock.broker import RUN_TASK, Publisher, broker_url, create_celery
+from cellblock.errors import StoreUnavailable
+from cellblock.ledger import Ledger, connect
+from cellblock_config import Settings, load_settings
+from redis import Redis
+
+from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.telemetry import configure_logging, configure_sentry, die_with_parent
+from cellblock_workers.worker.health import Health
+from cellblock_workers.worker.lease import Heart
+from cellblock_workers.worker.reaper import Reaper
+from cellblock_workers.worker.runner import JobRunner
+
+_log = structlog.get_logger(__name__)
+_PAUSED_HOLD_S = 1.0
+
+
+class Runtime:
+    """Everything one worker process runs on besides Celery."""
+
+    def __init__(self, settings: Settings, app: Celery) -> None:
+        self.name = f"{socket.gethostname()}-{os.getpid()}"
+        redis = connect(settings)
+        ledger = Ledger(redis, settings)
+        publisher = Publisher(app)
+        launcher = LauncherClient(settings.launcher.socket, timeout_s=2 * settings.sandbox.start_timeout_s + 10)
+        self.health = Health(launcher, settings.worker.probe_s)
+        self.heart = Heart(ledger, self.name, settings.ledger, self._status)
+        broker = Redis.from_url(broker_url(settings), socket_timeout=settings.redis.socket_timeout_s)
+        self.reaper = Reaper(ledger, publisher, broker, settings.ledger)
+        self.runner = JobRunner(
+            ledger,
+            launcher,
+            self.heart,
+            settings,
+            worker=self.name,
+            on_released=lambda job_id, priority: self._publish_again(publisher, job_id, priority),
+            on_unavailable=self.health.pause,
+        )
+
+    def start(self) -> None:
+        """Start the threads that keep leases, reap, and watch the launcher."""
+        self.heart.start()
+        self.reaper.start()
+        self.health.start()
+
+    def stop(self) -> None:
+        """Stop them; called when no task runs any more."""
+        for part in (self.reaper, self.health, self.heart):
+            part.stop()
+
+    def run(self, job_ids: list[str]) -> None:
+        """The task: run each job of one message. A paused worker gives the message back unread."""
+        if not self.health.ready and not self.health.wait_ready(_PAUSED_HOLD_S):
+            raise Reject("this worker cannot start sandboxes now", requeue=True)
+        for job_id in job_ids:
+            try:
+                self.runner.run(job_id)
+            except StoreUnavailable as error:
+                # Not claimed, or not finished: the job still waits, or its lease runs out; the reaper has it.
+                _log.warning("job_left_to_the_reaper", job_id=job_id, error=str(error))
+
+    def _status(self) -> dict[str, object]:
+        return {**self.health.status(), "running": self.heart.held(), "host": socket.gethostname()}
+
+    @staticmethod
+    def _publish_again(publisher: Publisher, job_id: str, priority: str) -> None:
+        try:
+            publisher.publish([job_id], priority)
+        except StoreUnavailable as error:
+            _log.warning("republish_left_to_the_sweep", job_id=job_id, error=str(error))
+
+
+def create_worker(settings: Settings) -> tuple[Celery, Runtime]:
+    """The app with its one task, and what the task runs on. Starts nothing."""
+    app = create_celery(settings)
+    app.conf.worker_pool = "threads"
+    app.conf.worker_concurrency = settings.worker.concurrency
+    runtime = Runtime(settings, app)
+
+    @app.task(name=RUN_TASK)  # type: ignore[untyped-decorator]
+    def run(job_ids: list[str]) -> None:
+        """Run the jobs of one message, each in a sandbox of its own."""
+        runtime.run(_checked(job_ids))
+
+    app.steps["consumer"].add(_gate(runtime.health))
+    return app, runtime
+
+
+def _checked(job_ids: object) -> list[str]:
+    """A message may hold anything; only a list of ids is looked at."""
+    if isinstance(job_ids, list) and all(isinstance(j, str) and len(j) <= 64 for j in job_ids):
+        return job_ids
+    raise ValueError("a message that is not a list of job ids was dropped")
+
+
+def _gate(health: Health) -> type[bootsteps.StartStopStep]:
+    class Gate(bootsteps.StartStopStep):  # type: ignore[misc]
+        """Stops consuming while the worker is paused, so that waiting jobs stay for other hosts."""
+
+        requires = ("celery.worker.consumer.tasks:Tasks",)
+
+        def __init__(self, parent: Any, **options: Any) -> None:
+            super().__init__(parent, **options)
+            health.watch(lambda ready: parent.call_soon(_apply, parent))
+
+        def start(self, parent: Any) -> None:
+            _apply(parent)
+
+    def _apply(consumer: Any) -> None:
+        if consumer.task_consumer is None:
+            return  # between two connections; the next start() applies it
+        if health.ready:
+            consumer.task_consumer.consume()
+        else:
+            consumer.task_consumer.cancel()
+
+    return Gate
+
+
+def main() -> None:
+    """Run a worker until TERM: running jobs finish first."""
+    die_with_parent()
+    settings = load_settings()
+    configure_logging(settings.telemetry)
+    configure_sentry(settings.telemetry)
+    signals.setup_logging.connect(lambda **_: None, weak=False)  # ours is in place already
+    app, runtime = create_worker(settings)
+    # Celery takes INT for a warm stop too; a terminal sends it to launcher and worker alike.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    worker = app.Worker(
+        hostname=f"cellblock@{runtime.name}",
+        without_mingle=True,
+        without_gossip=True,
+        loglevel=settings.telemetry.log_level.upper(),
+        quiet=True,
+    )
+    runtime.start()
+    _log.info("worker_started", worker=runtime.name, at=time.time(), concurrency=settings.worker.concurrency)
+    try:
+        worker.start()
+    finally:
+        runtime.stop()
+    raise SystemExit(worker.exitcode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""From a delivered job id to a stored result: the one path, whether Celery or an embedded run drives it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+import structlog
+from cellblock.errors import CellblockError, SandboxUnavailable, StoreUnavailable
+from cellblock.ledger import Claim, Dropped, Ledger
+from cellblock.models import JobResult
+from cellblock_config import Settings
+
+from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.worker.execution import LeaseLost, execute, fault_result
+from cellblock_workers.worker.lease import Heart, Lease
+
+_log = structlog.get_logger(__name__)
+
+#: Pauses between tries to store a result; together a little longer than a Redis restart takes.
+_FINISH_PAUSES_S = (0.1, 0.3, 1.0, 2.0, 4.0)
+
+
+class JobRunner:
+    """Claims, runs and finishes jobs. Thread-safe: each calling thread has its own launcher connection."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        launcher: LauncherClient,
+        heart: Heart,
+        settings: Settings,
+        *,
+        worker: str,
+        on_released: Callable[[str, str], None],
+        on_unavailable: Callable[[str], None],
+    ) -> None:
+        self._ledger = ledger
+        self._launcher = launcher
+        self._heart = heart
+        self._settings = settings
+        self._worker = worker
+        self._on_released = on_released
+        self._on_unavailable = on_unavailable
+
+    def run(self, job_id: str) -> None:
+        """Run one job if it is still to be run. Never raises for anything a job does."""
+        claim = self._ledger.claim(job_id, self._worker, uuid.uuid4().hex)
+        if isinstance(claim, Dropped):
+            _log.info("delivery_dropped", job_id=job_id, why=claim.why)
+            return
+        with self._heart.hold(claim) as lease:
+            self._attempt(claim, lease)
+
+    def _attempt(self, claim: Claim, lease: Lease) -> None:
+        log = _log.bind(job_id=claim.job_id, fence=claim.fence, trace_id=claim.manifest.trace_id)
+        try:
+            result = execute(lease, self._launcher, self._settings)
+        except LeaseLost:
+            log.warning("lease_lost")
+            return
+        except SandboxUnavailable as error:
+            log.warning("job_given_back", reason=str(error))
+            self._on_unavailable(str(error))
+            self._release(claim)
+            return
+        except Exception as error:  # our defect: the job still ends, and says whose fault it was
+            log.exception("attempt_crashed")
+            result = fault_result(claim, f"internal error: {type(error).__name__}")
+        if self._finish(claim, result):
+            log.info("job_finished", outcome=result.outcome, isolation=result.isolation, wall_ms=result.usage.wall_ms)
+        else:
+            log.warning("finish_refused", outcome=result.outcome)
+
+    def _release(self, claim: Claim) -> None:
+        try:
+            if self._ledger.release(claim, uuid.uuid4().hex) == "released":
+                self._on_released(claim.job_id, claim.manifest.priority)
+        except CellblockError as error:
+            # The lease runs out and the reaper requeues; that costs one loss, which is the truth then.
+            _log.warning("release_failed", job_id=claim.job_id, error=str(error))
+
+    def _finish(self, claim: Claim, result: JobResult) -> bool:
+        operation = uuid.uuid4().hex
+        for pause_s in _FINISH_PAUSES_S:
+            try:
+                return self._ledger.finish(claim, result, operation)
+            except StoreUnavailable as error:
+                _log.warning("finish_retried", job_id=claim.job_id, error=str(error))
+                time.sleep(pause_s)
+        return self._ledger.finish(claim, result, operation)
