@@ -13,7 +13,8 @@ base_from=${BASE_FROM:-}
 
 say() { printf 'images: %s\n' "$*"; }
 die() { printf 'images: %s\n' "$*" >&2; exit 4; }
-# What a step says goes to a log, whose end is shown if the step fails.
+# What a step says goes to a log, whose end is shown if the step fails. Bash has no errexit in a step run this way:
+# a step of several commands says `|| return` itself.
 logged() {
   local log=$work/$1.log
   shift
@@ -107,9 +108,9 @@ root_by_dockerfile() {
   cp images/debian/Dockerfile images/debian/prune.sh "$context/"
   cat "$(finish_script "$1")" >"$context/finish.sh"
   docker build --quiet --force-rm --build-arg "BASE=$base_from" --build-arg "PACKAGES=$(packages_of "$1" | paste -sd ' ')" \
-    --tag "cellblock/build-$1" "$context" >&2
-  container=$(docker create "cellblock/build-$1" true)
-  docker export "$container"
+    --tag "cellblock/build-$1" "$context" >&2 || return
+  container=$(docker create "cellblock/build-$1" true) || return
+  docker export "$container" || return
   docker rm "$container" >/dev/null
   docker rmi "cellblock/build-$1" >/dev/null
 }
@@ -158,9 +159,9 @@ strip_packages() {
 
 add_cellblock() {
   local context=$1 wheels=$1/wheel
-  "$(host_python)" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$wheels" .
+  "$(host_python)" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$wheels" . || return
   "$(host_python)" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --upgrade \
-    --python-version "$python_version" --only-binary=:all: --target "$context/site-packages" "$wheels"/cellblock-*.whl
+    --python-version "$python_version" --only-binary=:all: --target "$context/site-packages" "$wheels"/cellblock-*.whl || return
   rm -rf "$wheels"
 }
 

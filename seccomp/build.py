@@ -71,13 +71,15 @@ def main() -> int:
     found = faults(groups, traced)
     target = HERE / "strict.json"
     text = json.dumps(profile(groups), indent=2) + "\n"
-    if "--check" in sys.argv[1:] and (not target.exists() or target.read_text(encoding="utf-8") != text):
+    check = "--check" in sys.argv[1:]
+    if check and (not target.exists() or target.read_text(encoding="utf-8") != text):
         found.append("strict.json: out of date, run seccomp/build.py")
     for fault in found:
         sys.stderr.write(f"seccomp: {fault}\n")
     if found:
         return 1
-    target.write_text(text, encoding="utf-8")
+    if not check:
+        target.write_text(text, encoding="utf-8")
     return 0
 
 

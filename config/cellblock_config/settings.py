@@ -11,7 +11,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cellblock_config.levels import LEVELS, MIB
@@ -36,6 +36,15 @@ class RedisSettings(_Group):
     key_prefix: str = Field("{cellblock}", min_length=1, max_length=64)
     connect_timeout_s: PositiveSeconds = 1.0
     socket_timeout_s: PositiveSeconds = 2.0
+
+    @field_validator("url", "broker_url", mode="after")
+    @classmethod
+    def _is_a_redis_url(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is None or url.get_secret_value() == "":
+            return None
+        if not url.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("must start with redis://, rediss:// or unix://, for example redis://127.0.0.1:6379/0")
+        return url
 
 
 class LedgerSettings(_Group):
@@ -169,6 +178,15 @@ class TelemetrySettings(_Group):
     environment: str = "production"
 
 
+class MonitorSettings(_Group):
+    """Flower, for operators to watch; read-only and behind a password, always."""
+
+    address: str = "127.0.0.1"
+    port: int = Field(5555, ge=0, le=65_535)
+    user: str = Field("cellblock", pattern=r"^[^:\s]+$")
+    password: SecretStr | None = None
+
+
 class Settings(BaseSettings):
     """All groups. Construct through :func:`load_settings` to get readable errors."""
 
@@ -189,6 +207,7 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()
     egress: EgressSettings = EgressSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    monitor: MonitorSettings = MonitorSettings()
 
     @model_validator(mode="after")
     def _groups_agree(self) -> Settings:

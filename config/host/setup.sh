@@ -30,6 +30,8 @@ for pair in "${needed[@]}"; do
   esac
 done
 
+if [[ ${#packages[@]} -gt 0 ]]; then mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u); fi
+
 if [[ ${#missing[@]} -eq 0 ]]; then
   echo 'setup: every program is there'
   exit 0

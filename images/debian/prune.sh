@@ -37,7 +37,8 @@ rm -f tmp/{finish,prune}.sh  # the rest of /tmp is mmdebstrap's: without its apt
 find etc usr -xtype l ! -path 'etc/mtab' -delete
 find . -xdev -perm /6000 -exec chmod a-s {} +
 chmod 1777 tmp var/tmp
-rm -f etc/{passwd,group,shadow,gshadow,subuid,subgid}- etc/{gshadow,subuid,subgid,machine-id,hostname,resolv.conf}
+rm -f etc/{passwd,group,shadow,gshadow,subuid,subgid}- etc/{gshadow,subuid,subgid,machine-id}
+rm -f etc/{hostname,resolv.conf} 2>/dev/null || true  # docker build mounts its own there
 
 # Accounts without a password to guess, in a file only root reads.
 sed -E 's/^([^:]+):.*/\1:*:19000:0:99999:7:::/' etc/passwd >etc/shadow

@@ -14,6 +14,7 @@ from cellblock_config import Settings
 
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.launcher.spawn import running_launcher
+from cellblock_workers.telemetry import configure_logging
 from cellblock_workers.worker.lease import Heart
 from cellblock_workers.worker.runner import JobRunner
 
@@ -25,6 +26,7 @@ def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
 
     Raises what :meth:`cellblock.Client.submit` raises, and :class:`SandboxUnavailable`.
     """
+    configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
     manifest = resolve(spec, settings)
     ledger = Ledger(fakeredis.FakeRedis(decode_responses=True), settings)
     job_id = ledger.admit(uuid.uuid4().hex, manifest).job_id

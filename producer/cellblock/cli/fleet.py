@@ -1,0 +1,54 @@
+"""Commands for whoever runs the fleet: worker, launcher, monitor, up."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from cellblock.cli import extras
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the root."""
+    app.command()(worker)
+    app.command()(launcher)
+    app.command()(monitor)
+    app.command()(up)
+
+
+def worker() -> None:
+    """Run a worker on this host, with a launcher beside it.
+
+    Needs CELLBLOCK_REDIS_URL. Set CELLBLOCK_LAUNCHER_SOCKET to use a launcher that runs already.
+
+    Example: CELLBLOCK_REDIS_URL=redis://127.0.0.1:6379/0 cellblock worker
+    """
+    sys.exit(extras.load("worker")())
+
+
+def launcher() -> None:
+    """Run only this host's launcher, the half that needs the Docker socket.
+
+    Example: CELLBLOCK_LAUNCHER_SOCKET=/run/cellblock/launcher.sock cellblock launcher
+    """
+    extras.load("launcher")()
+
+
+def monitor() -> None:
+    """Run Flower: read-only, behind CELLBLOCK_MONITOR_PASSWORD.
+
+    Example: CELLBLOCK_MONITOR_PASSWORD=… cellblock monitor
+    """
+    extras.load("monitor")()
+
+
+def up(
+    json_output: Annotated[bool, typer.Option("--json", help="Say where everything is as one JSON line.")] = False,
+) -> None:
+    """Run a whole fleet on this machine: Redis (unless one is configured), launcher, worker, Flower.
+
+    Example: cellblock up
+    """
+    sys.exit(extras.load("up")(json_output=json_output))

@@ -1,0 +1,233 @@
+"""Commands for jobs: run, submit, result, cancel, events."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from cellblock_config import LEVELS, LevelName, load_settings
+from rich.console import Console
+
+from cellblock.cli import extras
+from cellblock.client import Client
+from cellblock.errors import InvalidJob
+from cellblock.models import PRIORITY_CLASSES, JobResult, JobSpec, Outcome, PriorityClass
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
+_FACTOR = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+_OUR_FAULT = {Outcome.SANDBOX_ERROR, Outcome.WORKER_LOST}
+
+FileArg = Annotated[Path, typer.Argument(metavar="FILE|-", help="Python source; - reads standard input.")]
+ArgsArg = Annotated[list[str] | None, typer.Argument(metavar="[ARG]...", help="The program's arguments.")]
+LevelOpt = Annotated[str, typer.Option(help=f"Isolation level: {', '.join(LEVELS)}.")]
+TenantOpt = Annotated[str, typer.Option(help="On whose account.")]
+ImageOpt = Annotated[str | None, typer.Option(help="Image name from the settings.")]
+TimeoutOpt = Annotated[float | None, typer.Option(help="Wall-clock seconds; the level's by default.")]
+MemoryOpt = Annotated[str | None, typer.Option(help="Memory limit, such as 256M; the level's by default.")]
+StdinOpt = Annotated[Path | None, typer.Option(metavar="FILE", help="What the program reads on stdin.")]
+PriorityOpt = Annotated[str, typer.Option(help=f"Queue: {', '.join(PRIORITY_CLASSES)}.")]
+KeyOpt = Annotated[str | None, typer.Option(help="Submitting the same key again returns the first job.")]
+JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+JobArg = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the root."""
+    for command in (run, submit, result, cancel, events):
+        app.command()(command)
+
+
+def run(
+    file: FileArg,
+    args: ArgsArg = None,
+    level: LevelOpt = "standard",
+    tenant: TenantOpt = "default",
+    image: ImageOpt = None,
+    timeout: TimeoutOpt = None,
+    memory: MemoryOpt = None,
+    stdin: StdinOpt = None,
+    priority: PriorityOpt = "normal",
+    json_output: JsonOpt = False,
+) -> None:
+    """Run one program and show what came back.
+
+    Without CELLBLOCK_REDIS_URL it runs on this machine, with the same admission, sandbox and filters.
+    The exit code is 0 if the program ended with 0, 1 if it failed, 2 for a bad request, 3 if it was
+    refused, 4 if the fault was ours.
+
+    Example: echo 'print(6*7)' | cellblock run -
+    """
+    spec = _spec(file, args, level, tenant, image, timeout, memory, stdin, priority)
+    settings = load_settings()
+    console = Console(stderr=True)
+    with console.status("running…") if console.is_terminal else _silent():
+        if settings.redis.url is None:
+            outcome = cast(JobResult, extras.load("embedded")(spec, settings))
+        else:
+            outcome = _run_on_fleet(spec)
+    _show(outcome, json_output)
+    sys.exit(_exit_code(outcome))
+
+
+def submit(
+    file: FileArg,
+    args: ArgsArg = None,
+    level: LevelOpt = "standard",
+    tenant: TenantOpt = "default",
+    image: ImageOpt = None,
+    timeout: TimeoutOpt = None,
+    memory: MemoryOpt = None,
+    stdin: StdinOpt = None,
+    priority: PriorityOpt = "normal",
+    idempotency_key: KeyOpt = None,
+    json_output: JsonOpt = False,
+) -> None:
+    """Enqueue one program and print its job id at once.
+
+    Example: cellblock submit program.py --idempotency-key order-17
+    """
+    spec = _spec(file, args, level, tenant, image, timeout, memory, stdin, priority, idempotency_key)
+    with Client() as client:
+        job = client.submit(spec)
+    typer.echo(json.dumps({"job_id": job.id}) if json_output else job.id)
+
+
+def result(
+    job: JobArg,
+    timeout: Annotated[float, typer.Option(help="How many seconds to wait for the end.")] = 60.0,
+    json_output: JsonOpt = False,
+) -> None:
+    """Wait for a job's end and show its result; exit codes as for run.
+
+    Example: cellblock result 0f3c… --timeout 10 --json
+    """
+    with Client() as client:
+        outcome = client.result(job, timeout_s=timeout)
+    _show(outcome, json_output)
+    sys.exit(_exit_code(outcome))
+
+
+def cancel(job: JobArg, json_output: JsonOpt = False) -> None:
+    """Stop a job: at once while it waits, through its worker while it runs.
+
+    Example: cellblock cancel 0f3c…
+    """
+    with Client() as client:
+        answer = client.cancel(job)
+    words = {
+        "cancelled": "cancelled before it ran",
+        "requested": "its worker was asked to stop it",
+        "terminal": "had ended already",
+    }
+    typer.echo(json.dumps({"job_id": job, "cancel": answer}) if json_output else f"{job}: {words[answer]}")
+
+
+def events(
+    after: Annotated[str, typer.Option(help="Start after this event id; 0 is the oldest kept.")] = "0",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing as events happen.")] = False,
+    json_output: JsonOpt = False,
+) -> None:
+    """Print the event stream, oldest first.
+
+    Example: cellblock events --follow --json
+    """
+    with Client() as client:
+        while True:
+            batch = client.events(after, wait_s=1.0 if follow else 0)
+            for event in batch:
+                after = event.id
+                typer.echo(
+                    event.model_dump_json()
+                    if json_output
+                    else f"{event.id}  {event.type:<20} {event.job_id}  {event.outcome or ''}"
+                )
+            if not batch and not follow:
+                return
+
+
+def _spec(
+    file: Path,
+    args: list[str] | None,
+    level: str,
+    tenant: str,
+    image: str | None,
+    timeout: float | None,
+    memory: str | None,
+    stdin: Path | None,
+    priority: str,
+    idempotency_key: str | None = None,
+) -> JobSpec:
+    limits: dict[str, Any] = {"timeout_s": timeout, "memory_bytes": _size(memory) if memory else None}
+    return JobSpec(
+        code=_text(file),
+        args=tuple(args or ()),
+        stdin=_read(stdin, "stdin") if stdin else b"",
+        level=cast(LevelName, level),
+        tenant=tenant,
+        image=image,
+        limits=limits,
+        priority=cast(PriorityClass, priority),
+        idempotency_key=idempotency_key,
+    )
+
+
+def _read(path: Path, field: str) -> bytes:
+    if str(path) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidJob(field, f"{path} cannot be read: {error.strerror}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return _read(path, "code").decode()
+    except UnicodeDecodeError as error:
+        raise InvalidJob("code", f"{path} is not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}") from error
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise InvalidJob("limits.memory_bytes", f"{text!r} is not a size; write bytes or 256M, 1G")
+    return round(float(match[1]) * _FACTOR[match[2].upper()])
+
+
+def _run_on_fleet(spec: JobSpec) -> JobResult:
+    with Client() as client:
+        job = client.submit(spec)
+        try:
+            return job.result()
+        except KeyboardInterrupt:
+            job.cancel()
+            typer.echo(f"cellblock: cancelled {job.id}", err=True)
+            sys.exit(130)
+
+
+class _silent:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+def _show(outcome: JobResult, json_output: bool) -> None:
+    if json_output:
+        typer.echo(outcome.model_dump_json())
+        return
+    sys.stdout.write(outcome.stdout)
+    sys.stdout.flush()
+    sys.stderr.write(outcome.stderr)
+    if not outcome.ok:
+        why = outcome.error.message if outcome.error else ""
+        took = f"{outcome.usage.wall_ms / 1000:.2f} s"
+        typer.echo(f"cellblock: {outcome.outcome}: {why} ({outcome.isolation or 'not run'}, {took})", err=True)
+
+
+def _exit_code(outcome: JobResult) -> int:
+    if outcome.ok:
+        return 0
+    return 4 if outcome.outcome in _OUR_FAULT else 1

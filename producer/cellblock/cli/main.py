@@ -1,0 +1,43 @@
+"""The command's root: subcommands, and how errors become messages and exit codes.
+
+Exit codes: 0 outcome ok · 1 job failed · 2 usage · 3 refused · 4 our fault.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from cellblock_config import SettingsError
+
+from cellblock.cli import fleet, jobs
+from cellblock.errors import CallerError, InvalidJob, OperatorError, RateLimited
+
+app = typer.Typer(
+    name="cellblock",
+    help="Run code nobody trusts, one throw-away sandbox per job.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+jobs.register(app)
+fleet.register(app)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app()
+    except (InvalidJob, SettingsError) as error:
+        _fail(error, 2)
+    except RateLimited as error:
+        _fail(error, 3)
+    except CallerError as error:
+        _fail(error, 2)
+    except OperatorError as error:
+        _fail(error, 4)
+
+
+def _fail(error: Exception, code: int) -> None:
+    typer.echo(f"cellblock: {error}", err=True)
+    sys.exit(code)

@@ -1,0 +1,171 @@
+"""``cellblock worker`` and ``cellblock up``: which processes make a host, and with which rights."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+import celery
+import structlog
+from cellblock.errors import NotConfigured
+from cellblock_config import Settings, load_settings
+from redis import Redis
+from redis.exceptions import RedisError
+
+import cellblock_workers
+from cellblock_workers.launcher import spawn
+from cellblock_workers.supervisor import Service, Supervisor
+from cellblock_workers.telemetry import configure_logging
+
+_log = structlog.get_logger(__name__)
+_PYTHON = sys.executable
+_UNPRIVILEGED = "nobody"
+
+
+def run_worker() -> int:
+    """A worker, with a launcher beside it unless ``CELLBLOCK_LAUNCHER_SOCKET`` names one."""
+    settings = load_settings()
+    configure_logging(settings.telemetry)
+    if settings.redis.url is None:
+        raise NotConfigured("a worker needs a Redis: set CELLBLOCK_REDIS_URL, or try: cellblock up")
+    with tempfile.TemporaryDirectory(prefix="cellblock-") as folder:
+        Path(folder).chmod(0o755)  # noqa: S103 - the worker's user looks up the socket in it
+        return Supervisor(host_services(settings, Path(folder))).run()
+
+
+def run_up(*, json_output: bool = False) -> int:
+    """A whole fleet on this machine: Redis if none is given, launcher, worker, Flower."""
+    settings = load_settings()
+    configure_logging(settings.telemetry)
+    with tempfile.TemporaryDirectory(prefix="cellblock-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # noqa: S103 - the worker's user looks up the socket in it
+        services: list[Service] = []
+        environment: dict[str, str] = {}
+        if settings.redis.url is None:
+            service, url = private_redis(folder)
+            services.append(service)
+            environment["CELLBLOCK_REDIS_URL"] = url
+        password = settings.monitor.password.get_secret_value() if settings.monitor.password else secrets.token_urlsafe(12)
+        port = settings.monitor.port or free_port()
+        environment |= {"CELLBLOCK_MONITOR_PASSWORD": password, "CELLBLOCK_MONITOR_PORT": str(port)}
+        services += host_services(settings, folder, environment)
+        services.append(
+            Service("flower", [_PYTHON, "-m", "cellblock_workers.monitor"], environment, _worker_user(settings))
+        )
+        where = {
+            "redis_url": environment.get("CELLBLOCK_REDIS_URL", "as configured"),
+            "flower_url": f"http://{settings.monitor.address}:{port}",
+            "flower_user": settings.monitor.user,
+            "flower_password": password if settings.monitor.password is None else "as configured",
+        }
+        return Supervisor(services, on_ready=lambda: _announce(where, json_output)).run()
+
+
+def host_services(settings: Settings, folder: Path, environment: dict[str, str] | None = None) -> list[Service]:
+    """Launcher and worker of one host, split by privilege."""
+    environment = dict(environment or {})
+    user = _worker_user(settings)
+    services = []
+    if "socket" not in settings.launcher.model_fields_set:
+        path = folder / "launcher.sock"
+        environment["CELLBLOCK_LAUNCHER_SOCKET"] = str(path)
+        allowed = {pwd.getpwnam(user).pw_uid} if user else set()
+        launcher_environment = {
+            "CELLBLOCK_LAUNCHER_SOCKET": str(path),
+            "CELLBLOCK_LAUNCHER_ALLOWED_UIDS": json.dumps(sorted(allowed | set(settings.launcher.allowed_uids))),
+        }
+        if "owner" not in settings.launcher.model_fields_set:
+            launcher_environment["CELLBLOCK_LAUNCHER_OWNER"] = f"{socket.gethostname()[:48]}-{os.getpid()}"
+        services.append(
+            Service(
+                "launcher",
+                spawn.COMMAND,
+                launcher_environment,
+                ready=lambda process: spawn.wait_for_socket(path, process),
+            )
+        )
+    worker = [_PYTHON, "-m", "cellblock_workers.worker.main"]
+    services.append(Service("worker", worker, environment, user, essential=True))
+    return services
+
+
+def private_redis(folder: Path) -> tuple[Service, str]:
+    """A Redis for this fleet alone: free loopback port, its own password, data that ends with it."""
+    binary = shutil.which("redis-server")
+    if binary is None:
+        raise NotConfigured("redis-server is not installed and CELLBLOCK_REDIS_URL is not set: apt-get install redis-server")
+    port, password = free_port(), secrets.token_urlsafe(24)
+    config = folder / "redis.conf"
+    config.touch(mode=0o600)
+    config.write_text(
+        f"bind 127.0.0.1\nport {port}\nrequirepass {password}\ndir {folder}\n"
+        'save ""\nappendonly no\nmaxmemory-policy noeviction\nloglevel warning\n'
+    )
+    url = f"redis://:{password}@127.0.0.1:{port}/0"
+    return Service("redis", [binary, str(config)], essential=True, ready=lambda _: _wait_for_redis(url)), url
+
+
+def free_port() -> int:
+    """A loopback port nobody listens on at this moment."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for_redis(url: str) -> None:
+    deadline = time.monotonic() + 10
+    with closing(Redis.from_url(url)) as redis:
+        while True:
+            try:
+                redis.ping()
+                return
+            except RedisError:
+                if time.monotonic() > deadline:
+                    raise NotConfigured("the private Redis did not answer within 10 s") from None
+                time.sleep(0.02)
+
+
+def _worker_user(settings: Settings) -> str | None:
+    """Whom the worker runs as: never root where that can be helped."""
+    if os.geteuid() != 0:
+        return None
+    user = settings.worker.user or _UNPRIVILEGED
+    for module in (os, celery, cellblock_workers):
+        readable = subprocess.run(
+            ["/usr/bin/test", "-r", str(module.__file__)], user=user, extra_groups=[], check=False
+        )
+        if readable.returncode != 0:
+            if settings.worker.user is not None:
+                raise NotConfigured(f"CELLBLOCK_WORKER_USER={user} cannot read {module.__file__}")
+            _log.warning(
+                "worker_keeps_root",
+                reason=f"{user} cannot read {module.__file__}",
+                remedy="install into a folder every user can read, or set CELLBLOCK_WORKER_USER",
+            )
+            return None
+    return user
+
+
+def _announce(where: dict[str, str], json_output: bool) -> None:
+    if json_output:
+        print(json.dumps(where), flush=True)  # noqa: T201 - the command's one line of output
+        return
+    lines = [
+        "cellblock is up. In another terminal:",
+        f"  export CELLBLOCK_REDIS_URL={where['redis_url']}",
+        "  echo 'print(6*7)' | cellblock run -",
+        f"Flower: {where['flower_url']}  user {where['flower_user']}  password {where['flower_password']}",
+        "Ctrl-C stops everything.",
+    ]
+    print("\n".join(lines), flush=True)  # noqa: T201

@@ -1,0 +1,35 @@
+"""Flower on cellblock's own Celery app: read-only, behind a password, never a source of truth."""
+
+from __future__ import annotations
+
+import os
+
+from cellblock.broker import create_celery
+from cellblock.errors import NotConfigured
+from cellblock_config import load_settings
+
+from cellblock_workers.telemetry import die_with_parent
+
+_TASKS_KEPT = "10000"
+
+
+def main() -> None:
+    """Run Flower until TERM. Everything secret goes through the environment, not the argument list."""
+    die_with_parent()
+    settings = load_settings()
+    monitor = settings.monitor
+    if monitor.password is None:
+        raise NotConfigured("Flower needs a password: set CELLBLOCK_MONITOR_PASSWORD")
+    os.environ.update(
+        FLOWER_READ_ONLY="true",
+        FLOWER_BASIC_AUTH=f"{monitor.user}:{monitor.password.get_secret_value()}",
+        FLOWER_ADDRESS=monitor.address,
+        FLOWER_PORT=str(monitor.port),
+        FLOWER_MAX_TASKS=_TASKS_KEPT,
+        FLOWER_PURGE_OFFLINE_WORKERS="60",
+    )
+    create_celery(settings).start(["flower"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Keeps a small set of processes running on one host: starts, restarts, stops in order.
+
+The supervisor holds no state and speaks to nobody; it can restart the privileged launcher because the
+worker, not the supervisor, gives its privileges up.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+_log = structlog.get_logger(__name__)
+
+_RESTART_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+_STABLE_S = 30.0
+_STOP_S = 60.0
+
+
+@dataclass(slots=True)
+class Service:
+    """One process to keep running. ``essential``: when it ends, everything stops with its exit code."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    user: str | None = None
+    essential: bool = False
+    ready: Callable[[subprocess.Popen[bytes]], None] | None = None
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    restarts: int = 0
+    due: float = 0.0
+
+    def start(self) -> None:
+        """Start it and, where it says how, wait until it serves."""
+        options: dict[str, Any] = {}
+        if self.user is not None:
+            options = {"user": self.user, "group": _group_of(self.user), "extra_groups": []}
+        self.process = subprocess.Popen(
+            list(self.command),
+            env={**os.environ, **self.environment, "CELLBLOCK_SUPERVISED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno(),  # the supervisor's own stdout is an interface
+            start_new_session=True,  # a terminal's Ctrl-C reaches the supervisor alone
+            **options,
+        )
+        self.started = time.monotonic()
+        if self.ready is not None:
+            self.ready(self.process)
+        _log.info("service_started", service=self.name, pid=self.process.pid)
+
+
+class Supervisor:
+    """Runs services, first to last; stops them last to first."""
+
+    def __init__(self, services: Sequence[Service], *, on_ready: Callable[[], None] = lambda: None) -> None:
+        self._services = services
+        self._on_ready = on_ready
+        self._signals = 0
+
+    def run(self) -> int:
+        """Until TERM or INT, or an essential service ends. Returns the exit code to leave with."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        code = 0
+        try:
+            for service in self._services:
+                service.start()
+            self._on_ready()
+            while not self._signals:
+                ended = self._look_after()
+                if ended is not None:
+                    code = ended
+                    break
+                time.sleep(0.1)
+        finally:
+            self._stop()
+        return code
+
+    def _on_signal(self, *_: object) -> None:
+        self._signals += 1
+
+    def _look_after(self) -> int | None:
+        """Restart what died. The exit code of an essential service that ended, else None."""
+        now = time.monotonic()
+        for service in self._services:
+            if service.process is None:
+                if now >= service.due:
+                    service.start()
+                continue
+            code = service.process.poll()
+            if code is None:
+                continue
+            _log.error("service_ended", service=service.name, exit_code=code)
+            if service.essential:
+                return code if code >= 0 else 128 - code
+            service.restarts = 0 if now - service.started > _STABLE_S else service.restarts + 1
+            pause_s = _RESTART_PAUSES_S[min(service.restarts, len(_RESTART_PAUSES_S) - 1)]
+            service.process, service.due = None, now + pause_s
+        return None
+
+    def _stop(self) -> None:
+        seen = self._signals
+        for service in reversed(self._services):
+            process = service.process
+            if process is None or process.poll() is not None:
+                continue
+            process.terminate()
+            deadline = time.monotonic() + _STOP_S
+            while process.poll() is None:
+                if time.monotonic() > deadline or self._signals > seen + 1:
+                    _log.error("service_killed", service=service.name)
+                    process.kill()
+                    process.wait()
+                time.sleep(0.02)
+            _log.info("service_stopped", service=service.name, exit_code=process.returncode)
+
+
+def _group_of(user: str) -> int:
+    return pwd.getpwnam(user).pw_gid
