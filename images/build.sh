@@ -75,6 +75,7 @@ finish_script() { if [[ -f images/$1/finish.sh ]]; then echo "images/$1/finish.s
 
 # The host's own Debian sources; on a newer Debian the same archives, asked for the suite the images are made of.
 apt_sources() {
+  # shellcheck disable=SC2016  # apt-get's own variables
   apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 'Origin: Debian' 'Component: main' |
     sed -E "s/ [a-z]+(-updates|-security)?$/ $suite\1/" | grep -E "$suite(-updates|-security)?$" |
     sort -u | sed 's/.*/deb & main/'
@@ -151,7 +152,7 @@ unpack_wheels() {
 
 # Tests, type stubs, C headers and host-bound scripts are not needed to run.
 strip_packages() {
-  rm -rf "$1/bin" "$1/share"
+  rm -rf "${1:?}/bin" "${1:?}/share"
   find "$1" -depth -type d -name tests -exec rm -rf {} +
   find "$1" -type f \( -name '*.pyi' -o -name '*.pxd' -o -name '*.pyx' -o -name '*.h' -o -name '*.a' \) -delete
   chmod -R u=rwX,go=rX "$1"
@@ -207,7 +208,7 @@ ensure() {
   say "cellblock/$1 ready, $(docker image inspect --format '{{.Size}}' "cellblock/$1" | awk '{printf "%.0f MB", $1 / 1e6}'), $((SECONDS - started)) s"
 }
 
-force= checked=
+force="" checked=""
 if [[ ${1:-} == --force ]]; then force=yes; shift; fi
 if [[ $# -eq 0 ]]; then set -- base python datascience; fi
 for name in "$@"; do parent_of "$name" >/dev/null; done

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Promises: strict.json is what groups.toml says, and groups.toml accounts for every call in traced.txt.
 
-`build.py` writes the profile; `build.py --check` writes nothing and ends with 1 when it is out of date. Either ends
-with 1, naming the call, when a traced call has no group, an untraced one no reason, or a refused one is allowed.
+`build.py` writes the profile; `build.py --check` writes nothing and ends with 1 when it is out of date.
+Either ends with 1, naming the call, when a traced call has no group, an untraced one no reason, or a refused one is
+allowed.
 """
 
 import json
@@ -19,7 +20,12 @@ Table = dict[str, Any]
 def compare(test: Table) -> Table:
     """One test of one argument, in Docker's words."""
     if "mask" in test:
-        return {"index": test["index"], "value": test["mask"], "valueTwo": test["equals"], "op": "SCMP_CMP_MASKED_EQ"}
+        return {
+            "index": test["index"],
+            "value": test["mask"],
+            "valueTwo": test["equals"],
+            "op": "SCMP_CMP_MASKED_EQ",
+        }
     return {"index": test["index"], "value": test["equals"], "valueTwo": 0, "op": "SCMP_CMP_EQ"}
 
 
@@ -32,18 +38,34 @@ def alternatives(rule: Table) -> list[list[Table]]:
 
 
 def profile(groups: Table) -> Table:
-    """The whole profile: an allow-list, EPERM for the rest, and the errno of refusals that ask for another."""
+    """The whole profile: an allow-list, EPERM for the rest, another errno where a refusal asks for it."""
     syscalls: list[Table] = []
     for group in groups["group"]:
         names = sorted(group["calls"] + group.get("extra", []))
-        syscalls.append({"names": names, "action": "SCMP_ACT_ALLOW", "args": [], "comment": f"{group['name']}: {group['why']}"})
+        syscalls.append(
+            {
+                "names": names,
+                "action": "SCMP_ACT_ALLOW",
+                "args": [],
+                "comment": f"{group['name']}: {group['why']}",
+            }
+        )
     for rule in groups["rule"]:
         for tests in alternatives(rule):
-            entry = {"names": [rule["call"]], "action": "SCMP_ACT_ALLOW", "args": [compare(test) for test in tests]}
+            entry = {
+                "names": [rule["call"]],
+                "action": "SCMP_ACT_ALLOW",
+                "args": [compare(test) for test in tests],
+            }
             syscalls.append(entry | {"comment": f"{rule['call']}: {rule['why']}"})
     for refused in groups["refused"]:
         if "errno" in refused:
-            entry = {"names": sorted(refused["calls"]), "action": "SCMP_ACT_ERRNO", "errnoRet": refused["errno"], "args": []}
+            entry = {
+                "names": sorted(refused["calls"]),
+                "action": "SCMP_ACT_ERRNO",
+                "errnoRet": refused["errno"],
+                "args": [],
+            }
             syscalls.append(entry | {"comment": refused["why"]})
     arch_map = [{"architecture": name, "subArchitectures": []} for name in ARCHITECTURES]
     return {"defaultAction": "SCMP_ACT_ERRNO", "archMap": arch_map, "syscalls": syscalls}
@@ -57,10 +79,19 @@ def faults(groups: Table, traced: set[str]) -> list[str]:
     refused = [name for entry in groups["refused"] for name in entry["calls"]]
     allowed = calls + extra + ruled
     found = [f"{name}: traced, but in no group" for name in sorted(traced - set(allowed) - set(refused))]
-    found += [f"{name}: listed as traced, but not in traced.txt; move it to extra" for name in sorted(set(calls) - traced)]
+    found += [
+        f"{name}: listed as traced, but not in traced.txt; move it to extra"
+        for name in sorted(set(calls) - traced)
+    ]
     found += [f"{name}: refused and allowed" for name in sorted(set(refused) & set(allowed))]
-    found += [f"{name}: allowed twice" for name in sorted({name for name in allowed if allowed.count(name) > 1})]
-    found += [f"group {group['name']}: extra without extra_why" for group in groups["group"] if "extra" in group and not group.get("extra_why")]
+    found += [
+        f"{name}: allowed twice" for name in sorted({name for name in allowed if allowed.count(name) > 1})
+    ]
+    found += [
+        f"group {group['name']}: extra without extra_why"
+        for group in groups["group"]
+        if "extra" in group and not group.get("extra_why")
+    ]
     return found
 
 

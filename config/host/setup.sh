@@ -46,6 +46,7 @@ give_up() {
   exit 2
 }
 
+# shellcheck disable=SC1091  # the system's own file
 debian_version() { (. /etc/os-release 2>/dev/null && [[ ${ID:-} == debian ]] && echo "${VERSION_ID:-99}") || echo 0; }
 
 as_root=()

@@ -89,6 +89,7 @@ if [[ -z $started ]] && ! is_ours; then exec 8>&- 9>&- "$@"; fi
 flock --shared 8
 flock --unlock 9
 
+# shellcheck disable=SC2317  # called by the trap below
 leave() {
   trap '' INT TERM HUP
   flock 9

@@ -1,3 +1,4 @@
+# ruff: noqa: D103, S101, S108, SIM117, T201  (a job may do as it likes)
 """Threads, executors, asyncio with its pipes, sockets and subprocesses, and a network that is not there."""
 
 import asyncio
@@ -34,7 +35,9 @@ async def main() -> None:
     await asyncio.gather(*(asyncio.sleep(0.01) for _ in range(10)))
     await loop.run_in_executor(None, time.sleep, 0.01)
     await asyncio.to_thread(time.sleep, 0.01)
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "print(1)", stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "print(1)", stdout=asyncio.subprocess.PIPE
+    )
     assert (await process.communicate())[0] == b"1\n"
     server = await asyncio.start_unix_server(echo, "/tmp/echo.sock")
     reader, writer = await asyncio.open_unix_connection("/tmp/echo.sock")

@@ -1,3 +1,4 @@
+# ruff: noqa: PTH101, PTH104, PTH105, PTH109, PTH115, PTH116, PTH123, S101, S202, T201  (a job may do as it likes)
 """Files in /tmp: every usual way to make, read, map, lock, copy, rename, walk, archive and remove them."""
 
 import fcntl
@@ -71,5 +72,9 @@ with tempfile.TemporaryDirectory() as name:
         db.executemany("insert into t values (?)", [(i,) for i in range(1000)])
         assert db.execute("select count(*) from t").fetchone() == (1000,)
     db.close()
-    print(sorted(p.name for p in root.rglob("*")), shutil.disk_usage(root).total > 0, os.statvfs(root).f_bsize > 0)
+    print(
+        sorted(p.name for p in root.rglob("*")),
+        shutil.disk_usage(root).total > 0,
+        os.statvfs(root).f_bsize > 0,
+    )
     os.umask(os.umask(0o22))

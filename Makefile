@@ -1,0 +1,60 @@
+# The one interface for people, hooks and CI. `make help` lists what there is.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+PY := $(VENV)/bin/python
+WITH_DOCKER := config/host/with-docker.sh
+# Debian's own interpreter where there is one: every user can read it, so the worker need not stay root.
+PYTHON ?= $(shell test -x /usr/bin/python3 && echo /usr/bin/python3 || echo python3)
+
+.PHONY: help setup host images demo test check fmt bench up clean lock
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: host $(VENV)/ready images ## everything the other targets need; seconds when it is there
+
+host:
+	@config/host/setup.sh
+
+$(VENV)/ready: requirements.lock pyproject.toml
+	@echo 'setup: Python packages into $(VENV)'
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+images: host ## the sandbox images (docs: images/README.md)
+	@$(WITH_DOCKER) images/build.sh
+
+demo: setup ## 164 HumanEval programs and 20 hostile jobs through Redis, Celery and gVisor
+	@$(WITH_DOCKER) $(PY) examples/demo/demo.py
+
+test: setup ## every test, on real Redis, Celery, Docker and gVisor
+	@$(WITH_DOCKER) images/build.sh worker redis
+	@$(WITH_DOCKER) $(PY) -m pytest
+
+check: $(VENV)/ready ## lint, format, types, lock files, seccomp profile
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(PY) seccomp/build.py --check
+
+fmt: $(VENV)/ready ## format and fix what can be fixed
+	@$(VENV)/bin/ruff check --fix .
+	@$(VENV)/bin/ruff format .
+
+bench: setup ## latency and throughput against plain docker run; writes build/bench/*.json
+	@$(WITH_DOCKER) $(PY) tests/bench/hello.py
+
+up: setup ## a whole fleet on this machine until Ctrl-C
+	@$(WITH_DOCKER) $(VENV)/bin/cellblock up
+
+lock: $(VENV)/ready ## make the lock files again from current releases
+	@$(VENV)/bin/pip-compile --quiet --upgrade --all-extras --generate-hashes --strip-extras --allow-unsafe \
+		--no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options \
+		--output-file requirements.lock pyproject.toml
+	@LOCKER=$(VENV)/bin/pip-compile images/lock.sh
+
+clean: ## remove what was built here; images and Debian packages stay
+	@rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Conformance of every isolation, and the launcher and worker against hostile peers."""
