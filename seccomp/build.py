@@ -2,8 +2,8 @@
 """Promises: strict.json is what groups.toml says, and groups.toml accounts for every call in traced.txt.
 
 `build.py` writes the profile; `build.py --check` writes nothing and ends with 1 when it is out of date.
-Either ends with 1, naming the call, when a traced call has no group, an untraced one no reason, or a refused one is
-allowed.
+Either ends with 1, naming the call, when a traced call has no group, an untraced one no reason, or a
+refused one is allowed.
 """
 
 import json

@@ -126,7 +126,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def call(number: int, *args: int) -> str:
-    """The errno's name a raw call ends with, or `allowed`. Called in a child: some of them would not come back."""
+    """The errno's name a raw call ends with, or `allowed`; in a child, for some do not come back."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

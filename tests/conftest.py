@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
+from redis.exceptions import RedisError
+
 from cellblock.ledger import Ledger, connect
 from cellblock_config import Settings, load_settings
 from cellblock_workers.fleet import free_port
 from cellblock_workers.launcher.client import LauncherClient
-from redis import Redis
-from redis.exceptions import RedisError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -142,7 +143,9 @@ def launcher_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @contextmanager
-def worker_process(folder: Path, redis_url: str, launcher: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker_process(
+    folder: Path, redis_url: str, launcher: Path, **environment: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """A Celery worker process; its log is ``worker.log`` in the folder."""
     variables = {
         **os.environ,
@@ -152,7 +155,10 @@ def worker_process(folder: Path, redis_url: str, launcher: Path, **environment: 
     }
     with (folder / "worker.log").open("ab") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cellblock_workers.worker.main"], env=variables, stdout=stderr, stderr=stderr
+            [sys.executable, "-m", "cellblock_workers.worker.main"],
+            env=variables,
+            stdout=stderr,
+            stderr=stderr,
         )
     try:
         yield process

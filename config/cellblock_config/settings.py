@@ -11,7 +11,15 @@ from pathlib import Path
 from socket import gethostname
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cellblock_config.levels import LEVELS, MIB
@@ -43,7 +51,9 @@ class RedisSettings(_Group):
         if url is None or url.get_secret_value() == "":
             return None
         if not url.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("must start with redis://, rediss:// or unix://, for example redis://127.0.0.1:6379/0")
+            raise ValueError(
+                "must start with redis://, rediss:// or unix://, for example redis://127.0.0.1:6379/0"
+            )
         return url
 
 
@@ -110,9 +120,11 @@ class SandboxSettings(_Group):
 
 
 def _default_launcher_socket() -> Path:
-    runtime_dir = os.environ.get("XDG_RUNTIME_DIR")
-    base = Path(runtime_dir) if runtime_dir else Path("/run" if os.geteuid() == 0 else f"/tmp/cellblock-{os.getuid()}")  # noqa: S108 - the launcher makes the folder 0700 and checks its owner
-    return base / "cellblock" / "launcher.sock"
+    if runtime_dir := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime_dir) / "cellblock" / "launcher.sock"
+    if os.geteuid() == 0:
+        return Path("/run/cellblock/launcher.sock")
+    return Path(f"/tmp/cellblock-{os.getuid()}/launcher.sock")  # noqa: S108 - a shared folder is no use to others
 
 
 class LauncherSettings(_Group):
@@ -138,7 +150,8 @@ class LauncherSettings(_Group):
             raise ValueError(f"launcher.warm ({self.warm}) is above launcher.warm_total ({self.warm_total})")
         if self.warm_total > self.sandboxes_max:
             raise ValueError(
-                f"launcher.warm_total ({self.warm_total}) is above launcher.sandboxes_max ({self.sandboxes_max})"
+                f"launcher.warm_total ({self.warm_total}) is above "
+                f"launcher.sandboxes_max ({self.sandboxes_max})"
             )
         return self
 
@@ -164,7 +177,8 @@ class EgressSettings(_Group):
         if self.output_head_bytes + self.output_tail_bytes > self.output_limit_bytes:
             raise ValueError(
                 f"egress.output_head_bytes ({self.output_head_bytes}) and egress.output_tail_bytes "
-                f"({self.output_tail_bytes}) together exceed egress.output_limit_bytes ({self.output_limit_bytes})"
+                f"({self.output_tail_bytes}) together exceed egress.output_limit_bytes "
+                f"({self.output_limit_bytes})"
             )
         return self
 
@@ -214,7 +228,8 @@ class Settings(BaseSettings):
         if self.worker.visibility_timeout_s < 2 * self.sandbox.timeout_max_s:
             raise ValueError(
                 f"worker.visibility_timeout_s ({self.worker.visibility_timeout_s}) must be at least twice "
-                f"sandbox.timeout_max_s ({self.sandbox.timeout_max_s}): a shorter one delivers running jobs twice"
+                f"sandbox.timeout_max_s ({self.sandbox.timeout_max_s}): "
+                "a shorter one delivers running jobs twice"
             )
         for name, level in LEVELS.items():
             if level.memory_bytes > self.sandbox.memory_max_bytes:
@@ -233,7 +248,9 @@ def load_settings(**groups: object) -> Settings:
     try:
         return Settings(**groups)  # type: ignore[arg-type]  # pydantic coerces; that is the point
     except ValidationError as error:
-        lines = [f"{_setting_name(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()]
+        lines = [
+            f"{_setting_name(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()
+        ]
         raise SettingsError("; ".join(lines)) from None
 
 

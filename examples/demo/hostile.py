@@ -16,7 +16,7 @@ class Hostile:
     name: str
     code: str
     allowed: frozenset[Outcome]
-    limits: Limits = Limits(timeout_s=5)
+    limits: Limits
 
     def spec(self) -> JobSpec:
         """The attack as a job."""
@@ -42,9 +42,7 @@ HOSTILE = (
         "import urllib.request\nurllib.request.urlopen('http://google.com', timeout=3)\nprint('ESCAPED')",
         EXIT,
     ),
-    _attack(
-        "DNS lookup", "import socket\nsocket.getaddrinfo('example.com', 80)\nprint('ESCAPED')", EXIT
-    ),
+    _attack("DNS lookup", "import socket\nsocket.getaddrinfo('example.com', 80)\nprint('ESCAPED')", EXIT),
     _attack("read /etc/shadow", "print(open('/etc/shadow').read(), 'ESCAPED')", EXIT),
     _attack("write to the root", "open('/usr/bin/python3', 'wb').write(b'x')\nprint('ESCAPED')", EXIT),
     _attack("1 GB string", "x = 'a' * (1 << 30)\nprint('ESCAPED')", Outcome.MEMORY, memory_bytes=256 * MIB),
@@ -57,28 +55,39 @@ HOSTILE = (
     _attack(
         "fork bomb",
         "import os, sys\ntry:\n  while True: os.fork()\nexcept OSError as e: print(e.errno)",
-        OK, EXIT, Outcome.PIDS, *TIMEOUTS, pids=30,
+        OK,
+        EXIT,
+        Outcome.PIDS,
+        *TIMEOUTS,
+        pids=30,
     ),
     _attack(
         "thread bomb",
         "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
-        EXIT, Outcome.PIDS, *TIMEOUTS, pids=30,
+        EXIT,
+        Outcome.PIDS,
+        *TIMEOUTS,
+        pids=30,
     ),
     _attack("endless loop", "while True: pass", *TIMEOUTS, timeout_s=2),
     _attack(
         "endless loop deaf to signals",
         "import signal\nfor n in range(1, 64):\n  try: signal.signal(n, signal.SIG_IGN)\n  except (OSError, ValueError): pass\nwhile True: pass",
-        *TIMEOUTS, timeout_s=2,
+        *TIMEOUTS,
+        timeout_s=2,
     ),
     _attack(
         "10 GB on stdout",
         "import sys\nblock = 'flood ' * 20000\nfor _ in range(10 * 1024**3 // len(block)): sys.stdout.write(block)\nprint('ESCAPED')",
-        Outcome.OUTPUT_LIMIT, *TIMEOUTS, timeout_s=20,
+        Outcome.OUTPUT_LIMIT,
+        *TIMEOUTS,
+        timeout_s=20,
     ),
     _attack(
         "kill PID 1",
         "import os\nfor pid in (1, -1):\n  try: os.kill(pid, 9)\n  except OSError as e: print(e.strerror)\nprint('still here')",
-        OK, SIGNAL,
+        OK,
+        SIGNAL,
     ),
     _attack("read PID 1's memory", "open('/proc/1/mem', 'rb').read(1)\nprint('ESCAPED')", EXIT),
     _attack(

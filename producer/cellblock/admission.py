@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 import time
 
-from cellblock_config import LEVELS, LevelName, Settings
 from pydantic import BaseModel, ConfigDict
 
 from cellblock.errors import InvalidJob
 from cellblock.models import JobSpec, Limits, PriorityClass
+from cellblock_config import LEVELS, LevelName, Settings
 
 
 class ResolvedLimits(BaseModel):

@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import Literal, Self
 
-from cellblock_config import Settings
-
 from cellblock.client import Client, Progress
 from cellblock.errors import ResultTimeout
 from cellblock.models import Event, JobResult, JobSpec, JobStatus
+from cellblock_config import Settings
 
 
 class AsyncJob:
@@ -64,7 +63,7 @@ class AsyncClient:
         return AsyncJob(self, job_id)
 
     async def result(self, job_id: str, *, timeout_s: float | None = None) -> JobResult:
-        """Wait for a job's end without holding a thread. Raises :class:`ResultTimeout`, :class:`UnknownJob`."""
+        """Wait for a job's end without holding a thread; errors as :meth:`Client.result`."""
         future = await asyncio.to_thread(self._client.result_future, job_id)
         try:
             # shield: giving up on the wait must not cancel the future other waiters share.

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from celery import Celery
-from cellblock_config import Settings
 from kombu import Exchange, Queue
 from kombu.exceptions import OperationalError
 
 from cellblock.errors import NotConfigured, StoreUnavailable
 from cellblock.models import PRIORITY_CLASSES, PriorityClass
+from cellblock_config import Settings
 
 RUN_TASK = "cellblock.run"
 _BROKER_PREFIX = "cellblock-broker:"
@@ -34,7 +34,9 @@ def broker_url(settings: Settings) -> str:
     """The broker's address: its own if one is set, else the ledger's."""
     url = settings.redis.broker_url or settings.redis.url
     if url is None:
-        raise NotConfigured("no Redis is configured: set CELLBLOCK_REDIS_URL, for example redis://127.0.0.1:6379/0")
+        raise NotConfigured(
+            "no Redis is configured: set CELLBLOCK_REDIS_URL, for example redis://127.0.0.1:6379/0"
+        )
     return url.get_secret_value()
 
 
@@ -43,7 +45,9 @@ def create_celery(settings: Settings) -> Celery:
     app = Celery("cellblock", set_as_current=False)
     app.conf.update(
         broker_url=broker_url(settings),
-        task_queues=[Queue(queue_name(p), Exchange("cellblock", "direct"), queue_name(p)) for p in PRIORITY_CLASSES],
+        task_queues=[
+            Queue(queue_name(p), Exchange("cellblock", "direct"), queue_name(p)) for p in PRIORITY_CLASSES
+        ],
         task_default_queue=queue_name("normal"),
         task_create_missing_queues=False,
         task_serializer="json",
@@ -104,4 +108,6 @@ class Publisher:
                 retry=False,
             )
         except (OperationalError, OSError, TimeoutError) as error:
-            raise StoreUnavailable(f"the broker cannot be reached while publishing: {type(error).__name__}") from error
+            raise StoreUnavailable(
+                f"the broker cannot be reached while publishing: {type(error).__name__}"
+            ) from error

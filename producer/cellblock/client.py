@@ -12,14 +12,13 @@ from concurrent.futures import wait as wait_futures
 from types import TracebackType
 from typing import Literal, Self
 
-from cellblock_config import RedisSettings, Settings, load_settings
-
 from cellblock.admission import resolve
 from cellblock.broker import Publisher, create_celery
 from cellblock.errors import ResultTimeout, StoreUnavailable
 from cellblock.ledger import Ledger, connect
 from cellblock.models import Event, JobResult, JobSpec, JobStatus
 from cellblock.waiting import ResultWaiter
+from cellblock_config import RedisSettings, Settings, load_settings
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +58,9 @@ class Client:
 
     def __init__(self, redis_url: str | None = None, *, settings: Settings | None = None) -> None:
         if settings is None:
-            settings = load_settings(**({"redis": RedisSettings.model_validate({"url": redis_url})} if redis_url else {}))
+            settings = load_settings(
+                **({"redis": RedisSettings.model_validate({"url": redis_url})} if redis_url else {})
+            )
         self._settings = settings
         self._redis = connect(settings)
         self._ledger = Ledger(self._redis, settings)
@@ -95,7 +96,9 @@ class Client:
                 self._publisher.publish([admission.job_id], manifest.priority)
             except StoreUnavailable:
                 # The job is accepted; a worker's sweep publishes what no message was sent for.
-                _log.warning("job %s is accepted but its wake-up was not sent; the sweep will", admission.job_id)
+                _log.warning(
+                    "job %s is accepted but its wake-up was not sent; the sweep will", admission.job_id
+                )
         return Job(self, admission.job_id)
 
     def job(self, job_id: str) -> Job:
@@ -143,7 +146,9 @@ class Client:
         """
         if window < 1:
             raise ValueError(f"window must be at least 1 (got {window})")
-        results = self._map_ordered(iter(specs), window) if ordered else self._map_unordered(iter(specs), window)
+        results = (
+            self._map_ordered(iter(specs), window) if ordered else self._map_unordered(iter(specs), window)
+        )
         for done, result in enumerate(results, start=1):
             if progress is not None:
                 progress(done, result)

@@ -6,10 +6,10 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from cellblock_config import LevelName
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from cellblock.errors import InvalidJob
+from cellblock_config import LevelName
 
 PriorityClass = Literal["high", "normal", "low"]
 PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("high", "normal", "low")

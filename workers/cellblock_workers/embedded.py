@@ -6,12 +6,12 @@ import time
 import uuid
 
 import fakeredis
+
 from cellblock.admission import resolve
 from cellblock.errors import SandboxUnavailable
 from cellblock.ledger import Ledger
 from cellblock.models import JobResult, JobSpec
 from cellblock_config import Settings
-
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.launcher.spawn import running_launcher
 from cellblock_workers.telemetry import configure_logging
@@ -64,5 +64,7 @@ def _wait_for_isolation(launcher: LauncherClient, timeout_s: float) -> None:
         if reply.isolation:
             return
         if reply.reasons or time.monotonic() > deadline:
-            raise SandboxUnavailable("; ".join((reply.reasons or {}).values()) or "no isolation was found in time")
+            raise SandboxUnavailable(
+                "; ".join((reply.reasons or {}).values()) or "no isolation was found in time"
+            )
         time.sleep(0.02)

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import celery
 import structlog
-from cellblock.errors import NotConfigured
-from cellblock_config import Settings, load_settings
 from redis import Redis
 from redis.exceptions import RedisError
 
 import cellblock_workers
+from cellblock.errors import NotConfigured
+from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher import spawn
 from cellblock_workers.supervisor import Service, Supervisor
 from cellblock_workers.telemetry import configure_logging
@@ -39,7 +39,7 @@ def run_worker() -> int:
     if settings.redis.url is None:
         raise NotConfigured("a worker needs a Redis: set CELLBLOCK_REDIS_URL, or try: cellblock up")
     with tempfile.TemporaryDirectory(prefix="cellblock-") as folder:
-        Path(folder).chmod(0o755)  # noqa: S103 - the worker's user looks up the socket in it
+        Path(folder).chmod(0o755)
         return Supervisor(host_services(settings, Path(folder))).run()
 
 
@@ -49,19 +49,25 @@ def run_up(*, json_output: bool = False) -> int:
     configure_logging(settings.telemetry)
     with tempfile.TemporaryDirectory(prefix="cellblock-") as name:
         folder = Path(name)
-        folder.chmod(0o755)  # noqa: S103 - the worker's user looks up the socket in it
+        folder.chmod(0o755)
         services: list[Service] = []
         environment: dict[str, str] = {}
         if settings.redis.url is None:
             service, url = private_redis(folder)
             services.append(service)
             environment["CELLBLOCK_REDIS_URL"] = url
-        password = settings.monitor.password.get_secret_value() if settings.monitor.password else secrets.token_urlsafe(12)
+        password = (
+            settings.monitor.password.get_secret_value()
+            if settings.monitor.password
+            else secrets.token_urlsafe(12)
+        )
         port = settings.monitor.port or free_port()
         environment |= {"CELLBLOCK_MONITOR_PASSWORD": password, "CELLBLOCK_MONITOR_PORT": str(port)}
         services += host_services(settings, folder, environment)
         services.append(
-            Service("flower", [_PYTHON, "-m", "cellblock_workers.monitor"], environment, _worker_user(settings))
+            Service(
+                "flower", [_PYTHON, "-m", "cellblock_workers.monitor"], environment, _worker_user(settings)
+            )
         )
         where = {
             "redis_url": environment.get("CELLBLOCK_REDIS_URL", "as configured"),
@@ -72,7 +78,9 @@ def run_up(*, json_output: bool = False) -> int:
         return Supervisor(services, on_ready=lambda: _announce(where, json_output)).run()
 
 
-def host_services(settings: Settings, folder: Path, environment: dict[str, str] | None = None) -> list[Service]:
+def host_services(
+    settings: Settings, folder: Path, environment: dict[str, str] | None = None
+) -> list[Service]:
     """Launcher and worker of one host, split by privilege."""
     environment = dict(environment or {})
     user = _worker_user(settings)
@@ -83,7 +91,9 @@ def host_services(settings: Settings, folder: Path, environment: dict[str, str] 
         allowed = {pwd.getpwnam(user).pw_uid} if user else set()
         launcher_environment = {
             "CELLBLOCK_LAUNCHER_SOCKET": str(path),
-            "CELLBLOCK_LAUNCHER_ALLOWED_UIDS": json.dumps(sorted(allowed | set(settings.launcher.allowed_uids))),
+            "CELLBLOCK_LAUNCHER_ALLOWED_UIDS": json.dumps(
+                sorted(allowed | set(settings.launcher.allowed_uids))
+            ),
         }
         if "owner" not in settings.launcher.model_fields_set:
             launcher_environment["CELLBLOCK_LAUNCHER_OWNER"] = f"{socket.gethostname()[:48]}-{os.getpid()}"
@@ -104,7 +114,9 @@ def private_redis(folder: Path) -> tuple[Service, str]:
     """A Redis for this fleet alone: free loopback port, its own password, data that ends with it."""
     binary = shutil.which("redis-server")
     if binary is None:
-        raise NotConfigured("redis-server is not installed and CELLBLOCK_REDIS_URL is not set: apt-get install redis-server")
+        raise NotConfigured(
+            "redis-server is not installed and CELLBLOCK_REDIS_URL is not set: apt-get install redis-server"
+        )
     port, password = free_port(), secrets.token_urlsafe(24)
     config = folder / "redis.conf"
     config.touch(mode=0o600)

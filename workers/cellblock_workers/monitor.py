@@ -7,7 +7,6 @@ import os
 from cellblock.broker import create_celery
 from cellblock.errors import NotConfigured
 from cellblock_config import load_settings
-
 from cellblock_workers.telemetry import die_with_parent
 
 _TASKS_KEPT = "10000"

@@ -10,10 +10,24 @@ import sys
 from typing import Any
 
 import structlog
+
 from cellblock_config import TelemetrySettings
 
 _PR_SET_PDEATHSIG = 1
-_PAYLOAD_WORDS = ("code", "stdin", "stdout", "stderr", "manifest", "spec", "args", "traceback", "chunk", "payload", "text", "result")
+_PAYLOAD_WORDS = (
+    "code",
+    "stdin",
+    "stdout",
+    "stderr",
+    "manifest",
+    "spec",
+    "args",
+    "traceback",
+    "chunk",
+    "payload",
+    "text",
+    "result",
+)
 
 
 def configure_logging(settings: TelemetrySettings) -> None:
@@ -25,7 +39,9 @@ def configure_logging(settings: TelemetrySettings) -> None:
         structlog.processors.TimeStamper(fmt="iso"),
     ]
     renderer: Any = (
-        structlog.processors.JSONRenderer() if settings.log_format == "json" else structlog.dev.ConsoleRenderer()
+        structlog.processors.JSONRenderer()
+        if settings.log_format == "json"
+        else structlog.dev.ConsoleRenderer()
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

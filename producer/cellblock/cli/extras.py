@@ -9,7 +9,7 @@ from cellblock.errors import NotConfigured
 
 
 def load(name: str) -> Any:
-    """The worker-side function registered under this name. Raises :class:`NotConfigured` without its extra."""
+    """The worker-side function of this name. Raises :class:`NotConfigured` without its extra."""
     for entry in entry_points(group="cellblock.commands", name=name):
         try:
             return entry.load()

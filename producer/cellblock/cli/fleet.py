@@ -45,7 +45,9 @@ def monitor() -> None:
 
 
 def up(
-    json_output: Annotated[bool, typer.Option("--json", help="Say where everything is as one JSON line.")] = False,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Say where everything is as one JSON line.")
+    ] = False,
 ) -> None:
     """Run a whole fleet on this machine: Redis (unless one is configured), launcher, worker, Flower.
 

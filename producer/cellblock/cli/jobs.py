@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from cellblock_config import LEVELS, LevelName, load_settings
 from rich.console import Console
 
 from cellblock.cli import extras
 from cellblock.client import Client
 from cellblock.errors import InvalidJob
 from cellblock.models import PRIORITY_CLASSES, JobResult, JobSpec, Outcome, PriorityClass
+from cellblock_config import LEVELS, LevelName, load_settings
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -188,7 +188,9 @@ def _text(path: Path) -> str:
     try:
         return _read(path, "code").decode()
     except UnicodeDecodeError as error:
-        raise InvalidJob("code", f"{path} is not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}") from error
+        raise InvalidJob(
+            "code", f"{path} is not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}"
+        ) from error
 
 
 def _size(text: str) -> int:
@@ -224,7 +226,9 @@ def _show(outcome: JobResult, json_output: bool) -> None:
     if not outcome.ok:
         why = outcome.error.message if outcome.error else ""
         took = f"{outcome.usage.wall_ms / 1000:.2f} s"
-        typer.echo(f"cellblock: {outcome.outcome}: {why} ({outcome.isolation or 'not run'}, {took})", err=True)
+        typer.echo(
+            f"cellblock: {outcome.outcome}: {why} ({outcome.isolation or 'not run'}, {took})", err=True
+        )
 
 
 def _exit_code(outcome: JobResult) -> int:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 
 import typer
-from cellblock_config import SettingsError
 
 from cellblock.cli import fleet, jobs
 from cellblock.errors import CallerError, InvalidJob, OperatorError, RateLimited
+from cellblock_config import SettingsError
 
 app = typer.Typer(
     name="cellblock",

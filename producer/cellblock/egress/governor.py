@@ -55,8 +55,8 @@ class Governor:
         head = _without_split_end(seen[: self._head_bytes])
         tail = _without_split_start(seen[len(seen) - self._tail_bytes :])
         dropped = self.total_bytes - len(head) - len(tail)
-        text = f"{head.decode('utf-8', 'replace')}... [TRUNCATED {dropped} bytes] ...{tail.decode('utf-8', 'replace')}"
-        return Governed(text, dropped)
+        marker = f"... [TRUNCATED {dropped} bytes] ..."
+        return Governed(head.decode("utf-8", "replace") + marker + tail.decode("utf-8", "replace"), dropped)
 
 
 def _without_split_end(data: bytes) -> bytes:

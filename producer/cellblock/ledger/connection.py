@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cellblock_config import Settings
 from redis import Redis
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -14,6 +13,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from cellblock.errors import NotConfigured, StoreUnavailable
+from cellblock_config import Settings
 
 
 def connect(settings: Settings) -> Redis:
@@ -23,7 +23,9 @@ def connect(settings: Settings) -> Redis:
     resend is safe, and more would only keep the caller waiting.
     """
     if settings.redis.url is None:
-        raise NotConfigured("no Redis is configured: set CELLBLOCK_REDIS_URL, for example redis://127.0.0.1:6379/0")
+        raise NotConfigured(
+            "no Redis is configured: set CELLBLOCK_REDIS_URL, for example redis://127.0.0.1:6379/0"
+        )
     return Redis.from_url(
         settings.redis.url.get_secret_value(),
         decode_responses=True,

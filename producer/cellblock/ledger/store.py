@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
-from cellblock_config import Settings
 from redis import Redis
 from redis.commands.core import Script
 
@@ -22,6 +21,7 @@ from cellblock.errors import InvalidJob, RateLimited, UnknownJob
 from cellblock.ledger.connection import connect, store_errors
 from cellblock.ledger.keys import Keys
 from cellblock.models import Event, JobError, JobResult, JobState, JobStatus, Outcome, Timings
+from cellblock_config import LevelName, Settings
 
 __all__ = ["Admission", "Claim", "Dropped", "Held", "Ledger", "Reaped", "connect"]
 
@@ -65,7 +65,10 @@ class Reaped:
 
 
 class Ledger:
-    """All transitions and reads of jobs. Thread-safe; raises :class:`StoreUnavailable` when Redis is out of reach."""
+    """All transitions and reads of jobs. Thread-safe.
+
+    Every method raises :class:`StoreUnavailable` when Redis is out of reach.
+    """
 
     def __init__(self, redis: Redis, settings: Settings) -> None:
         self._redis = redis
@@ -197,7 +200,12 @@ class Ledger:
     def reap(self, limit: int = 100) -> list[Reaped]:
         """Judge up to ``limit`` jobs whose lease has run out."""
         with store_errors("looking for lost leases"):
-            expired = cast(list[str], self._redis.zrange(self.keys.leases, "-inf", self._now_ms(), byscore=True, offset=0, num=limit))
+            expired = cast(
+                list[str],
+                self._redis.zrange(
+                    self.keys.leases, "-inf", self._now_ms(), byscore=True, offset=0, num=limit
+                ),
+            )
         reaped = []
         for job_id in expired:
             try:
@@ -223,10 +231,13 @@ class Ledger:
         return reaped
 
     def unclaimed(self, limit: int = 100) -> list[tuple[str, str]]:
-        """(job id, priority) of jobs that have waited longer than ``republish_after_s`` since last published."""
+        """(job id, priority) of jobs published longer than ``republish_after_s`` ago and not yet claimed."""
         with store_errors("looking for jobs without a message"):
             before = self._now_ms() - _ms(self._settings.republish_after_s)
-            ids = cast(list[str], self._redis.zrange(self.keys.waiting, "-inf", before, byscore=True, offset=0, num=limit))
+            ids = cast(
+                list[str],
+                self._redis.zrange(self.keys.waiting, "-inf", before, byscore=True, offset=0, num=limit),
+            )
             pipe = self._redis.pipeline(transaction=False)
             for job_id in ids:
                 pipe.hget(self.keys.job(job_id), "priority")
@@ -274,19 +285,17 @@ class Ledger:
         block = max(1, int(wait_s * 1000)) if wait_s else None
         with store_errors("reading events"):
             reply = self._redis.xread({self.keys.events: after}, count=limit, block=block)
-        streams = reply.values() if isinstance(reply, dict) else [entries for _, entries in reply or []]
-        entries = [entry for chunk in streams for entry in _flatten(chunk)]
-        return [Event.from_fields(stream_id, fields) for stream_id, fields in entries]
+        return [Event.from_fields(stream_id, fields) for stream_id, fields in _entries(reply)]
 
     def depth(self) -> int:
         """How many jobs wait."""
         with store_errors("counting waiting jobs"):
-            return cast(int, self._redis.zcard(self.keys.waiting))
+            return self._redis.zcard(self.keys.waiting)
 
     def running(self) -> int:
         """How many jobs hold a lease."""
         with store_errors("counting running jobs"):
-            return cast(int, self._redis.zcard(self.keys.leases))
+            return self._redis.zcard(self.keys.leases)
 
     def workers(self) -> dict[str, dict[str, object]]:
         """What every live worker last said of itself."""
@@ -317,7 +326,7 @@ class Ledger:
         return record
 
     def _now_ms(self) -> int:
-        seconds, micros = cast(tuple[int, int], self._redis.time())
+        seconds, micros = self._redis.time()
         return int(seconds) * 1000 + int(micros) // 1000
 
 
@@ -339,11 +348,14 @@ def _digest(manifest: Manifest) -> str:
     return hashlib.sha256(manifest.model_dump_json(exclude={"submitted", "trace_id"}).encode()).hexdigest()
 
 
-def _flatten(chunk: list[object]) -> list[tuple[str, dict[str, str]]]:
-    # RESP3 nests a stream's entries one list deeper than RESP2 does.
-    if chunk and isinstance(chunk[0], list) and chunk[0] and isinstance(chunk[0][0], (list, tuple)):
-        return [tuple(entry) for inner in chunk for entry in cast(list[object], inner)]  # type: ignore[misc]
-    return cast(list[tuple[str, dict[str, str]]], chunk)
+def _entries(reply: Any) -> Iterator[tuple[str, dict[str, str]]]:
+    """The (id, fields) pairs of an XREAD reply; RESP3 answers with a map and one more level of lists."""
+    for chunk in reply.values() if isinstance(reply, dict) else [entries for _, entries in reply or []]:
+        for entry in chunk:
+            if isinstance(entry, list):
+                yield from (cast(tuple[str, dict[str, str]], tuple(inner)) for inner in entry)
+            else:
+                yield entry
 
 
 def _timings(record: Mapping[str, str]) -> Timings:
@@ -370,7 +382,7 @@ def _closing_result(job_id: str, record: Mapping[str, str], outcome: Outcome) ->
         job_id=job_id,
         outcome=outcome,
         error=_CLOSING[outcome],
-        level=record["level"],  # type: ignore[arg-type]  # validated by the model
+        level=cast(LevelName, record["level"]),
         evidence={"losses": int(record["losses"]) + (outcome is Outcome.WORKER_LOST)},
         attempt=int(record["attempt"]),
         timings=_timings(record),

@@ -13,6 +13,8 @@ Frames, both ways: one type byte, a big-endian u32 length, that many bytes.
        X  how it ended, JSON: code, signal, reason (null, "wall", "output"), cpu_ms, wall_ms
 """
 
+from __future__ import annotations
+
 import atexit
 import json
 import linecache  # noqa: F401 - what tracebacks need, imported before the job is there to wait for it
@@ -27,6 +29,7 @@ import threading
 import time
 import traceback
 import types
+from typing import Any
 
 HEADER = struct.Struct(">cI")
 FRAME_LIMIT_BYTES = 128 * 1024 * 1024
@@ -38,14 +41,14 @@ WORK_DIR = "/tmp/sandbox"
 class Pipes:
     """The job's ends and ours, by purpose."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.job_control, self.control = os.pipe()
         self.job_stdin, self.stdin = os.pipe()
         self.stdout, self.job_stdout = os.pipe()
         self.stderr, self.job_stderr = os.pipe()
         self.raised, self.job_raised = os.pipe()
 
-    def close_job_ends(self):
+    def close_job_ends(self) -> None:
         for fd in (self.job_control, self.job_stdin, self.job_stdout, self.job_stderr, self.job_raised):
             os.close(fd)
 
@@ -53,7 +56,7 @@ class Pipes:
 # --- the job process -------------------------------------------------------------------------------
 
 
-def become_job(pipes, uid, nproc):
+def become_job(pipes: Pipes, uid: int, nproc: int) -> tuple[dict[str, Any], int]:
     """Drop to the job's uid, take the standard descriptors, and wait for the job. Returns it."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -81,7 +84,7 @@ def become_job(pipes, uid, nproc):
     return job, raised
 
 
-def make_dumpable():
+def make_dumpable() -> None:
     """Give the job back its own /proc/self, which changing the uid made root's."""
     try:
         import ctypes
@@ -91,11 +94,11 @@ def make_dumpable():
         return  # an image without libffi: only /proc/self stays closed to the job
 
 
-def set_limit(which, value):
+def set_limit(which: int, value: int) -> None:
     resource.setrlimit(which, (value, value))
 
 
-def read_control(fd):
+def read_control(fd: int) -> bytes:
     """All the guest sends before it closes the pipe; nothing at all means there will be no job."""
     pieces = []
     while True:
@@ -108,7 +111,7 @@ def read_control(fd):
     return b"".join(pieces)
 
 
-def run_job(job, raised_fd):
+def run_job(job: dict[str, Any], raised_fd: int) -> int:
     """Run the code as __main__. Returns its exit status."""
     cpu_s = max(1, math.ceil(job["cpu_s"]))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
@@ -128,7 +131,7 @@ def run_job(job, raised_fd):
     os.close(file)
     sys.argv = [path] + job["args"]
     sys.path.insert(0, WORK_DIR)
-    sys.stdout.reconfigure(line_buffering=True)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=path, __builtins__=__builtins__)
     sys.modules["__main__"] = main
@@ -142,7 +145,7 @@ def run_job(job, raised_fd):
     return 0
 
 
-def exit_status(code):
+def exit_status(code: object) -> int:
     """What the interpreter makes of SystemExit's argument."""
     if code is None:
         return 0
@@ -152,11 +155,11 @@ def exit_status(code):
     return 1
 
 
-def leave(status):
+def leave(status: int) -> None:
     """The interpreter's way out (threads, atexit, flush) without its tear-down, which would copy
     every page shared with the guest for nothing: the process ends here."""
     try:
-        threading._shutdown()
+        threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -166,7 +169,7 @@ def leave(status):
     os._exit(status)
 
 
-def report_raised(error, path, raised_fd):
+def report_raised(error: BaseException, path: str, raised_fd: int) -> None:
     """Print the traceback as the interpreter would, from the job's own first frame on, and pass it out."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != path:
@@ -191,13 +194,13 @@ def report_raised(error, path, raised_fd):
 class Guest:
     """Relays between the host (descriptors 0 and 1) and the job's pipes until the job has ended."""
 
-    def __init__(self, pipes, child):
+    def __init__(self, pipes: Pipes, child: int) -> None:
         self.pipes = pipes
         self.child = child
-        self.status = None
-        self.reason = None
-        self.started = None
-        self.deadline = None
+        self.status: int | None = None
+        self.reason: str | None = None
+        self.started: float | None = None
+        self.deadline: float | None = None
         self.output_left = 0
         self.stdin_left = 0
         self.stdin_pending = bytearray()
@@ -213,7 +216,7 @@ class Guest:
         for fd in (0, self.wake, pipes.stdout, pipes.stderr, pipes.raised):
             self.poller.register(fd, select.POLLIN)
 
-    def run(self):
+    def run(self) -> None:
         send(b"R", b"")
         while self.status is None:
             self.check_deadline()
@@ -222,21 +225,21 @@ class Guest:
             self.reap()
         self.end()
 
-    def poll_ms(self):
+    def poll_ms(self) -> int | None:
         if self.deadline is None:
             return None
         return max(0, math.ceil((self.deadline - time.monotonic()) * 1000))
 
-    def check_deadline(self):
+    def check_deadline(self) -> None:
         if self.deadline is not None and self.reason is None and time.monotonic() >= self.deadline:
             self.stop("wall")
 
-    def stop(self, reason):
+    def stop(self, reason: str) -> None:
         self.reason = reason
         self.deadline = None
         kill_everything()
 
-    def handle(self, fd):
+    def handle(self, fd: int) -> None:
         if fd == 0:
             self.read_host()
         elif fd == self.wake:
@@ -246,7 +249,7 @@ class Guest:
         else:
             self.relay(fd)
 
-    def relay(self, fd):
+    def relay(self, fd: int) -> bool:
         """Pass one piece on. True while there may be more."""
         piece = os.read(fd, PIECE_BYTES)
         if not piece:
@@ -262,7 +265,7 @@ class Guest:
             self.stop("output")
         return True
 
-    def read_host(self):
+    def read_host(self) -> None:
         piece = os.read(0, 1024 * 1024)
         if not piece:
             kill_everything()  # nobody is left to report to
@@ -278,7 +281,7 @@ class Guest:
             del self.inbox[: HEADER.size + length]
             self.receive(kind, payload)
 
-    def receive(self, kind, payload):
+    def receive(self, kind: bytes, payload: bytes) -> None:
         if kind == b"J" and self.started is None:
             job = json.loads(payload)
             self.output_left = job["output_bytes"]
@@ -295,7 +298,7 @@ class Guest:
         else:
             os._exit(2)
 
-    def feed_stdin(self):
+    def feed_stdin(self) -> None:
         try:
             written = os.write(self.pipes.stdin, self.stdin_pending[:PIECE_BYTES])
             del self.stdin_pending[:written]
@@ -308,11 +311,11 @@ class Guest:
             self.poller.unregister(self.pipes.stdin)
             self.close_stdin_if_done()
 
-    def close_stdin_if_done(self):
+    def close_stdin_if_done(self) -> None:
         if self.stdin_left <= 0 and not self.stdin_pending:
             os.close(self.pipes.stdin)
 
-    def reap(self):
+    def reap(self) -> None:
         """Collect everything that died: as PID 1 the guest inherits the job's orphans too."""
         while True:
             try:
@@ -324,7 +327,7 @@ class Guest:
             if pid == self.child:
                 self.status = status
 
-    def end(self):
+    def end(self) -> None:
         """Kill what the job left behind, pass on what is still in the pipes, report."""
         wall_ms = int((time.monotonic() - self.started) * 1000) if self.started else 0
         give_up = time.monotonic() + 2.0
@@ -346,10 +349,11 @@ class Guest:
         if self.raised:
             send(b"T", self.raised)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        exited = os.WIFEXITED(self.status)
+        status = self.status or 0
+        exited = os.WIFEXITED(status)
         report = {
-            "code": os.WEXITSTATUS(self.status) if exited else None,
-            "signal": None if exited else os.WTERMSIG(self.status),
+            "code": os.WEXITSTATUS(status) if exited else None,
+            "signal": None if exited else os.WTERMSIG(status),
             "reason": self.reason,
             "cpu_ms": int((used.ru_utime + used.ru_stime) * 1000),
             "wall_ms": wall_ms,
@@ -357,17 +361,17 @@ class Guest:
         send(b"X", json.dumps(report).encode())
 
 
-def send(kind, payload):
+def send(kind: bytes, payload: bytes) -> None:
     write_all(1, HEADER.pack(kind, len(payload)) + payload)
 
 
-def write_all(fd, data):
+def write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
-def kill_everything():
+def kill_everything() -> None:
     """Every process of this PID namespace but this one."""
     try:
         os.kill(-1, signal.SIGKILL)
@@ -375,7 +379,7 @@ def kill_everything():
         return
 
 
-def start():
+def start() -> tuple[dict[str, Any], int]:
     """Fork the waiting job process; returns its job in the child, never returns in the guest."""
     options = json.loads(sys.argv[1])
     pipes = Pipes()

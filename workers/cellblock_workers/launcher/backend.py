@@ -46,9 +46,15 @@ class Sandbox(Protocol):
     profile: Profile
 
     @property
-    def isolation(self) -> str: ...
+    def isolation(self) -> str:
+        """What separates the job from the host, as results name it."""
+        ...
+
     @property
-    def backend(self) -> str: ...
+    def backend(self) -> str:
+        """How that isolation was made."""
+        ...
+
     @property
     def framing(self) -> Framing:
         """How guest frames are wrapped on the stream."""

@@ -19,8 +19,10 @@ class SandboxCgroup:
 
     def oom_kills(self) -> int | None:
         """Processes the kernel killed at the memory limit."""
-        return _field(self._read("memory", "memory.oom_control"), "oom_kill") if self._is_v1() else _field(
-            self._read("", "memory.events"), "oom_kill"
+        return (
+            _field(self._read("memory", "memory.oom_control"), "oom_kill")
+            if self._is_v1()
+            else _field(self._read("", "memory.events"), "oom_kill")
         )
 
     def pids_refused(self) -> int | None:
@@ -29,7 +31,11 @@ class SandboxCgroup:
 
     def peak_memory_bytes(self) -> int | None:
         """The most memory charged at once."""
-        text = self._read("memory", "memory.max_usage_in_bytes") if self._is_v1() else self._read("", "memory.peak")
+        text = (
+            self._read("memory", "memory.max_usage_in_bytes")
+            if self._is_v1()
+            else self._read("", "memory.peak")
+        )
         return int(text) if text else None
 
     def cpu_ms(self) -> int | None:

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellblock.admission import ResolvedLimits
-from cellblock.errors import CellblockError, SandboxUnavailable
 from pydantic import ValidationError
 
+from cellblock.admission import ResolvedLimits
+from cellblock.errors import CellblockError, SandboxUnavailable
 from cellblock_workers.launcher.protocol import Acquire, Kill, Probe, Reply, Report, Request, receive, send
 
 
@@ -60,7 +60,9 @@ class LauncherClient:
             pids=limits.pids,
         )
         reply, descriptors = self._ask(request)
-        if len(descriptors) != 1 or not (reply.sandbox and reply.isolation and reply.backend and reply.framing):
+        if len(descriptors) != 1 or not (
+            reply.sandbox and reply.isolation and reply.backend and reply.framing
+        ):
             raise SandboxUnavailable("the launcher lent a sandbox without its stream")
         stream = socket.socket(fileno=descriptors[0])
         return Lent(reply.sandbox, reply.isolation, reply.backend, reply.framing, bool(reply.warm), stream)

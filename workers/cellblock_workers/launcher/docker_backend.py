@@ -21,11 +21,11 @@ from typing import Any
 
 import docker
 import structlog
-from cellblock_config import Settings
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.types import LogConfig, Ulimit
 from requests.exceptions import RequestException
 
+from cellblock_config import Settings
 from cellblock_workers.guest import guest_source
 from cellblock_workers.launcher.backend import BackendUnavailable, Evidence, Framing, Profile, StartFailed
 from cellblock_workers.launcher.cgroups import SandboxCgroup
@@ -39,6 +39,7 @@ RUNTIMES = {"gvisor": "runsc", "runc": "runc"}
 # sentry under a fork bomb, so the job is held by RLIMIT_NPROC inside (measured, docs/adr/0004).
 _SENTRY_PIDS = 1000
 _GUEST_PIDS = 1
+_TMPFS = "rw,nosuid,nodev,noexec,mode=1777,nr_inodes=16384"
 
 # Exit code 0 only if nothing can be reached, nothing outside /tmp written, and no privilege regained.
 _CANARY = """
@@ -104,7 +105,10 @@ class DockerBackend:
         container = None
         try:
             with self._daemon_errors():
-                options = {"uid": next(self._uids), "nproc": profile.pids if self.isolation == "gvisor" else 0}
+                options = {
+                    "uid": next(self._uids),
+                    "nproc": profile.pids if self.isolation == "gvisor" else 0,
+                }
                 container = self._create(sandbox_id, profile, ["-c", self._guest, json.dumps(options)])
                 stream = self._attach(container)
                 self._api.start(container)
@@ -143,7 +147,9 @@ class DockerBackend:
     def _api(self) -> docker.APIClient:
         # requests' sessions are not meant to be shared between threads.
         if not hasattr(self._local, "api"):
-            self._local.api = docker.APIClient(base_url=self._settings.launcher.docker_url, version="auto", timeout=60)
+            self._local.api = docker.APIClient(
+                base_url=self._settings.launcher.docker_url, version="auto", timeout=60
+            )
         return self._local.api
 
     def _create(self, sandbox_id: str, profile: Profile, arguments: list[str]) -> str:
@@ -175,7 +181,7 @@ class DockerBackend:
             cap_drop=["ALL"],
             cap_add=["SETUID", "SETGID", "KILL"],  # the guest's; dropped with the uid before the job
             read_only=True,
-            tmpfs={"/tmp": f"rw,nosuid,nodev,noexec,mode=1777,size={self._settings.sandbox.tmp_bytes},nr_inodes=16384"},  # noqa: S108
+            tmpfs={"/tmp": f"{_TMPFS},size={self._settings.sandbox.tmp_bytes}"},  # noqa: S108 - the sandbox's
             mem_limit=profile.memory_bytes,
             memswap_limit=profile.memory_bytes,  # no swap: the limit is the limit
             mem_swappiness=0 if not gvisor else None,
@@ -223,7 +229,9 @@ class DockerBackend:
         try:
             yield
         except APIError as error:
-            raise StartFailed(f"{self.isolation}: the Docker daemon refused: {error.explanation or error}") from error
+            raise StartFailed(
+                f"{self.isolation}: the Docker daemon refused: {error.explanation or error}"
+            ) from error
         except (DockerException, RequestException, OSError) as error:
             raise BackendUnavailable(f"{self.isolation}: the Docker daemon failed: {error}") from error
 
@@ -273,7 +281,9 @@ class DockerSandbox:
         state = self._final_state() if ended else self._backend.inspect(self._container)
         if state.get("OOMKilled"):  # containerd passes on the kernel's own OOM notification
             oom_kills = max(oom_kills or 0, 1)
-        return Evidence(bool(state.get("Running")), state.get("ExitCode"), oom_kills, pids_refused, peak, cpu_ms)
+        return Evidence(
+            bool(state.get("Running")), state.get("ExitCode"), oom_kills, pids_refused, peak, cpu_ms
+        )
 
     def destroy(self) -> None:
         """Kill and remove the container."""

@@ -60,7 +60,7 @@ class Ownership:
 def _process_name(pid: int) -> str | None:
     """A process's name for ever: its PID namespace, pid and start time; None if there is no such process."""
     try:
-        namespace = os.readlink("/proc/self/ns/pid")
+        namespace = _pid_namespace()
         # Fields after the parenthesised command name; the 20th of them is the start time (proc(5), field 22).
         start = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -68,10 +68,14 @@ def _process_name(pid: int) -> str | None:
     return f"{namespace}/{pid}/{start}"
 
 
+def _pid_namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
 def _is_gone(process: str) -> bool:
     """Whether a named process of this PID namespace has ended. Of other namespaces nothing can be said."""
     namespace, _, rest = process.partition("/")
     pid = rest.partition("/")[0]
-    if not pid.isdigit() or namespace != os.readlink("/proc/self/ns/pid"):
+    if not pid.isdigit() or namespace != _pid_namespace():
         return False
     return _process_name(int(pid)) != process

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
-from cellblock_config import LauncherSettings
 
+from cellblock_config import LauncherSettings
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sandbox
 
 _log = structlog.get_logger(__name__)
@@ -45,7 +45,9 @@ class Pool:
         self._closed = False
         self._pause_until = 0.0
         self._changed = threading.Condition()
-        names = [(self._fill, f"starter-{i}") for i in range(settings.starters)] + [(self._destroy, "destroyer")]
+        names = [(self._fill, f"starter-{i}") for i in range(settings.starters)] + [
+            (self._destroy, "destroyer")
+        ]
         self._threads = [threading.Thread(target=target, name=name, daemon=True) for target, name in names]
         for thread in self._threads:
             thread.start()
@@ -202,7 +204,9 @@ class Pool:
             try:
                 sandbox.destroy()
             except BackendUnavailable as error:
-                _log.warning("sandbox_removal_failed", sandbox=sandbox.id, error=str(error))  # the sweep's now
+                _log.warning(
+                    "sandbox_removal_failed", sandbox=sandbox.id, error=str(error)
+                )  # the sweep's now
             with self._changed:
                 self._doomed.popleft()
                 self._changed.notify_all()

@@ -10,9 +10,9 @@ import threading
 from pathlib import Path
 
 import structlog
-from cellblock_config import LEVELS, Settings, load_settings
 from pydantic import ValidationError
 
+from cellblock_config import LEVELS, Settings, load_settings
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sandbox, StartFailed
 from cellblock_workers.launcher.cascade import Cascade
 from cellblock_workers.launcher.docker_backend import DockerBackend
@@ -48,7 +48,9 @@ class Launcher:
         self._doubtful = threading.Event()
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._listener = _listen(settings.launcher.socket, open_to_others=bool(settings.launcher.allowed_uids))
+        self._listener = _listen(
+            settings.launcher.socket, open_to_others=bool(settings.launcher.allowed_uids)
+        )
 
     def serve(self) -> None:
         """Probe, clean up after earlier lives, warm up, and answer until :meth:`stop`."""
@@ -134,7 +136,9 @@ class Launcher:
             if sandbox is None:
                 _log.warning("request_denied", op=request.op, reason="not this connection's sandbox")
                 return Reply(ok=False, error="denied", message="this connection owns no such sandbox")
-            return self._report(sandbox, request) if isinstance(request, Report) else self._kill(sandbox, owned)
+            return (
+                self._report(sandbox, request) if isinstance(request, Report) else self._kill(sandbox, owned)
+            )
         return Reply(removed=self._cascade.sweep())
 
     def _report(self, sandbox: Sandbox, request: Report) -> Reply:
@@ -166,7 +170,9 @@ class Launcher:
         try:
             sandbox, warm = self._pool_acquire(profile)
         except BackendUnavailable as error:
-            code: ErrorCode = "failed" if isinstance(error, StartFailed) and self._cascade.chosen else "unavailable"
+            code: ErrorCode = (
+                "failed" if isinstance(error, StartFailed) and self._cascade.chosen else "unavailable"
+            )
             send(connection, Reply(ok=False, error=code, message=str(error)))
             return
         owned[sandbox.id] = sandbox
@@ -207,7 +213,7 @@ class Launcher:
         self._doubtful.set()
 
     def _watch(self) -> None:
-        """Probe at the start and after every failure; sweep on a timer. The first sweep is the start-up one."""
+        """Probe at the start and after every failure; sweep at the start and on a timer."""
         self._doubtful.set()
         while not self._stopping.is_set():
             if self._doubtful.is_set():
@@ -225,7 +231,12 @@ class Launcher:
 
 def _default_profile(settings: Settings) -> Profile:
     level = LEVELS["standard"]
-    return Profile(settings.sandbox.default_image, level.memory_bytes, min(level.cpus, settings.sandbox.cpus_max), min(level.pids, settings.sandbox.pids_max))
+    return Profile(
+        settings.sandbox.default_image,
+        level.memory_bytes,
+        min(level.cpus, settings.sandbox.cpus_max),
+        min(level.pids, settings.sandbox.pids_max),
+    )
 
 
 def _outside(request: Acquire, settings: Settings) -> str | None:
@@ -263,7 +274,9 @@ def _refuse_if_alive(path: Path) -> None:
             probe.connect(str(path))
         except OSError:
             return
-    raise SystemExit(f"another launcher already listens on {path}; set CELLBLOCK_LAUNCHER_SOCKET to another path")
+    raise SystemExit(
+        f"another launcher already listens on {path}; set CELLBLOCK_LAUNCHER_SOCKET to another path"
+    )
 
 
 def build_launcher(settings: Settings) -> Launcher:

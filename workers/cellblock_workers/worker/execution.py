@@ -5,7 +5,6 @@ from __future__ import annotations
 from cellblock.ledger import Claim
 from cellblock.models import JobError, JobResult, Outcome, Timings, Usage
 from cellblock_config import Settings
-
 from cellblock_workers.launcher.client import LauncherClient, Lent, SandboxRefused
 from cellblock_workers.worker.lease import Lease
 from cellblock_workers.worker.session import Session

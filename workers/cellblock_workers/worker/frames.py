@@ -43,7 +43,9 @@ class FrameReader:
             if limit is None:
                 raise ProtocolViolation(f"frame of unknown kind {kind!r}")
             if length > limit:
-                raise ProtocolViolation(f"frame {kind.decode()} of {length} bytes; at most {limit} are allowed")
+                raise ProtocolViolation(
+                    f"frame {kind.decode()} of {length} bytes; at most {limit} are allowed"
+                )
             end = HEADER.size + length
             if len(self._guest) < end:
                 return

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 
 import structlog
+
 from cellblock.errors import SandboxUnavailable
 from cellblock.models import PRIORITY_CLASSES
-
 from cellblock_workers.launcher.client import LauncherClient
 
 _log = structlog.get_logger(__name__)

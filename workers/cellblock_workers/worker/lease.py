@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 import structlog
+
 from cellblock.errors import StoreUnavailable
 from cellblock.ledger import Claim, Ledger
 from cellblock_config import LedgerSettings
@@ -44,7 +45,11 @@ class Heart:
     """Beats for every lease of this process, on a thread of its own."""
 
     def __init__(
-        self, ledger: Ledger, worker: str, settings: LedgerSettings, status: Callable[[], Mapping[str, object]]
+        self,
+        ledger: Ledger,
+        worker: str,
+        settings: LedgerSettings,
+        status: Callable[[], Mapping[str, object]],
     ) -> None:
         self._ledger = ledger
         self._worker = worker

@@ -15,12 +15,12 @@ from typing import Any
 import structlog
 from celery import Celery, bootsteps, signals
 from celery.exceptions import Reject
+from redis import Redis
+
 from cellblock.broker import RUN_TASK, Publisher, broker_url, create_celery
 from cellblock.errors import StoreUnavailable
 from cellblock.ledger import Ledger, connect
 from cellblock_config import Settings, load_settings
-from redis import Redis
-
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.telemetry import configure_logging, configure_sentry, die_with_parent
 from cellblock_workers.worker.health import Health
@@ -40,7 +40,9 @@ class Runtime:
         redis = connect(settings)
         ledger = Ledger(redis, settings)
         publisher = Publisher(app)
-        launcher = LauncherClient(settings.launcher.socket, timeout_s=2 * settings.sandbox.start_timeout_s + 10)
+        launcher = LauncherClient(
+            settings.launcher.socket, timeout_s=2 * settings.sandbox.start_timeout_s + 10
+        )
         self.health = Health(launcher, settings.worker.probe_s)
         self.heart = Heart(ledger, self.name, settings.ledger, self._status)
         broker = Redis.from_url(broker_url(settings), socket_timeout=settings.redis.socket_timeout_s)

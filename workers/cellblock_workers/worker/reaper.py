@@ -6,12 +6,13 @@ import random
 import threading
 
 import structlog
+from redis import Redis
+from redis.exceptions import RedisError
+
 from cellblock.broker import Publisher, queue_key
 from cellblock.errors import StoreUnavailable
 from cellblock.ledger import Ledger
 from cellblock_config import LedgerSettings
-from redis import Redis
-from redis.exceptions import RedisError
 
 _log = structlog.get_logger(__name__)
 
@@ -62,8 +63,10 @@ class Reaper:
         try:
             length = self._broker.llen(queue_key(priority))
         except RedisError as error:
-            raise StoreUnavailable(f"the broker cannot be asked for its queue: {type(error).__name__}") from error
-        return int(length)  # type: ignore[arg-type]  # the sync client returns int
+            raise StoreUnavailable(
+                f"the broker cannot be asked for its queue: {type(error).__name__}"
+            ) from error
+        return int(length)
 
     def _tick_on(self) -> None:
         while not self._closing.is_set():

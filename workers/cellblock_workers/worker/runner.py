@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Callable
 
 import structlog
+
 from cellblock.errors import CellblockError, SandboxUnavailable, StoreUnavailable
 from cellblock.ledger import Claim, Dropped, Ledger
 from cellblock.models import JobResult
 from cellblock_config import Settings
-
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker.execution import LeaseLost, execute, fault_result
 from cellblock_workers.worker.lease import Heart, Lease
@@ -69,7 +69,12 @@ class JobRunner:
             log.exception("attempt_crashed")
             result = fault_result(claim, f"internal error: {type(error).__name__}")
         if self._finish(claim, result):
-            log.info("job_finished", outcome=result.outcome, isolation=result.isolation, wall_ms=result.usage.wall_ms)
+            log.info(
+                "job_finished",
+                outcome=result.outcome,
+                isolation=result.isolation,
+                wall_ms=result.usage.wall_ms,
+            )
         else:
             log.warning("finish_refused", outcome=result.outcome)
 

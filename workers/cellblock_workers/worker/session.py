@@ -9,13 +9,13 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from cellblock.admission import Manifest
 from cellblock.egress import Governed, Governor
 from cellblock.errors import SandboxUnavailable
 from cellblock.models import JobError
 from cellblock_config import Settings
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from cellblock_workers.launcher.client import Lent
 from cellblock_workers.worker.frames import FrameReader, ProtocolViolation, frame
 from cellblock_workers.worker.lease import Lease
@@ -183,7 +183,9 @@ def _job_frames(manifest: Manifest) -> bytes:
         "stdin_bytes": len(stdin),
     }
     pieces = [frame(b"J", json.dumps(job).encode())]
-    pieces += [frame(b"I", stdin[i : i + _STDIN_PIECE_BYTES]) for i in range(0, len(stdin), _STDIN_PIECE_BYTES)]
+    pieces += [
+        frame(b"I", stdin[i : i + _STDIN_PIECE_BYTES]) for i in range(0, len(stdin), _STDIN_PIECE_BYTES)
+    ]
     return b"".join(pieces)
 
 

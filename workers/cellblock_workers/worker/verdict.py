@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from cellblock.admission import ResolvedLimits
 from cellblock.models import JobError, Outcome
-
 from cellblock_workers.launcher.protocol import Reply
 from cellblock_workers.worker.session import Conversation
 
@@ -56,7 +55,9 @@ def _exited(code: int, conversation: Conversation, kernel: Reply, evidence: Evid
     if code == 0:
         return Verdict(Outcome.OK, 0, evidence=evidence)
     if kernel.pids_refused:
-        error = conversation.raised or JobError(type="ProcessLimit", message="A process was refused at the limit")
+        error = conversation.raised or JobError(
+            type="ProcessLimit", message="A process was refused at the limit"
+        )
         return Verdict(Outcome.PIDS, code, error=error, evidence=evidence)
     error = conversation.raised or JobError(type="Exit", message=f"Exited with code {code}")
     return Verdict(Outcome.EXIT, code, error=error, evidence=evidence)
