@@ -17,7 +17,7 @@ setup: host $(VENV)/ready images ## everything the other targets need; seconds w
 host:
 	@config/host/setup.sh
 
-$(VENV)/ready: requirements.lock pyproject.toml
+$(VENV)/ready: requirements.lock pyproject.toml | host
 	@echo 'setup: Python packages into $(VENV)'
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock

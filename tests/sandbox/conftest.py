@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import pytest
-from cellblock.models import JobResult
 
+from cellblock.models import JobResult
 from sandbox.harness import ISOLATIONS, Host, hosts
 
 

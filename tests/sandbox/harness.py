@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fakeredis
+
 from cellblock import JobSpec
 from cellblock.admission import resolve
 from cellblock.ledger import Ledger
@@ -29,7 +30,9 @@ class Host:
 
     def __init__(self, socket: Path, **groups: object) -> None:
         self.settings: Settings = load_settings(**{"launcher": {"socket": socket}, **groups})
-        self.ledger = Ledger(fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True), self.settings)
+        self.ledger = Ledger(
+            fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True), self.settings
+        )
         self.launcher = LauncherClient(socket, timeout_s=60)
         self.heart = Heart(self.ledger, "test-worker", self.settings.ledger, lambda: {"state": "ready"})
         self.released: list[str] = []

@@ -23,6 +23,7 @@ from cellblock.ledger import Ledger, connect
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.telemetry import configure_logging, configure_sentry, die_with_parent
+from cellblock_workers.worker import transport
 from cellblock_workers.worker.health import Health
 from cellblock_workers.worker.lease import Heart
 from cellblock_workers.worker.reaper import Reaper
@@ -144,6 +145,7 @@ def main() -> None:
     configure_logging(settings.telemetry)
     configure_sentry(settings.telemetry)
     signals.setup_logging.connect(lambda **_: None, weak=False)  # ours is in place already
+    transport.install()
     app, runtime = create_worker(settings)
     # Celery takes INT for a warm stop too; a terminal sends it to launcher and worker alike.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,0 +1,210 @@
+"""What happens to running jobs when a worker, a launcher or the Docker daemon goes away."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from contextlib import closing, suppress
+from pathlib import Path
+
+import docker
+import pytest
+from cellblock import Client, JobSpec, JobState, Outcome
+from cellblock_workers.launcher.client import LauncherClient
+from conftest import launcher_process, wait_until, worker_process
+
+pytestmark = pytest.mark.docker
+
+
+def containers_of(owner: str) -> list[str]:
+    """Names of the containers a launcher of this name made."""
+    with closing(docker.from_env()) as daemon:
+        found = daemon.api.containers(all=True, filters={"label": f"cellblock.owner={owner}"})
+    return [name for container in found for name in container["Names"]]
+
+
+def warm_launcher(socket_path: Path, idle: int) -> None:
+    """Wait until this many sandboxes are ready."""
+    client = LauncherClient(socket_path, timeout_s=60)
+    wait_until(lambda: (client.probe().counts or {}).get("idle", 0) >= idle, 60, f"{idle} warm sandboxes")
+    client.close()
+
+
+@pytest.mark.timeout(180)
+def test_a_killed_workers_twenty_jobs_end_exactly_once_within_twenty_seconds(
+    tmp_path: Path, redis_url: str
+) -> None:
+    jobs, owner = 20, "test-kill9"
+    pool = {"CELLBLOCK_LAUNCHER_WARM": str(jobs), "CELLBLOCK_LAUNCHER_WARM_TOTAL": str(jobs)}
+    many = {"CELLBLOCK_WORKER_CONCURRENCY": str(jobs)}
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with (
+        launcher_process(tmp_path, CELLBLOCK_LAUNCHER_OWNER=owner, **pool) as (launcher, _),
+        Client(redis_url) as client,
+    ):
+        warm_launcher(launcher, jobs)
+        with worker_process(tmp_path / "a", redis_url, launcher, **many) as doomed:
+            handles = [client.submit(JobSpec(code="import time; time.sleep(4); print('done')")) for _ in range(jobs)]
+            wait_until(lambda: client._ledger.running() == jobs, 30, "all jobs running on the first worker")
+            doomed.kill()
+            killed = time.monotonic()
+            with worker_process(tmp_path / "b", redis_url, launcher, **many):
+                results = [handle.result(timeout_s=60) for handle in handles]
+        took_s = time.monotonic() - killed
+        assert {result.outcome for result in results} == {Outcome.OK}
+        assert {result.stdout for result in results} == {"done\n"}
+        assert {result.attempt for result in results} == {2}
+        terminal = Counter(event.job_id for event in client.events(limit=1000) if event.terminal)
+        assert terminal == Counter({handle.id: 1 for handle in handles})
+        assert client._ledger.running() == 0
+        assert client._ledger.depth() == 0
+        assert took_s <= 20
+    assert containers_of(owner) == []
+
+
+def test_a_launcher_that_dies_loses_no_job_and_leaves_no_container(tmp_path: Path, redis_url: str) -> None:
+    owner = "test-dying-launcher"
+    with worker_process(tmp_path, redis_url, tmp_path / "launcher.sock"), Client(redis_url) as client:
+        with launcher_process(tmp_path, CELLBLOCK_LAUNCHER_OWNER=owner) as (_, process):
+            job = client.submit(JobSpec(code="import time; time.sleep(3); print('done')"))
+            wait_until(lambda: job.status().state is JobState.RUNNING, 20, "the job running")
+            wait_until(lambda: len(containers_of(owner)) > 0, 20, "a container")
+            process.kill()
+            process.wait()
+            wait_until(lambda: job.status().state is JobState.QUEUED, 10, "the job back in its queue")
+            assert job.status().losses == 0
+        with launcher_process(tmp_path, CELLBLOCK_LAUNCHER_OWNER=owner):
+            result = job.result(timeout_s=40)
+    assert result.outcome is Outcome.OK
+    assert result.attempt == 2
+    assert containers_of(owner) == []
+
+
+class CuttableProxy:
+    """A fault injector: a Unix socket in front of the real Docker daemon that a test can cut."""
+
+    def __init__(self, path: Path, target: str = "/var/run/docker.sock") -> None:
+        self.path = path
+        self._target = target
+        self._pairs: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._listener: socket.socket | None = None
+
+    def open(self) -> None:
+        """Let connections through."""
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen(64)
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def cut(self) -> None:
+        """End every connection and refuse new ones, as a daemon that is gone does."""
+        assert self._listener is not None
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.path.unlink()
+        for end in self._pairs:
+            with suppress(OSError):  # its peer may have closed it already
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(timeout=10)
+        for end in self._pairs:
+            end.close()
+        self._pairs.clear()
+        self._threads.clear()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                near, _ = listener.accept()
+            except OSError:
+                return
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(self._target)
+            self._pairs += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                thread = threading.Thread(target=self._copy, args=(source, sink), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    @staticmethod
+    def _copy(source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(65_536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+
+@pytest.mark.timeout(120)
+def test_without_docker_jobs_go_back_unburned_and_the_worker_says_so(tmp_path: Path, redis_url: str) -> None:
+    proxy = CuttableProxy(tmp_path / "docker.sock")
+    proxy.open()
+    url = {"CELLBLOCK_LAUNCHER_DOCKER_URL": f"unix://{proxy.path}", "CELLBLOCK_LAUNCHER_OWNER": "test-no-docker"}
+    with (
+        launcher_process(tmp_path, **url) as (launcher, _),
+        worker_process(tmp_path, redis_url, launcher, CELLBLOCK_LEDGER_BEAT_S="0.5"),
+        Client(redis_url) as client,
+    ):
+        job = client.submit(JobSpec(code="import time; time.sleep(3); print('done')"))
+        wait_until(lambda: job.status().state is JobState.RUNNING, 30, "the job running")
+        proxy.cut()
+        wait_until(lambda: job.status().state is JobState.QUEUED, 15, "the job back in its queue")
+        (state,) = wait_until(lambda: paused_workers(client), 15, "the worker saying it is paused")
+        assert "Docker daemon failed" in str(state["reason"])
+        attempts = job.status().attempt
+        waiting = client.submit(JobSpec(code="print('later')"))
+        assert job.status().losses == 0
+        assert waiting.status().attempt == 0
+        proxy.open()
+        results = [job.result(timeout_s=40), waiting.result(timeout_s=40)]
+        assert [result.stdout for result in results] == ["done\n", "later\n"]
+        assert job.status().losses == 0
+        assert attempts <= results[0].attempt
+    proxy.cut()
+
+
+def paused_workers(client: Client) -> list[dict[str, object]]:
+    """What every paused worker says of itself."""
+    return [state for state in client._ledger.workers().values() if state["state"] == "paused"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\xff\xfe not even text",
+        b"{}",
+        json.dumps({"body": "!!!", "headers": {}, "properties": {}}).encode(),
+        json.dumps(
+            {
+                "body": "bm90IGpzb24=",
+                "content-encoding": "utf-8",
+                "content-type": "application/json",
+                "headers": {"task": "cellblock.run", "id": "x", "lang": "py"},
+                "properties": {
+                    "body_encoding": "base64",
+                    "delivery_tag": "t",
+                    "delivery_info": {"exchange": "cellblock", "routing_key": "cellblock.normal"},
+                },
+            }
+        ).encode(),
+    ],
+    ids=["not text", "not a message", "no properties", "body not json"],
+)
+def test_a_corrupt_message_is_dropped_and_its_job_still_ends(
+    tmp_path: Path, redis_url: str, launcher_socket: Path, message: bytes
+) -> None:
+    with Client(redis_url) as client:
+        admitted = client.submit(JobSpec(code="print('survived')"))
+        assert client._redis.llen("cellblock-broker:cellblock.normal") == 1
+        client._redis.delete("cellblock-broker:cellblock.normal")
+        client._redis.lpush("cellblock-broker:cellblock.normal", message)
+        fast = {"CELLBLOCK_LEDGER_REPUBLISH_AFTER_S": "1"}
+        with worker_process(tmp_path, redis_url, launcher_socket, **fast):
+            assert admitted.result(timeout_s=40).stdout == "survived\n"
+            assert client.submit(JobSpec(code="print('next')")).result(timeout_s=20).stdout == "next\n"

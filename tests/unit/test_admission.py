@@ -1,0 +1,131 @@
+"""Admission: a job leaves it with nothing open, and every value within the operator's bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock import InvalidJob, JobSpec
+from cellblock.admission import Manifest, resolve
+from cellblock_config import LEVELS, LevelName, load_settings
+
+MIB = 2**20
+DEFAULTS = load_settings()
+
+
+def limits(**asked: Any) -> JobSpec:
+    return JobSpec(code="pass", limits=asked)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_job_that_names_only_its_level_gets_the_levels_limits(level: LevelName) -> None:
+    manifest = resolve(JobSpec(code="pass", level=level), DEFAULTS)
+    expected = LEVELS[level]
+    got = manifest.limits
+    assert (got.timeout_s, got.memory_bytes, got.cpus, got.pids, got.output_bytes) == (
+        expected.timeout_s,
+        expected.memory_bytes,
+        expected.cpus,
+        expected.pids,
+        expected.output_bytes,
+    )
+    assert got.cpu_s == expected.timeout_s, "CPU is bounded by the wall clock unless asked for less"
+    assert manifest.level == level
+
+
+def test_what_a_job_asks_for_wins_over_its_level() -> None:
+    asked = {
+        "timeout_s": 7.5,
+        "cpu_s": 2.0,
+        "memory_bytes": 65 * MIB,
+        "cpus": 0.25,
+        "pids": 3,
+        "output_bytes": 10,
+    }
+    assert resolve(limits(**asked), DEFAULTS).limits.model_dump() == asked
+
+
+def test_cpu_time_follows_the_timeout_a_job_asks_for() -> None:
+    assert resolve(limits(timeout_s=120), DEFAULTS).limits.cpu_s == 120
+
+
+BOUNDS: list[tuple[str, float, float, str]] = [
+    ("timeout_s", 300, 301, "above the bound of 300"),
+    ("cpu_s", 300, 300.5, "above the bound of 300"),
+    ("memory_bytes", 2048 * MIB, 4096 * MIB, "above the bound"),
+    ("memory_bytes", 64 * MIB, 32 * MIB, "below the bound"),
+    ("cpus", 1.0, 1.5, "above the bound of 1"),
+    ("cpus", 0.05, 0.01, "below the bound of 0.05"),
+    ("pids", 256, 257, "above the bound of 256"),
+    ("output_bytes", 64 * MIB, 128 * MIB, "above the bound"),
+]
+
+
+@pytest.mark.parametrize(("name", "allowed", "refused", "said"), BOUNDS)
+def test_every_limit_is_held_to_the_operators_bound(
+    name: str, allowed: float, refused: float, said: str
+) -> None:
+    assert getattr(resolve(limits(**{name: allowed}), DEFAULTS).limits, name) == allowed
+    with pytest.raises(InvalidJob) as caught:
+        resolve(limits(**{name: refused}), DEFAULTS)
+    assert caught.value.field == f"limits.{name}"
+    assert said in caught.value.problem
+    assert f"{refused:g}" in caught.value.problem
+
+
+def test_a_smaller_machine_lowers_the_levels_defaults() -> None:
+    small = load_settings(sandbox={"cpus_max": 0.5, "pids_max": 10, "output_max_bytes": 2048})
+    got = resolve(JobSpec(code="pass"), small).limits
+    assert (got.cpus, got.pids, got.output_bytes) == (0.5, 10, 2048)
+
+
+def test_an_unknown_image_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidJob) as caught:
+        resolve(JobSpec(code="pass", image="windows"), DEFAULTS)
+    assert caught.value.field == "image"
+    for part in ("'windows'", "base", "datascience", "python"):
+        assert part in caught.value.problem
+
+
+def test_a_job_without_an_image_gets_the_operators_default() -> None:
+    fleet = load_settings(sandbox={"images": {"only": "registry/only:1"}, "default_image": "only"})
+    assert resolve(JobSpec(code="pass"), fleet).image == "only"
+
+
+@pytest.mark.parametrize("field", ["code", "stdin"])
+def test_sizes_are_counted_in_bytes_and_the_bound_is_named(field: str) -> None:
+    tight = load_settings(ledger={f"{field}_bytes": 10})
+    ten_bytes = "é" * 5
+    resolve(JobSpec(**{"code": "pass", field: ten_bytes}), tight)
+    with pytest.raises(InvalidJob) as caught:
+        resolve(JobSpec(**{"code": "pass", field: f"{ten_bytes}s"}), tight)
+    assert caught.value.field == field
+    for part in ("11 bytes", "at most 10", f"CELLBLOCK_LEDGER_{field.upper()}_BYTES"):
+        assert part in caught.value.problem
+
+
+def test_the_callers_trace_goes_on_and_a_new_one_starts_without() -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    spec = JobSpec(code="pass", traceparent=f"00-{trace}-b7ad6b7169203331-01")
+    assert resolve(spec, DEFAULTS).trace_id == trace
+    fresh = {resolve(JobSpec(code="pass"), DEFAULTS).trace_id for _ in range(3)}
+    assert len(fresh) == 3
+    assert all(len(id) == 32 and int(id, 16) for id in fresh)
+
+
+@given(
+    code=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=50).map(
+        "#{}".format
+    ),
+    args=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=9), max_size=3
+    ),
+    stdin=st.binary(max_size=60),
+)
+def test_a_manifest_reads_back_as_it_was_stored(code: str, args: list[str], stdin: bytes) -> None:
+    manifest = resolve(JobSpec(code=code, args=tuple(args), stdin=stdin), DEFAULTS)
+    assert Manifest.model_validate_json(manifest.model_dump_json()) == manifest
+    assert (manifest.code, manifest.args, manifest.stdin) == (code, tuple(args), stdin)

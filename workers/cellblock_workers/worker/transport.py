@@ -1,0 +1,69 @@
+"""A broker transport that drops corrupt messages instead of dying of them.
+
+kombu's own raises out of the event loop on bytes that are not a message, which ends the worker. The
+message was corrupt, its job is not: the ledger's sweep publishes the job again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import structlog
+from kombu.transport import TRANSPORT_ALIASES, redis
+from kombu.utils.encoding import bytes_to_str
+
+_log = structlog.get_logger(__name__)
+
+
+class TolerantChannel(redis.Channel):  # type: ignore[misc]
+    """Reads one message at a time; what cannot be read is logged once and gone."""
+
+    def _brpop_read(self, **options: Any) -> Any:
+        try:
+            return super()._brpop_read(**options)
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            _log.error("corrupt_message_dropped", why=type(error).__name__)
+            raise redis.Empty from None
+
+    def decode_body(self, body: Any, encoding: str | None = None) -> Any:
+        """Give Celery text or bytes; what does not decode it then refuses as any other bad body."""
+        try:
+            return super().decode_body(body, encoding)
+        except ValueError as error:
+            _log.error("corrupt_body", why=type(error).__name__)
+            return b""
+
+
+class TolerantTransport(redis.Transport):  # type: ignore[misc]
+    """Looks at a message's frame before anything relies on it."""
+
+    Channel = TolerantChannel
+
+    def _deliver(self, message: Any, queue: str) -> None:
+        problem = _problem_of(message)
+        if problem is None:
+            super()._deliver(message, queue)
+        else:
+            _log.error("corrupt_message_dropped", why=problem, queue=bytes_to_str(queue))
+
+
+def install() -> None:
+    """Use it for every Redis broker of this process; called by the worker's main, never at import."""
+    path = f"{__name__}:{TolerantTransport.__name__}"
+    TRANSPORT_ALIASES.update(redis=path, rediss=path)
+
+
+def _problem_of(message: Any) -> str | None:
+    """What is missing of the frame kombu writes around every body, None if nothing is."""
+    if not isinstance(message, dict):
+        return "not an object"
+    properties = message.get("properties")
+    if not isinstance(properties, dict) or not isinstance(properties.get("delivery_tag"), str):
+        return "no delivery tag"
+    delivery = properties.get("delivery_info")
+    if not isinstance(delivery, dict) or not {"exchange", "routing_key"} <= delivery.keys():
+        return "no delivery information"
+    if not isinstance(message.get("headers"), dict) or not isinstance(message.get("body"), str):
+        return "no headers or body"
+    return None
