@@ -1,4 +1,4 @@
-"""A worker without Celery: the real runner, client, launcher process and sandboxes, on an in-process ledger."""
+"""A worker without Celery: real runner, client, launcher process and sandboxes, on an in-process ledger."""
 
 from __future__ import annotations
 
@@ -106,3 +106,17 @@ def _host(folder: Path, isolation: str) -> Iterator[Host]:
         wait_until(lambda: host.launcher.probe().isolation, 60, f"{isolation} passing its probe")
         yield host
         host.launcher.close()
+
+
+def peak_rss_bytes() -> int:
+    """The most memory this process has held since :func:`forget_peak_rss`."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmHWM")
+
+
+def forget_peak_rss() -> int:
+    """Begin to measure the peak anew; what is held now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak_rss_bytes()

@@ -171,7 +171,14 @@ print('main')
 
 @pytest.mark.parametrize("detach", ["", "os.setsid()"])
 def test_children_left_behind_neither_delay_nor_hang_the_end(run: Run, isolation: str, detach: str) -> None:
-    code = f"import os, time\nif os.fork() == 0:\n    {detach}\n    time.sleep(60)\n    os._exit(0)\nprint('parent done')"
+    code = f"""
+import os, time
+if os.fork() == 0:
+    {detach}
+    time.sleep(60)
+    os._exit(0)
+print('parent done')
+"""
     result = run(code, isolation=isolation)
     assert (result.outcome, result.stdout) == (Outcome.OK, "parent done\n")
     assert result.usage.wall_ms < 5000

@@ -1,4 +1,4 @@
-"""The contract: bad input is an InvalidJob naming field, value and bound; what is stored reads back the same."""
+"""The contract: bad input is an InvalidJob naming field, value and bound; what is stored reads back."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import celery
 import structlog
+from dotenv import dotenv_values
 from redis import Redis
 from redis.exceptions import RedisError
 
@@ -51,7 +52,7 @@ def run_up(*, json_output: bool = False) -> int:
         folder = Path(name)
         folder.chmod(0o755)
         services: list[Service] = []
-        environment: dict[str, str] = {}
+        environment = _from_dotenv()
         if settings.redis.url is None:
             service, url = private_redis(folder)
             services.append(service)
@@ -66,7 +67,11 @@ def run_up(*, json_output: bool = False) -> int:
         services += host_services(settings, folder, environment)
         services.append(
             Service(
-                "flower", [_PYTHON, "-m", "cellblock_workers.monitor"], environment, _worker_user(settings)
+                "flower",
+                [_PYTHON, "-m", "cellblock_workers.monitor"],
+                environment,
+                _worker_user(settings),
+                ready=lambda _: _wait_for_port(settings.monitor.address, port),
             )
         )
         where = {
@@ -82,7 +87,7 @@ def host_services(
     settings: Settings, folder: Path, environment: dict[str, str] | None = None
 ) -> list[Service]:
     """Launcher and worker of one host, split by privilege."""
-    environment = dict(environment or {})
+    environment = dict(environment or _from_dotenv())
     user = _worker_user(settings)
     services = []
     if "socket" not in settings.launcher.model_fields_set:
@@ -90,6 +95,7 @@ def host_services(
         environment["CELLBLOCK_LAUNCHER_SOCKET"] = str(path)
         allowed = {pwd.getpwnam(user).pw_uid} if user else set()
         launcher_environment = {
+            **environment,
             "CELLBLOCK_LAUNCHER_SOCKET": str(path),
             "CELLBLOCK_LAUNCHER_ALLOWED_UIDS": json.dumps(
                 sorted(allowed | set(settings.launcher.allowed_uids))
@@ -146,6 +152,28 @@ def _wait_for_redis(url: str) -> None:
                 if time.monotonic() > deadline:
                     raise NotConfigured("the private Redis did not answer within 10 s") from None
                 time.sleep(0.02)
+
+
+def _from_dotenv() -> dict[str, str]:
+    """The working directory's ``.env``, read here once: the worker's user may not be able to."""
+    found = dotenv_values(".env") if Path(".env").is_file() else {}
+    return {
+        name: value
+        for name, value in found.items()
+        if name.startswith("CELLBLOCK_") and value is not None and name not in os.environ
+    }
+
+
+def _wait_for_port(address: str, port: int) -> None:
+    deadline = time.monotonic() + 15
+    while True:
+        try:
+            socket.create_connection((address, port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise NotConfigured(f"Flower did not listen on {address}:{port} within 15 s") from None
+            time.sleep(0.05)
 
 
 def _worker_user(settings: Settings) -> str | None:

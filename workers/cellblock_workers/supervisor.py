@@ -49,6 +49,7 @@ class Service:
             list(self.command),
             env={**os.environ, **self.environment, "CELLBLOCK_SUPERVISED": "1"},
             stdin=subprocess.DEVNULL,
+            cwd="/",  # a folder every user may stand in
             stdout=sys.stderr.fileno(),  # the supervisor's own stdout is an interface
             start_new_session=True,  # a terminal's Ctrl-C reaches the supervisor alone
             **options,

@@ -82,13 +82,13 @@ def configure_sentry(settings: TelemetrySettings, *, transport: Any = None) -> b
     import sentry_sdk
     from sentry_sdk.integrations.celery import CeleryIntegration
 
+    # Personal data stays out by default; the option that said so is deprecated.
     sentry_sdk.init(
         dsn=settings.sentry_dsn.get_secret_value(),
         environment=settings.environment,
         transport=transport,
         integrations=[CeleryIntegration()],
         default_integrations=True,
-        send_default_pii=False,
         include_local_variables=False,
         max_breadcrumbs=0,
         before_send=_strip,

@@ -1,0 +1,186 @@
+"""The command line as a user meets it: embedded and through a fleet, exit codes, JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cellblock import JobResult
+from conftest import wait_until, worker_process
+
+CELLBLOCK = str(Path(sys.executable).with_name("cellblock"))
+
+
+def cellblock(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [CELLBLOCK, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+@pytest.fixture
+def fleet_url(tmp_path: Path, redis_url: str, launcher_socket: Path) -> Iterator[str]:
+    """The address of a fleet with one worker."""
+    with worker_process(tmp_path, redis_url, launcher_socket):
+        yield redis_url
+
+
+@pytest.mark.docker
+def test_run_without_redis_prints_exactly_one_result(tmp_path: Path) -> None:
+    done = cellblock("run", "-", "--json", stdin="print(6*7)")
+    result = JobResult.model_validate_json(done.stdout)
+    assert (done.returncode, result.stdout, result.isolation) == (0, "42\n", "gvisor")
+    assert done.stderr == ""
+
+
+@pytest.mark.docker
+def test_run_through_a_fleet_prints_exactly_one_result(fleet_url: str) -> None:
+    done = cellblock("run", "-", "--json", stdin="print(6*7)", CELLBLOCK_REDIS_URL=fleet_url)
+    result = JobResult.model_validate_json(done.stdout)
+    assert (done.returncode, result.stdout, result.isolation) == (0, "42\n", "gvisor")
+    assert result.worker != "embedded"
+
+
+@pytest.mark.docker
+def test_the_programs_streams_arguments_and_stdin_arrive(fleet_url: str, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("from stdin")
+    program = "import sys; print(sys.argv[1:], sys.stdin.read()); print('oops', file=sys.stderr)"
+    (tmp_path / "p.py").write_text(program)
+    done = cellblock("run", "p.py", "--stdin", "in.txt", "--", "a", "-b", CELLBLOCK_REDIS_URL=fleet_url)
+    assert done.returncode == 0
+    assert done.stdout == "['a', '-b'] from stdin\n"
+    assert done.stderr == "oops\n"
+
+
+@pytest.mark.docker
+def test_a_failing_job_exits_1_and_says_why(fleet_url: str) -> None:
+    done = cellblock("run", "-", stdin="1/0", CELLBLOCK_REDIS_URL=fleet_url)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "cellblock: exit: division by zero (gvisor" in done.stderr
+
+
+@pytest.mark.docker
+def test_submit_result_events_and_cancel(fleet_url: str) -> None:
+    def run(*arguments: str, stdin: str = "") -> Any:
+        return cellblock(*arguments, stdin=stdin, CELLBLOCK_REDIS_URL=fleet_url)
+
+    job_id = run("submit", "-", "--idempotency-key", "k1", stdin="print('hi')").stdout.strip()
+    assert run("submit", "-", "--idempotency-key", "k1", stdin="print('hi')").stdout.strip() == job_id
+    assert run("result", job_id).stdout == "hi\n"
+    events = [json.loads(line) for line in run("events", "--json").stdout.splitlines()]
+    kinds = [event["type"] for event in events if event["job_id"] == job_id]
+    assert kinds == ["agent.run.queued", "agent.run.started", "agent.run.succeeded"]
+    assert run("cancel", job_id).stdout == f"{job_id}: had ended already\n"
+    slow = run("submit", "-", stdin="import time; print('begun'); time.sleep(60)").stdout.strip()
+    wait_until(lambda: "started" in run("events").stdout.split(slow)[-2].split()[-1], 20, "the job started")
+    run("cancel", slow)
+    done = run("result", slow, "--json")
+    result = JobResult.model_validate_json(done.stdout)
+    assert (done.returncode, result.outcome.value, result.stdout) == (1, "cancelled", "begun\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("run", "-", "--level", "loose"), "level: "),
+        (("run", "-", "--timeout", "-1"), "limits.timeout_s: "),
+        (("run", "-", "--timeout", "1e9"), "above the bound of 300"),
+        (("run", "-", "--memory", "lots"), "limits.memory_bytes: 'lots' is not a size"),
+        (
+            ("run", "-", "--image", "nope"),
+            "image: unknown image 'nope'; this fleet has base, datascience, python",
+        ),
+        (("run", "missing.py"), "code: missing.py cannot be read"),
+        (("run", "-", "--wrong"), "No such option"),
+        (("submit", "-"), "CELLBLOCK_REDIS_URL"),
+    ],
+)
+def test_a_bad_request_names_the_field_and_exits_with_usage(arguments: tuple[str, ...], says: str) -> None:
+    done = cellblock(*arguments, stdin="print(1)")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert done.returncode == (4 if arguments[0] == "submit" else 2)
+
+
+def test_code_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "binary.py").write_bytes(b"print(1)\xff\xfe")
+    assert "code: binary.py is not UTF-8 text: byte 8 is 0xff" in cellblock("run", "binary.py").stderr
+
+
+def test_an_unreachable_redis_is_our_fault_and_keeps_the_password_to_itself() -> None:
+    done = cellblock("run", "-", stdin="1", CELLBLOCK_REDIS_URL="redis://:sesame@127.0.0.1:1/0")
+    assert done.returncode == 4
+    assert "Redis cannot be reached" in done.stderr
+    assert "sesame" not in done.stderr
+
+
+@pytest.mark.docker
+@pytest.mark.timeout(120)
+def test_up_runs_a_fleet_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("CELLBLOCK_WORKER_CONCURRENCY=3\n")
+    with (tmp_path / "up.log").open("wb") as log:
+        process = subprocess.Popen(
+            [CELLBLOCK, "up", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, "CELLBLOCK_MONITOR_PORT": "0"},
+        )
+    try:
+        assert process.stdout is not None
+        where = json.loads(process.stdout.readline())
+        done = cellblock("run", "-", stdin="print('up')", CELLBLOCK_REDIS_URL=where["redis_url"])
+        assert done.stdout == "up\n"
+        children = descendants(process.pid)
+        assert len(children) >= 4  # Redis, launcher, worker, Flower
+        assert '"concurrency": 3' in (tmp_path / "up.log").read_text()
+        marker = "marker-51c0"
+
+        def seen_in_flower() -> str:  # Flower knows what happens after it has connected
+            cellblock("run", "-", stdin=f"print('{marker}')", CELLBLOCK_REDIS_URL=where["redis_url"])
+            return flower(where, "/api/tasks")
+
+        seen = wait_until(seen_in_flower, 30, "Flower knowing a task")
+        assert '"state": "SUCCESS"' in seen
+        assert marker not in seen
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+        process.stdout.close()  # type: ignore[union-attr]
+    assert process.returncode == 0
+    assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
+
+
+def flower(where: dict[str, str], path: str) -> str:
+    """An answer of Flower's API that knows of at least one task, else nothing."""
+    request = urllib.request.Request(where["flower_url"] + path)
+    pair = f"{where['flower_user']}:{where['flower_password']}"
+    request.add_header("Authorization", "Basic " + base64.b64encode(pair.encode()).decode())
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        text = str(answer.read().decode())
+    return text if "cellblock.run" in text else ""
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below this one."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found

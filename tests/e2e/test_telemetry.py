@@ -1,0 +1,73 @@
+"""What leaves the fleet besides results: error reports and logs hold no code, input or output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentry_sdk
+from cellblock import Client, JobSpec
+from cellblock_config import TelemetrySettings
+from cellblock_workers.telemetry import configure_sentry
+from conftest import worker_process
+from sentry_sdk.transport import Transport
+
+MARKER = "marker-7f3a9c"
+
+
+class LocalTransport(Transport):
+    """Keeps envelopes instead of sending them."""
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self.sent: list[bytes] = []
+
+    def capture_envelope(self, envelope: Any) -> None:
+        """Serialise as the network would see it."""
+        self.sent.append(envelope.serialize())
+
+
+def fail_with(code: str) -> None:
+    """A fault of ours while a job's payload is in a local variable."""
+    stdin = {"stdin": code}
+    raise RuntimeError(f"internal fault {len(stdin)}")
+
+
+def test_sentry_is_off_without_a_dsn() -> None:
+    assert configure_sentry(TelemetrySettings()) is False
+
+
+def test_an_error_report_carries_the_fault_and_no_payload() -> None:
+    transport = LocalTransport()
+    settings = TelemetrySettings.model_validate({"sentry_dsn": "http://key@127.0.0.1:9/1"})
+    assert configure_sentry(settings, transport=transport)
+    try:
+        with sentry_sdk.new_scope() as scope:
+            scope.set_extra("code", MARKER)
+            scope.set_context("job", {"stdin": MARKER, "job_id": "abc"})
+            sentry_sdk.add_breadcrumb(message=MARKER)
+            try:
+                fail_with(MARKER)
+            except RuntimeError as error:
+                sentry_sdk.capture_exception(error)
+        sentry_sdk.flush()
+        sent = b"".join(transport.sent)
+    finally:
+        sentry_sdk.init()
+    assert b"internal fault" in sent
+    assert b"abc" in sent
+    assert MARKER.encode() not in sent
+
+
+@pytest.mark.docker
+def test_the_workers_log_holds_ids_and_no_payload(
+    tmp_path: Path, redis_url: str, launcher_socket: Path
+) -> None:
+    with worker_process(tmp_path, redis_url, launcher_socket), Client(redis_url) as client:
+        code = f"import sys; print('{MARKER}', sys.stdin.read()); raise ValueError('{MARKER}')"
+        job = client.submit(JobSpec(code=code, stdin=MARKER))
+        assert MARKER in job.result(timeout_s=30).stdout
+    log = (tmp_path / "worker.log").read_text()
+    assert job.id in log
+    assert MARKER not in log

@@ -1,0 +1,136 @@
+"""What the ledger's tests share: jobs, results, a Redis of either kind, and a look at all it holds."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import fakeredis
+from cellblock import Event, JobResult, JobSpec, Outcome, Timings
+from cellblock.admission import Manifest, resolve
+from cellblock.ledger import Claim, Dropped, Ledger, connect
+from cellblock_config import Settings, load_settings
+from redis import Redis
+
+#: Embedded runs use fakeredis, so the scripts have to mean the same there.
+STORES = ("redis", "fakeredis")
+
+
+@contextmanager
+def open_ledger(store: str, redis_url: str, **groups: Any) -> Iterator[tuple[Ledger, Redis]]:
+    """A ledger on an empty store of this kind, and the store."""
+    settings = load_settings(redis={"url": redis_url}, **groups)
+    if store == "fakeredis":
+        redis = cast(Redis, fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True))
+    else:
+        redis = connect(settings)
+    try:
+        yield Ledger(redis, settings), redis
+    finally:
+        redis.close()
+
+
+def manifest(settings: Settings | None = None, **fields: Any) -> Manifest:
+    """A small job, resolved."""
+    return resolve(JobSpec(**{"code": "pass", **fields}), settings or load_settings())
+
+
+def operation() -> str:
+    """A fresh operation id."""
+    return uuid.uuid4().hex
+
+
+def admit(ledger: Ledger, job_id: str = "job", **fields: Any) -> str:
+    """Accept a job of this id."""
+    assert ledger.admit(job_id, manifest(**fields)).fresh
+    return job_id
+
+
+def claim(ledger: Ledger, job_id: str = "job", worker: str = "w1") -> Claim:
+    """Claim a job that has to be there to claim."""
+    claimed = ledger.claim(job_id, worker, operation())
+    assert not isinstance(claimed, Dropped), claimed
+    return claimed
+
+
+def result_of(held: Claim, outcome: Outcome = Outcome.OK, **fields: Any) -> JobResult:
+    """What a worker would write for this attempt."""
+    return JobResult(
+        job_id=held.job_id,
+        outcome=outcome,
+        level=held.manifest.level,
+        attempt=held.fence,
+        worker=held.worker,
+        trace_id=held.manifest.trace_id,
+        timings=Timings(submitted=held.manifest.submitted, admitted=held.admitted, started=held.started),
+        **fields,
+    )
+
+
+def finish(ledger: Ledger, held: Claim, outcome: Outcome = Outcome.OK) -> bool:
+    """End an attempt."""
+    return ledger.finish(held, result_of(held, outcome), operation())
+
+
+def expire_lease(ledger: Ledger, redis: Redis, job_id: str = "job") -> None:
+    """Injected: the lease's end is moved into the past, as if ten seconds had gone without a beat."""
+    assert redis.zadd(ledger.keys.leases, {job_id: 1}, xx=True, ch=True) == 1
+
+
+def dump(redis: Redis) -> dict[str, Any]:
+    """Everything the store holds, by key: what "nothing changed" is compared with."""
+    readers: dict[str, Callable[[str], Any]] = {
+        "string": redis.get,
+        "hash": redis.hgetall,
+        "list": lambda key: redis.lrange(key, 0, -1),
+        "set": redis.smembers,
+        "zset": lambda key: redis.zrange(key, 0, -1, withscores=True),
+        "stream": redis.xrange,
+    }
+    keys = sorted(cast(list[str], redis.keys("*")))
+    return {key: readers[str(redis.type(key))](key) for key in keys}
+
+
+def events_of(ledger: Ledger, job_id: str = "job") -> list[Event]:
+    """The job's events, oldest first."""
+    return [event for event in ledger.events(limit=10_000) if event.job_id == job_id]
+
+
+def story(ledger: Ledger, job_id: str = "job") -> list[str]:
+    """The job's events by their last word."""
+    return [event.type.removeprefix("agent.run.") for event in events_of(ledger, job_id)]
+
+
+class FakeWorker:
+    """Injected in place of a worker: claims and finishes through the ledger, with no sandbox between.
+
+    ``may_end`` decides which waiting jobs it ends now; by default all, oldest first.
+    """
+
+    def __init__(self, settings: Settings, may_end: Callable[[list[str]], list[str]] = lambda ids: ids) -> None:
+        self._redis = connect(settings)
+        self._ledger = Ledger(self._redis, settings)
+        self._may_end = may_end
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="fake-worker")
+        self.most_waiting = 0
+
+    def __enter__(self) -> FakeWorker:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._redis.close()
+
+    def _work(self) -> None:
+        while not self._stop.wait(0.001):
+            waiting = cast(list[str], self._redis.zrange(self._ledger.keys.waiting, 0, -1))
+            self.most_waiting = max(self.most_waiting, len(waiting))
+            for job_id in self._may_end(waiting):
+                held = claim(self._ledger, job_id, "fake")
+                self._ledger.finish(held, result_of(held, stdout=held.manifest.code), operation())

@@ -1,0 +1,132 @@
+"""Reaping: a lost worker's job runs again, a job that loses every worker ends, and nothing else is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from cellblock import JobState, Outcome
+from cellblock.ledger import Ledger, Reaped
+from conftest import wait_until
+from ledger_kit import STORES, admit, claim, dump, events_of, expire_lease, finish, open_ledger, story
+from redis import Redis
+
+Store = tuple[Ledger, Redis]
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
+    with open_ledger(request.param, redis_url) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("store_kind", STORES)
+def test_a_lease_nobody_renews_runs_out_by_the_servers_clock(store_kind: str, redis_url: str) -> None:
+    with open_ledger(store_kind, redis_url, ledger={"lease_s": 0.05, "beat_s": 0.02}) as (ledger, _):
+        admit(ledger, priority="high")
+        claim(ledger)
+        reaped = wait_until(ledger.reap, 5, "the lease running out")
+        assert reaped == [Reaped("job", "requeued", "high")]
+
+
+def test_a_live_lease_is_left_alone(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    claim(ledger)
+    before = dump(redis)
+    assert ledger.reap() == []
+    assert dump(redis) == before
+
+
+def test_a_lost_job_waits_again_with_one_loss_and_its_payload(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger, code="print(1)")
+    claim(ledger)
+    expire_lease(ledger, redis)
+    assert ledger.reap() == [Reaped("job", "requeued", "normal")]
+    status = ledger.status("job")
+    assert (status.state, status.attempt, status.losses) == (JobState.QUEUED, 1, 1)
+    again = claim(ledger, worker="w2")
+    assert (again.fence, again.manifest.code) == (2, "print(1)")
+
+
+def test_a_job_that_loses_every_worker_ends_as_worker_lost(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger, level="strict", tenant="acme")
+    verdicts = []
+    for _ in range(3):
+        claim(ledger)
+        expire_lease(ledger, redis)
+        verdicts += [reaped.verdict for reaped in ledger.reap()]
+    assert verdicts == ["requeued", "requeued", "lost"]
+    assert story(ledger) == ["queued", "started", "started", "started", "failed"]
+    last = events_of(ledger)[-1]
+    assert (last.outcome, last.attempt, last.tenant) == (Outcome.WORKER_LOST, 3, "acme")
+    result = ledger.result("job")
+    assert result is not None
+    assert (result.outcome, result.level, result.attempt) == (Outcome.WORKER_LOST, "strict", 3)
+    assert result.evidence == {"losses": 3}
+    assert result.error is not None
+    assert result.error.type == "WorkerLost"
+    assert result.timings.finished is not None
+
+
+@pytest.mark.parametrize("store_kind", STORES)
+def test_the_loss_limit_is_the_operators(store_kind: str, redis_url: str) -> None:
+    with open_ledger(store_kind, redis_url, ledger={"loss_limit": 1}) as (ledger, redis):
+        admit(ledger)
+        claim(ledger)
+        expire_lease(ledger, redis)
+        assert [reaped.verdict for reaped in ledger.reap()] == ["lost"]
+
+
+def test_releases_burn_no_attempt(store: Store) -> None:
+    ledger, _ = store
+    admit(ledger)
+    for number in range(5):
+        assert ledger.release(claim(ledger), f"op{number}") == "released"
+    assert ledger.status("job").losses == 0
+    assert finish(ledger, claim(ledger))
+
+
+def test_a_lost_job_that_was_asked_to_stop_ends_cancelled(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    claim(ledger)
+    ledger.cancel("job")
+    expire_lease(ledger, redis)
+    assert ledger.reap() == [Reaped("job", "cancelled", "normal")]
+    assert story(ledger) == ["queued", "started", "cancelled"]
+    result = ledger.result("job")
+    assert result is not None
+    assert result.outcome is Outcome.CANCELLED
+
+
+def test_a_reaper_judges_as_many_as_it_is_asked_to(store: Store) -> None:
+    ledger, redis = store
+    for number in range(7):
+        admit(ledger, f"job{number}")
+        claim(ledger, f"job{number}")
+        expire_lease(ledger, redis, f"job{number}")
+    assert [len(ledger.reap(limit=5)) for _ in range(3)] == [5, 2, 0]
+    assert ledger.depth() == 7
+
+
+def test_a_lease_whose_job_was_forgotten_is_dropped(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    claim(ledger)
+    expire_lease(ledger, redis)
+    redis.delete(ledger.keys.job("job"))  # as its ttl does
+    assert ledger.reap() == []
+    assert redis.zcard(ledger.keys.leases) == 0
+
+
+def test_a_lease_of_a_job_that_does_not_run_is_dropped_without_a_loss(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    finish(ledger, claim(ledger))
+    redis.zadd(ledger.keys.leases, {"job": 1})  # injected: no script leaves one behind
+    assert ledger.reap() == []
+    assert redis.zcard(ledger.keys.leases) == 0
+    assert ledger.status("job").losses == 0

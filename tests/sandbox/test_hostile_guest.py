@@ -1,0 +1,260 @@
+"""A guest that lies, floods or falls silent costs its own sandbox and nothing else.
+
+Fault injection: the launcher here is a stand-in that speaks launcher/protocol.py truly and lends one end
+of a socketpair; at the other end the test plays the guest. Runner, client, session and verdict are real.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from cellblock import JobState, Outcome
+from cellblock.models import JobResult
+from cellblock_workers.launcher.protocol import REQUEST, Acquire, Probe, Reply, receive, send
+from cellblock_workers.worker.frames import frame
+from sandbox.harness import MIB, Host, forget_peak_rss, peak_rss_bytes
+
+Guest = Callable[[socket.socket], None]
+
+READY = frame(b"R", b"")
+FINE = {"code": 0, "signal": None, "reason": None, "cpu_ms": 1, "wall_ms": 1}
+
+
+def ending(**fields: object) -> bytes:
+    return frame(b"X", json.dumps({**FINE, **fields}).encode())
+
+
+class StandIn:
+    """A launcher that lends socketpairs, and can die at a chosen request."""
+
+    def __init__(self, path: Path, guest: Guest, dies_at: type | None) -> None:
+        self._guest = guest
+        self._dies_at = dies_at
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self.connection: socket.socket | None = None
+        self.thread = threading.Thread(target=self._serve)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        self.connection, _ = self._listener.accept()
+        self._listener.close()
+        players: list[threading.Thread] = []
+        with suppress(OSError):
+            while packet := receive(self.connection)[0]:
+                request = REQUEST.validate_json(packet)
+                if self._dies_at is type(request):
+                    break
+                if isinstance(request, Acquire):
+                    players.append(self._lend(self.connection))
+                else:
+                    send(self.connection, Reply(isolation="runc") if isinstance(request, Probe) else Reply())
+        self.connection.close()
+        for player in players:
+            player.join(timeout=20)
+
+    def _lend(self, connection: socket.socket) -> threading.Thread:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            reply = Reply(sandbox="s1", isolation="runc", backend="stand-in", framing="raw", warm=True)
+            send(connection, reply, theirs.fileno())
+        player = threading.Thread(target=self._play, args=(ours,))
+        player.start()
+        return player
+
+    def _play(self, stream: socket.socket) -> None:
+        with stream, suppress(OSError):
+            self._guest(stream)
+
+
+@contextmanager
+def playing(folder: Path, guest: Guest, *, dies_at: type | None = None) -> Iterator[tuple[Host, StandIn]]:
+    """A host whose only sandbox holds this guest."""
+    path = folder / "stand-in.sock"
+    stand_in = StandIn(path, guest, dies_at)
+    host = Host(path, sandbox={"start_timeout_s": 1.0, "kill_grace_s": 0.3})
+    try:
+        yield host, stand_in
+    finally:
+        host.launcher.close()
+        stand_in.thread.join(timeout=20)
+        assert not stand_in.thread.is_alive()
+
+
+def outcome_of(folder: Path, guest: Guest) -> JobResult:
+    """How a job with a second of time ends when this guest runs it."""
+    with playing(folder, guest) as (host, _):
+        return host.run("print(1)", limits={"timeout_s": 0.7})
+
+
+def saying(*pieces: bytes, hold: bool = True) -> Guest:
+    """A guest that waits for its job only before the second piece, then says the rest, then holds the line."""
+
+    def guest(stream: socket.socket) -> None:
+        stream.sendall(pieces[0])
+        if pieces[0] == READY:
+            stream.recv(1 << 20)  # the job
+        for piece in pieces[1:]:
+            stream.sendall(piece)
+        while hold and stream.recv(1 << 20):
+            pass
+
+    return guest
+
+
+def test_the_stand_in_itself_works(tmp_path: Path) -> None:
+    result = outcome_of(tmp_path, saying(READY, frame(b"O", b"hello\n"), ending()))
+    assert (result.outcome, result.stdout, result.exit_code) == (Outcome.OK, "hello\n", 0)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "reason"),
+    [
+        ([b"\0\0\0\0\0"], "unknown kind"),
+        ([b"HTTP/1.1 200 OK\r\n\r\n"], "unknown kind"),
+        ([READY, frame(b"Z", b"")], "unknown kind b'Z'"),
+        ([READY, struct.pack(">cI", b"O", 2**32 - 1)], "4294967295 bytes"),
+        ([READY, struct.pack(">cI", b"X", 4097)], "4097 bytes"),
+        ([READY, struct.pack(">cI", b"T", 32 * 1024 + 1)], "32769 bytes"),
+        ([struct.pack(">cI", b"R", 1) + b"x"], "1 bytes"),
+        ([ending()], "X outside a job"),
+        ([READY + ending()], "X outside a job"),
+        ([frame(b"O", b"early")], "O outside a job"),
+        ([READY + frame(b"E", b"early")], "E outside a job"),
+        ([READY, READY], "announced itself twice"),
+        ([READY, ending() + frame(b"O", b"late")], "O outside a job"),
+        ([READY, ending() + ending(code=1)], "X outside a job"),
+        ([READY, frame(b"X", b"not json")], "malformed"),
+        ([READY, frame(b"X", b"[]")], "malformed"),
+        ([READY, ending(outcome="ok")], "malformed"),
+        ([READY, ending(code="zero")], "malformed"),
+        ([READY, ending(reason="cancel")], "malformed"),
+        ([READY, frame(b"X", b"\xff" * 100)], "malformed"),
+    ],
+)
+def test_what_no_honest_guest_says_is_a_sandbox_error_with_the_reason(
+    tmp_path: Path, pieces: list[bytes], reason: str
+) -> None:
+    result = outcome_of(tmp_path, saying(*pieces))
+    assert result.outcome is Outcome.SANDBOX_ERROR
+    assert result.error is not None
+    assert reason in result.error.message
+    assert result.evidence["fault"] == result.error.message
+
+
+@pytest.mark.parametrize("pieces", [[b"O"], [READY], [READY, frame(b"O", b"half")[:-2]], [READY, b"X\0\0"]])
+def test_a_stream_that_closes_midway_is_a_sandbox_error(tmp_path: Path, pieces: list[bytes]) -> None:
+    result = outcome_of(tmp_path, saying(*pieces, hold=False))
+    assert result.outcome is Outcome.SANDBOX_ERROR
+    assert result.error is not None
+    assert "without a report" in result.error.message
+
+
+def test_a_guest_that_never_announces_itself_is_given_up(tmp_path: Path) -> None:
+    result = outcome_of(tmp_path, lambda stream: (stream.recv(1), None)[1])
+    assert result.outcome is Outcome.SANDBOX_ERROR
+    assert result.error is not None
+    assert "did not announce itself" in result.error.message
+
+
+def trickle(stream: socket.socket) -> None:
+    stream.sendall(READY + b"")
+    stream.recv(1 << 20)
+    stream.sendall(frame(b"O", b"kept\n") + struct.pack(">cI", b"O", 60_000))
+    while True:
+        stream.sendall(b"x")
+        time.sleep(0.02)
+
+
+def chatter(stream: socket.socket) -> None:
+    stream.sendall(READY)
+    stream.recv(1 << 20)
+    stream.sendall(frame(b"O", b"kept\n"))
+    while True:
+        stream.sendall(frame(b"O", b"") * 100 + frame(b"T", b"{}") * 100)
+
+
+@pytest.mark.parametrize("guest", [saying(READY, frame(b"O", b"kept\n")), trickle, chatter])
+def test_the_hosts_deadline_holds_whatever_the_guest_does(tmp_path: Path, guest: Guest) -> None:
+    before = time.monotonic()
+    result = outcome_of(tmp_path, guest)
+    assert 0.9 < time.monotonic() - before < 5
+    assert (result.outcome, result.stdout) == (Outcome.WALL_TIMEOUT, "kept\n")
+    assert result.evidence["stopped_by"] == "host"
+
+
+def test_a_gigabyte_of_output_frames_is_cut_at_the_limit_in_bounded_memory(tmp_path: Path) -> None:
+    pushed: list[int] = []
+
+    def flood(stream: socket.socket) -> None:
+        stream.sendall(READY)
+        stream.recv(1 << 20)
+        piece = frame(b"O", b"x" * 64 * 1024)
+        for _ in range(16 * 1024):
+            stream.sendall(piece)
+            pushed.append(len(piece))
+
+    before = forget_peak_rss()
+    result = outcome_of(tmp_path, flood)
+    assert result.outcome is Outcome.OUTPUT_LIMIT
+    assert sum(pushed) < 32 * MIB
+    assert peak_rss_bytes() - before < 32 * MIB
+
+
+@pytest.mark.parametrize("claim", [b"\0" * 32 * 1024, b"{" * 32 * 1024, b'{"type":1}', b'"\\ud800"', b""])
+def test_garbage_about_an_exception_changes_nothing_but_the_message(tmp_path: Path, claim: bytes) -> None:
+    result = outcome_of(tmp_path, saying(READY, frame(b"T", claim), ending(code=3)))
+    assert (result.outcome, result.exit_code) == (Outcome.EXIT, 3)
+    assert result.error is not None
+    assert result.error.type == "Exit"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"code": 10**30},
+        {"code": -1},
+        {"code": None, "signal": 10**30},
+        {"code": None},
+        {"code": 1, "cpu_ms": -(10**300)},
+    ],
+)
+def test_absurd_numbers_in_a_report_never_break_the_worker(tmp_path: Path, fields: dict[str, object]) -> None:
+    result = outcome_of(tmp_path, saying(READY, ending(**fields)))
+    assert result.outcome in {Outcome.EXIT, Outcome.SIGNAL}
+
+
+@pytest.mark.parametrize("dies_at", [Acquire, None])
+def test_a_launcher_that_dies_gives_the_job_back_without_counting_a_loss(
+    tmp_path: Path, dies_at: type | None
+) -> None:
+    def guest(stream: socket.socket) -> None:
+        stream.sendall(READY)
+        stream.recv(1 << 20)
+        connection = stand_in.connection
+        assert connection is not None
+        connection.shutdown(socket.SHUT_RDWR)
+        stream.recv(1)
+
+    with playing(tmp_path, guest, dies_at=dies_at) as (host, stand_in):
+        status = host.run_unfinished("print(1)")
+    assert (status.state, status.losses) == (JobState.QUEUED, 0)
+    assert host.released == [status.job_id]
+    assert "launcher" in host.unavailable[0]
+
+
+def test_no_launcher_at_all_gives_the_job_back_without_counting_a_loss(tmp_path: Path) -> None:
+    host = Host(tmp_path / "nobody.sock")
+    status = host.run_unfinished("print(1)")
+    assert (status.state, status.losses) == (JobState.QUEUED, 0)
+    assert str(tmp_path / "nobody.sock") in host.unavailable[0]
