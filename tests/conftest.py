@@ -2,80 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis import Redis
-from redis.exceptions import RedisError
 
 from cellblock.ledger import Ledger, connect
 from cellblock_config import Settings, load_settings
-from cellblock_workers.fleet import free_port
 from cellblock_workers.launcher.client import LauncherClient
-
-REPOSITORY = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No test reads the developer's settings."""
-    for name in list(os.environ):
-        if name.startswith("CELLBLOCK_"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-
-
-def wait_until(condition: Callable[[], Any], timeout_s: float = 15.0, what: str = "the condition") -> Any:
-    """Poll until the condition is true; its value. Tests wait this way, they never sleep for luck."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what} was not true within {timeout_s:g} s")
-        time.sleep(0.02)
-
-
-class RedisServer:
-    """A redis-server of the tests' own; can be killed and started again on the same port."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = free_port()
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start and wait until it answers."""
-        binary = shutil.which("redis-server")
-        assert binary, "redis-server is missing; run the tests with: make test"
-        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
-        options += ["--save", "", "--appendonly", "yes", "--appendfsync", "always", "--loglevel", "warning"]
-        self.process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL)
-        wait_until(self._answers, what="redis-server answering")
-
-    def stop(self) -> None:
-        """Stop it and wait."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-
-    def _answers(self) -> bool:
-        with closing(Redis.from_url(self.url)) as redis:
-            try:
-                return bool(redis.ping())
-            except RedisError:
-                return False
+from parts import REPOSITORY, RedisServer, launcher_process, wait_until, worker_process  # noqa: F401
 
 
 @pytest.fixture(scope="session")
@@ -109,29 +46,6 @@ def ledger(settings: Settings) -> Iterator[Ledger]:
     redis.close()
 
 
-@contextmanager
-def launcher_process(folder: Path, **environment: str) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
-    """A launcher of one's own: its socket and its process."""
-    path = folder / "launcher.sock"
-    log = folder / "launcher.log"
-    defaults = {
-        "CELLBLOCK_LAUNCHER_SOCKET": str(path),
-        "CELLBLOCK_LAUNCHER_OWNER": f"test-{os.getpid()}-{folder.name}"[:60],
-    }
-    with log.open("ab") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cellblock_workers.launcher.server"],
-            env={**os.environ, **defaults, **environment},
-            stderr=stderr,
-        )
-    try:
-        wait_until(lambda: path.is_socket() or process.poll() is not None, what="the launcher's socket")
-        yield path, process
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
-
-
 @pytest.fixture(scope="session")
 def launcher_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A launcher for the whole run, past its first probe."""
@@ -140,29 +54,3 @@ def launcher_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         wait_until(lambda: client.probe().isolation, 60, "an isolation passing its probe")
         client.close()
         yield path
-
-
-@contextmanager
-def worker_process(
-    folder: Path, redis_url: str, launcher: Path, **environment: str
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A Celery worker process; its log is ``worker.log`` in the folder."""
-    variables = {
-        **os.environ,
-        "CELLBLOCK_REDIS_URL": redis_url,
-        "CELLBLOCK_LAUNCHER_SOCKET": str(launcher),
-        **environment,
-    }
-    with (folder / "worker.log").open("ab") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cellblock_workers.worker.main"],
-            env=variables,
-            stdout=stderr,
-            stderr=stderr,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait(timeout=60)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cellblock import JobResult
-from conftest import wait_until, worker_process
+from parts import wait_until, worker_process
 
 CELLBLOCK = str(Path(sys.executable).with_name("cellblock"))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import Client, JobSpec, Outcome
-from conftest import worker_process
+from parts import worker_process
 
 
 @pytest.mark.docker

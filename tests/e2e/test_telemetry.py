@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import sentry_sdk
+from sentry_sdk.transport import Transport
+
 from cellblock import Client, JobSpec
 from cellblock_config import TelemetrySettings
 from cellblock_workers.telemetry import configure_sentry
-from conftest import worker_process
-from sentry_sdk.transport import Transport
+from parts import worker_process
 
 MARKER = "marker-7f3a9c"
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import docker
 import pytest
+
 from cellblock import Client, JobSpec, JobState, Outcome
 from cellblock_workers.launcher.client import LauncherClient
-from conftest import launcher_process, wait_until, worker_process
+from parts import launcher_process, wait_until, worker_process
 
 pytestmark = pytest.mark.docker
 
@@ -48,7 +49,9 @@ def test_a_killed_workers_twenty_jobs_end_exactly_once_within_twenty_seconds(
     ):
         warm_launcher(launcher, jobs)
         with worker_process(tmp_path / "a", redis_url, launcher, **many) as doomed:
-            handles = [client.submit(JobSpec(code="import time; time.sleep(4); print('done')")) for _ in range(jobs)]
+            handles = [
+                client.submit(JobSpec(code="import time; time.sleep(4); print('done')")) for _ in range(jobs)
+            ]
             wait_until(lambda: client._ledger.running() == jobs, 30, "all jobs running on the first worker")
             doomed.kill()
             killed = time.monotonic()
@@ -145,9 +148,9 @@ class CuttableProxy:
 def test_without_docker_jobs_go_back_unburned_and_the_worker_says_so(tmp_path: Path, redis_url: str) -> None:
     proxy = CuttableProxy(tmp_path / "docker.sock")
     proxy.open()
-    url = {"CELLBLOCK_LAUNCHER_DOCKER_URL": f"unix://{proxy.path}", "CELLBLOCK_LAUNCHER_OWNER": "test-no-docker"}
+    through = {"CELLBLOCK_LAUNCHER_DOCKER_URL": f"unix://{proxy.path}"}
     with (
-        launcher_process(tmp_path, **url) as (launcher, _),
+        launcher_process(tmp_path, CELLBLOCK_LAUNCHER_OWNER="test-no-docker", **through) as (launcher, _),
         worker_process(tmp_path, redis_url, launcher, CELLBLOCK_LEDGER_BEAT_S="0.5"),
         Client(redis_url) as client,
     ):

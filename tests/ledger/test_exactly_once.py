@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from cellblock import InvalidJob, JobState, Outcome, RateLimited
 from cellblock.ledger import Admission, Claim, Dropped, Ledger
-from ledger_kit import (
+from ledger.kit import (
     STORES,
     admit,
     claim,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from cellblock import JobState, Outcome
 from cellblock.ledger import Ledger, Reaped
-from conftest import wait_until
-from ledger_kit import STORES, admit, claim, dump, events_of, expire_lease, finish, open_ledger, story
+from parts import wait_until
+from ledger.kit import STORES, admit, claim, dump, events_of, expire_lease, finish, open_ledger, story
 from redis import Redis
 
 Store = tuple[Ledger, Redis]

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from ledger_kit import STORES, events_of, expire_lease, finish, manifest, open_ledger, operation
+from ledger.kit import STORES, events_of, expire_lease, finish, manifest, open_ledger, operation
 from redis import Redis
 
 LOSS_LIMIT = 2

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from cellblock import JobState, Outcome, UnknownJob
 from cellblock.ledger import Dropped, Ledger
-from ledger_kit import STORES, admit, claim, events_of, expire_lease, finish, manifest, open_ledger, story
+from ledger.kit import STORES, admit, claim, events_of, expire_lease, finish, manifest, open_ledger, story
 from redis import Redis
 
 Store = tuple[Ledger, Redis]

@@ -98,7 +98,7 @@ def outcome_of(folder: Path, guest: Guest) -> JobResult:
 
 
 def saying(*pieces: bytes, hold: bool = True) -> Guest:
-    """A guest that waits for its job only before the second piece, then says the rest, then holds the line."""
+    """A guest that says the first piece, takes its job if it is ready, says the rest and holds the line."""
 
     def guest(stream: socket.socket) -> None:
         stream.sendall(pieces[0])
@@ -168,7 +168,7 @@ def test_a_guest_that_never_announces_itself_is_given_up(tmp_path: Path) -> None
 
 
 def trickle(stream: socket.socket) -> None:
-    stream.sendall(READY + b"")
+    stream.sendall(READY)
     stream.recv(1 << 20)
     stream.sendall(frame(b"O", b"kept\n") + struct.pack(">cI", b"O", 60_000))
     while True:

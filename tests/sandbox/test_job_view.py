@@ -75,7 +75,7 @@ for folder in ('', '/etc', '/usr/bin', '/usr/lib', '/var/tmp', '/run', '/dev', '
     try: open(folder + '/x', 'w'); print('written', folder)
     except OSError: pass
 for path in ('/etc/shadow', '/proc/kcore', '/dev/mem', '/dev/kmsg', '/var/run/docker.sock',
-             '/run/docker.sock', '/run/secrets', '/root/.ssh', '/proc/keys', '/proc/timer_list', '/proc/sysrq-trigger'):
+             '/run/docker.sock', '/run/secrets', '/root/.ssh', '/proc/keys', '/proc/timer_list'):
     try: print('read', path) if open(path, 'rb').read(1) else None  # masked files are empty ones
     except OSError: pass
 print('held')

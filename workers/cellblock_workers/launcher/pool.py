@@ -20,6 +20,8 @@ from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sand
 
 _log = structlog.get_logger(__name__)
 
+_PROFILES_KEPT = 16
+
 Start = Callable[[Profile], Sandbox]
 
 
@@ -116,6 +118,11 @@ class Pool:
     def _shelf(self, profile: Profile) -> _Shelf:
         shelf = self._shelves.setdefault(profile, _Shelf())
         self._shelves.move_to_end(profile)
+        # Profiles nobody asked for lately are forgotten: jobs with ever new limits must not fill the memory.
+        for old, unused in list(self._shelves.items())[:-_PROFILES_KEPT]:
+            if not unused.waiting and not unused.starting:
+                self._doomed.extend(unused.ready)
+                del self._shelves[old]
         return shelf
 
     def _take(self, shelf: _Shelf) -> Sandbox | None:
@@ -185,9 +192,14 @@ class Pool:
         return None
 
     def _evict(self, keep: Profile | None = None) -> bool:
-        """Make room by dropping an idle sandbox of the profile used least recently."""
+        """Make room by dropping an idle sandbox of a profile used less recently than ``keep``.
+
+        Never of one used more recently: two profiles would evict each other for ever.
+        """
         for profile, shelf in self._shelves.items():
-            if profile != keep and shelf.ready and not shelf.waiting:
+            if profile == keep:
+                return False
+            if shelf.ready and not shelf.waiting:
                 self._doomed.append(shelf.ready.popleft())
                 self._changed.notify_all()
                 return True

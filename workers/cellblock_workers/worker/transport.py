@@ -16,7 +16,7 @@ from kombu.utils.encoding import bytes_to_str
 _log = structlog.get_logger(__name__)
 
 
-class TolerantChannel(redis.Channel):  # type: ignore[misc]
+class TolerantChannel(redis.Channel):
     """Reads one message at a time; what cannot be read is logged once and gone."""
 
     def _brpop_read(self, **options: Any) -> Any:
@@ -35,7 +35,7 @@ class TolerantChannel(redis.Channel):  # type: ignore[misc]
             return b""
 
 
-class TolerantTransport(redis.Transport):  # type: ignore[misc]
+class TolerantTransport(redis.Transport):
     """Looks at a message's frame before anything relies on it."""
 
     Channel = TolerantChannel

@@ -22,7 +22,7 @@ STORES = ("redis", "fakeredis")
 @contextmanager
 def open_ledger(store: str, redis_url: str, **groups: Any) -> Iterator[tuple[Ledger, Redis]]:
     """A ledger on an empty store of this kind, and the store."""
-    settings = load_settings(redis={"url": redis_url}, **groups)
+    settings = load_settings(**{"redis": {"url": redis_url}, **groups})
     if store == "fakeredis":
         redis = cast(Redis, fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True))
     else:

@@ -1,0 +1,1 @@
+"""The ledger on real Redis, and on the in-process Redis of embedded runs."""

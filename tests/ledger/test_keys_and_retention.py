@@ -1,0 +1,186 @@
+"""What stays in Redis, for how long, and that scripts touch only keys they declare."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from importlib import resources
+from typing import Any
+
+import pytest
+from cellblock import Outcome, UnknownJob
+from cellblock.ledger import Dropped, Ledger
+from ledger.kit import STORES, admit, claim, expire_lease, finish, manifest, open_ledger
+from redis import Redis
+
+Store = tuple[Ledger, Redis]
+TTLS = {"result_ttl_s": 100, "job_ttl_s": 1000, "events_kept": 100}
+SCRIPTS = sorted(f.name for f in (resources.files("cellblock.ledger") / "scripts").iterdir() if f.name.endswith(".lua"))
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
+    with open_ledger(request.param, redis_url, ledger=TTLS) as opened:
+        yield opened
+
+
+def _queue(ledger: Ledger, redis: Redis) -> None:
+    ledger.admit("job", manifest(), "key")
+
+
+def _run(ledger: Ledger, redis: Redis) -> None:
+    _queue(ledger, redis)
+    ledger.beat("w1", [("job", claim(ledger).fence)], {"state": "ready"})
+
+
+def _release(ledger: Ledger, redis: Redis) -> None:
+    _queue(ledger, redis)
+    ledger.release(claim(ledger), "op")
+
+
+def _lose(ledger: Ledger, redis: Redis) -> None:
+    _run(ledger, redis)
+    expire_lease(ledger, redis)
+    ledger.reap()
+
+
+def _lose_all(ledger: Ledger, redis: Redis) -> None:
+    _lose(ledger, redis)
+    for _ in range(2):
+        claim(ledger)
+        expire_lease(ledger, redis)
+        ledger.reap()
+
+
+def _end(outcome: Outcome) -> Callable[[Ledger, Redis], None]:
+    def end(ledger: Ledger, redis: Redis) -> None:
+        _queue(ledger, redis)
+        finish(ledger, claim(ledger), outcome)
+
+    return end
+
+
+def _cancel(ledger: Ledger, redis: Redis) -> None:
+    _queue(ledger, redis)
+    ledger.cancel("job")
+
+
+STORIES: dict[str, Callable[[Ledger, Redis], None]] = {
+    "queued": _queue,
+    "running": _run,
+    "released": _release,
+    "requeued": _lose,
+    "worker_lost": _lose_all,
+    "cancelled while waiting": _cancel,
+    **{outcome.value: _end(outcome) for outcome in Outcome if outcome is not Outcome.WORKER_LOST},
+}
+OUR_FAULT = {"worker_lost", "sandbox_error"}
+UNDER_WAY = {"queued", "running", "released", "requeued"}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_every_key_of_a_job_expires(store: Store, name: str) -> None:
+    ledger, redis = store
+    STORIES[name](ledger, redis)
+    lasting = {ledger.keys.waiting, ledger.keys.leases, ledger.keys.events}
+    lives = {str(key): redis.ttl(key) for key in redis.keys("*") if key not in lasting}  # type: ignore[union-attr]
+    assert lives, "a job leaves something to look at"
+    assert {key: life for key, life in lives.items() if not 0 < int(life) <= 1000} == {}  # type: ignore[arg-type]
+    if name not in UNDER_WAY:
+        ended = {ledger.keys.job("job"), ledger.keys.result("job"), ledger.keys.spec("job")} & set(lives)
+        assert {key for key in ended if int(lives[key]) > 100} == set(), "the longer life is for jobs under way"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_code_and_stdin_are_kept_only_while_needed_or_when_the_fault_was_ours(store: Store, name: str) -> None:
+    ledger, redis = store
+    STORIES[name](ledger, redis)
+    assert bool(redis.exists(ledger.keys.spec("job"))) is (name in OUR_FAULT | UNDER_WAY)
+
+
+def test_an_ended_job_leaves_no_trace_of_itself_but_events(store: Store) -> None:
+    ledger, redis = store
+    _lose_all(ledger, redis)
+    for key in redis.keys("*"):  # type: ignore[union-attr]
+        if redis.ttl(key) != -1:
+            redis.delete(key)  # as time does
+    assert redis.keys("*") == [ledger.keys.events], "empty sets go by themselves"
+    with pytest.raises(UnknownJob):
+        ledger.result("job")
+
+
+def test_a_job_whose_payload_has_expired_is_dropped_not_run(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    redis.delete(ledger.keys.spec("job"))
+    assert ledger.claim("job", "w1", "op") == Dropped("expired")
+
+
+def test_no_event_and_no_record_holds_code_or_stdin(store: Store) -> None:
+    ledger, redis = store
+    ledger.admit("job", manifest(code="#sentinel-code", stdin="sentinel-stdin"), "key")
+    finish(ledger, claim(ledger))
+    stored = f"{redis.xrange(ledger.keys.events)} {redis.hgetall(ledger.keys.job('job'))}"
+    assert "sentinel" not in stored
+    assert "c2VudGluZWw" not in stored, "nor in base64"
+
+
+def test_the_event_stream_stays_about_as_long_as_configured(store: Store) -> None:
+    ledger, redis = store
+    for number in range(400):
+        admit(ledger, f"job{number}")
+        ledger.cancel(f"job{number}")
+    assert 100 <= int(redis.xlen(ledger.keys.events)) <= 250  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("prefix", ["{cellblock}", "{other}"])
+def test_every_key_lives_under_the_prefix(redis_url: str, prefix: str) -> None:
+    with open_ledger("redis", redis_url, redis={"url": redis_url, "key_prefix": prefix}) as (ledger, redis):
+        _lose_all(ledger, redis)
+        assert {key.split(":")[0] for key in redis.keys("*")} == {prefix}  # type: ignore[union-attr]
+
+
+CALL = re.compile(r"redis\.call\('(\w+)'(?:, *([^,)]+))?")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_scripts_name_keys_only_from_what_is_declared(script: str) -> None:
+    source = (resources.files("cellblock.ledger") / "scripts" / script).read_text()
+    declared = {"keys.job", "keys.spec", "keys.result", "keys.waiting", "keys.leases", "keys.events"}
+    for names, values in re.findall(r"local ([\w, ]+) = (KEYS\[\d\](?:, KEYS\[\d\])*)\n", source):
+        declared |= dict(zip(names.split(", "), values.split(", "), strict=True)).keys()
+    if script == "prelude.lua":
+        declared |= {"job_key", "events_key"}  # parameters; the callers below pass declared names
+    calls = CALL.findall(source)
+    assert calls
+    for command, key in calls:
+        if command not in {"TIME", "PUBLISH"}:
+            assert key in declared or re.fullmatch(r"KEYS\[\w+\]", key), f"{command} {key}"
+    for events_key, job_key in re.findall(r"\bemit\(([\w.]+), [\w.\[\]]+, [^,]+, ([\w.]+),", source):
+        assert {events_key, job_key} <= declared
+    table = re.search(r"local keys = \{ ([^}]+) \}", source)
+    assert all(re.fullmatch(r"\w+ = KEYS\[\d\]", entry) for entry in table[1].split(", ")) if table else True
+
+
+def test_the_scripts_touch_no_key_they_did_not_declare(redis_url: str) -> None:
+    """The same, seen from the server: every command a script ran, against the KEYS of its call."""
+    with open_ledger("redis", redis_url) as (ledger, redis), redis.monitor() as monitor:
+        for number, tell in enumerate(STORIES.values()):
+            tell(ledger, redis)
+            redis.flushall()
+            redis.echo(f"end{number}")
+        touched: list[tuple[str, str]] = []
+        undeclared: list[str] = []
+        declared: set[str] = set()
+        seen: dict[str, Any] = {"command": ""}
+        while seen["command"] != f"ECHO end{len(STORIES) - 1}":
+            seen = monitor.next_command()
+            words = shlex.split(seen["command"])
+            if seen["client_type"] != "lua":
+                declared = set(words[3 : 3 + int(words[2])]) if words[0].startswith("EVAL") else set()
+            elif words[0] not in {"TIME", "PUBLISH"}:
+                touched.append((words[0], words[1]))
+                undeclared += [seen["command"]] if words[1] not in declared else []
+    assert len(touched) > 100
+    assert undeclared == []

@@ -1,0 +1,155 @@
+"""Redis out of reach or refusing: StoreUnavailable soon, nothing half-written, and then it goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cellblock import Client, JobSpec, StoreUnavailable
+from cellblock.ledger import Ledger, connect
+from cellblock_config import Settings, load_settings
+from cellblock_workers.fleet import free_port
+from parts import RedisServer, wait_until
+from ledger.kit import admit, claim, dump, events_of, finish, manifest
+from redis import Redis
+
+PASSWORD = "hunter2-and-more"
+SPEC = JobSpec(code="pass", idempotency_key="once")
+
+CALLS: dict[str, Callable[[Client], object]] = {
+    "submit": lambda client: client.submit(SPEC),
+    "status": lambda client: client.status("job"),
+    "cancel": lambda client: client.cancel("job"),
+    "result": lambda client: client.result("job", timeout_s=30),
+    "events": lambda client: client.events(),
+    "map": lambda client: list(client.map([SPEC])),
+}
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server of this test's own, to stop and start."""
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.stop()
+
+
+def impatient(url: str) -> Settings:
+    return load_settings(redis={"url": url, "socket_timeout_s": 0.3, "connect_timeout_s": 0.3})
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_every_call_on_a_closed_port_is_store_unavailable_within_five_seconds(call: str) -> None:
+    with Client(f"redis://:{PASSWORD}@127.0.0.1:{free_port()}/0") as client:
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable) as caught:
+            CALLS[call](client)
+        assert time.monotonic() - started < 5
+    assert PASSWORD not in str(caught.value)
+
+
+def test_a_wrong_password_is_store_unavailable_and_is_not_repeated(own_redis: RedisServer) -> None:
+    with Redis.from_url(own_redis.url) as redis:
+        redis.config_set("requirepass", "another")
+    url = f"redis://:{PASSWORD}@127.0.0.1:{own_redis.port}/0"
+    with Client(url) as client, pytest.raises(StoreUnavailable) as caught:
+        client.submit(SPEC)
+    assert PASSWORD not in str(caught.value)
+
+
+def test_a_client_made_during_an_outage_works_once_it_is_over(own_redis: RedisServer) -> None:
+    own_redis.stop()
+    with Client(own_redis.url) as client:
+        for call in CALLS.values():
+            with pytest.raises(StoreUnavailable):
+                call(client)
+        own_redis.start()
+        job = client.submit(SPEC)
+        redis = connect(load_settings(redis={"url": own_redis.url}))
+        ledger = Ledger(redis, load_settings())
+        finish(ledger, claim(ledger, job.id))
+        assert job.result(timeout_s=10).ok
+        redis.close()
+
+
+def test_a_wait_goes_on_after_an_outage(own_redis: RedisServer) -> None:
+    """The subscription dies with the server; the next one hears of the end."""
+    with Client(own_redis.url) as client:
+        job = client.submit(SPEC)
+        future = client.result_future(job.id)
+        wait_until(lambda: _subscribers(own_redis, job.id), what="the subscription")
+        own_redis.stop()
+        own_redis.start()  # appendfsync always: what was acknowledged is still there
+        settings = load_settings(redis={"url": own_redis.url})
+        redis = connect(settings)
+        ledger = Ledger(redis, settings)
+        finish(ledger, claim(ledger, job.id))
+        redis.close()
+        assert future.result(timeout=15).ok
+
+
+def _subscribers(server: RedisServer, job_id: str) -> int:
+    with Redis.from_url(server.url, decode_responses=True) as redis:
+        return int(redis.pubsub_numsub(f"{{cellblock}}:done:{job_id}")[0][1])  # type: ignore[index]
+
+
+def test_a_submission_cut_off_in_the_middle_is_there_whole_or_not_at_all(own_redis: RedisServer) -> None:
+    """The server is stopped by SIGSTOP: the call has been sent, and no answer comes."""
+    process = own_redis.process
+    assert process is not None
+    with Client(settings=impatient(own_redis.url)) as client:
+        client.events()  # connected
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(StoreUnavailable):
+                client.submit(SPEC)
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+        job = client.submit(SPEC)
+        assert client.submit(SPEC).id == job.id
+        redis = connect(load_settings(redis={"url": own_redis.url}))
+        ledger = Ledger(redis, load_settings())
+        jobs = [str(key).rpartition(":")[2] for key in redis.keys(ledger.keys.job("*"))]  # type: ignore[union-attr]
+        assert jobs == [job.id], "the retried call did not submit twice"
+        assert redis.exists(ledger.keys.spec(job.id)) == 1
+        assert redis.zrange(ledger.keys.waiting, 0, -1) == [job.id]
+        assert [event.type for event in events_of(ledger, job.id)] == ["agent.run.queued"]
+        redis.close()
+
+
+@pytest.mark.parametrize("step", ["admit", "claim", "finish"])
+def test_a_store_that_refuses_writes_keeps_nothing_of_the_step(own_redis: RedisServer, step: str) -> None:
+    """The server is out of memory, with the noeviction policy that compose sets."""
+    settings = load_settings(redis={"url": own_redis.url})
+    redis = connect(settings)
+    ledger = Ledger(redis, settings)
+    admit(ledger)
+    held = claim(ledger) if step == "finish" else None
+    before = dump(redis)
+    redis.config_set("maxmemory", 1)
+    with pytest.raises(StoreUnavailable, match="refused"):
+        if held:
+            finish(ledger, held)
+        elif step == "claim":
+            claim(ledger)
+        else:
+            ledger.admit("another", manifest(), "key")
+    assert dump(redis) == before
+    redis.config_set("maxmemory", 0)
+    assert finish(ledger, held or claim(ledger)), "and it goes on once there is room"
+    redis.close()
+
+
+def test_a_server_that_forgot_the_scripts_is_taught_again(own_redis: RedisServer) -> None:
+    settings = load_settings(redis={"url": own_redis.url})
+    redis = connect(settings)
+    ledger = Ledger(redis, settings)
+    admit(ledger)
+    redis.script_flush()
+    assert finish(ledger, claim(ledger))
+    redis.close()
