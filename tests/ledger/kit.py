@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import fakeredis
+from redis import Redis
+
 from cellblock import Event, JobResult, JobSpec, Outcome, Timings
 from cellblock.admission import Manifest, resolve
 from cellblock.ledger import Claim, Dropped, Ledger, connect
 from cellblock_config import Settings, load_settings
-from redis import Redis
 
 #: Embedded runs use fakeredis, so the scripts have to mean the same there.
 STORES = ("redis", "fakeredis")
@@ -110,7 +111,9 @@ class FakeWorker:
     ``may_end`` decides which waiting jobs it ends now; by default all, oldest first.
     """
 
-    def __init__(self, settings: Settings, may_end: Callable[[list[str]], list[str]] = lambda ids: ids) -> None:
+    def __init__(
+        self, settings: Settings, may_end: Callable[[list[str]], list[str]] = lambda ids: ids
+    ) -> None:
         self._redis = connect(settings)
         self._ledger = Ledger(self._redis, settings)
         self._may_end = may_end

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from redis import Redis
+
 from cellblock import InvalidJob, JobState, Outcome, RateLimited
 from cellblock.ledger import Admission, Claim, Dropped, Ledger
 from ledger.kit import (
@@ -20,7 +22,6 @@ from ledger.kit import (
     result_of,
     story,
 )
-from redis import Redis
 
 Store = tuple[Ledger, Redis]
 
@@ -199,7 +200,9 @@ def test_the_same_key_returns_the_first_job_also_after_its_end(store: Store) -> 
     assert ledger.admit("two", manifest(), "key") == Admission("one", fresh=False)
 
 
-@pytest.mark.parametrize("change", [{"code": "other"}, {"stdin": b"x"}, {"limits": {"pids": 7}}, {"level": "strict"}])
+@pytest.mark.parametrize(
+    "change", [{"code": "other"}, {"stdin": b"x"}, {"limits": {"pids": 7}}, {"level": "strict"}]
+)
 def test_the_same_key_for_another_job_is_refused(store: Store, change: dict[str, object]) -> None:
     ledger, redis = store
     ledger.admit("one", manifest(), "key")

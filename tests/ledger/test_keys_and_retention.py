@@ -9,14 +9,17 @@ from importlib import resources
 from typing import Any
 
 import pytest
+from redis import Redis
+
 from cellblock import Outcome, UnknownJob
 from cellblock.ledger import Dropped, Ledger
 from ledger.kit import STORES, admit, claim, expire_lease, finish, manifest, open_ledger
-from redis import Redis
 
 Store = tuple[Ledger, Redis]
 TTLS = {"result_ttl_s": 100, "job_ttl_s": 1000, "events_kept": 100}
-SCRIPTS = sorted(f.name for f in (resources.files("cellblock.ledger") / "scripts").iterdir() if f.name.endswith(".lua"))
+SCRIPTS = sorted(
+    f.name for f in (resources.files("cellblock.ledger") / "scripts").iterdir() if f.name.endswith(".lua")
+)
 
 
 @pytest.fixture(params=STORES)
@@ -89,11 +92,15 @@ def test_every_key_of_a_job_expires(store: Store, name: str) -> None:
     assert {key: life for key, life in lives.items() if not 0 < int(life) <= 1000} == {}  # type: ignore[arg-type]
     if name not in UNDER_WAY:
         ended = {ledger.keys.job("job"), ledger.keys.result("job"), ledger.keys.spec("job")} & set(lives)
-        assert {key for key in ended if int(lives[key]) > 100} == set(), "the longer life is for jobs under way"  # type: ignore[arg-type]
+        assert {key for key in ended if int(lives[key]) > 100} == set(), (
+            "the longer life is for jobs under way"
+        )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_code_and_stdin_are_kept_only_while_needed_or_when_the_fault_was_ours(store: Store, name: str) -> None:
+def test_code_and_stdin_are_kept_only_while_needed_or_when_the_fault_was_ours(
+    store: Store, name: str
+) -> None:
     ledger, redis = store
     STORIES[name](ledger, redis)
     assert bool(redis.exists(ledger.keys.spec("job"))) is (name in OUR_FAULT | UNDER_WAY)

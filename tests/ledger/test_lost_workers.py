@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from redis import Redis
+
 from cellblock import JobState, Outcome
 from cellblock.ledger import Ledger, Reaped
-from parts import wait_until
 from ledger.kit import STORES, admit, claim, dump, events_of, expire_lease, finish, open_ledger, story
-from redis import Redis
+from parts import wait_until
 
 Store = tuple[Ledger, Redis]
 

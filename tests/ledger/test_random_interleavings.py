@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from cellblock import JobState, Outcome
-from cellblock.ledger import Claim, Dropped, Ledger
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -18,8 +16,11 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from ledger.kit import STORES, events_of, expire_lease, finish, manifest, open_ledger, operation
 from redis import Redis
+
+from cellblock import JobState, Outcome
+from cellblock.ledger import Claim, Dropped, Ledger
+from ledger.kit import STORES, events_of, expire_lease, finish, manifest, open_ledger, operation
 
 LOSS_LIMIT = 2
 
@@ -90,7 +91,10 @@ class Interleavings(RuleBasedStateMachine):
         else:
             assert word == "lost"
 
-    @rule(held=claims, outcome=st.sampled_from([Outcome.OK, Outcome.MEMORY, Outcome.CANCELLED, Outcome.SANDBOX_ERROR]))
+    @rule(
+        held=claims,
+        outcome=st.sampled_from([Outcome.OK, Outcome.MEMORY, Outcome.CANCELLED, Outcome.SANDBOX_ERROR]),
+    )
     def finish(self, held: Claim, outcome: Outcome) -> None:
         owned = self.owns(held)
         assert finish(self.ledger, held, outcome) is owned

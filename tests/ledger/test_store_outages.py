@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from redis import Redis
+
 from cellblock import Client, JobSpec, StoreUnavailable
 from cellblock.ledger import Ledger, connect
 from cellblock_config import Settings, load_settings
 from cellblock_workers.fleet import free_port
-from parts import RedisServer, wait_until
 from ledger.kit import admit, claim, dump, events_of, finish, manifest
-from redis import Redis
+from parts import RedisServer, wait_until
 
 PASSWORD = "hunter2-and-more"
 SPEC = JobSpec(code="pass", idempotency_key="once")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from redis import Redis
+
 from cellblock import JobState, Outcome, UnknownJob
 from cellblock.ledger import Dropped, Ledger
 from ledger.kit import STORES, admit, claim, events_of, expire_lease, finish, manifest, open_ledger, story
-from redis import Redis
 
 Store = tuple[Ledger, Redis]
 
