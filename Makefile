@@ -57,4 +57,4 @@ lock: $(VENV)/ready ## make the lock files again from current releases
 	@LOCKER=$(VENV)/bin/pip-compile images/lock.sh
 
 clean: ## remove what was built here; images and Debian packages stay
-	@rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf build/bench build/demo build/images dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -203,7 +204,7 @@ def test_the_same_key_returns_the_first_job_also_after_its_end(store: Store) -> 
 @pytest.mark.parametrize(
     "change", [{"code": "other"}, {"stdin": b"x"}, {"limits": {"pids": 7}}, {"level": "strict"}]
 )
-def test_the_same_key_for_another_job_is_refused(store: Store, change: dict[str, object]) -> None:
+def test_the_same_key_for_another_job_is_refused(store: Store, change: dict[str, Any]) -> None:
     ledger, redis = store
     ledger.admit("one", manifest(), "key")
     before = dump(redis)

@@ -17,9 +17,8 @@ from ledger.kit import STORES, admit, claim, expire_lease, finish, manifest, ope
 
 Store = tuple[Ledger, Redis]
 TTLS = {"result_ttl_s": 100, "job_ttl_s": 1000, "events_kept": 100}
-SCRIPTS = sorted(
-    f.name for f in (resources.files("cellblock.ledger") / "scripts").iterdir() if f.name.endswith(".lua")
-)
+FOLDER = resources.files("cellblock.ledger") / "scripts"
+SCRIPTS = sorted(file.name for file in FOLDER.iterdir() if file.name.endswith(".lua"))
 
 
 @pytest.fixture(params=STORES)
@@ -87,20 +86,16 @@ def test_every_key_of_a_job_expires(store: Store, name: str) -> None:
     ledger, redis = store
     STORIES[name](ledger, redis)
     lasting = {ledger.keys.waiting, ledger.keys.leases, ledger.keys.events}
-    lives = {str(key): redis.ttl(key) for key in redis.keys("*") if key not in lasting}  # type: ignore[union-attr]
+    lives = {key: redis.ttl(key) for key in redis.keys("*") if key not in lasting}
     assert lives, "a job leaves something to look at"
-    assert {key: life for key, life in lives.items() if not 0 < int(life) <= 1000} == {}  # type: ignore[arg-type]
+    assert {key: life for key, life in lives.items() if not 0 < life <= 1000} == {}
     if name not in UNDER_WAY:
         ended = {ledger.keys.job("job"), ledger.keys.result("job"), ledger.keys.spec("job")} & set(lives)
-        assert {key for key in ended if int(lives[key]) > 100} == set(), (
-            "the longer life is for jobs under way"
-        )  # type: ignore[arg-type]
+        assert {key for key in ended if lives[key] > 100} == set(), "the longer life is for jobs under way"
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_code_and_stdin_are_kept_only_while_needed_or_when_the_fault_was_ours(
-    store: Store, name: str
-) -> None:
+def test_the_payload_is_kept_only_while_needed_or_when_the_fault_was_ours(store: Store, name: str) -> None:
     ledger, redis = store
     STORIES[name](ledger, redis)
     assert bool(redis.exists(ledger.keys.spec("job"))) is (name in OUR_FAULT | UNDER_WAY)
@@ -109,7 +104,7 @@ def test_code_and_stdin_are_kept_only_while_needed_or_when_the_fault_was_ours(
 def test_an_ended_job_leaves_no_trace_of_itself_but_events(store: Store) -> None:
     ledger, redis = store
     _lose_all(ledger, redis)
-    for key in redis.keys("*"):  # type: ignore[union-attr]
+    for key in redis.keys("*"):
         if redis.ttl(key) != -1:
             redis.delete(key)  # as time does
     assert redis.keys("*") == [ledger.keys.events], "empty sets go by themselves"
@@ -138,14 +133,14 @@ def test_the_event_stream_stays_about_as_long_as_configured(store: Store) -> Non
     for number in range(400):
         admit(ledger, f"job{number}")
         ledger.cancel(f"job{number}")
-    assert 100 <= int(redis.xlen(ledger.keys.events)) <= 250  # type: ignore[arg-type]
+    assert 100 <= int(redis.xlen(ledger.keys.events)) <= 250
 
 
 @pytest.mark.parametrize("prefix", ["{cellblock}", "{other}"])
 def test_every_key_lives_under_the_prefix(redis_url: str, prefix: str) -> None:
     with open_ledger("redis", redis_url, redis={"url": redis_url, "key_prefix": prefix}) as (ledger, redis):
         _lose_all(ledger, redis)
-        assert {key.split(":")[0] for key in redis.keys("*")} == {prefix}  # type: ignore[union-attr]
+        assert {key.split(":")[0] for key in redis.keys("*")} == {prefix}
 
 
 CALL = re.compile(r"redis\.call\('(\w+)'(?:, *([^,)]+))?")
@@ -153,7 +148,7 @@ CALL = re.compile(r"redis\.call\('(\w+)'(?:, *([^,)]+))?")
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_scripts_name_keys_only_from_what_is_declared(script: str) -> None:
-    source = (resources.files("cellblock.ledger") / "scripts" / script).read_text()
+    source = (FOLDER / script).read_text()
     declared = {"keys.job", "keys.spec", "keys.result", "keys.waiting", "keys.leases", "keys.events"}
     for names, values in re.findall(r"local ([\w, ]+) = (KEYS\[\d\](?:, KEYS\[\d\])*)\n", source):
         declared |= dict(zip(names.split(", "), values.split(", "), strict=True)).keys()

@@ -1,4 +1,4 @@
-"""Reaping: a lost worker's job runs again, a job that loses every worker ends, and nothing else is touched."""
+"""Reaping: a lost worker's job runs again, one that loses every worker ends, no other is touched."""
 
 from __future__ import annotations
 

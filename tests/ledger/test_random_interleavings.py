@@ -23,6 +23,7 @@ from cellblock.ledger import Claim, Dropped, Ledger
 from ledger.kit import STORES, events_of, expire_lease, finish, manifest, open_ledger, operation
 
 LOSS_LIMIT = 2
+ENDS = [Outcome.OK, Outcome.MEMORY, Outcome.CANCELLED, Outcome.SANDBOX_ERROR]
 
 
 @dataclass
@@ -91,10 +92,7 @@ class Interleavings(RuleBasedStateMachine):
         else:
             assert word == "lost"
 
-    @rule(
-        held=claims,
-        outcome=st.sampled_from([Outcome.OK, Outcome.MEMORY, Outcome.CANCELLED, Outcome.SANDBOX_ERROR]),
-    )
+    @rule(held=claims, outcome=st.sampled_from(ENDS))
     def finish(self, held: Claim, outcome: Outcome) -> None:
         owned = self.owns(held)
         assert finish(self.ledger, held, outcome) is owned
@@ -160,8 +158,8 @@ class Interleavings(RuleBasedStateMachine):
         running = {id for id, job in self.expected.items() if job.state is JobState.RUNNING}
         waiting = {id for id, job in self.expected.items() if job.state is JobState.QUEUED}
         if self.expected:
-            assert set(self.redis.zrange(self.ledger.keys.leases, 0, -1)) == running  # type: ignore[arg-type]
-            assert set(self.redis.zrange(self.ledger.keys.waiting, 0, -1)) == waiting  # type: ignore[arg-type]
+            assert set(self.redis.zrange(self.ledger.keys.leases, 0, -1)) == running
+            assert set(self.redis.zrange(self.ledger.keys.waiting, 0, -1)) == waiting
 
     def teardown(self) -> None:
         for job_id, job in self.expected.items():

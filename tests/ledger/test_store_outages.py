@@ -96,7 +96,7 @@ def test_a_wait_goes_on_after_an_outage(own_redis: RedisServer) -> None:
 
 def _subscribers(server: RedisServer, job_id: str) -> int:
     with Redis.from_url(server.url, decode_responses=True) as redis:
-        return int(redis.pubsub_numsub(f"{{cellblock}}:done:{job_id}")[0][1])  # type: ignore[index]
+        return int(redis.pubsub_numsub(f"{{cellblock}}:done:{job_id}")[0][1])
 
 
 def test_a_submission_cut_off_in_the_middle_is_there_whole_or_not_at_all(own_redis: RedisServer) -> None:
@@ -115,7 +115,7 @@ def test_a_submission_cut_off_in_the_middle_is_there_whole_or_not_at_all(own_red
         assert client.submit(SPEC).id == job.id
         redis = connect(load_settings(redis={"url": own_redis.url}))
         ledger = Ledger(redis, load_settings())
-        jobs = [str(key).rpartition(":")[2] for key in redis.keys(ledger.keys.job("*"))]  # type: ignore[union-attr]
+        jobs = [str(key).rpartition(":")[2] for key in redis.keys(ledger.keys.job("*"))]
         assert jobs == [job.id], "the retried call did not submit twice"
         assert redis.exists(ledger.keys.spec(job.id)) == 1
         assert redis.zrange(ledger.keys.waiting, 0, -1) == [job.id]

@@ -1,0 +1,79 @@
+"""Every command and program of the README, run as written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from parts import REPOSITORY, worker_process
+
+README = (REPOSITORY / "README.md").read_text()
+#: Run by CI and by hand: they are what runs this test, or longer than it.
+ELSEWHERE = {"make demo", "make test", "make bench"}
+
+
+def blocks(kind: str) -> list[str]:
+    """The fenced blocks of this exact kind."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """In the repository, with the installed command on the PATH."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        command,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PATH": path, **environment},
+        check=False,
+    )
+
+
+@pytest.mark.docker
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("block", blocks("bash"))
+def test_commands_that_need_no_server(block: str) -> None:
+    done = run(["bash", "-euo", "pipefail", "-c", block])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.docker
+def test_commands_and_program_that_need_a_fleet(
+    tmp_path: Path, redis_url: str, launcher_socket: Path
+) -> None:
+    with worker_process(tmp_path, redis_url, launcher_socket):
+        for block in blocks("bash fleet"):
+            done = run(["bash", "-euo", "pipefail", "-c", block], CELLBLOCK_REDIS_URL=redis_url)
+            assert done.returncode == 0, done.stderr
+            assert "agent.run.succeeded" in done.stdout
+        (program,) = blocks("python")
+        done = run([sys.executable, "-c", program], CELLBLOCK_REDIS_URL=redis_url)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("ok 42")
+    assert sorted(int(line) for line in done.stdout.splitlines() if line.isdigit()) == [
+        n**2 for n in range(10)
+    ]
+
+
+def test_the_make_targets_named_exist() -> None:
+    makefile = (REPOSITORY / "Makefile").read_text()
+    named = set(re.findall(r"make [a-z]+", README))
+    assert named >= ELSEWHERE
+    for target in named:
+        assert re.search(rf"^{target.split()[1]}:", makefile, re.MULTILINE), target
+
+
+def test_every_setting_named_exists() -> None:
+    settings = (REPOSITORY / "config/cellblock_config/settings.py").read_text()
+    for name in set(re.findall(r"CELLBLOCK_([A-Z_]+)", README)):
+        if name not in {"<GROUP>_<NAME>", ""}:
+            field = name.split("_", 1)[1].lower() if "_" in name else name.lower()
+            assert not field or re.search(rf"^    {field}:", settings, re.MULTILINE), name
