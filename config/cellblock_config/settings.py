@@ -89,7 +89,6 @@ class SandboxSettings(_Group):
         ("gvisor", "runc"), min_length=1, description='Set to ["gvisor"] to refuse the runc fallback.'
     )
     images: dict[str, str] = {
-        "base": "cellblock/base:latest",
         "python": "cellblock/python:latest",
         "datascience": "cellblock/datascience:latest",
     }
@@ -197,8 +196,18 @@ class MonitorSettings(_Group):
 
     address: str = "127.0.0.1"
     port: int = Field(5555, ge=0, le=65_535)
-    user: str = Field("cellblock", pattern=r"^[^:\s]+$")
+    user: str = Field("cellblock", pattern=r"^[^:,\s]+$")
     password: SecretStr | None = None
+
+    @field_validator("password")
+    @classmethod
+    def _password_is_one(cls, password: SecretStr | None) -> SecretStr | None:
+        # Flower reads a comma as the end of one login and the start of another.
+        if password is not None and (
+            "," in password.get_secret_value() or len(password.get_secret_value()) < 8
+        ):
+            raise ValueError("must have at least 8 characters and no comma")
+        return password
 
 
 class Settings(BaseSettings):

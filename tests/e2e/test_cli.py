@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_submit_result_events_and_cancel(fleet_url: str) -> None:
         (("run", "-", "--memory", "lots"), "limits.memory_bytes: 'lots' is not a size"),
         (
             ("run", "-", "--image", "nope"),
-            "image: unknown image 'nope'; this fleet has base, datascience, python",
+            "image: unknown image 'nope'; this fleet has datascience, python",
         ),
         (("run", "missing.py"), "code: missing.py cannot be read"),
         (("run", "-", "--wrong"), "No such option"),
@@ -151,6 +152,11 @@ def test_up_runs_a_fleet_and_leaves_nothing(tmp_path: Path) -> None:
         children = descendants(process.pid)
         assert len(children) >= 4  # Redis, launcher, worker, Flower
         assert '"concurrency": 3' in (tmp_path / "up.log").read_text()
+        for closed, status in (("/api/tasks", 401), ("/metrics", 404)):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(where["flower_url"] + closed, timeout=5)
+            refused.value.close()
+            assert refused.value.code == status
         marker = "marker-51c0"
 
         def seen_in_flower() -> str:  # Flower knows what happens after it has connected

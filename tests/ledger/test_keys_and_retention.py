@@ -130,7 +130,7 @@ def test_no_event_and_no_record_holds_code_or_stdin(store: Store) -> None:
 
 def test_the_event_stream_stays_about_as_long_as_configured(store: Store) -> None:
     ledger, redis = store
-    for number in range(400):
+    for number in range(150):
         admit(ledger, f"job{number}")
         ledger.cancel(f"job{number}")
     assert 100 <= int(redis.xlen(ledger.keys.events)) <= 250
@@ -140,7 +140,7 @@ def test_the_event_stream_stays_about_as_long_as_configured(store: Store) -> Non
 def test_every_key_lives_under_the_prefix(redis_url: str, prefix: str) -> None:
     with open_ledger("redis", redis_url, redis={"url": redis_url, "key_prefix": prefix}) as (ledger, redis):
         _lose_all(ledger, redis)
-        assert {key.split(":")[0] for key in redis.keys("*")} == {prefix}
+        assert {str(key).split(":")[0] for key in redis.keys("*")} == {prefix}
 
 
 CALL = re.compile(r"redis\.call\('(\w+)'(?:, *([^,)]+))?")
@@ -167,7 +167,7 @@ def test_the_scripts_name_keys_only_from_what_is_declared(script: str) -> None:
 
 def test_the_scripts_touch_no_key_they_did_not_declare(redis_url: str) -> None:
     """The same, seen from the server: every command a script ran, against the KEYS of its call."""
-    with open_ledger("redis", redis_url) as (ledger, redis), redis.monitor() as monitor:
+    with open_ledger("redis", redis_url) as (ledger, redis), redis.monitor() as monitor:  # type: ignore[no-untyped-call]
         for number, tell in enumerate(STORIES.values()):
             tell(ledger, redis)
             redis.flushall()

@@ -172,10 +172,10 @@ class Interleavings(RuleBasedStateMachine):
 def test_every_interleaving_ends_each_job_at_most_once(store: str, redis_url: str) -> None:
     with open_ledger(store, redis_url, ledger={"loss_limit": LOSS_LIMIT}) as (ledger, redis):
         machine = type("Interleavings", (Interleavings,), {"ledger": ledger, "redis": redis})
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=40 if store == "redis" else 15,
+                max_examples=25 if store == "redis" else 15,
                 stateful_step_count=25,
                 deadline=None,
                 suppress_health_check=[HealthCheck.too_slow],

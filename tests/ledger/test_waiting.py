@@ -160,8 +160,9 @@ def test_closing_the_client_ends_its_waits(settings: Settings) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    with connect(settings) as redis:
-        wait_until(redis.pubsub_channels, what="the wait")
+    wait_until(
+        lambda: "cellblock-results" in [thread.name for thread in threading.enumerate()], what="the wait"
+    )
     client.close()
     thread.join(timeout=5)
     assert "closed while waiting" in str(errors)

@@ -19,7 +19,7 @@ from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker.lease import Heart
 from cellblock_workers.worker.runner import JobRunner
-from conftest import launcher_process, wait_until
+from parts import launcher_process, wait_until
 
 ISOLATIONS = ("gvisor", "runc")
 MIB = 1024 * 1024

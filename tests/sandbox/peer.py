@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import select
 import socket
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Any
 
 import docker
 
-from conftest import wait_until
+from parts import wait_until
 from sandbox.harness import MIB
 
 PROFILE: dict[str, Any] = {"image": "python", "memory_bytes": 512 * MIB, "cpus": 1.0, "pids": 50}
@@ -27,7 +26,11 @@ class Peer:
     def __init__(self, path: Path, timeout_s: float = 30) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(timeout_s)
-        self.socket.connect(str(path))
+        try:
+            self.socket.connect(str(path))
+        except OSError:
+            self.socket.close()
+            raise
         self.streams: list[socket.socket] = []
 
     def __enter__(self) -> Peer:
@@ -99,11 +102,20 @@ def docker_api() -> Iterator[docker.APIClient]:
 
 def descriptors(pid: int) -> int:
     """How many descriptors a process holds."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
 def until_ready(path: Path) -> None:
-    """Until a launcher's first probe is through and its pool is quiet."""
+    """Until a launcher listens, its first probe is through and its pool is quiet."""
+    wait_until(lambda: _listens(path), what="the launcher listening")
     with Peer(path) as peer:
         wait_until(lambda: peer.ask(op="probe").get("isolation"), 60, "an isolation passing its probe")
         wait_until(lambda: peer.counts()["starting"] == 0, 30, "the pool being quiet")
+
+
+def _listens(path: Path) -> bool:
+    try:
+        Peer(path).close()
+    except OSError:
+        return False
+    return True

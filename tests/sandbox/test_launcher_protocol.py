@@ -18,7 +18,7 @@ import pytest
 from pydantic import ValidationError
 
 from cellblock_workers.launcher.protocol import REQUEST, Acquire
-from conftest import launcher_process, wait_until
+from parts import launcher_process, wait_until
 from sandbox.harness import MIB
 from sandbox.peer import ACQUIRE, Containers, Peer, descriptors, docker_api, until_ready
 

@@ -11,7 +11,7 @@ import pytest
 
 from cellblock import Outcome
 from cellblock.egress import Governor
-from conftest import wait_until
+from parts import wait_until
 from sandbox.conftest import Run
 from sandbox.harness import MIB, Host, forget_peak_rss, peak_rss_bytes
 

@@ -22,12 +22,12 @@ def test_one_variable_configures_the_store(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_names_with_underscores_belong_to_the_first_words_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CELLBLOCK_LEDGER_LEASE_S", "20")
-    monkeypatch.setenv("CELLBLOCK_SANDBOX_DEFAULT_IMAGE", "base")
+    monkeypatch.setenv("CELLBLOCK_SANDBOX_DEFAULT_IMAGE", "datascience")
     monkeypatch.setenv("CELLBLOCK_WORKER_CONCURRENCY", "3")
     settings = load_settings()
     assert settings.ledger.lease_s == 20
     assert settings.ledger.beat_s == 3, "what is not set keeps its default"
-    assert settings.sandbox.default_image == "base"
+    assert settings.sandbox.default_image == "datascience"
     assert settings.worker.concurrency == 3
 
 
@@ -36,7 +36,10 @@ def test_lists_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings().sandbox.isolations == ("gvisor",)
 
 
-def test_a_dotenv_file_is_read_and_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dotenv_file_is_read_and_the_environment_wins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
     Path(".env").write_text(
         "CELLBLOCK_WORKER_CONCURRENCY=5\nCELLBLOCK_REDIS_URL=redis://from-file\nUNRELATED=1\n"
     )

@@ -7,6 +7,7 @@ import os
 from cellblock.broker import create_celery
 from cellblock.errors import NotConfigured
 from cellblock_config import load_settings
+from flower.urls import handlers
 from cellblock_workers.telemetry import die_with_parent
 
 _TASKS_KEPT = "10000"
@@ -27,6 +28,8 @@ def main() -> None:
         FLOWER_MAX_TASKS=_TASKS_KEPT,
         FLOWER_PURGE_OFFLINE_WORKERS="60",
     )
+    # The one page Flower shows without a password; our own metrics do not come from here.
+    handlers[:] = [h for h in handlers if not (isinstance(h, tuple) and h[0] == "/metrics")]
     create_celery(settings).start(["flower"])
 
 

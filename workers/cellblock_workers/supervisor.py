@@ -18,6 +18,8 @@ from typing import Any
 
 import structlog
 
+from cellblock_workers.telemetry import SUPERVISOR_VARIABLE
+
 _log = structlog.get_logger(__name__)
 
 _RESTART_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -47,7 +49,7 @@ class Service:
             options = {"user": self.user, "group": _group_of(self.user), "extra_groups": []}
         self.process = subprocess.Popen(
             list(self.command),
-            env={**os.environ, **self.environment, "CELLBLOCK_SUPERVISED": "1"},
+            env={**os.environ, **self.environment, SUPERVISOR_VARIABLE: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             cwd="/",  # a folder every user may stand in
             stdout=sys.stderr.fileno(),  # the supervisor's own stdout is an interface

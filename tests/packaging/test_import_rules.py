@@ -1,0 +1,133 @@
+"""Imports go one way, and importing does nothing else: no thread, no socket, no file, no heavy package."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parts import REPOSITORY
+
+SOURCES = {
+    "cellblock_config": REPOSITORY / "config/cellblock_config",
+    "cellblock": REPOSITORY / "producer/cellblock",
+    "cellblock_workers": REPOSITORY / "workers/cellblock_workers",
+}
+MAY_IMPORT = {
+    "cellblock_config": {"cellblock_config"},
+    "cellblock": {"cellblock_config", "cellblock"},
+    "cellblock_workers": {"cellblock_config", "cellblock", "cellblock_workers"},
+}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The top-level names of every import in a file, also those inside functions and by string."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield (node.module or "").split(".")[0]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in {"import_module", "files"}:
+            yield from (str(arg.value).split(".")[0] for arg in node.args if isinstance(arg, ast.Constant))
+
+
+FILES = [(package, path) for package, folder in SOURCES.items() for path in sorted(folder.rglob("*.py"))]
+
+
+@pytest.mark.parametrize(("package", "path"), FILES, ids=[path.name for _, path in FILES])
+def test_imports_go_one_way(package: str, path: Path) -> None:
+    ours = set(imported(path)) & set(SOURCES)
+    assert ours <= MAY_IMPORT[package]
+
+
+def test_the_rule_sees_every_kind_of_import(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text(
+        "import cellblock.errors\n"
+        "def later():\n    from cellblock_workers.fleet import up\n"
+        "importlib.import_module('cellblock_config.levels')\n"
+    )
+    assert set(imported(source)) == {"cellblock", "cellblock_workers", "cellblock_config"}
+
+
+def test_the_guest_needs_nothing_but_the_standard_library() -> None:
+    assert (
+        set(imported(SOURCES["cellblock_workers"] / "guest/guest.py")) - {"__future__"}
+        <= sys.stdlib_module_names
+    )
+
+
+PROBE = """
+import json, sys, threading
+seen = []
+WATCHED = ("socket.", "subprocess.", "os.fork", "os.posix_spawn", "os.mkdir", "os.remove", "shutil.")
+def watch(event, args):
+    if event.startswith(WATCHED):
+        seen.append(event)
+    elif event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
+        seen.append(f"open {args[0]}")
+sys.dont_write_bytecode = True
+sys.addaudithook(watch)
+import signal, importlib
+handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+changed = handlers != [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
+print(json.dumps({
+    "seen": seen, "modules": sorted(sys.modules), "threads": threading.active_count(), "signals": changed,
+}))
+"""
+
+
+def import_in_a_fresh_process(*names: str) -> dict[str, Any]:
+    ran = subprocess.run([sys.executable, "-c", PROBE, *names], check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+def packages_loaded_by(*names: str) -> set[str]:
+    return {module.split(".")[0] for module in import_in_a_fresh_process(*names)["modules"]}
+
+
+def test_the_probe_would_see_a_side_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "noisy.py").write_text(
+        "import socket, threading, signal\n"
+        "socket.socket().close()\n"
+        "open('left', 'w').close()\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = import_in_a_fresh_process("noisy")
+    assert found["seen"] == ["socket.__new__", "open left"]
+    assert (found["threads"], found["signals"]) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["cellblock", "cellblock.cli", "cellblock_config", "cellblock_workers"])
+def test_importing_has_no_side_effects(name: str) -> None:
+    found = import_in_a_fresh_process(name)
+    assert found["seen"] == []
+    assert (found["threads"], found["signals"]) == (1, False)
+
+
+def test_importing_the_producer_loads_nothing_of_the_worker() -> None:
+    loaded = {
+        module.split(".")[0] for module in import_in_a_fresh_process("cellblock", "cellblock.cli")["modules"]
+    }
+    assert {"cellblock", "cellblock_config", "celery"} <= loaded
+    assert (
+        loaded & {"cellblock_workers", "docker", "fakeredis", "sentry_sdk", "flower", "hypothesis", "pytest"}
+        == set()
+    )
+
+
+def test_importing_the_settings_loads_neither_redis_nor_celery() -> None:
+    loaded = packages_loaded_by("cellblock_config")
+    assert loaded & {"redis", "celery", "kombu", "cellblock", "cellblock_workers"} == set()
