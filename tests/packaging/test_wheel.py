@@ -21,7 +21,16 @@ PACKAGES = {"cellblock", "cellblock_config", "cellblock_workers"}
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, REPOSITORY]
+    build: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        folder,
+        REPOSITORY,
+    ]
     subprocess.run(build, check=True, capture_output=True)
     (built,) = folder.iterdir()
     return built

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
+from flower.urls import handlers
+
 from cellblock.broker import create_celery
 from cellblock.errors import NotConfigured
 from cellblock_config import load_settings
-from flower.urls import handlers
 from cellblock_workers.telemetry import die_with_parent
 
 _TASKS_KEPT = "10000"
