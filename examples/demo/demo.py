@@ -7,6 +7,7 @@ passed and every attack was stopped.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
@@ -31,13 +32,18 @@ WINDOW = 16
 
 def main() -> int:
     """Run everything and show it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--problems", type=int, default=164, help="how many HumanEval problems (default: all)"
+    )
+    problems = parser.parse_args().problems
     console = Console(width=None if sys.stdout.isatty() else 110)
     with fleet() as where, Client(where["redis_url"]) as client:
         console.print(
             f"Fleet is up; watch it in Flower: {where['flower_url']} "
             f"(user {where['flower_user']}, password {where['flower_password']})"
         )
-        reference = [JobSpec(code=code, tenant="humaneval") for code in reference_programs()]
+        reference = [JobSpec(code=code, tenant="humaneval") for code in reference_programs()[:problems]]
         started = time.monotonic()
         with progress(console) as bars:
             solved = run_all(client, reference, bars, "HumanEval reference solutions")

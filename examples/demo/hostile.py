@@ -45,12 +45,19 @@ HOSTILE = (
     _attack("DNS lookup", "import socket\nsocket.getaddrinfo('example.com', 80)\nprint('ESCAPED')", EXIT),
     _attack("read /etc/shadow", "print(open('/etc/shadow').read(), 'ESCAPED')", EXIT),
     _attack("write to the root", "open('/usr/bin/python3', 'wb').write(b'x')\nprint('ESCAPED')", EXIT),
-    _attack("1 GB string", "x = 'a' * (1 << 30)\nprint('ESCAPED')", Outcome.MEMORY, memory_bytes=256 * MIB),
+    _attack(
+        "1 GB string",
+        "x = 'a' * (1 << 30)\nprint('ESCAPED')",
+        Outcome.MEMORY,
+        memory_bytes=256 * MIB,
+        timeout_s=30,
+    ),
     _attack(
         "memory in small steps",
         "print('filling', flush=True)\nx = []\nwhile True: x.append(bytes(1 << 20))",
         Outcome.MEMORY,
         memory_bytes=256 * MIB,
+        timeout_s=30,
     ),
     _attack(
         "fork bomb",

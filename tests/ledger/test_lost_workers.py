@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 from redis import Redis
+from redis.commands.core import Script
 
 from cellblock import JobState, Outcome
 from cellblock.ledger import Ledger, Reaped
@@ -70,6 +72,24 @@ def test_a_job_that_loses_every_worker_ends_as_worker_lost(store: Store) -> None
     assert result.error is not None
     assert result.error.type == "WorkerLost"
     assert result.timings.finished is not None
+
+
+def test_a_lease_renewed_while_the_reaper_looked_is_left_alone(store: Store) -> None:
+    """Injected: the beat comes between the reaper's list of expired leases and its verdict."""
+    ledger, redis = store
+    admit(ledger)
+    held = claim(ledger)
+    expire_lease(ledger, redis)
+    reap = ledger._scripts["reap"]
+
+    def beaten_to_it(**given: Any) -> Any:
+        ledger.beat("w1", [("job", held.fence)], {})
+        return reap(**given)
+
+    ledger._scripts["reap"] = cast(Script, beaten_to_it)
+    assert ledger.reap() == []
+    assert ledger.status("job").losses == 0
+    assert finish(ledger, held)
 
 
 @pytest.mark.parametrize("store_kind", STORES)

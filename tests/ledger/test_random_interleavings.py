@@ -8,11 +8,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    Bundle,
     RuleBasedStateMachine,
-    consumes,
-    initialize,
     invariant,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -42,79 +40,79 @@ class Expected:
         self.story.append(state.value)
 
 
+#: Which of the two youngest jobs, and how many attempts too late the caller is.
+WHICH = st.sampled_from([0, 0, 1])
+LATE = st.sampled_from([0, 0, 1])
+
+
 class Interleavings(RuleBasedStateMachine):
-    """Calls of several workers on several jobs, in any order; old claims stay in use on purpose."""
+    """Calls of several workers on several jobs, in any order, on time or one attempt too late."""
 
     ledger: Ledger
     redis: Redis
-    jobs = Bundle("jobs")
-    claims = Bundle("claims")
 
     def __init__(self) -> None:
         super().__init__()
-        self.expected: dict[str, Expected] = {}
-
-    @initialize()
-    def start_empty(self) -> None:
         self.redis.flushall()
+        self.expected: dict[str, Expected] = {}
+        self.admit()
+        self.admit()
 
-    @rule(target=jobs)
-    def admit(self) -> str:
+    def pick(self, which: int) -> tuple[str, Expected]:
+        return list(self.expected.items())[-1 - which]
+
+    def held(self, which: int, late: int) -> tuple[Claim, Expected, bool]:
+        """A claim on the job, and whether it is the one in force."""
+        job_id, job = self.pick(which)
+        claimed = Claim(job_id, job.attempt - late, "w", manifest(), 0, 0)
+        return claimed, job, job.state is JobState.RUNNING and not late
+
+    @precondition(lambda self: any(job.state.terminal for job in self.expected.values()))
+    @rule()
+    def admit(self) -> None:
         job_id = f"job{len(self.expected)}"
         assert self.ledger.admit(job_id, manifest()).fresh
         self.expected[job_id] = Expected()
-        return job_id
 
-    @rule(target=claims, job_id=jobs)
-    def claim(self, job_id: str) -> Claim:
-        job = self.expected[job_id]
+    @rule(which=WHICH)
+    def claim(self, which: int) -> None:
+        job_id, job = self.pick(which)
         claimed = self.ledger.claim(job_id, "w", operation())
         if job.state is JobState.QUEUED:
             assert isinstance(claimed, Claim)
             job.state, job.attempt, job.lease_over = JobState.RUNNING, job.attempt + 1, False
             job.story.append("started")
             assert claimed.fence == job.attempt
-            return claimed
-        assert claimed == Dropped("running" if job.state is JobState.RUNNING else "terminal")
-        return Claim(job_id, job.attempt, "w", manifest(), 0, 0)  # whoever forges the fence in force holds it
-
-    def owns(self, held: Claim) -> bool:
-        job = self.expected[held.job_id]
-        return job.state is JobState.RUNNING and job.attempt == held.fence
-
-    @rule(held=claims)
-    def beat(self, held: Claim) -> None:
-        job = self.expected[held.job_id]
-        (word,) = self.ledger.beat("w", [(held.job_id, held.fence)], {}).values()
-        if self.owns(held):
-            job.lease_over = False
-            assert word == ("cancel" if job.cancel else "held")
         else:
-            assert word == "lost"
+            assert claimed == Dropped("running" if job.state is JobState.RUNNING else "terminal")
 
-    @rule(held=claims, outcome=st.sampled_from(ENDS))
-    def finish(self, held: Claim, outcome: Outcome) -> None:
-        owned = self.owns(held)
+    @rule(which=WHICH, late=LATE)
+    def beat(self, which: int, late: int) -> None:
+        held, job, owned = self.held(which, late)
+        (word,) = self.ledger.beat("w", [(held.job_id, held.fence)], {}).values()
+        assert word == (("cancel" if job.cancel else "held") if owned else "lost")
+        job.lease_over = job.lease_over and not owned
+
+    @rule(which=WHICH, late=LATE, outcome=st.sampled_from(ENDS))
+    def finish(self, which: int, late: int, outcome: Outcome) -> None:
+        held, job, owned = self.held(which, late)
         assert finish(self.ledger, held, outcome) is owned
         if owned:
-            self.expected[held.job_id].end(JobState.after(outcome))
+            job.end(JobState.after(outcome))
 
-    @rule(held=consumes(claims))
-    def release(self, held: Claim) -> None:
-        job = self.expected[held.job_id]
+    @rule(which=WHICH, late=LATE)
+    def release(self, which: int, late: int) -> None:
+        held, job, owned = self.held(which, late)
         reply = self.ledger.release(held, operation())
-        if not self.owns(held):
-            assert reply == "stale"
-        elif job.cancel:
-            assert reply == "cancelled"
+        assert reply == (("cancelled" if job.cancel else "released") if owned else "stale")
+        if owned and job.cancel:
             job.end(JobState.CANCELLED)
-        else:
-            assert reply == "released"
+        elif owned:
             job.state = JobState.QUEUED
 
-    @rule(job_id=jobs)
-    def cancel(self, job_id: str) -> None:
-        job = self.expected[job_id]
+    @rule(which=WHICH)
+    def cancel(self, which: int) -> None:
+        job_id, job = self.pick(which)
         reply = self.ledger.cancel(job_id)
         if job.state is JobState.QUEUED:
             assert reply == "cancelled"
@@ -125,9 +123,9 @@ class Interleavings(RuleBasedStateMachine):
         else:
             assert reply == "terminal"
 
-    @rule(job_id=jobs)
-    def lose_the_worker(self, job_id: str) -> None:
-        job = self.expected[job_id]
+    @rule(which=WHICH)
+    def lose_the_worker(self, which: int) -> None:
+        job_id, job = self.pick(which)
         if job.state is JobState.RUNNING:
             expire_lease(self.ledger, self.redis, job_id)
             job.lease_over = True
@@ -148,6 +146,13 @@ class Interleavings(RuleBasedStateMachine):
                     expected[job_id] = "requeued"
                     job.state = JobState.QUEUED
         assert {reaped.job_id: reaped.verdict for reaped in self.ledger.reap()} == expected
+
+    @rule(which=WHICH)
+    def run_and_lose(self, which: int) -> None:
+        """The longest of the usual ways, in one step so that it happens often."""
+        self.claim(which)
+        self.lose_the_worker(which)
+        self.reap()
 
     @invariant()
     def the_ledger_agrees(self) -> None:
@@ -175,7 +180,7 @@ def test_every_interleaving_ends_each_job_at_most_once(store: str, redis_url: st
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=25 if store == "redis" else 15,
+                max_examples=60 if store == "redis" else 25,
                 stateful_step_count=25,
                 deadline=None,
                 suppress_health_check=[HealthCheck.too_slow],
