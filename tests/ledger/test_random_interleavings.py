@@ -173,6 +173,7 @@ class Interleavings(RuleBasedStateMachine):
             assert sum(event.terminal for event in events) == job.state.terminal
 
 
+@pytest.mark.timeout(300)  # seconds when it passes; a failing example takes a while to be made small
 @pytest.mark.parametrize("store", STORES)
 def test_every_interleaving_ends_each_job_at_most_once(store: str, redis_url: str) -> None:
     with open_ledger(store, redis_url, ledger={"loss_limit": LOSS_LIMIT}) as (ledger, redis):
