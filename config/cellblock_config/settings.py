@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cellblock_config.levels import LEVELS, MIB
+from cellblock_config.levels import MIB
 
 Isolation = Literal["gvisor", "runc"]
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -50,10 +50,8 @@ class RedisSettings(_Group):
     def _is_a_redis_url(cls, url: SecretStr | None) -> SecretStr | None:
         if url is None or url.get_secret_value() == "":
             return None
-        if not url.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError(
-                "must start with redis://, rediss:// or unix://, for example redis://127.0.0.1:6379/0"
-            )
+        if not url.get_secret_value().startswith(("redis://", "rediss://")):
+            raise ValueError("must start with redis:// or rediss://, for example redis://127.0.0.1:6379/0")
         return url
 
 
@@ -97,6 +95,7 @@ class SandboxSettings(_Group):
     memory_max_bytes: int = Field(2048 * MIB, ge=64 * MIB)
     memory_min_bytes: int = Field(64 * MIB, ge=32 * MIB)
     cpus_max: float = Field(1.0, gt=0, le=64)
+    cpus_min: float = Field(0.05, gt=0)
     pids_max: int = Field(256, ge=1, le=4096)
     output_max_bytes: int = Field(64 * MIB, ge=1024)
     tmp_bytes: int = Field(64 * MIB, ge=MIB)
@@ -240,12 +239,12 @@ class Settings(BaseSettings):
                 f"sandbox.timeout_max_s ({self.sandbox.timeout_max_s}): "
                 "a shorter one delivers running jobs twice"
             )
-        for name, level in LEVELS.items():
-            if level.memory_bytes > self.sandbox.memory_max_bytes:
-                raise ValueError(
-                    f"sandbox.memory_max_bytes ({self.sandbox.memory_max_bytes}) is below what level "
-                    f"{name} starts from ({level.memory_bytes})"
-                )
+        if self.ledger.job_ttl_s < 2 * self.sandbox.timeout_max_s:
+            raise ValueError(
+                f"ledger.job_ttl_s ({self.ledger.job_ttl_s}) must be at least twice "
+                f"sandbox.timeout_max_s ({self.sandbox.timeout_max_s}): "
+                "a job may not be forgotten while it runs"
+            )
         return self
 
 
@@ -254,6 +253,12 @@ def load_settings(**groups: object) -> Settings:
 
     Raises :class:`SettingsError` naming each wrong setting, without its value (it may be a secret).
     """
+    for name in os.environ:
+        group = name.removeprefix("CELLBLOCK_").split("_", 1)[0].lower()
+        if name.startswith("CELLBLOCK_") and group not in Settings.model_fields:
+            raise SettingsError(
+                f"{name}: there is no group {group!r}; the groups are {', '.join(Settings.model_fields)}"
+            )
     try:
         return Settings(**groups)  # type: ignore[arg-type]  # pydantic coerces; that is the point
     except ValidationError as error:

@@ -28,7 +28,13 @@ class ResolvedLimits(BaseModel):
 class Manifest(BaseModel):
     """What the ledger stores and a worker runs: a JobSpec with nothing left to decide."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        ser_json_bytes="base64",
+        val_json_bytes="base64",
+        hide_input_in_errors=True,
+    )
 
     code: str
     args: tuple[str, ...]
@@ -70,13 +76,14 @@ def resolve(spec: JobSpec, settings: Settings) -> Manifest:
 def resolve_limits(level: LevelName, asked: Limits, settings: Settings) -> ResolvedLimits:
     """The job's own limits where it named them, else its level's; each within the operator's bounds."""
     default, bounds = LEVELS[level], settings.sandbox
-    timeout_s = asked.timeout_s or default.timeout_s
+    timeout_s = asked.timeout_s or min(default.timeout_s, bounds.timeout_max_s)
     cpus = asked.cpus or min(default.cpus, bounds.cpus_max)
     limits = ResolvedLimits(
         timeout_s=timeout_s,
         # As much CPU as one process can burn within the timeout, unless the job asks for less.
         cpu_s=asked.cpu_s or timeout_s,
-        memory_bytes=asked.memory_bytes or default.memory_bytes,
+        memory_bytes=asked.memory_bytes
+        or max(bounds.memory_min_bytes, min(default.memory_bytes, bounds.memory_max_bytes)),
         cpus=cpus,
         pids=asked.pids or min(default.pids, bounds.pids_max),
         output_bytes=asked.output_bytes or min(default.output_bytes, bounds.output_max_bytes),
@@ -84,7 +91,7 @@ def resolve_limits(level: LevelName, asked: Limits, settings: Settings) -> Resol
     _check_bound("timeout_s", limits.timeout_s, bounds.timeout_max_s)
     _check_bound("cpu_s", limits.cpu_s, bounds.timeout_max_s)
     _check_bound("memory_bytes", limits.memory_bytes, bounds.memory_max_bytes, bounds.memory_min_bytes)
-    _check_bound("cpus", limits.cpus, bounds.cpus_max, 0.05)
+    _check_bound("cpus", limits.cpus, bounds.cpus_max, bounds.cpus_min)
     _check_bound("pids", limits.pids, bounds.pids_max)
     _check_bound("output_bytes", limits.output_bytes, bounds.output_max_bytes)
     return limits
@@ -97,6 +104,6 @@ def _check_size(field: str, size: int, bound: int, setting: str) -> None:
 
 def _check_bound(name: str, value: float, most: float, least: float = 0) -> None:
     if value > most:
-        raise InvalidJob(f"limits.{name}", f"{value:g} is above the bound of {most:g}")
+        raise InvalidJob(f"limits.{name}", f"{value} is above the bound of {most}")
     if value < least:
-        raise InvalidJob(f"limits.{name}", f"{value:g} is below the bound of {least:g}")
+        raise InvalidJob(f"limits.{name}", f"{value} is below the bound of {least}")

@@ -17,7 +17,6 @@ from cellblock.models import PRIORITY_CLASSES, PriorityClass
 from cellblock_config import Settings
 
 RUN_TASK = "cellblock.run"
-_BROKER_PREFIX = "cellblock-broker:"
 
 
 def queue_name(priority: PriorityClass | str) -> str:
@@ -25,9 +24,14 @@ def queue_name(priority: PriorityClass | str) -> str:
     return f"cellblock.{priority}"
 
 
-def queue_key(priority: PriorityClass | str) -> str:
-    """The Redis list behind that queue."""
-    return _BROKER_PREFIX + queue_name(priority)
+def broker_prefix(settings: Settings) -> str:
+    """What Celery's own keys start with; fleets with different prefixes can share a Redis."""
+    return f"{settings.redis.key_prefix}:broker:"
+
+
+def queue_key(settings: Settings, priority: PriorityClass | str) -> str:
+    """The Redis list behind a priority class's queue."""
+    return broker_prefix(settings) + queue_name(priority)
 
 
 def broker_url(settings: Settings) -> str:
@@ -73,13 +77,13 @@ def create_celery(settings: Settings) -> Celery:
         control_queue_expires=60,
         event_queue_expires=60,
         broker_transport_options={
-            "global_keyprefix": _BROKER_PREFIX,
+            "global_keyprefix": broker_prefix(settings),
             "visibility_timeout": settings.worker.visibility_timeout_s,
             "unacked_restore_interval": 10,
             "unacked_restore_throttle": 1,
             "unacked_mutex_expire": 60,
             "socket_timeout": 15,
-            "socket_connect_timeout": 5,
+            "socket_connect_timeout": 2,
             "socket_keepalive": True,
             "health_check_interval": 10,
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -14,11 +15,11 @@ from typing import Literal, Self
 
 from cellblock.admission import resolve
 from cellblock.broker import Publisher, create_celery
-from cellblock.errors import ResultTimeout, StoreUnavailable
+from cellblock.errors import RateLimited, ResultTimeout, StoreUnavailable
 from cellblock.ledger import Ledger, connect
 from cellblock.models import Event, JobResult, JobSpec, JobStatus
 from cellblock.waiting import ResultWaiter
-from cellblock_config import RedisSettings, Settings, load_settings
+from cellblock_config import Settings, load_settings
 
 _log = logging.getLogger(__name__)
 
@@ -58,9 +59,7 @@ class Client:
 
     def __init__(self, redis_url: str | None = None, *, settings: Settings | None = None) -> None:
         if settings is None:
-            settings = load_settings(
-                **({"redis": RedisSettings.model_validate({"url": redis_url})} if redis_url else {})
-            )
+            settings = load_settings(**({"redis": {"url": redis_url}} if redis_url else {}))
         self._settings = settings
         self._redis = connect(settings)
         self._ledger = Ledger(self._redis, settings)
@@ -158,7 +157,7 @@ class Client:
         flight: deque[str] = deque()
         for spec in specs:
             flight.append(self._start(spec))
-            if len(flight) >= window:
+            while flight and (len(flight) >= window or self.result_future(flight[0]).done()):
                 yield self.result(flight.popleft())
         while flight:
             yield self.result(flight.popleft())
@@ -173,11 +172,18 @@ class Client:
                     more = False
                 else:
                     flight.add(self.result_future(self._start(spec)))
+                    done, flight = wait_futures(flight, timeout=0)
+                    yield from (future.result() for future in done)
             if flight:
                 done, flight = wait_futures(flight, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
 
     def _start(self, spec: JobSpec) -> str:
-        job_id = self.submit(spec).id
-        self.result_future(job_id)  # watched from the start, so a short job's end is heard
-        return job_id
+        while True:
+            try:
+                job_id = self.submit(spec).id
+            except RateLimited as refusal:
+                time.sleep(refusal.retry_after_s)  # the batch waits for room instead of ending half-way
+                continue
+            self.result_future(job_id)  # watched from the start, so a short job's end is heard
+            return job_id

@@ -57,7 +57,8 @@ class JobState(StrEnum):
 
 
 class _Contract(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # hide_input: a validation error may end up in a log, and its input is somebody's code.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class _Request(_Contract):
@@ -66,6 +67,22 @@ class _Request(_Contract):
     def __init__(self, **fields: Any) -> None:
         try:
             super().__init__(**fields)
+        except ValidationError as error:
+            raise InvalidJob.from_validation(error) from None
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """As pydantic's, raising :class:`InvalidJob`."""
+        try:
+            return super().model_validate(obj, **options)
+        except ValidationError as error:
+            raise InvalidJob.from_validation(error) from None
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """As pydantic's, raising :class:`InvalidJob`."""
+        try:
+            return super().model_validate_json(json_data, **options)
         except ValidationError as error:
             raise InvalidJob.from_validation(error) from None
 

@@ -14,7 +14,7 @@ from redis import Redis
 from redis.client import PubSub
 from redis.exceptions import RedisError
 
-from cellblock.errors import CellblockError
+from cellblock.errors import CellblockError, StoreUnavailable
 from cellblock.ledger import Ledger
 from cellblock.models import JobResult
 
@@ -43,7 +43,7 @@ class ResultWaiter:
             self._waiting[job_id] = future
             subscribed = self._subscribe(job_id)
         if not subscribed:
-            self._settle(job_id)
+            self._settle(job_id, patient=False)
         return future
 
     def forget(self, job_id: str) -> None:
@@ -80,7 +80,7 @@ class ResultWaiter:
         while not self._closed.is_set():
             try:
                 message: dict[str, Any] | None = self._pubsub.get_message(timeout=0.2)
-            except (RedisError, OSError, ValueError):
+            except Exception:  # whatever goes wrong here, the thread has to go on: everybody waits on it
                 # redis-py resubscribes by itself on the next call; the sweep covers the gap.
                 self._closed.wait(0.2)
                 idle_s += 0.2
@@ -97,17 +97,24 @@ class ResultWaiter:
     def _sweep(self) -> None:
         with self._lock:
             waiting = list(self._waiting)
-        for job_id in waiting:
+        try:
+            settled = self._ledger.settled(waiting) if waiting else []
+        except CellblockError:
+            return  # the store is away; whoever waits keeps waiting, up to its own timeout
+        for job_id in settled:
             self._settle(job_id)
 
-    def _settle(self, job_id: str) -> None:
+    def _settle(self, job_id: str, *, patient: bool = True) -> None:
+        """Complete the job's future if it has ended. ``patient``: an unreachable store is asked again later."""
         with self._lock:
             future = self._waiting.get(job_id)
         if future is None or future.done():
             return
         try:
             result = self._ledger.result(job_id)
-        except CellblockError as error:
+        except Exception as error:  # handed to whoever waits for this job
+            if patient and isinstance(error, StoreUnavailable):
+                return
             self.forget(job_id)
             if not future.done():
                 future.set_exception(error)

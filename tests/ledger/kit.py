@@ -29,7 +29,7 @@ def open_ledger(store: str, redis_url: str, **groups: Any) -> Iterator[tuple[Led
     else:
         redis = connect(settings)
     try:
-        yield Ledger(redis, settings), redis
+        yield Ledger(redis, settings, embedded=isinstance(redis, fakeredis.FakeRedis)), redis
     finally:
         redis.close()
 
@@ -116,7 +116,7 @@ class FakeWorker:
         self, settings: Settings, may_end: Callable[[list[str]], list[str]] = lambda ids: ids
     ) -> None:
         self._redis = connect(settings)
-        self._ledger = Ledger(self._redis, settings)
+        self._ledger = Ledger(self._redis, settings, embedded=isinstance(self._redis, fakeredis.FakeRedis))
         self._may_end = may_end
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="fake-worker")

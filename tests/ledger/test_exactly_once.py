@@ -110,16 +110,16 @@ def test_reap_resent_counts_one_loss(store: Store) -> None:
     admit(ledger)
     claim(ledger)
     expire_lease(ledger, redis)
-    assert [reaped.verdict for reaped in ledger.reap()] == ["requeued"]
+    assert [reaped.verdict for reaped in list(ledger.reap())] == ["requeued"]
     before = dump(redis)
-    assert ledger.reap() == []
+    assert list(ledger.reap()) == []
     assert dump(redis) == before
     assert ledger.status("job").losses == 1
 
 
 def _lost(ledger: Ledger, redis: Redis, held: Claim) -> None:
     expire_lease(ledger, redis)
-    ledger.reap()
+    list(ledger.reap())
 
 
 def _lost_and_running_elsewhere(ledger: Ledger, redis: Redis, held: Claim) -> None:

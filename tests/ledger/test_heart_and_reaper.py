@@ -44,7 +44,7 @@ def test_a_held_lease_goes_on(heart: Heart, ledger: Ledger, settings: Settings) 
         expire_lease(ledger, redis)
         heart.beat()
         assert (lease.stopped, has_to_stop(lease), heart.held()) == (None, False, 1)
-        assert ledger.reap() == [], "the beat renewed it"
+        assert list(ledger.reap()) == [], "the beat renewed it"
     assert heart.held() == 0
     assert ledger.workers() == {"w1": {"state": "ready"}}
 
@@ -67,7 +67,7 @@ def test_a_lost_lease_has_to_stop_also_when_it_was_cancelled(
         ledger.cancel("job")
         heart.beat()
         expire_lease(ledger, redis)
-        ledger.reap()
+        list(ledger.reap())
         heart.beat()
         assert (lease.stopped, has_to_stop(lease)) == ("lost", True)
 
@@ -81,7 +81,7 @@ def test_a_beating_heart_keeps_a_short_lease_alive(redis_url: str) -> None:
         heart.start()
         with heart.hold(claim(ledger)) as lease:
             until = time.monotonic() + 2 * settings.ledger.lease_s
-            wait_until(lambda: ledger.reap() or time.monotonic() > until, what="two leases passing")
+            wait_until(lambda: list(ledger.reap()) or time.monotonic() > until, what="two leases passing")
             assert ledger.status("job").losses == 0
             assert lease.stopped is None
         heart.stop()
@@ -136,7 +136,7 @@ def reaping(settings: Settings) -> Iterator[Fleet]:
     app = create_celery(settings)
     with connect(settings) as redis:
         ledger = Ledger(redis, settings)
-        yield Reaper(ledger, Publisher(app), redis, settings.ledger), ledger, redis
+        yield Reaper(ledger, Publisher(app), redis, settings), ledger, redis
     app.close()
 
 
@@ -148,7 +148,9 @@ def fleet(redis_url: str) -> Iterator[Fleet]:
 
 def messages(redis: Redis, priority: str = "normal") -> list[list[str]]:
     """The job ids of each message in a queue, oldest last."""
-    bodies = [json.loads(message)["body"] for message in redis.lrange(queue_key(priority), 0, -1)]
+    bodies = [
+        json.loads(message)["body"] for message in redis.lrange(queue_key(load_settings(), priority), 0, -1)
+    ]
     return [json.loads(base64.b64decode(body))[0][0] for body in bodies]
 
 
@@ -183,7 +185,7 @@ def test_republishing_waits_its_time_again(fleet: Fleet) -> None:
     admit(ledger, "lost")
     age(ledger, redis, "lost")
     reaper.tick()
-    redis.delete(queue_key("normal"))  # this message is lost too
+    redis.delete(queue_key(load_settings(), "normal"))  # this message is lost too
     reaper.tick()
     assert messages(redis) == []
     tick_until_published(reaper, redis)
@@ -191,12 +193,12 @@ def test_republishing_waits_its_time_again(fleet: Fleet) -> None:
 
 def test_a_backlog_is_not_flooded_with_copies(fleet: Fleet) -> None:
     reaper, ledger, redis = fleet
-    redis.rpush(queue_key("normal"), "{}")  # somebody's message waits
+    redis.rpush(queue_key(load_settings(), "normal"), "{}")  # somebody's message waits
     for number in range(10):
         admit(ledger, f"job{number}")
         age(ledger, redis, f"job{number}")
     reaper.tick()
-    assert redis.llen(queue_key("normal")) == 1
+    assert redis.llen(queue_key(load_settings(), "normal")) == 1
 
 
 def test_a_claimed_job_is_not_published_again(fleet: Fleet) -> None:

@@ -44,7 +44,7 @@ def _release(ledger: Ledger, redis: Redis) -> None:
 def _lose(ledger: Ledger, redis: Redis) -> None:
     _run(ledger, redis)
     expire_lease(ledger, redis)
-    ledger.reap()
+    list(ledger.reap())
 
 
 def _lose_all(ledger: Ledger, redis: Redis) -> None:
@@ -52,7 +52,7 @@ def _lose_all(ledger: Ledger, redis: Redis) -> None:
     for _ in range(2):
         claim(ledger)
         expire_lease(ledger, redis)
-        ledger.reap()
+        list(ledger.reap())
 
 
 def _end(outcome: Outcome) -> Callable[[Ledger, Redis], None]:

@@ -28,7 +28,7 @@ def test_a_lease_nobody_renews_runs_out_by_the_servers_clock(store_kind: str, re
     with open_ledger(store_kind, redis_url, ledger={"lease_s": 0.05, "beat_s": 0.02}) as (ledger, _):
         admit(ledger, priority="high")
         claim(ledger)
-        reaped = wait_until(ledger.reap, 5, "the lease running out")
+        reaped = wait_until(lambda: list(ledger.reap()), 5, "the lease running out")
         assert reaped == [Reaped("job", "requeued", "high")]
 
 
@@ -37,7 +37,7 @@ def test_a_live_lease_is_left_alone(store: Store) -> None:
     admit(ledger)
     claim(ledger)
     before = dump(redis)
-    assert ledger.reap() == []
+    assert list(ledger.reap()) == []
     assert dump(redis) == before
 
 
@@ -46,7 +46,7 @@ def test_a_lost_job_waits_again_with_one_loss_and_its_payload(store: Store) -> N
     admit(ledger, code="print(1)")
     claim(ledger)
     expire_lease(ledger, redis)
-    assert ledger.reap() == [Reaped("job", "requeued", "normal")]
+    assert list(ledger.reap()) == [Reaped("job", "requeued", "normal")]
     status = ledger.status("job")
     assert (status.state, status.attempt, status.losses) == (JobState.QUEUED, 1, 1)
     again = claim(ledger, worker="w2")
@@ -60,7 +60,7 @@ def test_a_job_that_loses_every_worker_ends_as_worker_lost(store: Store) -> None
     for _ in range(3):
         claim(ledger)
         expire_lease(ledger, redis)
-        verdicts += [reaped.verdict for reaped in ledger.reap()]
+        verdicts += [reaped.verdict for reaped in list(ledger.reap())]
     assert verdicts == ["requeued", "requeued", "lost"]
     assert story(ledger) == ["queued", "started", "started", "started", "failed"]
     last = events_of(ledger)[-1]
@@ -87,7 +87,7 @@ def test_a_lease_renewed_while_the_reaper_looked_is_left_alone(store: Store) -> 
         return reap(**given)
 
     ledger._scripts["reap"] = cast(Script, beaten_to_it)
-    assert ledger.reap() == []
+    assert list(ledger.reap()) == []
     assert ledger.status("job").losses == 0
     assert finish(ledger, held)
 
@@ -98,7 +98,7 @@ def test_the_loss_limit_is_the_operators(store_kind: str, redis_url: str) -> Non
         admit(ledger)
         claim(ledger)
         expire_lease(ledger, redis)
-        assert [reaped.verdict for reaped in ledger.reap()] == ["lost"]
+        assert [reaped.verdict for reaped in list(ledger.reap())] == ["lost"]
 
 
 def test_releases_burn_no_attempt(store: Store) -> None:
@@ -116,7 +116,7 @@ def test_a_lost_job_that_was_asked_to_stop_ends_cancelled(store: Store) -> None:
     claim(ledger)
     ledger.cancel("job")
     expire_lease(ledger, redis)
-    assert ledger.reap() == [Reaped("job", "cancelled", "normal")]
+    assert list(ledger.reap()) == [Reaped("job", "cancelled", "normal")]
     assert story(ledger) == ["queued", "started", "cancelled"]
     result = ledger.result("job")
     assert result is not None
@@ -129,7 +129,7 @@ def test_a_reaper_judges_as_many_as_it_is_asked_to(store: Store) -> None:
         admit(ledger, f"job{number}")
         claim(ledger, f"job{number}")
         expire_lease(ledger, redis, f"job{number}")
-    assert [len(ledger.reap(limit=5)) for _ in range(3)] == [5, 2, 0]
+    assert [len(list(ledger.reap(limit=5))) for _ in range(3)] == [5, 2, 0]
     assert ledger.depth() == 7
 
 
@@ -139,7 +139,7 @@ def test_a_lease_whose_job_was_forgotten_is_dropped(store: Store) -> None:
     claim(ledger)
     expire_lease(ledger, redis)
     redis.delete(ledger.keys.job("job"))  # as its ttl does
-    assert ledger.reap() == []
+    assert list(ledger.reap()) == []
     assert redis.zcard(ledger.keys.leases) == 0
 
 
@@ -148,6 +148,6 @@ def test_a_lease_of_a_job_that_does_not_run_is_dropped_without_a_loss(store: Sto
     admit(ledger)
     finish(ledger, claim(ledger))
     redis.zadd(ledger.keys.leases, {"job": 1})  # injected: no script leaves one behind
-    assert ledger.reap() == []
+    assert list(ledger.reap()) == []
     assert redis.zcard(ledger.keys.leases) == 0
     assert ledger.status("job").losses == 0

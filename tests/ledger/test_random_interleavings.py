@@ -156,21 +156,20 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def the_ledger_agrees(self) -> None:
-        for job_id, job in self.expected.items():
+        for job_id, job in (self.pick(0), self.pick(1)):
             status = self.ledger.status(job_id)
             assert (status.state, status.attempt, status.losses) == (job.state, job.attempt, job.losses)
-            assert (self.ledger.result(job_id) is not None) is job.state.terminal
         running = {id for id, job in self.expected.items() if job.state is JobState.RUNNING}
         waiting = {id for id, job in self.expected.items() if job.state is JobState.QUEUED}
-        if self.expected:
-            assert set(self.redis.zrange(self.ledger.keys.leases, 0, -1)) == running
-            assert set(self.redis.zrange(self.ledger.keys.waiting, 0, -1)) == waiting
+        assert set(self.redis.zrange(self.ledger.keys.leases, 0, -1)) == running
+        assert set(self.redis.zrange(self.ledger.keys.waiting, 0, -1)) == waiting
 
     def teardown(self) -> None:
         for job_id, job in self.expected.items():
             events = events_of(self.ledger, job_id)
             assert [event.type.removeprefix("agent.run.") for event in events] == job.story
             assert sum(event.terminal for event in events) == job.state.terminal
+            assert (self.ledger.result(job_id) is not None) is job.state.terminal
 
 
 @pytest.mark.timeout(300)  # seconds when it passes; a failing example takes a while to be made small
@@ -181,7 +180,7 @@ def test_every_interleaving_ends_each_job_at_most_once(store: str, redis_url: st
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=60 if store == "redis" else 25,
+                max_examples=100,
                 stateful_step_count=25,
                 deadline=None,
                 suppress_health_check=[HealthCheck.too_slow],

@@ -137,7 +137,7 @@ def test_beat_renews_the_lease_and_tells_of_the_worker(store: Store) -> None:
     held = claim(ledger)
     expire_lease(ledger, redis)
     assert ledger.beat("w1", [("job", held.fence)], {"state": "ready"}) == {("job", 1): "held"}
-    assert ledger.reap() == [], "the renewed lease is live"
+    assert list(ledger.reap()) == [], "the renewed lease is live"
     assert ledger.workers() == {"w1": {"state": "ready"}}
 
 

@@ -31,7 +31,9 @@ class Host:
     def __init__(self, socket: Path, **groups: object) -> None:
         self.settings: Settings = load_settings(**{"launcher": {"socket": socket}, **groups})
         self.ledger = Ledger(
-            fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True), self.settings
+            fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True),
+            self.settings,
+            embedded=True,
         )
         self.launcher = LauncherClient(socket, timeout_s=60)
         self.heart = Heart(self.ledger, "test-worker", self.settings.ledger, lambda: {"state": "ready"})

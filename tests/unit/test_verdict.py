@@ -112,6 +112,10 @@ def test_a_kill_just_under_the_cpu_limit_is_a_signal() -> None:
     assert verdict(ended(by=KILLED, cpu_ms=1999)).outcome is Outcome.SIGNAL
 
 
+def test_a_job_that_sends_itself_the_cpu_signal_has_not_reached_the_limit() -> None:
+    assert verdict(ended(by=signal.SIGXCPU, cpu_ms=10)).outcome is Outcome.SIGNAL
+
+
 def test_what_the_code_raised_is_the_error() -> None:
     assert verdict(ended(1), raised=RAISED).error == RAISED
     assert verdict(ended(1), {"pids_refused": 1}, raised=RAISED).error == RAISED
@@ -127,7 +131,7 @@ def test_what_the_code_claims_to_have_raised_changes_no_outcome() -> None:
     [
         (verdict(stop="deadline"), ("5 s",)),
         (verdict(stop="output"), ("4096 bytes",)),
-        (verdict(ended(by=signal.SIGXCPU)), ("2 s",)),
+        (verdict(ended(by=signal.SIGXCPU, cpu_ms=2000)), ("2 s",)),
         (verdict(None, {"oom_kills": 1}), ("Memory Limit Exceeded", str(2**28))),
         (verdict(ended(by=signal.SIGSEGV)), ("SIGSEGV",)),
         (verdict(ended(7)), ("code 7",)),

@@ -28,7 +28,7 @@ def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
     """
     configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
     manifest = resolve(spec, settings)
-    ledger = Ledger(fakeredis.FakeRedis(decode_responses=True), settings)
+    ledger = Ledger(fakeredis.FakeRedis(decode_responses=True), settings, embedded=True)
     job_id = ledger.admit(uuid.uuid4().hex, manifest).job_id
     with running_launcher(settings, warm=0) as socket:
         launcher = LauncherClient(socket, timeout_s=settings.sandbox.start_timeout_s + 10)

@@ -71,7 +71,7 @@ def run_up(*, json_output: bool = False) -> int:
                 [_PYTHON, "-m", "cellblock_workers.monitor"],
                 environment,
                 _worker_user(settings),
-                ready=lambda _: _wait_for_port(settings.monitor.address, port),
+                ready=lambda process: _wait_for_port(settings.monitor.address, port, process),
             )
         )
         where = {
@@ -164,13 +164,17 @@ def _from_dotenv() -> dict[str, str]:
     }
 
 
-def _wait_for_port(address: str, port: int) -> None:
+def _wait_for_port(address: str, port: int, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 15
     while True:
         try:
             socket.create_connection((address, port), timeout=1).close()
             return
         except OSError:
+            if process.poll() is not None:
+                raise NotConfigured(
+                    "Flower ended at once; is it installed? pip install 'cellblock[monitor]'"
+                ) from None
             if time.monotonic() > deadline:
                 raise NotConfigured(f"Flower did not listen on {address}:{port} within 15 s") from None
             time.sleep(0.05)

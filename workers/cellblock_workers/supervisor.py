@@ -18,13 +18,15 @@ from typing import Any
 
 import structlog
 
+from cellblock.errors import CellblockError
 from cellblock_workers.telemetry import SUPERVISOR_VARIABLE
 
 _log = structlog.get_logger(__name__)
 
 _RESTART_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 _STABLE_S = 30.0
-_STOP_S = 60.0
+#: Longer than the longest job: running jobs finish first; a second signal ends the wait.
+_STOP_S = 330.0
 
 
 @dataclass(slots=True)
@@ -98,7 +100,7 @@ class Supervisor:
         for service in self._services:
             if service.process is None:
                 if now >= service.due:
-                    service.start()
+                    self._restart(service)
                 continue
             code = service.process.poll()
             if code is None:
@@ -107,9 +109,25 @@ class Supervisor:
             if service.essential:
                 return code if code >= 0 else 128 - code
             service.restarts = 0 if now - service.started > _STABLE_S else service.restarts + 1
-            pause_s = _RESTART_PAUSES_S[min(service.restarts, len(_RESTART_PAUSES_S) - 1)]
-            service.process, service.due = None, now + pause_s
+            self._postpone(service)
         return None
+
+    def _restart(self, service: Service) -> None:
+        """Start it again; one that does not come up is ended and tried later, and takes nothing with it."""
+        try:
+            service.start()
+        except (CellblockError, OSError) as error:
+            _log.error("service_restart_failed", service=service.name, error=str(error))
+            if service.process is not None and service.process.poll() is None:
+                service.process.kill()
+                service.process.wait()
+            service.restarts += 1
+            self._postpone(service)
+
+    @staticmethod
+    def _postpone(service: Service) -> None:
+        pause_s = _RESTART_PAUSES_S[min(service.restarts, len(_RESTART_PAUSES_S) - 1)]
+        service.process, service.due = None, time.monotonic() + pause_s
 
     def _stop(self) -> None:
         seen = self._signals

@@ -14,7 +14,7 @@ import structlog
 from cellblock_config import TelemetrySettings
 
 #: The supervisor's pid, in the environment of what it started.
-SUPERVISOR_VARIABLE = "CELLBLOCK_SUPERVISOR_PID"
+SUPERVISOR_VARIABLE = "_CELLBLOCK_SUPERVISOR_PID"
 _PR_SET_PDEATHSIG = 1
 _PAYLOAD_WORDS = (
     "code",
@@ -71,10 +71,12 @@ def configure_logging(settings: TelemetrySettings) -> None:
 
 
 def die_with_parent() -> None:
-    """Ask the kernel for TERM when the process that started this one ends."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    """Started by a supervisor: ask the kernel for TERM when it ends. Else do nothing."""
     supervisor = os.environ.get(SUPERVISOR_VARIABLE)
-    if supervisor is not None and os.getppid() != int(supervisor):
+    if supervisor is None:
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != int(supervisor):
         raise SystemExit("the supervisor ended before this process was ready")
 
 

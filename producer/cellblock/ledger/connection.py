@@ -19,8 +19,8 @@ from cellblock_config import Settings
 def connect(settings: Settings) -> Redis:
     """Connect lazily to the ledger's Redis; every call fails within about four seconds.
 
-    A resent command may have run already: every script knows its own operation id, so one
-    resend is safe, and more would only keep the caller waiting.
+    A broken connection is replaced and the command sent once more: it may have run already, but every
+    script knows its own operation id. A server that does not answer in time is not asked again.
     """
     if settings.redis.url is None:
         raise NotConfigured(
@@ -32,8 +32,7 @@ def connect(settings: Settings) -> Redis:
         socket_connect_timeout=settings.redis.connect_timeout_s,
         socket_timeout=settings.redis.socket_timeout_s,
         socket_keepalive=True,
-        health_check_interval=10,
-        retry=Retry(ExponentialBackoff(cap=0.2, base=0.05), 1),
+        retry=Retry(ExponentialBackoff(cap=0.2, base=0.05), 1, supported_errors=(RedisConnectionError,)),
     )
 
 

@@ -10,6 +10,7 @@
 ``<p>:leases``                  zset     running jobs, by when their lease runs out (ms)
 ``<p>:idempotency:<tenant>:<k>``  string   "job_id digest" of an accepted key; ``job_ttl_s``
 ``<p>:worker:<name>``           string   what a worker last said of itself; three beats
+``<p>:extended``                string   set while leases were extended after an outage; one lease
 ``<p>:events``                  stream   one entry per transition; about ``events_kept`` entries
 ``<p>:done:<id>``               channel  published to when the job has ended
 ==============================  =======  =======================================================
@@ -35,6 +36,10 @@ class Keys:
     @property
     def leases(self) -> str:
         return f"{self.prefix}:leases"
+
+    @property
+    def extended(self) -> str:
+        return f"{self.prefix}:extended"
 
     @property
     def events(self) -> str:

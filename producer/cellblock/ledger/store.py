@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -24,6 +25,8 @@ from cellblock.models import Event, JobError, JobResult, JobState, JobStatus, Ou
 from cellblock_config import LevelName, Settings
 
 __all__ = ["Admission", "Claim", "Dropped", "Held", "Ledger", "Reaped", "connect"]
+
+_EVENTS_STEP_S = 1.0
 
 Held = Literal["held", "cancel", "lost"]
 
@@ -70,11 +73,11 @@ class Ledger:
     Every method raises :class:`StoreUnavailable` when Redis is out of reach.
     """
 
-    def __init__(self, redis: Redis, settings: Settings) -> None:
+    def __init__(self, redis: Redis, settings: Settings, *, embedded: bool = False) -> None:
         self._redis = redis
         self._settings = settings.ledger
         self.keys = Keys(settings.redis.key_prefix)
-        self._scripts = {name: _load(redis, name) for name in _SCRIPTS}
+        self._scripts = {name: _load(redis, name, plain=embedded) for name in _SCRIPTS}
 
     def admit(self, job_id: str, manifest: Manifest, idempotency_key: str | None = None) -> Admission:
         """Store the job and make it wait. Calling again with the same id or key changes nothing.
@@ -82,8 +85,25 @@ class Ledger:
         Raises :class:`InvalidJob` when the key was used for a different job, :class:`RateLimited`
         when too many jobs wait already.
         """
+        reply, value = self._admit(job_id, manifest, idempotency_key)
+        if reply == "known" and value != job_id and not self._exists(value):
+            reply, value = self._admit(job_id, manifest, idempotency_key, forgotten=value)
+        if reply == "full":
+            raise RateLimited(
+                f"{value} jobs are waiting and the queue holds {self._settings.queue_depth} "
+                "(CELLBLOCK_LEDGER_QUEUE_DEPTH); try again later",
+                retry_after_s=1.0,
+            )
+        if reply == "conflict":
+            raise InvalidJob("idempotency_key", f"{idempotency_key!r} was used for another job, {value}")
+        # A resent admission finds its own first sending: that job is as fresh as can be.
+        return Admission(value, fresh=value == job_id)
+
+    def _admit(
+        self, job_id: str, manifest: Manifest, idempotency_key: str | None, forgotten: str = ""
+    ) -> list[str]:
         keys = self.keys
-        reply, value = self._run(
+        return self._run(
             "admit",
             [
                 keys.job(job_id),
@@ -105,17 +125,9 @@ class Ledger:
                 self._settings.job_ttl_s,
                 self._settings.events_kept,
                 "1" if idempotency_key else "0",
+                forgotten,
             ],
         )
-        if reply == "full":
-            raise RateLimited(
-                f"{value} jobs are waiting and the queue holds {self._settings.queue_depth} "
-                "(CELLBLOCK_LEDGER_QUEUE_DEPTH); try again later",
-                retry_after_s=1.0,
-            )
-        if reply == "conflict":
-            raise InvalidJob("idempotency_key", f"{idempotency_key!r} was used for another job, {value}")
-        return Admission(value, fresh=reply == "admitted")
 
     def claim(self, job_id: str, worker: str, operation: str) -> Claim | Dropped:
         """Become the one running attempt of a waiting job, with a fresh fence and lease."""
@@ -197,8 +209,15 @@ class Ledger:
             raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
         return cast(Literal["cancelled", "requested", "terminal"], reply)
 
-    def reap(self, limit: int = 100) -> list[Reaped]:
-        """Judge up to ``limit`` jobs whose lease has run out."""
+    def extend_leases(self) -> int | None:
+        """After an outage: every lease gets its full length again. None if another reaper did it just now."""
+        reply, *count = self._run(
+            "extend", [self.keys.leases, self.keys.extended], [_ms(self._settings.lease_s)]
+        )
+        return int(count[0]) if reply == "extended" else None
+
+    def reap(self, limit: int = 100) -> Iterator[Reaped]:
+        """Judge up to ``limit`` jobs whose lease has run out, one at a time."""
         with store_errors("looking for lost leases"):
             expired = cast(
                 list[str],
@@ -206,7 +225,6 @@ class Ledger:
                     self.keys.leases, "-inf", self._now_ms(), byscore=True, offset=0, num=limit
                 ),
             )
-        reaped = []
         for job_id in expired:
             try:
                 record = self._record(job_id)
@@ -227,16 +245,18 @@ class Ledger:
             )
             if reply in {"requeued", "lost", "cancelled"}:
                 verdict = cast(Literal["requeued", "lost", "cancelled"], reply)
-                reaped.append(Reaped(job_id, verdict, record["priority"]))
-        return reaped
+                yield Reaped(job_id, verdict, record["priority"])
 
-    def unclaimed(self, limit: int = 100) -> list[tuple[str, str]]:
-        """(job id, priority) of jobs published longer than ``republish_after_s`` ago and not yet claimed."""
+    def unclaimed(self, offset: int = 0, limit: int = 1000) -> list[tuple[str, str]]:
+        """(job id, priority) of jobs published longer than ``republish_after_s`` ago and not yet claimed.
+
+        At most ``limit`` of them, oldest first, from ``offset`` on.
+        """
         with store_errors("looking for jobs without a message"):
             before = self._now_ms() - _ms(self._settings.republish_after_s)
             ids = cast(
                 list[str],
-                self._redis.zrange(self.keys.waiting, "-inf", before, byscore=True, offset=0, num=limit),
+                self._redis.zrange(self.keys.waiting, "-inf", before, byscore=True, offset=offset, num=limit),
             )
             pipe = self._redis.pipeline(transaction=False)
             for job_id in ids:
@@ -282,10 +302,27 @@ class Ledger:
 
     def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
         """Events after a stream id, oldest first; waits up to ``wait_s`` for the first."""
-        block = max(1, int(wait_s * 1000)) if wait_s else None
-        with store_errors("reading events"):
-            reply = self._redis.xread({self.keys.events: after}, count=limit, block=block)
-        return [Event.from_fields(stream_id, fields) for stream_id, fields in _entries(reply)]
+        deadline = time.monotonic() + wait_s
+        while True:
+            left_s = deadline - time.monotonic()
+            # In steps: one blocking read may not outlast the socket's own timeout.
+            block = max(1, _ms(min(left_s, _EVENTS_STEP_S))) if left_s > 0 else None
+            with store_errors("reading events"):
+                reply = self._redis.xread({self.keys.events: after}, count=limit, block=block)
+            found = [Event.from_fields(stream_id, fields) for stream_id, fields in _entries(reply)]
+            if found or left_s <= 0:
+                return found
+
+    def settled(self, job_ids: Sequence[str]) -> list[str]:
+        """Those of the jobs that have ended or are unknown, found in one round trip."""
+        with store_errors("looking for results"):
+            pipe = self._redis.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.exists(self.keys.result(job_id))
+                pipe.exists(self.keys.job(job_id))
+            found = pipe.execute()
+        pairs = zip(job_ids, found[::2], found[1::2], strict=True)
+        return [job_id for job_id, ended, known in pairs if ended or not known]
 
     def depth(self) -> int:
         """How many jobs wait."""
@@ -306,10 +343,9 @@ class Ledger:
         prefix = len(self.keys.worker(""))
         return {name[prefix:]: json.loads(value) for name, value in zip(names, values, strict=True) if value}
 
-    def ping(self) -> None:
-        """Raise :class:`StoreUnavailable` unless Redis answers."""
-        with store_errors("checking the connection"):
-            self._redis.ping()
+    def _exists(self, job_id: str) -> bool:
+        with store_errors("reading a job"):
+            return bool(self._redis.exists(self.keys.job(job_id)))
 
     def _run(self, name: str, keys: list[str], args: Sequence[object]) -> list[str]:
         with store_errors(f"running {name}"):
@@ -330,13 +366,16 @@ class Ledger:
         return int(seconds) * 1000 + int(micros) // 1000
 
 
-_SCRIPTS = ("admit", "claim", "beat", "finish", "release", "cancel", "reap")
+_SCRIPTS = ("admit", "claim", "beat", "finish", "release", "cancel", "reap", "extend")
 
 
-def _load(redis: Redis, name: str) -> Script:
+def _load(redis: Redis, name: str, *, plain: bool) -> Script:
     folder = resources.files("cellblock.ledger") / "scripts"
+    # A full Redis has to shed load at admission and still let running jobs beat and end. (The in-process
+    # Redis of embedded runs knows neither memory limits nor this line.)
+    flags = "" if plain or name == "admit" else "#!lua flags=allow-oom\n"
     prelude = (folder / "prelude.lua").read_text()
-    return redis.register_script(prelude + (folder / f"{name}.lua").read_text())
+    return redis.register_script(flags + prelude + (folder / f"{name}.lua").read_text())
 
 
 def _ms(seconds: float) -> int:
@@ -371,7 +410,7 @@ def _timings(record: Mapping[str, str]) -> Timings:
 
 
 _CLOSING = {
-    Outcome.CANCELLED: JobError(type="Cancelled", message="Cancelled before it ran"),
+    Outcome.CANCELLED: JobError(type="Cancelled", message="Cancelled"),
     Outcome.WORKER_LOST: JobError(type="WorkerLost", message="Every attempt lost its worker"),
 }
 

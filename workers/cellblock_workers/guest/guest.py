@@ -184,8 +184,12 @@ def report_raised(error: BaseException, path: str, raised_fd: int) -> None:
         message = str(error)
     except Exception:
         message = "<the exception's __str__ failed>"
-    report = {"type": type(error).__name__, "message": message[:4000], "traceback": text[-16000:]}
-    os.write(raised_fd, json.dumps(report).encode()[:RAISED_LIMIT_BYTES])
+    report = {"type": type(error).__name__[:200], "message": message[:2000], "traceback": text[-4000:]}
+    try:
+        if os.getpid() == os.getsid(0):  # a forked child's exception is not the job's
+            os.write(raised_fd, json.dumps(report, ensure_ascii=False).encode("utf-8", "replace"))
+    except OSError:
+        return  # the job closed it: its loss
 
 
 # --- the guest -------------------------------------------------------------------------------------
@@ -203,6 +207,7 @@ class Guest:
         self.deadline: float | None = None
         self.output_left = 0
         self.stdin_left = 0
+        self.stdin_closed = False
         self.stdin_pending = bytearray()
         self.inbox = bytearray()
         self.raised = b""
@@ -293,8 +298,9 @@ class Guest:
             self.close_stdin_if_done()
         elif kind == b"I" and self.started is not None:
             self.stdin_left -= len(payload)
-            self.stdin_pending += payload
-            self.poller.register(self.pipes.stdin, select.POLLOUT)
+            if not self.stdin_closed:
+                self.stdin_pending += payload
+                self.poller.register(self.pipes.stdin, select.POLLOUT)
         else:
             os._exit(2)
 
@@ -312,7 +318,8 @@ class Guest:
             self.close_stdin_if_done()
 
     def close_stdin_if_done(self) -> None:
-        if self.stdin_left <= 0 and not self.stdin_pending:
+        if self.stdin_left <= 0 and not self.stdin_pending and not self.stdin_closed:
+            self.stdin_closed = True
             os.close(self.pipes.stdin)
 
     def reap(self) -> None:

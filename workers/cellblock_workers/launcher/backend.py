@@ -14,7 +14,7 @@ class BackendUnavailable(Exception):
 
 
 class StartFailed(BackendUnavailable):
-    """The daemon answered and refused: this one sandbox, rather than the host, is at fault."""
+    """The daemon answered and refused: this one sandbox, or this isolation, rather than the host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,11 @@ class SandboxCgroup:
         return None
 
 
+def host_oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
+    """Processes the kernel has killed for memory on this host since it booted, in whatever cgroup."""
+    return _field(vmstat.read_text(), "oom_kill") or 0
+
+
 def _field(text: str | None, name: str) -> int | None:
     for line in (text or "").splitlines():
         key, _, value = line.partition(" ")

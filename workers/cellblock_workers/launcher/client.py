@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ class LauncherClient:
     def kill(self, lent: Lent) -> None:
         """Give a sandbox back to be destroyed. A launcher that is gone has destroyed it already."""
         lent.stream.close()
-        with suppress(SandboxUnavailable):
+        with suppress(SandboxUnavailable, SandboxRefused):
             self._ask(Kill(sandbox=lent.id))
 
     def connection(self) -> socket.socket:
@@ -89,6 +90,14 @@ class LauncherClient:
             except OSError as error:
                 connection.close()
                 raise SandboxUnavailable(f"no launcher answers on {self._path}: {error}") from error
+            _, owner, _ = struct.unpack(
+                "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            )
+            if owner not in {0, os.geteuid()}:
+                connection.close()
+                raise SandboxUnavailable(
+                    f"what listens on {self._path} is uid {owner}, not a launcher to trust"
+                )
             self._local.connection = connection
         return connection
 

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
@@ -28,7 +28,7 @@ from requests.exceptions import RequestException
 from cellblock_config import Settings
 from cellblock_workers.guest import guest_source
 from cellblock_workers.launcher.backend import BackendUnavailable, Evidence, Framing, Profile, StartFailed
-from cellblock_workers.launcher.cgroups import SandboxCgroup
+from cellblock_workers.launcher.cgroups import SandboxCgroup, host_oom_kills
 from cellblock_workers.launcher.ownership import Ownership
 
 _log = structlog.get_logger(__name__)
@@ -39,16 +39,17 @@ RUNTIMES = {"gvisor": "runsc", "runc": "runc"}
 # sentry under a fork bomb, so the job is held by RLIMIT_NPROC inside (measured, docs/adr/0004).
 _SENTRY_PIDS = 1000
 _GUEST_PIDS = 1
+_SIGKILLED = 137
 _TMPFS = "rw,nosuid,nodev,noexec,mode=1777,nr_inodes=16384"
 
-# Exit code 0 only if nothing can be reached, nothing outside /tmp written, and no privilege regained.
+# Exit code 0 only if each control bites: no interface but the loopback, nothing written outside /tmp, no
+# capability beyond the guest's three, and system calls filtered (no user namespace of one's own, neither
+# by unshare nor by clone3, whose flags a filter cannot see).
 _CANARY = """
-import os, socket, sys
-try:
-    socket.create_connection(("192.0.2.1", 80), timeout=2)
+import ctypes, os, struct, sys
+links = [line.split(":")[0].strip() for line in open("/proc/net/dev") if ":" in line]
+if set(links) - {"lo"}:
     sys.exit(10)
-except OSError:
-    pass
 try:
     open("/canary", "w")
     sys.exit(11)
@@ -58,8 +59,19 @@ open("/tmp/canary", "w").close()
 caps = [line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")]
 if caps and int(caps[0], 16) & ~0xE0:
     sys.exit(12)
+libc = ctypes.CDLL(None)
+if libc.unshare(0x10000000) == 0:
+    sys.exit(13)
+made = libc.syscall(435, struct.pack("8Q", 0x10000000, 0, 0, 0, 17, 0, 0, 0), 64)
+if made >= 0:
+    os._exit(13) if made else os._exit(0)
 """
-_CANARY_MEANING = {10: "the network can be reached", 11: "the root is writable", 12: "capabilities are left"}
+_CANARY_MEANING = {
+    10: "there is a network interface besides the loopback",
+    11: "the root is writable",
+    12: "capabilities are left",
+    13: "system calls are not filtered (gVisor: runtimeArgs need --oci-seccomp, see config/host/daemon.json)",
+}
 
 
 class DockerBackend:
@@ -73,8 +85,7 @@ class DockerBackend:
         self._ownership = ownership
         self._local = threading.local()
         self._guest = guest_source()
-        self._seccomp = (resources.files("cellblock_config") / "data" / "seccomp-strict.json").read_text()
-        self._seccomp = json.dumps(json.loads(self._seccomp))
+        self._seccomp = _seccomp_profile(isolation)
         # A uid of its own for each sandbox alive: limits counted by uid (processes, inotify) stay its own.
         self._uids = itertools.cycle(range(200_000, 260_000))
 
@@ -83,7 +94,7 @@ class DockerBackend:
         runtime = RUNTIMES[self.isolation]
         with self._daemon_errors():
             if runtime not in self._api.info().get("Runtimes", {}):
-                raise BackendUnavailable(
+                raise StartFailed(
                     f"{self.isolation}: the Docker daemon does not list the runtime {runtime}; "
                     "register it in daemon.json (config/host/daemon.json shows how) and reload the daemon"
                 )
@@ -96,7 +107,7 @@ class DockerBackend:
                 self._api.remove_container(container, force=True)
         if code != 0:
             meaning = _CANARY_MEANING.get(code, "the canary did not run")
-            raise BackendUnavailable(f"{self.isolation}: {meaning} (canary exit code {code})")
+            raise StartFailed(f"{self.isolation}: {meaning} (canary exit code {code})")
 
     def start(self, profile: Profile) -> DockerSandbox:
         """Create, attach, start. The guest needs no answer: it announces itself on the stream."""
@@ -114,9 +125,10 @@ class DockerBackend:
                 self._api.start(container)
                 self._await_guest(stream)
         except BackendUnavailable:
+            self._ownership.forget(sandbox_id)  # whatever is left of it is the sweep's
             if container is not None:
-                self._remove(container)
-            self._ownership.forget(sandbox_id)
+                with suppress(BackendUnavailable):
+                    self._remove(container)
             raise
         return DockerSandbox(sandbox_id, profile, self, container, stream)
 
@@ -140,8 +152,10 @@ class DockerBackend:
 
     def discard(self, sandbox_id: str, container: str) -> None:
         """Kill and remove a container."""
-        self._remove(container)
-        self._ownership.forget(sandbox_id)
+        try:
+            self._remove(container)
+        finally:
+            self._ownership.forget(sandbox_id)
 
     @property
     def _api(self) -> docker.APIClient:
@@ -236,6 +250,18 @@ class DockerBackend:
             raise BackendUnavailable(f"{self.isolation}: the Docker daemon failed: {error}") from error
 
 
+def _seccomp_profile(isolation: str) -> str:
+    """The strict allow-list. runsc turns every refusal into EPERM, on which the C library gives up where it
+    would go on after ENOSYS; so there clone3 is left to gVisor's own answer, and the canary judges that."""
+    profile = json.loads((resources.files("cellblock_config") / "data" / "seccomp-strict.json").read_text())
+    if isolation == "gvisor":
+        for rule in profile["syscalls"]:
+            if rule["names"] == ["clone3"]:
+                rule.update(action="SCMP_ACT_ALLOW")
+                rule.pop("errnoRet", None)
+    return json.dumps(profile)
+
+
 @dataclass(slots=True)
 class DockerSandbox:
     """One container with its guest."""
@@ -247,6 +273,7 @@ class DockerSandbox:
     stream: socket.socket
     _cgroup: SandboxCgroup = field(init=False)
     _cpu_ms_before: int = field(init=False, default=0)
+    _host_oom_kills_before: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._cgroup = SandboxCgroup(self._container)
@@ -269,6 +296,7 @@ class DockerSandbox:
     def lend(self) -> None:
         """Start counting the job's CPU time."""
         self._cpu_ms_before = self._cgroup.cpu_ms() or 0
+        self._host_oom_kills_before = host_oom_kills()
 
     def evidence(self, *, ended: bool) -> Evidence:
         """Read the cgroup while it is there, and the daemon's word when the sandbox has ended."""
@@ -279,8 +307,12 @@ class DockerSandbox:
         if cpu_ms is not None and not ended:
             return Evidence(True, None, oom_kills, pids_refused, peak, cpu_ms)
         state = self._final_state() if ended else self._backend.inspect(self._container)
-        if state.get("OOMKilled"):  # containerd passes on the kernel's own OOM notification
+        # containerd passes on the kernel's notice for the cgroup, but loses it when the exit is faster. A
+        # sandbox that nobody but the kernel can have killed is then told by the kernel's host-wide count.
+        killed = state.get("ExitCode") == _SIGKILLED and host_oom_kills() > self._host_oom_kills_before
+        if state.get("OOMKilled") or (ended and killed):
             oom_kills = max(oom_kills or 0, 1)
+            peak = peak or self.profile.memory_bytes
         return Evidence(
             bool(state.get("Running")), state.get("ExitCode"), oom_kills, pids_refused, peak, cpu_ms
         )

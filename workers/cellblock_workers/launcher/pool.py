@@ -84,6 +84,8 @@ class Pool:
                     self._changed.wait(left)
             finally:
                 shelf.waiting -= 1
+                if not shelf.waiting:
+                    shelf.failures.clear()
 
     def discard(self, sandbox: Sandbox) -> None:
         """Destroy a sandbox that was handed out, off the caller's path."""
@@ -165,8 +167,9 @@ class Pool:
     def _failed(self, shelf: _Shelf, error: BackendUnavailable) -> None:
         with self._changed:
             shelf.starting -= 1
-            # Whoever waits hears why; without a waiter, topping up rests for a second.
-            shelf.failures.extend([error] * shelf.waiting)
+            # One waiter hears why; without a waiter, topping up rests for a second.
+            if shelf.waiting > len(shelf.failures):
+                shelf.failures.append(error)
             self._pause_until = time.monotonic() + 1.0
             self._changed.notify_all()
 
@@ -175,14 +178,15 @@ class Pool:
         if self._closed:
             return None
         idle = sum(len(shelf.ready) + shelf.starting for shelf in self._shelves.values())
-        if idle + self._in_use + len(self._doomed) >= self._settings.sandboxes_max:
-            self._evict()
-            return None
+        room = self._settings.sandboxes_max - idle - self._in_use - len(self._doomed)
         for profile, shelf in self._shelves.items():
-            if shelf.waiting > shelf.starting + len(shelf.ready):
-                shelf.failures.clear()
-                return profile
-        if time.monotonic() < self._pause_until:
+            if shelf.waiting > shelf.starting + len(shelf.ready) + len(shelf.failures):
+                if room > 0:
+                    return profile
+                if not self._doomed:
+                    self._evict()
+                return None
+        if room <= 0 or time.monotonic() < self._pause_until:
             return None
         for profile, shelf in reversed(self._shelves.items()):
             if len(shelf.ready) + shelf.starting < self._settings.warm:
@@ -215,10 +219,10 @@ class Pool:
                 sandbox = self._doomed[0]
             try:
                 sandbox.destroy()
-            except BackendUnavailable as error:
-                _log.warning(
-                    "sandbox_removal_failed", sandbox=sandbox.id, error=str(error)
-                )  # the sweep's now
+            except BackendUnavailable as error:  # what is left is the sweep's now
+                _log.warning("sandbox_removal_failed", sandbox=sandbox.id, error=str(error))
+            except Exception:  # a defect of ours may not end the only destroyer
+                _log.exception("sandbox_removal_crashed", sandbox=sandbox.id)
             with self._changed:
                 self._doomed.popleft()
                 self._changed.notify_all()

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from cellblock_config import LEVELS, Settings, load_settings
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sandbox, StartFailed
-from cellblock_workers.launcher.cascade import Cascade
+from cellblock_workers.launcher.cascade import Cascade, NothingChosen
 from cellblock_workers.launcher.docker_backend import DockerBackend
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.pool import Pool
@@ -46,8 +46,9 @@ class Launcher:
         self._pool = Pool(self._start, settings.launcher)
         self._stopping = threading.Event()
         self._doubtful = threading.Event()
+        self._isolation: str | None = None
         self._connections: set[socket.socket] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # stop() runs in a signal handler, on the accepting thread
         self._listener = _listen(
             settings.launcher.socket, open_to_others=bool(settings.launcher.allowed_uids)
         )
@@ -194,18 +195,19 @@ class Launcher:
         try:
             return self._pool.acquire(profile, timeout_s)
         except StartFailed:
-            if self._cascade.probe() is None:
-                self._doubt()
+            before = self._cascade.chosen
+            if self._cascade.probe() != before:
+                self._doubtful.set()  # what stands warm was started under another isolation
                 raise
             return self._pool.acquire(profile, timeout_s)
 
     def _start(self, profile: Profile) -> Sandbox:
         try:
             return self._cascade.start(profile)
-        except StartFailed:
+        except (StartFailed, NothingChosen):
             raise
         except BackendUnavailable:
-            self._doubt()
+            self._doubtful.set()
             raise
 
     def _doubt(self) -> None:
@@ -216,13 +218,16 @@ class Launcher:
         """Probe at the start and after every failure; sweep at the start and on a timer."""
         self._doubtful.set()
         while not self._stopping.is_set():
-            if self._doubtful.is_set():
+            if self._doubtful.is_set() or not self._cascade.is_best():
                 self._doubtful.clear()
-                self._pool.clear()
-                if self._cascade.probe() is None:
+                before = self._isolation
+                self._isolation = self._cascade.probe()
+                if self._isolation is None:
                     self._doubtful.set()
                     self._stopping.wait(_REPROBE_S)
                     continue
+                if self._isolation != before:
+                    self._pool.clear()
                 self._pool.warm(_default_profile(self._settings))
             if removed := self._cascade.sweep():
                 _log.warning("orphans_removed", count=removed)
@@ -246,18 +251,22 @@ def _outside(request: Acquire, settings: Settings) -> str | None:
         return f"image {request.image!r} is not one of {sorted(bounds.images)}"
     checks = (
         ("memory_bytes", request.memory_bytes, bounds.memory_min_bytes, bounds.memory_max_bytes),
-        ("cpus", request.cpus, 0.05, bounds.cpus_max),
+        ("cpus", request.cpus, bounds.cpus_min, bounds.cpus_max),
         ("pids", request.pids, 1, bounds.pids_max),
     )
     for name, value, least, most in checks:
         if not least <= value <= most:
-            return f"{name} {value:g} is outside {least:g} to {most:g}"
+            return f"{name} {value} is outside {least} to {most}"
     return None
 
 
 def _listen(path: Path, *, open_to_others: bool) -> socket.socket:
     """Bind the socket. The folder is the launcher's own; who may speak is decided by peer credentials."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    if path.parent.stat().st_uid not in {0, os.geteuid()}:
+        raise SystemExit(
+            f"{path.parent} belongs to somebody else; set CELLBLOCK_LAUNCHER_SOCKET to another path"
+        )
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if path.is_socket():
         _refuse_if_alive(path)

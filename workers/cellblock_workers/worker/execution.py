@@ -30,7 +30,7 @@ def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobRe
         conversation = Session(lent, launcher.connection(), lease, settings).run(manifest)
         if conversation.stop == "lost":
             raise LeaseLost(claim.job_id)
-        ended = conversation.ending is None and conversation.stop is None
+        ended = not (conversation.ending or conversation.stop or conversation.fault)
         kernel = launcher.report(lent.id, ended=ended)
     finally:
         launcher.kill(lent)

@@ -24,6 +24,7 @@ class Lease:
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
         self.stopped: Literal["cancel", "lost"] | None = None
+        self.taken = time.monotonic()
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def fileno(self) -> int:
@@ -59,16 +60,21 @@ class Heart:
         self._renewed = time.monotonic()
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._beat_on, name="heart", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._beat_on, name="heart", daemon=True),
+            threading.Thread(target=self._guard, name="lease-guard", daemon=True),
+        ]
 
     def start(self) -> None:
         """Begin to beat."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Stop beating; leases then run out by themselves."""
         self._closing.set()
-        self._thread.join(timeout=5)
+        for thread in self._threads:
+            thread.join(timeout=5)
 
     @contextmanager
     def hold(self, claim: Claim) -> Iterator[Lease]:
@@ -91,26 +97,30 @@ class Heart:
         """Renew all leases once and pass on what the ledger says of them."""
         with self._lock:
             keys = list(self._leases)
+        asked = time.monotonic()
         try:
             words = self._ledger.beat(self._worker, keys, self._status())
         except StoreUnavailable as error:
-            self._without_store(error)
+            _log.warning("beat_failed", error=str(error))
             return
-        self._renewed = time.monotonic()
+        self._renewed = asked
         with self._lock:
             for key, word in words.items():
                 lease = self._leases.get(key)
                 if lease is not None and word != "held":
                     lease.stop(word)
 
-    def _without_store(self, error: StoreUnavailable) -> None:
-        """By our own clock the leases have run out: others may run these jobs now, so we must not."""
-        _log.warning("beat_failed", error=str(error))
-        if time.monotonic() - self._renewed < self._settings.lease_s:
-            return
+    def expire(self) -> None:
+        """By our own clock: leases not renewed for their length are lost, others may run these jobs now."""
         with self._lock:
             for lease in self._leases.values():
-                lease.stop("lost")
+                if time.monotonic() - max(self._renewed, lease.taken) >= self._settings.lease_s:
+                    lease.stop("lost")
+
+    def _guard(self) -> None:
+        # Apart from the beats: those may hang in a dead connection while the leases run out.
+        while not self._closing.wait(self._settings.lease_s / 20):
+            self.expire()
 
     def _beat_on(self) -> None:
         while not self._closing.is_set():

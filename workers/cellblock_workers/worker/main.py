@@ -7,7 +7,6 @@ recovery live in our own code and hold on any pool (docs/adr/0003).
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import time
 from typing import Any
@@ -47,7 +46,7 @@ class Runtime:
         self.health = Health(launcher, settings.worker.probe_s)
         self.heart = Heart(ledger, self.name, settings.ledger, self._status)
         broker = Redis.from_url(broker_url(settings), socket_timeout=settings.redis.socket_timeout_s)
-        self.reaper = Reaper(ledger, publisher, broker, settings.ledger)
+        self.reaper = Reaper(ledger, publisher, broker, settings)
         self.runner = JobRunner(
             ledger,
             launcher,
@@ -79,6 +78,8 @@ class Runtime:
             except StoreUnavailable as error:
                 # Not claimed, or not finished: the job still waits, or its lease runs out; the reaper has it.
                 _log.warning("job_left_to_the_reaper", job_id=job_id, error=str(error))
+            except Exception:  # a defect of ours costs this job its attempt, not its neighbours theirs
+                _log.exception("job_crashed", job_id=job_id)
 
     def _status(self) -> dict[str, object]:
         return {**self.health.status(), "running": self.heart.held(), "host": socket.gethostname()}
@@ -125,7 +126,8 @@ def _gate(health: Health) -> type[bootsteps.StartStopStep]:
             health.watch(lambda ready: parent.call_soon(_apply, parent))
 
         def start(self, parent: Any) -> None:
-            _apply(parent)
+            # Celery's loop consumes once all steps have started, so this has to come after that.
+            parent.call_soon(_apply, parent)
 
     def _apply(consumer: Any) -> None:
         if consumer.task_consumer is None:
@@ -147,8 +149,6 @@ def main() -> None:
     signals.setup_logging.connect(lambda **_: None, weak=False)  # ours is in place already
     transport.install()
     app, runtime = create_worker(settings)
-    # Celery takes INT for a warm stop too; a terminal sends it to launcher and worker alike.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     worker = app.Worker(
         hostname=f"cellblock@{runtime.name}",
         without_mingle=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 
 import structlog
 from redis import Redis
@@ -12,7 +13,7 @@ from redis.exceptions import RedisError
 from cellblock.broker import Publisher, queue_key
 from cellblock.errors import StoreUnavailable
 from cellblock.ledger import Ledger
-from cellblock_config import LedgerSettings
+from cellblock_config import Settings
 
 _log = structlog.get_logger(__name__)
 
@@ -20,11 +21,14 @@ _log = structlog.get_logger(__name__)
 class Reaper:
     """Ticks on a thread of its own. Any number of reapers may run: each verdict is one script."""
 
-    def __init__(self, ledger: Ledger, publisher: Publisher, broker: Redis, settings: LedgerSettings) -> None:
+    def __init__(self, ledger: Ledger, publisher: Publisher, broker: Redis, settings: Settings) -> None:
         self._ledger = ledger
         self._publisher = publisher
         self._broker = broker
         self._settings = settings
+        self._offset = 0
+        self._ticked = time.monotonic()
+        self._outage = False
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._tick_on, name="reaper", daemon=True)
 
@@ -42,16 +46,27 @@ class Reaper:
 
         Raises :class:`StoreUnavailable`.
         """
+        if self._outage or time.monotonic() - self._ticked > self._settings.ledger.lease_s:
+            extended = self._ledger.extend_leases()
+            _log.warning("leases_extended_after_outage", count=extended)
+            self._outage = False
+        self._reap()
+        self._republish()
+        self._ticked = time.monotonic()
+
+    def _reap(self) -> None:
         for reaped in self._ledger.reap():
             _log.warning("job_reaped", job_id=reaped.job_id, verdict=reaped.verdict)
             if reaped.verdict == "requeued":
                 self._publisher.publish([reaped.job_id], reaped.priority)
-        self._republish()
 
     def _republish(self) -> None:
         # A message is taken for lost only while its queue is empty: a backlog is not flooded with copies.
         lengths: dict[str, int] = {}
-        for job_id, priority in self._ledger.unclaimed():
+        unclaimed = self._ledger.unclaimed(self._offset)
+        # The next tick looks further: what waits behind a busy queue may not hide what has lost its message.
+        self._offset = self._offset + len(unclaimed) if unclaimed else 0
+        for job_id, priority in unclaimed:
             if priority not in lengths:
                 lengths[priority] = self._queue_length(priority)
             if lengths[priority] == 0:
@@ -61,7 +76,7 @@ class Reaper:
 
     def _queue_length(self, priority: str) -> int:
         try:
-            length = self._broker.llen(queue_key(priority))
+            length = self._broker.llen(queue_key(self._settings, priority))
         except RedisError as error:
             raise StoreUnavailable(
                 f"the broker cannot be asked for its queue: {type(error).__name__}"
@@ -73,7 +88,8 @@ class Reaper:
             try:
                 self.tick()
             except StoreUnavailable as error:
+                self._outage = True
                 _log.warning("reaper_without_store", error=str(error))
             except Exception:  # the reaper may not stop for a defect of ours
                 _log.exception("reaper_crashed")
-            self._closing.wait(self._settings.reap_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+            self._closing.wait(self._settings.ledger.reap_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter

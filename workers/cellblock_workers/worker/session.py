@@ -70,6 +70,7 @@ class Session:
         self._stderr = Governor(settings.egress)
         self._outbox = memoryview(b"")
         self._ready = False
+        self._heard_raised = False
         self._started: float | None = None
         self._raised: JobError | None = None
         self._ending: Ending | None = None
@@ -144,11 +145,14 @@ class Session:
             self._ready = True
         elif self._started is None or self._ending is not None:
             raise ProtocolViolation(f"frame {kind.decode()} outside a job")
+        elif not payload or (kind == b"T" and self._heard_raised):
+            raise ProtocolViolation(f"frame {kind.decode()} that says nothing new")
         elif kind == b"O":
             self._stdout.feed(payload)
         elif kind == b"E":
             self._stderr.feed(payload)
         elif kind == b"T":
+            self._heard_raised = True
             self._raised = _raised(payload)
         else:
             try:

@@ -1,7 +1,8 @@
 -- admit: accept a job, all or nothing.
 -- KEYS  job spec waiting events idempotency
 -- ARGV  job_id digest manifest tenant level priority trace_id submitted
---       queue_depth job_ttl_s events_kept idempotent("1"|"0")
+--       queue_depth job_ttl_s events_kept idempotent("1"|"0") forgotten
+--       forgotten: the job an idempotency key still names although its record has expired, else ""
 -- Returns {"admitted"|"known", job_id} · {"conflict", job_id} · {"full", waiting}
 local job_key, spec_key, waiting_key, events_key, idem_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local job_id, digest = ARGV[1], ARGV[2]
@@ -10,7 +11,9 @@ if ARGV[12] == '1' then
   local known = redis.call('GET', idem_key)
   if known then
     local known_id, known_digest = known:match('^(%S+) (%S+)$')
-    return { known_digest == digest and 'known' or 'conflict', known_id }
+    if known_id ~= ARGV[13] then
+      return { known_digest == digest and 'known' or 'conflict', known_id }
+    end
   end
 end
 if redis.call('EXISTS', job_key) == 1 then
