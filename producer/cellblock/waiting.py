@@ -105,7 +105,7 @@ class ResultWaiter:
             self._settle(job_id)
 
     def _settle(self, job_id: str, *, patient: bool = True) -> None:
-        """Complete the job's future if it has ended. ``patient``: an unreachable store is asked again later."""
+        """Complete the future of a job that has ended. ``patient``: an unreachable store is asked later."""
         with self._lock:
             future = self._waiting.get(job_id)
         if future is None or future.done():
