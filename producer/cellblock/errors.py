@@ -44,7 +44,11 @@ class InvalidJob(CallerError, ValueError):
     def from_validation(cls, error: ValidationError) -> InvalidJob:
         """Name the first wrong field, what is wrong, and the value where it is short enough to show."""
         first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "job"
+        field = ".".join(str(part) for part in first["loc"])
+        inner = first.get("ctx", {}).get("error")
+        if isinstance(inner, InvalidJob):  # a model within the model has named it already
+            return cls(f"{field}.{inner.field}".strip("."), inner.problem)
+        field = field or "job"
         problem = first["msg"].removeprefix("Value error, ")
         given = repr(first.get("input"))
         if first["type"] == "extra_forbidden":

@@ -87,7 +87,7 @@ class _Request(_Contract):
             raise InvalidJob.from_validation(error) from None
 
 
-class Limits(_Contract):
+class Limits(_Request):
     """What one run may use. What is left out comes from the level; the operator's settings bound the rest."""
 
     timeout_s: float | None = Field(None, gt=0, description="Wall-clock seconds.")

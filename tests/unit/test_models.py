@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from cellblock import Event, InvalidJob, JobError, JobResult, JobSpec, JobState, Outcome, Timings, Usage
+from cellblock import (
+    Event,
+    InvalidJob,
+    JobError,
+    JobResult,
+    JobSpec,
+    JobState,
+    Limits,
+    Outcome,
+    Timings,
+    Usage,
+)
 from cellblock.errors import CallerError
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -188,3 +199,16 @@ def test_every_terminal_state_has_its_event() -> None:
     for state in JobState:
         kind = "started" if state is JobState.RUNNING else state.value
         assert Event.model_validate({**fields, "type": f"agent.run.{kind}"}).terminal is state.terminal
+
+
+def test_limits_alone_and_within_a_job_name_the_same_field() -> None:
+    with pytest.raises(InvalidJob, match=r"^timeout_s: .*greater than 0 \(got -1\)"):
+        Limits(timeout_s=-1)
+    for make in (JobSpec, lambda **fields: JobSpec.model_validate(fields)):
+        with pytest.raises(InvalidJob, match=r"^limits\.timeout_s: .*greater than 0 \(got -1\)"):
+            make(code="1", limits={"timeout_s": -1})
+
+
+def test_json_that_is_no_job_is_an_invalid_job() -> None:
+    with pytest.raises(InvalidJob, match="code: required, and missing"):
+        JobSpec.model_validate_json("{}")
