@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from socket import gethostname
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -21,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsError as SourceError
 
 from cellblock_config.levels import MIB
 
@@ -52,6 +54,10 @@ class RedisSettings(_Group):
             return None
         if not url.get_secret_value().startswith(("redis://", "rediss://")):
             raise ValueError("must start with redis:// or rediss://, for example redis://127.0.0.1:6379/0")
+        try:
+            urlsplit(url.get_secret_value()).port  # noqa: B018 - parsing it is the check
+        except ValueError:
+            raise ValueError("names a port that is not a number from 0 to 65535") from None
         return url
 
 
@@ -259,8 +265,15 @@ def load_settings(**groups: object) -> Settings:
             raise SettingsError(
                 f"{name}: there is no group {group!r}; the groups are {', '.join(Settings.model_fields)}"
             )
+    for group in groups:
+        if group not in Settings.model_fields:
+            raise SettingsError(
+                f"there is no group {group!r}; the groups are {', '.join(Settings.model_fields)}"
+            )
     try:
         return Settings(**groups)  # type: ignore[arg-type]  # pydantic coerces; that is the point
+    except SourceError as error:  # a variable that should be JSON and is not; says which
+        raise SettingsError(f"{error}: lists and tables are JSON, for example '[1000, 1001]'") from None
     except ValidationError as error:
         lines = [
             f"{_setting_name(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()

@@ -5,7 +5,7 @@
 ...     print(client.submit(JobSpec(code="print(6*7)")).result(timeout_s=30).stdout)
 """
 
-from importlib.metadata import version
+from importlib.metadata import version as _version
 
 from cellblock.aio import AsyncClient, AsyncJob
 from cellblock.client import Client, Job
@@ -34,7 +34,7 @@ from cellblock.models import (
     Usage,
 )
 
-__version__ = version("cellblock")
+__version__ = _version("cellblock")
 
 __all__ = [
     "AsyncClient",

@@ -80,8 +80,8 @@ def resolve_limits(level: LevelName, asked: Limits, settings: Settings) -> Resol
     cpus = asked.cpus or min(default.cpus, bounds.cpus_max)
     limits = ResolvedLimits(
         timeout_s=timeout_s,
-        # As much CPU as one process can burn within the timeout, unless the job asks for less.
-        cpu_s=asked.cpu_s or timeout_s,
+        # More than one process can burn within the timeout: the wall limit speaks first unless asked.
+        cpu_s=asked.cpu_s or timeout_s + 1,
         memory_bytes=asked.memory_bytes
         or max(bounds.memory_min_bytes, min(default.memory_bytes, bounds.memory_max_bytes)),
         cpus=cpus,
@@ -89,7 +89,7 @@ def resolve_limits(level: LevelName, asked: Limits, settings: Settings) -> Resol
         output_bytes=asked.output_bytes or min(default.output_bytes, bounds.output_max_bytes),
     )
     _check_bound("timeout_s", limits.timeout_s, bounds.timeout_max_s)
-    _check_bound("cpu_s", limits.cpu_s, bounds.timeout_max_s)
+    _check_bound("cpu_s", asked.cpu_s or 0, bounds.timeout_max_s)
     _check_bound("memory_bytes", limits.memory_bytes, bounds.memory_max_bytes, bounds.memory_min_bytes)
     _check_bound("cpus", limits.cpus, bounds.cpus_max, bounds.cpus_min)
     _check_bound("pids", limits.pids, bounds.pids_max)

@@ -68,6 +68,10 @@ class AsyncClient:
         try:
             # shield: giving up on the wait must not cancel the future other waiters share.
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), timeout_s)
+        except asyncio.CancelledError:
+            if not future.cancelled():  # our own task was cancelled, not the wait
+                raise
+            raise ResultTimeout(f"the client was closed while waiting for job {job_id}; it goes on") from None
         except TimeoutError:
             raise ResultTimeout(f"job {job_id} has not ended after {timeout_s:g} s; it goes on") from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -163,20 +163,19 @@ class Client:
             yield self.result(flight.popleft())
 
     def _map_unordered(self, specs: Iterator[JobSpec], window: int) -> Iterator[JobResult]:
-        flight: set[Future[JobResult]] = set()
+        # Specs with one idempotency key are one job and share its future; each still gets its result.
+        flight: Counter[Future[JobResult]] = Counter()
         more = True
         while more or flight:
-            while more and len(flight) < window:
+            while more and flight.total() < window:
                 spec = next(specs, None)
                 if spec is None:
                     more = False
                 else:
-                    flight.add(self.result_future(self._start(spec)))
-                    done, flight = wait_futures(flight, timeout=0)
-                    yield from (future.result() for future in done)
+                    flight[self.result_future(self._start(spec))] += 1
+                    yield from _take_done(flight, timeout_s=0)
             if flight:
-                done, flight = wait_futures(flight, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
+                yield from _take_done(flight, timeout_s=None)
 
     def _start(self, spec: JobSpec) -> str:
         while True:
@@ -187,3 +186,11 @@ class Client:
                 continue
             self.result_future(job_id)  # watched from the start, so a short job's end is heard
             return job_id
+
+
+def _take_done(flight: Counter[Future[JobResult]], *, timeout_s: float | None) -> Iterator[JobResult]:
+    """Take finished futures out of the flight, waiting up to ``timeout_s`` for the first."""
+    done, _ = wait_futures(flight, timeout=timeout_s, return_when=FIRST_COMPLETED)
+    for future in done:
+        for _ in range(flight.pop(future)):
+            yield future.result()

@@ -91,7 +91,9 @@ class Limits(_Request):
     """What one run may use. What is left out comes from the level; the operator's settings bound the rest."""
 
     timeout_s: float | None = Field(None, gt=0, description="Wall-clock seconds.")
-    cpu_s: float | None = Field(None, gt=0, description="CPU seconds of any one process.")
+    cpu_s: float | None = Field(
+        None, gt=0, description="CPU seconds of any one process; by default only the timeout counts."
+    )
     memory_bytes: int | None = Field(None, gt=0, description="Everything the sandbox holds, tmpfs included.")
     cpus: float | None = Field(None, gt=0, description="Share of the host's cores.")
     pids: int | None = Field(None, gt=0, description="Processes and threads alive at once.")
@@ -112,8 +114,8 @@ class JobSpec(_Request):
     images) are checked by the client before anything is stored.
     """
 
-    code: str = Field(description="Python source, run as __main__.")
-    args: tuple[str, ...] = Field((), max_length=256)
+    code: str = Field(strict=True, description="Python source, run as __main__.")
+    args: tuple[Annotated[str, Field(strict=True)], ...] = Field((), max_length=256)
     stdin: StdinBytes = b""
     tenant: str = Field("default", pattern=_NAME)
     level: LevelName = "standard"

@@ -7,6 +7,7 @@ waiting set is also swept, all jobs in one round trip, every few seconds.
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -40,10 +41,14 @@ class ResultWaiter:
             if known is not None:
                 return known
             future: Future[JobResult] = Future()
+            if self._closed.is_set():
+                future.cancel()
+                return future
             self._waiting[job_id] = future
             subscribed = self._subscribe(job_id)
         if not subscribed:
-            self._settle(job_id, patient=False)
+            self.forget(job_id)
+            future.set_exception(StoreUnavailable(f"Redis cannot be reached while waiting for job {job_id}"))
         return future
 
     def forget(self, job_id: str) -> None:
@@ -54,9 +59,11 @@ class ResultWaiter:
 
     def close(self) -> None:
         """Stop the thread; futures still open are cancelled."""
-        self._closed.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
+        with self._lock:
+            self._closed.set()
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout=5)
         with self._lock:
             for future in self._waiting.values():
                 future.cancel()
@@ -76,21 +83,18 @@ class ResultWaiter:
     def _listen(self) -> None:
         assert self._pubsub is not None  # noqa: S101 - set before the thread starts
         prefix = len(self._ledger.keys.done(""))
-        idle_s = 0.0
+        next_sweep = time.monotonic() + _SWEEP_S
         while not self._closed.is_set():
             try:
                 message: dict[str, Any] | None = self._pubsub.get_message(timeout=0.2)
             except Exception:  # whatever goes wrong here, the thread has to go on: everybody waits on it
                 # redis-py resubscribes by itself on the next call; the sweep covers the gap.
                 self._closed.wait(0.2)
-                idle_s += 0.2
                 message = None
-            if message is None:
-                idle_s += 0.2
-                if idle_s >= _SWEEP_S:
-                    idle_s = 0.0
-                    self._sweep()
-            elif message["type"] in {"message", "subscribe"}:
+            if time.monotonic() >= next_sweep:
+                next_sweep = time.monotonic() + _SWEEP_S
+                self._sweep()
+            if message is not None and message["type"] in {"message", "subscribe"}:
                 # "subscribe" is the server's word that later ends will be heard: look now for an earlier one.
                 self._settle(str(message["channel"])[prefix:])
 
@@ -104,17 +108,17 @@ class ResultWaiter:
         for job_id in settled:
             self._settle(job_id)
 
-    def _settle(self, job_id: str, *, patient: bool = True) -> None:
-        """Complete the future of a job that has ended. ``patient``: an unreachable store is asked later."""
+    def _settle(self, job_id: str) -> None:
+        """Complete the future of a job that has ended; an unreachable store is asked again later."""
         with self._lock:
             future = self._waiting.get(job_id)
         if future is None or future.done():
             return
         try:
             result = self._ledger.result(job_id)
+        except StoreUnavailable:
+            return
         except Exception as error:  # handed to whoever waits for this job
-            if patient and isinstance(error, StoreUnavailable):
-                return
             self.forget(job_id)
             if not future.done():
                 future.set_exception(error)

@@ -6,10 +6,11 @@ A stream up to the limit passes whole. A longer one keeps its first and last byt
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 
 from cellblock_config import EgressSettings
+
+_SLACK_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,7 @@ class Governor:
         self._head_bytes = settings.output_head_bytes
         self._tail_bytes = settings.output_tail_bytes
         self._start = bytearray()  # the first `limit` bytes, from which the head is cut
-        self._recent: deque[bytes] = deque()  # what followed, of which only the end matters
-        self._recent_bytes = 0
+        self._recent = bytearray()  # what followed, of which only the end matters
         self.total_bytes = 0
 
     def feed(self, chunk: bytes) -> None:
@@ -41,17 +41,15 @@ class Governor:
             chunk = chunk[room:]
         if not chunk:
             return
-        chunk = chunk[-self._tail_bytes :] if self._tail_bytes else b""
-        self._recent.append(chunk)
-        self._recent_bytes += len(chunk)
-        while self._recent and self._recent_bytes - len(self._recent[0]) >= self._tail_bytes:
-            self._recent_bytes -= len(self._recent.popleft())
+        self._recent += chunk
+        if len(self._recent) > 2 * self._tail_bytes + _SLACK_BYTES:  # seldom, so that trimming costs little
+            del self._recent[: len(self._recent) - self._tail_bytes]
 
     def close(self) -> Governed:
         """The kept text. Bytes that are not UTF-8 become U+FFFD."""
         if self.total_bytes <= self._limit:
             return Governed(self._start.decode("utf-8", "replace"), 0)
-        seen = bytes(self._start) + b"".join(self._recent)
+        seen = bytes(self._start + self._recent)
         head = _without_split_end(seen[: self._head_bytes])
         tail = _without_split_start(seen[len(seen) - self._tail_bytes :])
         dropped = self.total_bytes - len(head) - len(tail)

@@ -8,7 +8,7 @@
 ``<p>:result:<id>``             string   the filtered JobResult; ``result_ttl_s``
 ``<p>:waiting``                 zset     jobs not running, by when they were last published (ms)
 ``<p>:leases``                  zset     running jobs, by when their lease runs out (ms)
-``<p>:idempotency:<tenant>:<k>``  string   "job_id digest" of an accepted key; ``job_ttl_s``
+``<p>:idempotency:<n>:<tenant>:<k>``  string   "job_id digest" of an accepted key; ``job_ttl_s``
 ``<p>:worker:<name>``           string   what a worker last said of itself; three beats
 ``<p>:extended``                string   set while leases were extended after an outage; one lease
 ``<p>:events``                  stream   one entry per transition; about ``events_kept`` entries
@@ -55,7 +55,8 @@ class Keys:
         return f"{self.prefix}:result:{job_id}"
 
     def idempotency(self, tenant: str, key: str) -> str:
-        return f"{self.prefix}:idempotency:{tenant}:{key}"
+        # The length keeps apart what colons in names could make look alike.
+        return f"{self.prefix}:idempotency:{len(tenant)}:{tenant}:{key}"
 
     def worker(self, name: str) -> str:
         return f"{self.prefix}:worker:{name}"

@@ -32,9 +32,9 @@ class Acquire(_Message):
     job_id: str = Field(pattern=r"^[A-Za-z0-9-]{1,64}$")
     fence: int = Field(ge=0)
     image: str = Field(max_length=64)
-    memory_bytes: int = Field(ge=0, lt=2**53)
+    memory_bytes: int
     cpus: float
-    pids: int = Field(ge=0, lt=2**53)
+    pids: int
 
 
 class Report(_Message):

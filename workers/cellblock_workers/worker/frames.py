@@ -29,6 +29,8 @@ class FrameReader:
         self._docker = framing == "docker"
         self._raw = bytearray()
         self._guest = bytearray()
+        self._piece_stream = 0
+        self._piece_left = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Take received bytes, yield whole (kind, payload) frames. Raises :class:`ProtocolViolation`."""
@@ -54,14 +56,14 @@ class FrameReader:
             yield kind, payload
 
     def _unwrap(self) -> None:
-        """Move what the daemon wrapped out of its wrapping, piece by piece, finished or not."""
-        start = 0
-        while len(self._raw) - start >= _DOCKER_HEADER.size:
-            stream, length = _DOCKER_HEADER.unpack_from(self._raw, start)
-            end = start + _DOCKER_HEADER.size + length
-            if len(self._raw) < end:
-                break
-            if stream == _STDOUT:
-                self._guest += self._raw[start + _DOCKER_HEADER.size : end]
-            start = end
-        del self._raw[:start]
+        """Move what the daemon wrapped out of its wrapping, finished or not."""
+        while True:
+            piece = self._raw[: self._piece_left]
+            if self._piece_stream == _STDOUT:
+                self._guest += piece
+            del self._raw[: len(piece)]
+            self._piece_left -= len(piece)
+            if self._piece_left or len(self._raw) < _DOCKER_HEADER.size:
+                return
+            self._piece_stream, self._piece_left = _DOCKER_HEADER.unpack_from(self._raw)
+            del self._raw[: _DOCKER_HEADER.size]
