@@ -245,7 +245,7 @@ def test_a_job_runs_and_flower_shows_it_without_its_code(project: Project, daemo
     assert task["worker"].startswith("cellblock@")
 
     answers = [f"/api/task/info/{job_id}", "/api/tasks", "/api/workers?refresh=1", "/api/queues/length"]
-    pages = ["/", f"/task/{job_id}", "/tasks", f"/worker/{task['worker']}", "/broker", "/metrics"]
+    pages = ["/", f"/task/{job_id}", "/tasks", f"/worker/{task['worker']}", "/broker"]
     logs = project.compose("logs", "--no-color").stdout
     for text in [logs, *(_ok(project, path) for path in [*answers, "/api/task/types", *pages])]:
         assert marker not in text
@@ -257,6 +257,7 @@ def test_flower_shows_nothing_without_the_password(project: Project, daemon: Dae
     for path in ("/", "/tasks", "/broker", "/api/tasks", "/api/workers", "/api/queues/length"):
         assert project.flower(path, password="")[0] == 401
         assert project.flower(path, password="wrong")[0] == 401
+    assert project.flower("/metrics", password="")[0] == 404, "the page Flower would show to anybody"
 
 
 @pytest.mark.docker
