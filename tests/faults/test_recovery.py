@@ -58,6 +58,7 @@ def test_a_killed_workers_twenty_jobs_end_exactly_once_within_twenty_seconds(
             with worker_process(tmp_path / "b", redis_url, launcher, **many):
                 results = [handle.result(timeout_s=60) for handle in handles]
         took_s = time.monotonic() - killed
+        print(f"all {jobs} ended {took_s:.1f} s after the kill")
         assert {result.outcome for result in results} == {Outcome.OK}
         assert {result.stdout for result in results} == {"done\n"}
         assert {result.attempt for result in results} == {2}
