@@ -155,12 +155,12 @@ def test_without_docker_jobs_go_back_unburned_and_the_worker_says_so(tmp_path: P
         worker_process(tmp_path, redis_url, launcher, CELLBLOCK_LEDGER_BEAT_S="0.5"),
         Client(redis_url) as client,
     ):
+        warm_launcher(launcher, 1)
         job = client.submit(JobSpec(code="import time; time.sleep(3); print('done')"))
-        wait_until(lambda: job.status().state is JobState.RUNNING, 30, "the job running")
+        wait_until(lambda: in_use(launcher) == 1, 30, "the job in its sandbox")
         proxy.cut()
         wait_until(lambda: job.status().state is JobState.QUEUED, 15, "the job back in its queue")
-        (state,) = wait_until(lambda: paused_workers(client), 15, "the worker saying it is paused")
-        assert "Docker daemon failed" in str(state["reason"])
+        wait_until(lambda: "Docker daemon failed" in paused_because(client), 15, "the worker saying why")
         attempts = job.status().attempt
         waiting = client.submit(JobSpec(code="print('later')"))
         assert job.status().losses == 0
@@ -173,9 +173,18 @@ def test_without_docker_jobs_go_back_unburned_and_the_worker_says_so(tmp_path: P
     proxy.cut()
 
 
-def paused_workers(client: Client) -> list[dict[str, object]]:
-    """What every paused worker says of itself."""
-    return [state for state in client._ledger.workers().values() if state["state"] == "paused"]
+def paused_because(client: Client) -> str:
+    """The reason the paused worker gives, empty while there is none."""
+    states = client._ledger.workers().values()
+    return "".join(str(state["reason"]) for state in states if state["state"] == "paused")
+
+
+def in_use(launcher: Path) -> int:
+    """How many sandboxes run a job."""
+    client = LauncherClient(launcher, timeout_s=60)
+    counts = client.probe().counts or {}
+    client.close()
+    return counts.get("in_use", 0)
 
 
 @pytest.mark.parametrize(

@@ -225,8 +225,10 @@ class DockerBackend:
         poll.register(stream, select.POLLIN | select.POLLRDHUP)
         timeout_s = self._settings.sandbox.start_timeout_s
         events = poll.poll(timeout_s * 1000)
-        if not events or events[0][1] & (select.POLLHUP | select.POLLRDHUP | select.POLLERR):
+        if not events:
             raise StartFailed(f"{self.isolation}: the guest did not announce itself within {timeout_s:g} s")
+        if events[0][1] & (select.POLLHUP | select.POLLRDHUP | select.POLLERR):
+            raise StartFailed(f"{self.isolation}: the sandbox ended before its guest announced itself")
 
     def _remove(self, container: str) -> None:
         with self._daemon_errors():
