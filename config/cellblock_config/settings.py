@@ -273,7 +273,9 @@ def load_settings(**groups: object) -> Settings:
     try:
         return Settings(**groups)  # type: ignore[arg-type]  # pydantic coerces; that is the point
     except SourceError as error:  # a variable that should be JSON and is not; says which
-        raise SettingsError(f"{error}: lists and tables are JSON, for example '[1000, 1001]'") from None
+        raise SettingsError(
+            f"{error}: lists and tables are JSON, for example CELLBLOCK_SANDBOX_ISOLATIONS='[\"gvisor\"]'"
+        ) from None
     except ValidationError as error:
         lines = [
             f"{_setting_name(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()

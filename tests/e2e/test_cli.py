@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,27 @@ def test_a_bad_request_names_the_field_and_exits_with_usage(arguments: tuple[str
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert done.returncode == (4 if arguments[0] == "submit" else 2)
+
+
+def test_the_version_is_the_distributions() -> None:
+    assert cellblock("--version").stdout == f"{version('cellblock')}\n"
+
+
+def test_a_run_that_no_worker_takes_says_so(redis_url: str) -> None:
+    with subprocess.Popen(
+        [CELLBLOCK, "run", "-"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "CELLBLOCK_REDIS_URL": redis_url},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"print(1)")
+        process.stdin.close()
+        assert b"still waits for a worker" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert b"cancelled" in process.stderr.readline()
+        assert process.wait(timeout=20) == 130
 
 
 def test_code_that_is_not_text_is_refused(tmp_path: Path) -> None:

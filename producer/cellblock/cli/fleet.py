@@ -29,7 +29,9 @@ def worker() -> None:
 
 
 def launcher() -> None:
-    """Run only this host's launcher, the half that needs the Docker socket.
+    """Run only this host's launcher.
+
+    The half that needs the Docker socket; a worker elsewhere names its socket.
 
     Example: CELLBLOCK_LAUNCHER_SOCKET=/run/cellblock/launcher.sock cellblock launcher
     """
@@ -49,7 +51,9 @@ def up(
         bool, typer.Option("--json", help="Say where everything is as one JSON line.")
     ] = False,
 ) -> None:
-    """Run a whole fleet on this machine: Redis (unless one is configured), launcher, worker, Flower.
+    """Run a whole fleet on this machine.
+
+    Redis (unless one is configured), launcher, worker and Flower, until Ctrl-C. Running jobs finish first.
 
     Example: cellblock up
     """

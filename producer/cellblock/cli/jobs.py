@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -13,16 +14,20 @@ from rich.console import Console
 
 from cellblock.cli import extras
 from cellblock.client import Client
-from cellblock.errors import InvalidJob
-from cellblock.models import PRIORITY_CLASSES, JobResult, JobSpec, Outcome, PriorityClass
+from cellblock.errors import InvalidJob, ResultTimeout
+from cellblock.models import PRIORITY_CLASSES, JobResult, JobSpec, JobState, Outcome, PriorityClass
 from cellblock_config import LEVELS, LevelName, load_settings
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+_QUEUED_HINT_S = 5.0
 _OUR_FAULT = {Outcome.SANDBOX_ERROR, Outcome.WORKER_LOST}
 
 FileArg = Annotated[Path, typer.Argument(metavar="FILE|-", help="Python source; - reads standard input.")]
-ArgsArg = Annotated[list[str] | None, typer.Argument(metavar="[ARG]...", help="The program's arguments.")]
+ArgsArg = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ARG]...", help="The program's arguments; its options go after --."),
+]
 LevelOpt = Annotated[str, typer.Option(help=f"Isolation level: {', '.join(LEVELS)}.")]
 TenantOpt = Annotated[str, typer.Option(help="On whose account.")]
 ImageOpt = Annotated[str | None, typer.Option(help="Image name from the settings.")]
@@ -112,7 +117,9 @@ def result(
 
 
 def cancel(job: JobArg, json_output: JsonOpt = False) -> None:
-    """Stop a job: at once while it waits, through its worker while it runs.
+    """Stop a waiting or running job.
+
+    A waiting job ends at once, a running one through its worker.
 
     Example: cellblock cancel 0f3c…
     """
@@ -204,6 +211,13 @@ def _run_on_fleet(spec: JobSpec) -> JobResult:
     with Client() as client:
         job = client.submit(spec)
         try:
+            with suppress(ResultTimeout):
+                return job.result(timeout_s=_QUEUED_HINT_S)
+            if job.status().state is JobState.QUEUED:
+                typer.echo(
+                    f"cellblock: job {job.id} still waits for a worker; is one running? (cellblock worker)",
+                    err=True,
+                )
             return job.result()
         except KeyboardInterrupt:
             job.cancel()

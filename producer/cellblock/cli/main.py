@@ -1,16 +1,18 @@
 """The command's root: subcommands, and how errors become messages and exit codes.
 
-Exit codes: 0 outcome ok · 1 job failed · 2 usage · 3 refused · 4 our fault.
+Exit codes: 0 outcome ok · 1 job failed · 2 usage · 3 refused · 4 our fault · 5 not yet ended · 130 stopped.
 """
 
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
 from cellblock.cli import fleet, jobs
-from cellblock.errors import CallerError, InvalidJob, OperatorError, RateLimited
+from cellblock.errors import CallerError, InvalidJob, OperatorError, RateLimited, ResultTimeout
 from cellblock_config import SettingsError
 
 app = typer.Typer(
@@ -20,6 +22,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(version("cellblock"))
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Run code nobody trusts, one throw-away sandbox per job."""
+
+
 jobs.register(app)
 fleet.register(app)
 
@@ -32,6 +51,8 @@ def main() -> None:
         _fail(error, 2)
     except RateLimited as error:
         _fail(error, 3)
+    except ResultTimeout as error:
+        _fail(error, 5)
     except CallerError as error:
         _fail(error, 2)
     except OperatorError as error:
