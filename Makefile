@@ -34,7 +34,7 @@ test: setup ## every test, on real Redis, Celery, Docker and gVisor
 	@$(WITH_DOCKER) images/build.sh worker redis
 	@$(WITH_DOCKER) $(PY) -m pytest
 
-check: $(VENV)/ready ## lint, format, types, lock files, seccomp profile
+check: $(VENV)/ready ## lint, format, types, seccomp profile
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy

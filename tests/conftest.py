@@ -13,7 +13,7 @@ from redis import Redis
 from cellblock.ledger import Ledger, connect
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
-from parts import REPOSITORY, RedisServer, launcher_process, wait_until, worker_process  # noqa: F401
+from parts import RedisServer, launcher_process, wait_until
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,8 @@
 
 Each transition is one script under scripts/, run on the server's clock and idempotent under an
 operation id, so a call resent after a lost reply changes nothing. ARCHITECTURE.md draws the states.
+
+Over 400 lines, because all transitions and reads stay behind one class: no second owner of job state.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Runs on Python 3.8+ with nothing but the standard library, as root with the capa
 and KILL only. The job runs under another uid, so it can neither trace nor signal this process, and its
 stdout is a pipe of its own: nothing it prints can become a frame.
 
+Over 400 lines, because it is handed to the interpreter as one text: any image with Python can run it.
+
 Frames, both ways: one type byte, a big-endian u32 length, that many bytes.
   in   J  the job as JSON: code, args, timeout_s, cpu_s, output_bytes, stdin_bytes
        I  stdin, in pieces, stdin_bytes in all
