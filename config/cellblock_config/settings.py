@@ -6,12 +6,14 @@ Environment variables are ``CELLBLOCK_<GROUP>_<NAME>`` (``CELLBLOCK_REDIS_URL``,
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from socket import gethostname
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast, get_origin
 from urllib.parse import urlsplit
 
+from dotenv import dotenv_values
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -274,13 +276,29 @@ def load_settings(**groups: object) -> Settings:
         return Settings(**groups)  # type: ignore[arg-type]  # pydantic coerces; that is the point
     except SourceError as error:  # a variable that should be JSON and is not; says which
         raise SettingsError(
-            f"{error}: lists and tables are JSON, for example CELLBLOCK_SANDBOX_ISOLATIONS='[\"gvisor\"]'"
+            f"{_not_json() or error}: lists and tables are JSON, for example "
+            "CELLBLOCK_SANDBOX_ISOLATIONS='[\"gvisor\"]'"
         ) from None
     except ValidationError as error:
         lines = [
             f"{_setting_name(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()
         ]
         raise SettingsError("; ".join(lines)) from None
+
+
+def _not_json() -> str | None:
+    """Which variables that have to be JSON are not, without their values."""
+    variables = {**dotenv_values(".env"), **os.environ} if Path(".env").is_file() else dict(os.environ)
+    wrong = []
+    for group, described in Settings.model_fields.items():
+        for name, setting in cast(type[BaseModel], described.annotation).model_fields.items():
+            variable = f"CELLBLOCK_{group}_{name}".upper()
+            if get_origin(setting.annotation) in {tuple, dict} and variable in variables:
+                try:
+                    json.loads(variables[variable] or "")
+                except ValueError:
+                    wrong.append(variable)
+    return f"{', '.join(wrong)} cannot be read" if wrong else None
 
 
 def _setting_name(location: tuple[int | str, ...]) -> str:

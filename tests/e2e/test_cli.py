@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -75,7 +76,7 @@ def test_a_failing_job_exits_1_and_says_why(fleet_url: str) -> None:
     done = cellblock("run", "-", stdin="1/0", CELLBLOCK_REDIS_URL=fleet_url)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr
-    assert "cellblock: exit: division by zero (gvisor" in done.stderr
+    assert "cellblock: exit: ZeroDivisionError: division by zero (gvisor" in done.stderr
 
 
 @pytest.mark.docker
@@ -194,6 +195,30 @@ def test_up_runs_a_fleet_and_leaves_nothing(tmp_path: Path) -> None:
         process.stdout.close()  # type: ignore[union-attr]
     assert process.returncode == 0
     assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
+
+
+def test_up_refuses_a_port_that_was_asked_for_and_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = cellblock("up", CELLBLOCK_MONITOR_PORT=str(port))
+    assert done.returncode == 4
+    assert f"CELLBLOCK_MONITOR_PORT={port} on 127.0.0.1 cannot be used: Address already in use" in done.stderr
+
+
+@pytest.mark.docker
+def test_ctrl_c_ends_an_embedded_run_and_says_so() -> None:
+    process = subprocess.Popen(
+        [CELLBLOCK, "run", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"import time; time.sleep(60)")
+    process.stdin.close()
+    wait_until(lambda: descendants(process.pid), 20, "its launcher")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+    assert process.stderr is not None
+    with process.stderr:
+        assert "cancelled" in process.stderr.read().decode()
 
 
 def flower(where: dict[str, str], path: str) -> str:

@@ -62,7 +62,6 @@ def test_a_killed_launcher_is_restarted_and_its_job_runs_again(tmp_path: Path, r
     assert not Path(f"/proc/{restarted}").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to give up")
 def test_the_worker_is_not_root_although_the_host_command_is(tmp_path: Path, redis_url: str) -> None:
     with host(tmp_path, redis_url) as process:
         worker = wait_until(lambda: child(process.pid, "worker.main"), 30, "the worker")

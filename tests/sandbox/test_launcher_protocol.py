@@ -160,7 +160,8 @@ def test_descriptors_nobody_asked_for_are_closed(launcher: Running) -> None:
             for _ in range(20):
                 assert "counts" in peer.say(b'{"op":"probe"}', [null.fileno()] * count)
                 assert peer.say(b"nonsense", [null.fileno()] * count)["error"] == "invalid"
-        assert descriptors(launcher.pid) == before
+        # The launcher's own timers open and close a few; 5,440 were sent.
+        wait_until(lambda: descriptors(launcher.pid) <= before, 10, "as few descriptors as before")
 
 
 def _mutated(chance: random.Random) -> bytes:

@@ -36,6 +36,20 @@ def test_lists_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings().sandbox.isolations == ("gvisor",)
 
 
+@pytest.mark.parametrize("where", ["environment", "file"])
+def test_a_list_that_is_not_json_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if where == "file":
+        Path(".env").write_text("CELLBLOCK_SANDBOX_ISOLATIONS=gvisor-1f\n")
+    else:
+        monkeypatch.setenv("CELLBLOCK_SANDBOX_ISOLATIONS", "gvisor-1f")
+    with pytest.raises(SettingsError, match=r"^CELLBLOCK_SANDBOX_ISOLATIONS cannot be read") as refused:
+        load_settings()
+    assert "gvisor-1f" not in str(refused.value)
+
+
 def test_a_dotenv_file_is_read_and_the_environment_wins(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -62,7 +63,7 @@ def run_up(*, json_output: bool = False) -> int:
             if settings.monitor.password
             else secrets.token_urlsafe(12)
         )
-        port = settings.monitor.port or free_port()
+        port = _monitor_port(settings)
         environment |= {"CELLBLOCK_MONITOR_PASSWORD": password, "CELLBLOCK_MONITOR_PORT": str(port)}
         services += host_services(settings, folder, environment)
         services.append(
@@ -139,6 +140,22 @@ def free_port() -> int:
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _monitor_port(settings: Settings) -> int:
+    """The configured port; where none was configured and the default is taken, a free one."""
+    address, port = settings.monitor.address, settings.monitor.port
+    try:
+        with closing(socket.socket()) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address, port))
+            return int(probe.getsockname()[1])
+    except OSError as error:
+        if "port" in settings.monitor.model_fields_set or error.errno != errno.EADDRINUSE:
+            raise NotConfigured(
+                f"CELLBLOCK_MONITOR_PORT={port} on {address} cannot be used: {error.strerror}"
+            ) from None
+        return free_port()
 
 
 def _wait_for_redis(url: str) -> None:

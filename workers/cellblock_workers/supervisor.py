@@ -27,6 +27,7 @@ _RESTART_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 _STABLE_S = 30.0
 #: Longer than the longest job: running jobs finish first; a second signal ends the wait.
 _STOP_S = 330.0
+_ONE_WISH_S = 0.5
 
 
 @dataclass(slots=True)
@@ -71,6 +72,7 @@ class Supervisor:
         self._services = services
         self._on_ready = on_ready
         self._signals = 0
+        self._signalled = float("-inf")
 
     def run(self) -> int:
         """Until TERM or INT, or an essential service ends. Returns the exit code to leave with."""
@@ -92,7 +94,11 @@ class Supervisor:
         return code
 
     def _on_signal(self, *_: object) -> None:
-        self._signals += 1
+        # timeout(1) and some shells signal the process and its group: that is one wish, not two.
+        now = time.monotonic()
+        if now - self._signalled > _ONE_WISH_S:
+            self._signals += 1
+        self._signalled = now
 
     def _look_after(self) -> int | None:
         """Restart what died. The exit code of an essential service that ended, else None."""
@@ -131,6 +137,8 @@ class Supervisor:
 
     def _stop(self) -> None:
         seen = self._signals
+        if seen:
+            _log.info("stopping", note="running jobs finish first; signal again to end them now")
         for service in reversed(self._services):
             process = service.process
             if process is None or process.poll() is not None:
@@ -138,7 +146,7 @@ class Supervisor:
             process.terminate()
             deadline = time.monotonic() + _STOP_S
             while process.poll() is None:
-                if time.monotonic() > deadline or self._signals > seen + 1:
+                if time.monotonic() > deadline or self._signals > seen:
                     _log.error("service_killed", service=service.name)
                     process.kill()
                     process.wait()

@@ -16,7 +16,7 @@ from cellblock.cli import extras
 from cellblock.client import Client
 from cellblock.errors import InvalidJob, ResultTimeout
 from cellblock.models import PRIORITY_CLASSES, JobResult, JobSpec, JobState, Outcome, PriorityClass
-from cellblock_config import LEVELS, LevelName, load_settings
+from cellblock_config import LEVELS, LevelName, Settings, load_settings
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -70,10 +70,7 @@ def run(
     settings = load_settings()
     console = Console(stderr=True)
     with console.status("running…") if console.is_terminal else _silent():
-        if settings.redis.url is None:
-            outcome = cast(JobResult, extras.load("embedded")(spec, settings))
-        else:
-            outcome = _run_on_fleet(spec)
+        outcome = _run_embedded(spec, settings) if settings.redis.url is None else _run_on_fleet(spec)
     _show(outcome, json_output)
     sys.exit(_exit_code(outcome))
 
@@ -207,6 +204,14 @@ def _size(text: str) -> int:
     return round(float(match[1]) * _FACTOR[match[2].upper()])
 
 
+def _run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
+    try:
+        return cast(JobResult, extras.load("embedded")(spec, settings))
+    except KeyboardInterrupt:
+        typer.echo("cellblock: cancelled; the sandbox is gone", err=True)
+        sys.exit(130)
+
+
 def _run_on_fleet(spec: JobSpec) -> JobResult:
     with Client() as client:
         job = client.submit(spec)
@@ -239,6 +244,8 @@ def _show(outcome: JobResult, json_output: bool) -> None:
     sys.stderr.write(outcome.stderr)
     if not outcome.ok:
         why = outcome.error.message if outcome.error else ""
+        if outcome.error and outcome.outcome is Outcome.EXIT:  # elsewhere the type repeats the outcome
+            why = f"{outcome.error.type}: {why}"
         took = f"{outcome.usage.wall_ms / 1000:.2f} s"
         typer.echo(
             f"cellblock: {outcome.outcome}: {why} ({outcome.isolation or 'not run'}, {took})", err=True

@@ -125,10 +125,10 @@ class DockerBackend:
                 self._api.start(container)
                 self._await_guest(stream)
         except BackendUnavailable:
-            self._ownership.forget(sandbox_id)  # whatever is left of it is the sweep's
             if container is not None:
                 with suppress(BackendUnavailable):
                     self._remove(container)
+            self._ownership.forget(sandbox_id)  # whatever is left of it is the sweep's
             raise
         return DockerSandbox(sandbox_id, profile, self, container, stream)
 
@@ -137,8 +137,7 @@ class DockerBackend:
         removed = 0
         with self._daemon_errors():
             for found in self._api.containers(all=True, filters={"label": Ownership.LABEL_SANDBOX}):
-                if self._ownership.is_orphan(found["Labels"]):
-                    self._remove(found["Id"])
+                if self._ownership.is_orphan(found["Labels"]) and self._remove(found["Id"]):
                     removed += 1
         return removed
 
@@ -230,15 +229,18 @@ class DockerBackend:
         if events[0][1] & (select.POLLHUP | select.POLLRDHUP | select.POLLERR):
             raise StartFailed(f"{self.isolation}: the sandbox ended before its guest announced itself")
 
-    def _remove(self, container: str) -> None:
+    def _remove(self, container: str) -> bool:
+        """Whether it was there, and nobody else's removal of it was under way."""
         with self._daemon_errors():
             try:
                 self._api.remove_container(container, force=True, v=True)
             except NotFound:
-                return
+                return False
             except DockerException as error:
                 if "already in progress" not in str(error):
                     raise
+                return False
+        return True
 
     @contextmanager
     def _daemon_errors(self) -> Iterator[None]:
@@ -249,7 +251,10 @@ class DockerBackend:
                 f"{self.isolation}: the Docker daemon refused: {error.explanation or error}"
             ) from error
         except (DockerException, RequestException, OSError) as error:
-            raise BackendUnavailable(f"{self.isolation}: the Docker daemon failed: {error}") from error
+            raise BackendUnavailable(
+                f"{self.isolation}: the Docker daemon failed: {error}; "
+                f"is it running on {self._settings.launcher.docker_url}, and may this user open its socket?"
+            ) from error
 
 
 def _seccomp_profile(isolation: str) -> str:
