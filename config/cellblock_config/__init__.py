@@ -1,6 +1,6 @@
 """Settings, levels and the data cellblock ships with; imports neither of the other packages."""
 
-from cellblock_config.levels import LEVELS, LevelDefaults, LevelName
+from cellblock_config.levels import LEVELS, Isolation, LevelDefaults, LevelName, Unisolated
 from cellblock_config.settings import (
     EgressSettings,
     LauncherSettings,
@@ -14,10 +14,12 @@ from cellblock_config.settings import (
     WorkerSettings,
     load_settings,
 )
+from cellblock_config.signing import SigningSettings
 
 __all__ = [
     "LEVELS",
     "EgressSettings",
+    "Isolation",
     "LauncherSettings",
     "LedgerSettings",
     "LevelDefaults",
@@ -27,7 +29,9 @@ __all__ = [
     "SandboxSettings",
     "Settings",
     "SettingsError",
+    "SigningSettings",
     "TelemetrySettings",
+    "Unisolated",
     "WorkerSettings",
     "load_settings",
 ]

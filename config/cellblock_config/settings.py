@@ -10,7 +10,7 @@ import json
 import os
 from pathlib import Path
 from socket import gethostname
-from typing import Annotated, Literal, cast, get_origin
+from typing import Annotated, Literal, cast, get_args, get_origin
 from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
@@ -26,10 +26,13 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
-from cellblock_config.levels import MIB
+from cellblock_config.levels import LEVELS, MIB, Isolation, LevelName, Unisolated
+from cellblock_config.signing import SigningSettings
 
-Isolation = Literal["gvisor", "runc"]
+Way = Literal["oci", "docker"]
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
+#: Of the top alone: numpy stands for numpy.linalg too.
+ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class SettingsError(ValueError):
@@ -77,6 +80,14 @@ class LedgerSettings(_Group):
     events_kept: int = Field(100_000, ge=100, description="Approximate length of the event stream.")
     code_bytes: int = Field(1 * MIB, ge=1, le=16 * MIB)
     stdin_bytes: int = Field(8 * MIB, ge=0, le=16 * MIB)
+    files_bytes: int = Field(8 * MIB, ge=0, le=32 * MIB, description="All files of a job, with their names.")
+    files_count: int = Field(256, ge=0, le=10_000)
+    env_bytes: int = Field(32 * 1024, ge=0, le=MIB)
+    inputs_bytes: int = Field(8 * MIB, ge=0, le=32 * MIB, description="All inputs, as JSON or Arrow.")
+    value_bytes: int = Field(1 * MIB, ge=0, le=16 * MIB, description="A longer value is left out.")
+    artifacts_count: int = Field(64, ge=0, le=10_000)
+    artifact_bytes: int = Field(4 * MIB, ge=0, le=32 * MIB, description="One file; a larger one is left out.")
+    artifacts_bytes: int = Field(16 * MIB, ge=0, le=64 * MIB, description="All returned files of one job.")
 
     @model_validator(mode="after")
     def _lease_outlives_two_beats(self) -> LedgerSettings:
@@ -87,18 +98,54 @@ class LedgerSettings(_Group):
             )
         return self
 
+    @model_validator(mode="after")
+    def _one_artifact_fits_all(self) -> LedgerSettings:
+        if self.artifact_bytes > self.artifacts_bytes:
+            raise ValueError(
+                f"ledger.artifact_bytes ({self.artifact_bytes}) is above ledger.artifacts_bytes "
+                f"({self.artifacts_bytes}): one file has to fit into what all may have"
+            )
+        return self
+
+
+# fmt: off
+_STDLIB = (
+    "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "functools",
+    "hashlib", "heapq", "itertools", "json", "math", "random", "re", "statistics",
+    "string", "textwrap", "typing",
+)
+# fmt: on
+_PRELOAD = {"python": _STDLIB, "datascience": (*_STDLIB, "numpy", "pandas")}
+
 
 class SandboxSettings(_Group):
-    """What a job may ask for, and which isolations are tried, in order."""
+    """What a job may ask for, and which isolations satisfy it."""
 
     isolations: tuple[Isolation, ...] = Field(
-        ("gvisor", "runc"), min_length=1, description='Set to ["gvisor"] to refuse the runc fallback.'
+        ("gvisor", "runc", "systemd", "namespaces"),
+        description='What this host may use at all; ["gvisor"] refuses every fallback.',
+    )
+    unisolated: Unisolated | None = Field(
+        None,
+        description="For development only: also run jobs of level permissive with no isolation at all.",
+    )
+    chains: dict[LevelName, tuple[Isolation, ...]] = Field(
+        {}, description="Per level, what satisfies it, best first; the level's own chain by default."
+    )
+    module_guard: bool = Field(
+        False, description="Jobs import only their level's modules: a policy, not a security boundary."
+    )
+    modules: dict[LevelName, tuple[ModuleName, ...]] = Field(
+        {}, description="Per level, what the guard allows; the level's own list by default."
     )
     images: dict[str, str] = {
         "python": "cellblock/python:latest",
         "datascience": "cellblock/datascience:latest",
     }
     default_image: str = "python"
+    preload: dict[str, tuple[str, ...]] = Field(
+        _PRELOAD, description="Per image, modules a fork-server imports once for all its sandboxes."
+    )
     timeout_max_s: PositiveSeconds = 300.0
     memory_max_bytes: int = Field(2048 * MIB, ge=64 * MIB)
     memory_min_bytes: int = Field(64 * MIB, ge=32 * MIB)
@@ -107,8 +154,48 @@ class SandboxSettings(_Group):
     pids_max: int = Field(256, ge=1, le=4096)
     output_max_bytes: int = Field(64 * MIB, ge=1024)
     tmp_bytes: int = Field(64 * MIB, ge=MIB)
+    env_allowed: tuple[str, ...] = Field(
+        ("*",), description="Globs of environment variables a job may set; [] for none."
+    )
+    env_refused: tuple[str, ...] = Field(
+        (
+            "LD_*",
+            "PYTHON*",
+            "GLIBC_TUNABLES",
+            "MALLOC_*",
+            "BASH_ENV",
+            "ENV",
+            "IFS",
+            "PATH",
+            "HOME",
+            "TMPDIR",
+            "USER",
+            "LOGNAME",
+            "LANG",
+            "LC_ALL",
+        ),
+        description="Globs of those it may not: what loaders, shells and the sandbox itself read.",
+    )
+    artifacts_s: PositiveSeconds = Field(10.0, description="How long collecting a job's files may take.")
     kill_grace_s: PositiveSeconds = Field(2.0, description="The host kills this long after the guest should.")
     start_timeout_s: PositiveSeconds = 30.0
+
+    @model_validator(mode="after")
+    def _no_isolation_is_asked_for_by_name(self) -> SandboxSettings:
+        if not self.usable:
+            raise ValueError(
+                f"sandbox.isolations is empty: name at least one of {', '.join(get_args(Isolation)[:4])}"
+            )
+        named = [("sandbox.isolations", self.isolations)]
+        named += [(f"sandbox.chains[{level}]", chain) for level, chain in self.chains.items()]
+        for where, chain in named:
+            for isolation in set(chain) & set(get_args(Unisolated)):
+                if where == "sandbox.isolations" or isolation != self.unisolated:
+                    raise ValueError(
+                        f"{where} names {isolation}, which isolates nothing: for development only, "
+                        f"set CELLBLOCK_SANDBOX_UNISOLATED={isolation}; else take it out"
+                    )
+        return self
 
     @model_validator(mode="after")
     def _bounds_agree(self) -> SandboxSettings:
@@ -122,7 +209,30 @@ class SandboxSettings(_Group):
                 f"sandbox.memory_min_bytes ({self.memory_min_bytes}) is above "
                 f"sandbox.memory_max_bytes ({self.memory_max_bytes})"
             )
+        if self.modules and not self.module_guard:
+            raise ValueError(
+                f"sandbox.modules (for {', '.join(self.modules)}) is set and sandbox.module_guard is off: "
+                "turn the guard on, or leave the modules out"
+            )
         return self
+
+    def allowed_modules(self, level: LevelName) -> tuple[str, ...] | None:
+        """What a job of this level may import; None for everything its image has."""
+        return self.modules.get(level, LEVELS[level].modules) if self.module_guard else None
+
+    @property
+    def usable(self) -> tuple[Isolation, ...]:
+        """Every isolation this host may use for any level."""
+        return (*self.isolations, self.unisolated) if self.unisolated else self.isolations
+
+    def chain(self, level: LevelName) -> tuple[Isolation, ...]:
+        """The isolations this host may use for a level, best first; empty where it may use none."""
+        chain = self.chains.get(level)
+        if chain is None:
+            # Below every other level's floor: for those the operator has to write the chain down.
+            last = (self.unisolated,) if self.unisolated and level == "permissive" else ()
+            chain = (*LEVELS[level].chain, *last)
+        return tuple(isolation for isolation in chain if isolation in self.usable)
 
 
 def _default_launcher_socket() -> Path:
@@ -131,6 +241,19 @@ def _default_launcher_socket() -> Path:
     if os.geteuid() == 0:
         return Path("/run/cellblock/launcher.sock")
     return Path(f"/tmp/cellblock-{os.getuid()}/launcher.sock")  # noqa: S108 - a shared folder is no use to others
+
+
+def _default_state() -> Path:
+    if os.geteuid() == 0:
+        return Path("/run/cellblock/sandboxes")
+    return _default_launcher_socket().with_name("sandboxes")
+
+
+def _default_image_roots() -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/cellblock/images")
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser() / "cellblock" / "images"
 
 
 class LauncherSettings(_Group):
@@ -143,11 +266,31 @@ class LauncherSettings(_Group):
         description="Labels everything created; two launchers on one host need two names.",
     )
     allowed_uids: tuple[int, ...] = Field((), description="Besides the launcher's own uid.")
+    backends: tuple[Way, ...] = Field(
+        ("oci", "docker"), min_length=1, description="How gvisor and runc are started; the first that works."
+    )
     docker_url: str = "unix:///var/run/docker.sock"
+    state: Path = Field(
+        default_factory=_default_state, description="What is made without a daemon: records, bundles."
+    )
+    image_roots: Path = Field(
+        default_factory=_default_image_roots,
+        description="Unpacked images, one folder each; make images fills it.",
+    )
+    slice: str = Field(
+        "cellblock-sandbox.slice",
+        pattern=r"^[A-Za-z0-9_]+(-[A-Za-z0-9_]+)*\.slice$",
+        max_length=128,
+        description="Of the isolation systemd: every sandbox is in it; its unit file bounds them all.",
+    )
     warm: int = Field(2, ge=0, le=64, description="Sandboxes kept ready for each profile in use.")
     warm_total: int = Field(8, ge=0, le=256, description="Sandboxes kept ready in all.")
     sandboxes_max: int = Field(64, ge=1, le=1024)
     starters: int = Field(2, ge=1, le=16, description="Sandboxes started at the same time.")
+    context_roots: tuple[Path, ...] = Field(
+        (),
+        description="Folders whose files jobs may ask for as their context; only operators may write there.",
+    )
     sweep_s: PositiveSeconds = 30.0
 
     @model_validator(mode="after")
@@ -169,6 +312,10 @@ class WorkerSettings(_Group):
     user: str | None = Field(None, description="Started as root, the worker becomes this user.")
     visibility_timeout_s: int = Field(1800, ge=60)
     probe_s: PositiveSeconds = Field(1.0, description="How often a paused worker asks its launcher again.")
+    canaries: bool = Field(
+        True, description="Attack every isolation before the first claim, and use none that lets one through."
+    )
+    canary_s: PositiveSeconds = Field(3600.0, description="How often the attacks are run again.")
 
 
 class EgressSettings(_Group):
@@ -236,6 +383,7 @@ class Settings(BaseSettings):
     launcher: LauncherSettings = Field(default_factory=LauncherSettings)
     worker: WorkerSettings = WorkerSettings()
     egress: EgressSettings = EgressSettings()
+    signing: SigningSettings = SigningSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     monitor: MonitorSettings = MonitorSettings()
 
@@ -252,6 +400,16 @@ class Settings(BaseSettings):
                 f"ledger.job_ttl_s ({self.ledger.job_ttl_s}) must be at least twice "
                 f"sandbox.timeout_max_s ({self.sandbox.timeout_max_s}): "
                 "a job may not be forgotten while it runs"
+            )
+        if self.ledger.files_bytes > self.sandbox.tmp_bytes:
+            raise ValueError(
+                f"ledger.files_bytes ({self.ledger.files_bytes}) is above sandbox.tmp_bytes "
+                f"({self.sandbox.tmp_bytes}): the files have to fit into the work folder"
+            )
+        if 0 < self.signing.max_age_s <= self.ledger.lease_s:
+            raise ValueError(
+                f"signing.max_age_s ({self.signing.max_age_s:g}) must be 0 or more than ledger.lease_s "
+                f"({self.ledger.lease_s:g}): a job whose worker was lost has to be young enough to run again"
             )
         return self
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from cellblock_config import LauncherSettings, RedisSettings, Settings, SettingsError, load_settings
+from cellblock_config import LEVELS, LauncherSettings, RedisSettings, Settings, SettingsError, load_settings
 
 PASSWORD = "hunter2-and-more"
 
@@ -34,6 +35,37 @@ def test_names_with_underscores_belong_to_the_first_words_group(monkeypatch: pyt
 def test_lists_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CELLBLOCK_SANDBOX_ISOLATIONS", '["gvisor"]')
     assert load_settings().sandbox.isolations == ("gvisor",)
+
+
+def test_no_isolation_at_all_is_for_permissive_jobs_and_has_to_be_asked_for() -> None:
+    assert "process" not in load_settings().sandbox.usable
+    sandbox = load_settings(sandbox={"unisolated": "process"}).sandbox
+    assert {level for level in LEVELS if "process" in sandbox.chain(level)} == {"permissive"}
+    assert sandbox.chain("permissive")[-1] == "process", "the last resort"
+    chains = {"standard": ("gvisor", "none")}
+    assert load_settings(sandbox={"unisolated": "none", "chains": chains}).sandbox.chain("standard") == (
+        "gvisor",
+        "none",
+    )
+
+
+@pytest.mark.parametrize(
+    "sandbox",
+    [
+        {"isolations": ("gvisor", "process")},
+        {"isolations": ("process",), "unisolated": "process"},
+        {"chains": {"permissive": ("none",)}},
+        {"chains": {"permissive": ("none",)}, "unisolated": "process"},
+    ],
+)
+def test_naming_no_isolation_in_passing_is_refused_with_the_remedy(sandbox: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=r"isolates nothing.*CELLBLOCK_SANDBOX_UNISOLATED="):
+        load_settings(sandbox=sandbox)
+
+
+def test_a_host_that_may_use_nothing_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"sandbox\.isolations is empty"):
+        load_settings(sandbox={"isolations": ()})
 
 
 @pytest.mark.parametrize("where", ["environment", "file"])
@@ -117,7 +149,18 @@ CONTRADICTIONS: list[tuple[dict[str, object], str, str]] = [
         "worker.visibility_timeout_s",
         "sandbox.timeout_max_s",
     ),
+    (
+        {"ledger": {"files_bytes": 2 * 2**20}, "sandbox": {"tmp_bytes": 2**20}},
+        "ledger.files_bytes",
+        "sandbox.tmp_bytes",
+    ),
+    (
+        {"ledger": {"artifact_bytes": 100, "artifacts_bytes": 99}},
+        "ledger.artifact_bytes (100)",
+        "ledger.artifacts_bytes (99)",
+    ),
     ({"ledger": {"job_ttl_s": 60}}, "ledger.job_ttl_s", "sandbox.timeout_max_s"),
+    ({"sandbox": {"modules": {"strict": ["math"]}}}, "sandbox.modules (for strict)", "sandbox.module_guard"),
 ]
 
 
@@ -139,6 +182,12 @@ def test_the_edge_of_every_rule_is_allowed() -> None:
         worker={"visibility_timeout_s": 600},
         sandbox={"timeout_max_s": 300, "memory_max_bytes": 2**30},
     )
+
+
+@pytest.mark.parametrize("name", ["os.path", "", "*", "../os", "a b", "1st"])
+def test_a_module_is_named_by_its_top(name: str) -> None:
+    with pytest.raises(SettingsError, match=r"sandbox\.modules\.strict"):
+        load_settings(sandbox={"module_guard": True, "modules": {"strict": [name]}})
 
 
 def test_every_wrong_setting_is_named_at_once() -> None:
