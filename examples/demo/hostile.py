@@ -117,7 +117,7 @@ HOSTILE = (
         "mount a file system",
         "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
         "if libc.mount(b'none', b'/tmp', b'tmpfs', 0, None) == 0: print('ESCAPED')\nraise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))",
-        EXIT,
+        Outcome.SYSCALL,
     ),
     _attack(
         "new user namespace",

@@ -22,6 +22,7 @@ from cellblock.errors import (
     UnknownJob,
 )
 from cellblock.models import (
+    Artifact,
     Event,
     JobError,
     JobResult,
@@ -30,19 +31,24 @@ from cellblock.models import (
     JobStatus,
     Limits,
     Outcome,
+    SkippedArtifact,
     Timings,
     Usage,
 )
+from cellblock.prompts import context_prompt
+from cellblock.values import InputValue, TableValue
 
 __version__ = _version("cellblock")
 
 __all__ = [
+    "Artifact",
     "AsyncClient",
     "AsyncJob",
     "CallerError",
     "CellblockError",
     "Client",
     "Event",
+    "InputValue",
     "InvalidJob",
     "Job",
     "JobError",
@@ -57,8 +63,11 @@ __all__ = [
     "RateLimited",
     "ResultTimeout",
     "SandboxUnavailable",
+    "SkippedArtifact",
     "StoreUnavailable",
+    "TableValue",
     "Timings",
     "UnknownJob",
     "Usage",
+    "context_prompt",
 ]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import secrets
 import time
+from fnmatch import fnmatchcase
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from cellblock.errors import InvalidJob
 from cellblock.models import JobSpec, Limits, PriorityClass
-from cellblock_config import LEVELS, LevelName, Settings
+from cellblock.values import InputValue
+from cellblock_config import LEVELS, LedgerSettings, LevelName, SandboxSettings, Settings
+from cellblock_config.signing import KEY_ID
 
 
 class ResolvedLimits(BaseModel):
@@ -25,6 +28,15 @@ class ResolvedLimits(BaseModel):
     output_bytes: int
 
 
+class Signature(BaseModel):
+    """Who vouches for a manifest: base64 under a key's name. Made and judged in signing.py alone."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key_id: str = Field(pattern=KEY_ID)
+    value: str = Field(max_length=1024)
+
+
 class Manifest(BaseModel):
     """What the ledger stores and a worker runs: a JobSpec with nothing left to decide."""
 
@@ -36,9 +48,15 @@ class Manifest(BaseModel):
         hide_input_in_errors=True,
     )
 
-    code: str
+    code: str | None
+    files: dict[str, bytes]
+    entrypoint: str | None
     args: tuple[str, ...]
     stdin: bytes
+    env: dict[str, str]
+    inputs: dict[str, InputValue]
+    context_path: str | None
+    artifacts: tuple[str, ...]
     tenant: str
     level: LevelName
     image: str
@@ -46,6 +64,8 @@ class Manifest(BaseModel):
     priority: PriorityClass
     trace_id: str
     submitted: float
+    modules: tuple[str, ...] | None = None  #: what it may import; None: everything its image has
+    signature: Signature | None = None
 
 
 def resolve(spec: JobSpec, settings: Settings) -> Manifest:
@@ -53,16 +73,22 @@ def resolve(spec: JobSpec, settings: Settings) -> Manifest:
 
     Raises :class:`InvalidJob` naming field, value and bound.
     """
-    _check_size("code", len(spec.code.encode()), settings.ledger.code_bytes, "CELLBLOCK_LEDGER_CODE_BYTES")
-    _check_size("stdin", len(spec.stdin), settings.ledger.stdin_bytes, "CELLBLOCK_LEDGER_STDIN_BYTES")
+    _check_payload(spec, settings.ledger)
+    _check_environment(spec.env, settings.sandbox)
     image = spec.image or settings.sandbox.default_image
     if image not in settings.sandbox.images:
         known = ", ".join(sorted(settings.sandbox.images))
         raise InvalidJob("image", f"unknown image {image!r}; this fleet has {known}")
     return Manifest(
         code=spec.code,
+        files=dict(sorted(spec.files.items())),
+        entrypoint=spec.entrypoint,
         args=spec.args,
         stdin=spec.stdin,
+        env=dict(sorted(spec.env.items())),
+        inputs=spec.inputs,
+        context_path=spec.context_path,
+        artifacts=spec.artifacts,
         tenant=spec.tenant,
         level=spec.level,
         image=image,
@@ -70,6 +96,7 @@ def resolve(spec: JobSpec, settings: Settings) -> Manifest:
         priority=spec.priority,
         trace_id=spec.traceparent.split("-")[1] if spec.traceparent else secrets.token_hex(16),
         submitted=time.time(),
+        modules=settings.sandbox.allowed_modules(spec.level),
     )
 
 
@@ -97,9 +124,36 @@ def resolve_limits(level: LevelName, asked: Limits, settings: Settings) -> Resol
     return limits
 
 
-def _check_size(field: str, size: int, bound: int, setting: str) -> None:
-    if size > bound:
-        raise InvalidJob(field, f"is {size} bytes; at most {bound} are accepted ({setting})")
+def _check_payload(spec: JobSpec, bounds: LedgerSettings) -> None:
+    sizes = {
+        "code": len((spec.code or "").encode()),
+        "stdin": len(spec.stdin),
+        "files": sum(len(name.encode()) + len(data) for name, data in spec.files.items()),
+        "env": sum(len(name) + len(value.encode()) for name, value in spec.env.items()),
+        "inputs": sum(len(given.data) for given in spec.inputs.values()),
+    }
+    for field, size in sizes.items():
+        bound = getattr(bounds, f"{field}_bytes")
+        if size > bound:
+            setting = f"CELLBLOCK_LEDGER_{field.upper()}_BYTES"
+            raise InvalidJob(field, f"is {size} bytes; at most {bound} are accepted ({setting})")
+    if len(spec.files) > bounds.files_count:
+        raise InvalidJob(
+            "files",
+            f"are {len(spec.files)}; {bounds.files_count} at most are accepted "
+            "(CELLBLOCK_LEDGER_FILES_COUNT)",
+        )
+
+
+def _check_environment(env: dict[str, str], bounds: SandboxSettings) -> None:
+    for name in env:
+        if not any(fnmatchcase(name, pattern) for pattern in bounds.env_allowed):
+            raise InvalidJob(
+                f"env.{name}", f"matches none of {list(bounds.env_allowed)} (CELLBLOCK_SANDBOX_ENV_ALLOWED)"
+            )
+        for pattern in bounds.env_refused:
+            if fnmatchcase(name, pattern):
+                raise InvalidJob(f"env.{name}", f"is refused by {pattern!r} (CELLBLOCK_SANDBOX_ENV_REFUSED)")
 
 
 def _check_bound(name: str, value: float, most: float, least: float = 0) -> None:

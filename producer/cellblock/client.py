@@ -18,6 +18,7 @@ from cellblock.broker import Publisher, create_celery
 from cellblock.errors import RateLimited, ResultTimeout, StoreUnavailable
 from cellblock.ledger import Ledger, connect
 from cellblock.models import Event, JobResult, JobSpec, JobStatus
+from cellblock.signing import Signer
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
 
@@ -52,6 +53,8 @@ class Job:
 class Client:
     """A connection to the fleet. Thread-safe; use as a context manager or call :meth:`close`.
 
+    Signs what it submits where ``signing.key`` is set.
+
     >>> with Client() as client:                                        # doctest: +SKIP
     ...     client.submit(JobSpec(code="print(6*7)")).result(timeout_s=30).stdout
     '42\\n'
@@ -61,6 +64,7 @@ class Client:
         if settings is None:
             settings = load_settings(**({"redis": {"url": redis_url}} if redis_url else {}))
         self._settings = settings
+        self._signer = Signer(settings.signing)
         self._redis = connect(settings)
         self._ledger = Ledger(self._redis, settings)
         self._app = create_celery(settings)
@@ -88,8 +92,9 @@ class Client:
         :class:`StoreUnavailable` (Redis out of reach). Submitting again with the same
         ``idempotency_key`` returns the first job.
         """
-        manifest = resolve(spec, self._settings)
-        admission = self._ledger.admit(uuid.uuid4().hex, manifest, spec.idempotency_key)
+        job_id = uuid.uuid4().hex
+        manifest = self._signer.signed(job_id, resolve(spec, self._settings))
+        admission = self._ledger.admit(job_id, manifest, spec.idempotency_key)
         if admission.fresh:
             try:
                 self._publisher.publish([admission.job_id], manifest.priority)

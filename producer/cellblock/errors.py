@@ -20,6 +20,9 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
+#: Fields of a job whose content belongs into no message: somebody's code, data or secret.
+_NEVER_SHOWN = {"code", "files", "stdin", "env", "inputs"}
+
 
 class CellblockError(Exception):
     """The root of everything cellblock raises."""
@@ -55,7 +58,7 @@ class InvalidJob(CallerError, ValueError):
             problem = "unknown field"
         elif first["type"] == "missing":
             problem = "required, and missing"
-        elif len(given) <= 80 and field not in {"code", "stdin"}:
+        elif len(given) <= 80 and field.partition(".")[0] not in _NEVER_SHOWN:
             problem = f"{problem} (got {given})"
         return cls(field, problem)
 

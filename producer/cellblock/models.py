@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
+from cellblock import paths
 from cellblock.errors import InvalidJob
+from cellblock.values import InputValue, TableValue, encode_input, table_from_base64
 from cellblock_config import LevelName
 
 PriorityClass = Literal["high", "normal", "low"]
@@ -28,8 +40,11 @@ class Outcome(StrEnum):
     CPU_TIMEOUT = "cpu_timeout"
     MEMORY = "memory"  #: the kernel killed it at its memory limit
     PIDS = "pids"  #: failed after the kernel refused it another process
+    DISK = "disk"  #: failed with no byte or no file left in its work folder
     OUTPUT_LIMIT = "output_limit"
+    SYSCALL = "syscall"  #: killed for a system call no honest program makes
     CANCELLED = "cancelled"
+    REJECTED = "rejected"  #: a rule forbids it here: it was never run
     WORKER_LOST = "worker_lost"  #: every attempt lost its worker
     SANDBOX_ERROR = "sandbox_error"  #: our fault, not the job's
 
@@ -42,6 +57,7 @@ class JobState(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    REJECTED = "rejected"
 
     @property
     def terminal(self) -> bool:
@@ -53,7 +69,9 @@ class JobState(StrEnum):
         """The state a job ends in for this outcome."""
         if outcome is Outcome.OK:
             return cls.SUCCEEDED
-        return cls.CANCELLED if outcome is Outcome.CANCELLED else cls.FAILED
+        if outcome in {Outcome.CANCELLED, Outcome.REJECTED}:
+            return cls(outcome.value)
+        return cls.FAILED
 
 
 class _Contract(BaseModel):
@@ -104,19 +122,34 @@ def _as_bytes(value: object) -> object:
     return value.encode() if isinstance(value, str) else value
 
 
-StdinBytes = Annotated[bytes, BeforeValidator(_as_bytes)]
+FileBytes = Annotated[bytes, BeforeValidator(_as_bytes)]
 
 
 class JobSpec(_Request):
     """One job: Python source and how to run it.
 
-    Raises :class:`InvalidJob` naming field, value and bound. Bounds an operator sets (code size, limits,
-    images) are checked by the client before anything is stored.
+    Either ``code``, with ``files`` beside it if it needs some, or ``files`` and the ``entrypoint`` among
+    them. Raises :class:`InvalidJob` naming field, value and bound. Bounds an operator sets (sizes, limits,
+    images, names of the environment) are checked by the client before anything is stored.
     """
 
-    code: str = Field(strict=True, description="Python source, run as __main__.")
+    code: str | None = Field(None, strict=True, description="Python source, run as __main__.")
+    files: dict[str, FileBytes] = Field({}, description="Bytes by relative path, put into the work folder.")
+    entrypoint: str | None = Field(None, description="Which of the files runs as __main__.")
     args: tuple[Annotated[str, Field(strict=True)], ...] = Field((), max_length=256)
-    stdin: StdinBytes = b""
+    stdin: FileBytes = b""
+    env: dict[str, str] = Field({}, description="Environment variables beside the sandbox's own.")
+    inputs: dict[str, InputValue] = Field(
+        {}, description="Global variables: plain values (JSON), a pyarrow.Table, a pandas.DataFrame."
+    )
+    context_path: str | None = Field(
+        None, description="A file on the worker's host, readable in the job as ctx, never copied."
+    )
+    artifacts: tuple[str, ...] = Field(
+        (),
+        max_length=32,
+        description="Globs of files to return, relative to the work folder; ** is any depth.",
+    )
     tenant: str = Field("default", pattern=_NAME)
     level: LevelName = "standard"
     image: str | None = Field(None, max_length=64, description="A name from sandbox.images.")
@@ -127,10 +160,71 @@ class JobSpec(_Request):
 
     @field_validator("code")
     @classmethod
-    def _code_is_source(cls, code: str) -> str:
+    def _code_is_source(cls, code: str | None) -> str | None:
+        if code is None:
+            return None
         if not code.strip():
             raise ValueError("is empty; give at least one statement")
         return _plain_text(code)
+
+    @field_validator("inputs", mode="before")
+    @classmethod
+    def _inputs_are_encoded(cls, inputs: object) -> object:
+        if not isinstance(inputs, dict):
+            return inputs
+        return {name: encode_input(str(name), value) for name, value in inputs.items()}
+
+    @field_validator("inputs")
+    @classmethod
+    def _inputs_are_variables(cls, inputs: dict[str, InputValue]) -> dict[str, InputValue]:
+        for name in inputs:
+            paths.check_variable(name)
+        return inputs
+
+    @field_validator("env")
+    @classmethod
+    def _env_is_plain(cls, env: dict[str, str]) -> dict[str, str]:
+        for name, value in env.items():
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", name):
+                raise ValueError(f"{name!r:.80} is not a variable's name; letters, digits and _ are")
+            try:
+                _plain_text(value)
+            except ValueError as error:
+                raise InvalidJob(name, str(error)) from None
+        return env
+
+    @field_validator("files")
+    @classmethod
+    def _files_stay_inside(cls, files: dict[str, bytes]) -> dict[str, bytes]:
+        paths.check_files(files)
+        return files
+
+    @field_validator("artifacts")
+    @classmethod
+    def _globs_stay_inside(cls, artifacts: tuple[str, ...]) -> tuple[str, ...]:
+        for glob in artifacts:
+            paths.check_relative(glob)
+        return artifacts
+
+    @field_validator("context_path")
+    @classmethod
+    def _context_is_absolute(cls, path: str | None) -> str | None:
+        if path is not None:
+            paths.check_absolute(path)
+        return path
+
+    @model_validator(mode="after")
+    def _one_program(self) -> Self:
+        if self.code is None and self.entrypoint is None:
+            raise InvalidJob("code", "required, and missing; or give files and an entrypoint")
+        if self.entrypoint is not None:
+            if self.code is not None:
+                raise InvalidJob("entrypoint", "there is code as well; give one of the two")
+            if self.entrypoint not in self.files:
+                raise InvalidJob("entrypoint", f"{self.entrypoint!r:.200} is not one of files")
+        elif "main.py" in self.files:
+            raise InvalidJob("files", "'main.py' is where code goes; rename it, or make it the entrypoint")
+        return self
 
     @field_validator("args")
     @classmethod
@@ -183,8 +277,30 @@ class Timings(_Contract):
     finished: float | None = None
 
 
+class Artifact(_Contract):
+    """One file the job left, with all its bytes. The path is relative; it is the job's choice."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    path: str
+    data: bytes
+
+
+class SkippedArtifact(_Contract):
+    """One file that was asked for and is not there, and why."""
+
+    path: str
+    reason: str
+
+
 class JobResult(_Contract):
-    """How one job ended. User failures are data here, never exceptions."""
+    """How one job ended. User failures are data here, never exceptions.
+
+    ``value`` is what the program computed, by its own word: its variable ``result`` where it sets one, else
+    its last expression. Plain Python for what JSON can hold, a :class:`TableValue` for a table.
+    """
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     job_id: str
     outcome: Outcome
@@ -192,7 +308,12 @@ class JobResult(_Contract):
     signal: int | None = None
     stdout: str = ""
     stderr: str = ""
+    value: Any = None
+    value_kind: Literal["json", "table"] | None = Field(None, description="None: there is no value.")
+    value_error: str | None = Field(None, description="Why a value the job had is not here.")
     error: JobError | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    artifacts_skipped: tuple[SkippedArtifact, ...] = ()
     level: LevelName
     isolation: str | None = Field(None, description="What isolation really ran; none if nothing ran.")
     backend: str | None = Field(None, description="How that isolation was made.")
@@ -203,6 +324,25 @@ class JobResult(_Contract):
     timings: Timings
     worker: str | None = None
     trace_id: str
+
+    @model_validator(mode="after")
+    def _value_fits_its_kind(self) -> Self:
+        if (self.value_kind == "table") != isinstance(self.value, TableValue):
+            raise ValueError("value and value_kind contradict each other")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _table_from_json(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and fields.get("value_kind") == "table":
+            stored = fields.get("value")
+            if isinstance(stored, str):
+                return {**fields, "value": table_from_base64(stored)}
+        return fields
+
+    @field_serializer("value", when_used="json")
+    def _table_to_json(self, value: Any) -> Any:
+        return base64.b64encode(value.ipc).decode() if isinstance(value, TableValue) else value
 
     @property
     def ok(self) -> bool:
@@ -231,6 +371,7 @@ EventType = Literal[
     "agent.run.succeeded",
     "agent.run.failed",
     "agent.run.cancelled",
+    "agent.run.rejected",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -123,8 +124,65 @@ def test_the_callers_trace_goes_on_and_a_new_one_starts_without() -> None:
         st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=9), max_size=3
     ),
     stdin=st.binary(max_size=60),
+    files=st.dictionaries(st.sampled_from(["a", "b/c", "d/é"]), st.binary(max_size=30)),
 )
-def test_a_manifest_reads_back_as_it_was_stored(code: str, args: list[str], stdin: bytes) -> None:
-    manifest = resolve(JobSpec(code=code, args=tuple(args), stdin=stdin), load_settings())
+def test_a_manifest_reads_back_as_it_was_stored(
+    code: str, args: list[str], stdin: bytes, files: dict[str, bytes]
+) -> None:
+    spec = JobSpec(code=code, args=tuple(args), stdin=stdin, files=files, inputs={"x": [code]})
+    manifest = resolve(spec, load_settings())
     assert Manifest.model_validate_json(manifest.model_dump_json()) == manifest
     assert (manifest.code, manifest.args, manifest.stdin) == (code, tuple(args), stdin)
+    assert manifest.files == files
+    assert json.loads(manifest.inputs["x"].data) == [code]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "size"),
+    [
+        ({"files": {"é": "12345678"}}, "files", 10),
+        ({"env": {"A": "é" * 4 + "1"}}, "env", 10),
+        ({"inputs": {"x": "12345678"}}, "inputs", 10),
+    ],
+)
+def test_files_variables_and_inputs_are_held_to_their_bytes(
+    fields: dict[str, Any], field: str, size: int
+) -> None:
+    resolve(JobSpec(code="pass", **fields), load_settings(ledger={f"{field}_bytes": size}))
+    with pytest.raises(InvalidJob) as caught:
+        resolve(JobSpec(code="pass", **fields), load_settings(ledger={f"{field}_bytes": size - 1}))
+    assert caught.value.field == field
+    for part in (f"{size} bytes", f"at most {size - 1}", f"CELLBLOCK_LEDGER_{field.upper()}_BYTES"):
+        assert part in caught.value.problem
+
+
+def test_more_files_than_the_operator_takes_are_refused() -> None:
+    spec = JobSpec(code="pass", files={"a": "", "b": ""})
+    with pytest.raises(InvalidJob, match=r"are 2; 1 at most .*CELLBLOCK_LEDGER_FILES_COUNT"):
+        resolve(spec, load_settings(ledger={"files_count": 1}))
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "HOME", "LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP", "BASH_ENV", "GLIBC_TUNABLES"]
+)
+def test_what_loaders_shells_and_the_sandbox_read_may_not_be_set(name: str) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        resolve(JobSpec(code="pass", env={name: "secret"}), load_settings())
+    assert caught.value.field == f"env.{name}"
+    assert "CELLBLOCK_SANDBOX_ENV_REFUSED" in caught.value.problem
+    assert "secret" not in caught.value.problem
+
+
+def test_the_operator_says_which_variables_may_be_set() -> None:
+    strict = load_settings(sandbox={"env_allowed": ["APP_*"]})
+    assert resolve(JobSpec(code="pass", env={"APP_MODE": "x"}), strict).env == {"APP_MODE": "x"}
+    for fleet in (strict, load_settings(sandbox={"env_allowed": []})):
+        with pytest.raises(InvalidJob, match="CELLBLOCK_SANDBOX_ENV_ALLOWED"):
+            resolve(JobSpec(code="pass", env={"MODE": "x"}), fleet)
+
+
+def test_the_same_files_in_another_order_are_the_same_job() -> None:
+    one = resolve(JobSpec(code="pass", files={"a": "1", "b": "2"}, env={"A": "", "B": ""}), load_settings())
+    other = resolve(JobSpec(code="pass", files={"b": "2", "a": "1"}, env={"B": "", "A": ""}), load_settings())
+    changing = {"submitted", "trace_id"}
+    assert one.model_dump_json(exclude=changing) == other.model_dump_json(exclude=changing)

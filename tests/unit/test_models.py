@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 from typing import Any
 
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from cellblock import (
+    Artifact,
     Event,
     InvalidJob,
     JobError,
@@ -19,6 +22,8 @@ from cellblock import (
     JobState,
     Limits,
     Outcome,
+    SkippedArtifact,
+    TableValue,
     Timings,
     Usage,
 )
@@ -59,6 +64,43 @@ BAD: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "negative infinity": ({"limits": {"cpus": -math.inf}}, "limits.cpus", ("-inf",)),
     "half a process": ({"limits": {"pids": 1.5}}, "limits.pids", ("1.5", "integer")),
     "limits as a list": ({"limits": [1]}, "limits", ("[1]",)),
+    "code and an entrypoint": (
+        {"files": {"a.py": "1"}, "entrypoint": "a.py"},
+        "entrypoint",
+        ("one of the two",),
+    ),
+    "an entrypoint that is no file": (
+        {"code": ..., "files": {"a.py": "1"}, "entrypoint": "b.py"},
+        "entrypoint",
+        ("'b.py'", "not one of files"),
+    ),
+    "files without an entrypoint": ({"code": ..., "files": {"a.py": "1"}}, "code", ("entrypoint",)),
+    "a file in the place of the code": ({"files": {"main.py": ""}}, "files", ("'main.py'",)),
+    "a file upwards": ({"files": {"a/../../b": ""}}, "files", ("'a/../../b'", "'..'")),
+    "an absolute file": ({"files": {"/etc/passwd": ""}}, "files", ("'/etc/passwd'", "relative")),
+    "a file without a name": ({"files": {"": ""}}, "files", ("relative",)),
+    "a file with a NUL": ({"files": {"a\0": ""}}, "files", ("NUL",)),
+    "a file with a surrogate": ({"files": {"\ud800": ""}}, "files", ("surrogate",)),
+    "a file too deep": ({"files": {"d/" * 40 + "a": ""}}, "files", ("32 parts",)),
+    "a long part": ({"files": {"a" * 256: ""}}, "files", ("255 bytes",)),
+    "a file and its folder": ({"files": {"a": "", "a/b": ""}}, "files", ("'a'", "'a/b'")),
+    "a file as a number": ({"files": {"a": 5}}, "files.a", ("bytes",)),
+    "a variable that is none": ({"env": {"A B": "x"}}, "env", ("'A B'",)),
+    "a variable with a sign": ({"env": {"A=B": "x"}}, "env", ("'A=B'",)),
+    "a variable's value with a NUL": ({"env": {"A": "x\0"}}, "env.A", ("NUL", "offset 1")),
+    "a variable's value as a number": ({"env": {"A": 5}}, "env.A", ("string",)),
+    "an input that is no variable": ({"inputs": {"a-b": 1}}, "inputs.'a-b'", ("variable",)),
+    "an input named by a keyword": ({"inputs": {"class": 1}}, "inputs.'class'", ("variable",)),
+    "an input named ctx": ({"inputs": {"ctx": 1}}, "inputs.ctx", ("choose another",)),
+    "an input named result": ({"inputs": {"result": 1}}, "inputs.result", ("choose another",)),
+    "an input over a builtin": ({"inputs": {"__builtins__": 1}}, "inputs.__builtins__", ("choose another",)),
+    "inputs as a list": ({"inputs": [1]}, "inputs", ("dictionary",)),
+    "an absolute glob": ({"artifacts": ("/etc/*",)}, "artifacts", ("'/etc/*'", "relative")),
+    "a glob upwards": ({"artifacts": ("../*",)}, "artifacts", ("'../*'",)),
+    "too many globs": ({"artifacts": ("*",) * 33}, "artifacts", ("32", "33")),
+    "a relative context": ({"context_path": "data.txt"}, "context_path", ("absolute",)),
+    "a context upwards": ({"context_path": "/a/../b"}, "context_path", ("'..'",)),
+    "a context with a NUL": ({"context_path": "/a\0"}, "context_path", ("NUL",)),
     "traceparent of zeros": ({"traceparent": f"00-{'0' * 32}-{SPAN}-01"}, "traceparent", ("W3C",)),
     "traceparent span of zeros": ({"traceparent": f"00-{TRACE}-{'0' * 16}-01"}, "traceparent", ("W3C",)),
     "traceparent in capitals": ({"traceparent": f"00-{TRACE.upper()}-{SPAN}-01"}, "traceparent", ("W3C",)),
@@ -94,6 +136,24 @@ def test_an_error_never_repeats_code_or_stdin(field: str) -> None:
     assert "payload" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"env": {"A": "payload\0"}},
+        {"env": {"A": ["payload"]}},
+        {"env": "payload"},
+        {"files": {"a": ["payload"]}},
+        {"files": "payload"},
+        {"inputs": {"a": b"payload"}},
+        {"inputs": "payload"},
+    ],
+)
+def test_an_error_never_repeats_files_inputs_or_values_of_variables(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        JobSpec(code="pass", **fields)
+    assert "payload" not in str(caught.value)
+
+
 @pytest.mark.parametrize("traceparent", [f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"])
 def test_a_w3c_traceparent_is_taken(traceparent: str) -> None:
     assert JobSpec(code="pass", traceparent=traceparent).traceparent == traceparent
@@ -109,6 +169,8 @@ def test_what_is_left_out_has_the_documented_default() -> None:
         (),
     )
     assert set(spec.limits.model_dump().values()) == {None}
+    assert (spec.files, spec.entrypoint, spec.env, spec.inputs) == ({}, None, {}, {})
+    assert (spec.context_path, spec.artifacts) == (None, ())
 
 
 def test_stdin_takes_text_and_raw_bytes() -> None:
@@ -121,7 +183,7 @@ def test_a_job_cannot_be_changed_after_its_check() -> None:
         JobSpec(code="pass").code = ""  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("model", [Event, JobError, JobResult, Timings, Usage])
+@pytest.mark.parametrize("model", [Artifact, Event, JobError, JobResult, SkippedArtifact, Timings, Usage])
 def test_no_model_accepts_and_ignores_a_field(model: type[BaseModel]) -> None:
     with pytest.raises(ValidationError) as caught:
         model.model_validate({"surprise": 1})
@@ -140,6 +202,8 @@ results = st.builds(
     stdout=text,
     stderr=text,
     error=st.none() | st.builds(JobError, type=text, message=text, traceback=text),
+    artifacts=st.lists(st.builds(Artifact, path=text, data=st.binary(max_size=20)), max_size=2).map(tuple),
+    artifacts_skipped=st.lists(st.builds(SkippedArtifact, path=text, reason=text), max_size=2).map(tuple),
     level=st.sampled_from(["permissive", "standard", "strict"]),
     usage=st.builds(Usage, wall_ms=st.integers(0, 2**53), output_bytes=st.integers(0, 2**53)),
     truncated=st.dictionaries(st.sampled_from(["stdout", "stderr"]), st.integers(1, 2**53)),
@@ -153,6 +217,60 @@ results = st.builds(
 def test_a_result_reads_back_as_it_was_written(result: JobResult) -> None:
     assert JobResult.model_validate_json(result.model_dump_json()) == result
     assert result.ok is (result.outcome is Outcome.OK)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(result=results, value=json_values)
+def test_a_value_reads_back_as_it_was_written(result: JobResult, value: Any) -> None:
+    with_value = result.model_copy(update={"value": value, "value_kind": "json"})
+    assert JobResult.model_validate_json(with_value.model_dump_json()) == with_value
+
+
+@given(result=results, ipc=st.binary(max_size=50))
+def test_a_table_reads_back_as_it_was_written(result: JobResult, ipc: bytes) -> None:
+    table = result.model_copy(update={"value": TableValue(ipc), "value_kind": "table"})
+    stored = table.model_dump_json()
+    assert json.loads(stored)["value"] == base64.b64encode(ipc).decode()
+    assert JobResult.model_validate_json(stored) == table
+
+
+def test_a_deep_and_a_long_value_read_back() -> None:
+    result = JobResult(
+        job_id="j",
+        outcome=Outcome.OK,
+        level="strict",
+        timings=Timings(submitted=1, admitted=1),
+        trace_id=TRACE,
+    )
+    deep: Any = 1
+    for _ in range(100):
+        deep = [deep]
+    for value in (deep, 10**4000, -(10**4000), {"a" * 100_000: 0.1}):
+        with_value = result.model_copy(update={"value": value, "value_kind": "json"})
+        assert JobResult.model_validate_json(with_value.model_dump_json()).value == value
+
+
+def test_a_table_and_its_kind_cannot_contradict_each_other() -> None:
+    fields = {
+        "job_id": "j",
+        "outcome": "ok",
+        "level": "standard",
+        "timings": {"submitted": 1, "admitted": 1},
+        "trace_id": TRACE,
+    }
+    for wrong in (
+        {"value": "not base64!", "value_kind": "table"},
+        {"value": 1, "value_kind": "table"},
+        {"value": TableValue(b"x"), "value_kind": "json"},
+    ):
+        with pytest.raises(ValidationError):
+            JobResult.model_validate({**fields, **wrong})
 
 
 def test_an_event_reads_back_from_its_stream_fields() -> None:
@@ -183,9 +301,11 @@ def test_an_event_with_an_unknown_field_is_refused() -> None:
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_every_outcome_ends_in_one_terminal_state(outcome: Outcome) -> None:
-    expected = {Outcome.OK: JobState.SUCCEEDED, Outcome.CANCELLED: JobState.CANCELLED}.get(
-        outcome, JobState.FAILED
-    )
+    expected = {
+        Outcome.OK: JobState.SUCCEEDED,
+        Outcome.CANCELLED: JobState.CANCELLED,
+        Outcome.REJECTED: JobState.REJECTED,
+    }.get(outcome, JobState.FAILED)
     assert JobState.after(outcome) is expected
     assert JobState.after(outcome).terminal
 

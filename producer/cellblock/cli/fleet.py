@@ -1,4 +1,4 @@
-"""Commands for whoever runs the fleet: worker, launcher, monitor, up."""
+"""Commands for whoever runs the fleet: worker, launcher, monitor, up, doctor."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ def register(app: typer.Typer) -> None:
     app.command()(launcher)
     app.command()(monitor)
     app.command()(up)
+    app.command()(doctor)
 
 
 def worker() -> None:
@@ -58,3 +59,19 @@ def up(
     Example: cellblock up
     """
     sys.exit(extras.load("up")(json_output=json_output))
+
+
+def doctor(
+    attack: Annotated[
+        bool, typer.Option("--attack", help="Attack every way this host makes sandboxes, control by control.")
+    ] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Check this host: what it offers to hold a job, and what to do about what it lacks.
+
+    The exit code is 0 if a standard job can run and there is no problem; with --attack, if at least one
+    isolation works and nothing got out of any; else 1.
+
+    Example: cellblock doctor --attack
+    """
+    sys.exit(extras.load("doctor")(attacks=attack, json_output=json_output))

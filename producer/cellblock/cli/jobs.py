@@ -7,23 +7,28 @@ import re
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 
 import typer
 from rich.console import Console
 
-from cellblock.cli import extras
+from cellblock.cli import extras, payloads, saving
 from cellblock.client import Client
 from cellblock.errors import InvalidJob, ResultTimeout
 from cellblock.models import PRIORITY_CLASSES, JobResult, JobSpec, JobState, Outcome, PriorityClass
-from cellblock_config import LEVELS, LevelName, Settings, load_settings
+from cellblock_config import LEVELS, LevelName, Settings, Unisolated, load_settings
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _QUEUED_HINT_S = 5.0
 _OUR_FAULT = {Outcome.SANDBOX_ERROR, Outcome.WORKER_LOST}
 
-FileArg = Annotated[Path, typer.Argument(metavar="FILE|-", help="Python source; - reads standard input.")]
+FileArg = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE|DIR|-", help="Python source, or a folder with __main__.py; - reads standard input."
+    ),
+]
 ArgsArg = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ARG]...", help="The program's arguments; its options go after --."),
@@ -34,6 +39,31 @@ ImageOpt = Annotated[str | None, typer.Option(help="Image name from the settings
 TimeoutOpt = Annotated[float | None, typer.Option(help="Wall-clock seconds; the level's by default.")]
 MemoryOpt = Annotated[str | None, typer.Option(help="Memory limit, such as 256M; the level's by default.")]
 StdinOpt = Annotated[Path | None, typer.Option(metavar="FILE", help="What the program reads on stdin.")]
+EntrypointOpt = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Which file of DIR to run; __main__.py by default."),
+]
+FilesOpt = Annotated[
+    list[str] | None,
+    typer.Option("--file", metavar="[NAME=]PATH", help="Put this file beside the program."),
+]
+EnvOpt = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="An environment variable.")
+]
+InputOpt = Annotated[
+    list[str] | None, typer.Option("--input", metavar="NAME=JSON", help="A global variable of the job.")
+]
+ContextOpt = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A file of any size, on the worker's host, seen as ctx.")
+]
+ArtifactOpt = Annotated[
+    list[str] | None,
+    typer.Option("--artifact", metavar="GLOB", help="Files to bring back, such as 'out/**/*.csv'."),
+]
+OutOpt = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Where to write the artifacts; created if missing."),
+]
 PriorityOpt = Annotated[str, typer.Option(help=f"Queue: {', '.join(PRIORITY_CLASSES)}.")]
 KeyOpt = Annotated[str | None, typer.Option(help="Submitting the same key again returns the first job.")]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -55,6 +85,13 @@ def run(
     timeout: TimeoutOpt = None,
     memory: MemoryOpt = None,
     stdin: StdinOpt = None,
+    entrypoint: EntrypointOpt = None,
+    file_option: FilesOpt = None,
+    env: EnvOpt = None,
+    input_option: InputOpt = None,
+    context: ContextOpt = None,
+    artifact: ArtifactOpt = None,
+    out: OutOpt = None,
     priority: PriorityOpt = "normal",
     json_output: JsonOpt = False,
 ) -> None:
@@ -66,12 +103,14 @@ def run(
 
     Example: echo 'print(6*7)' | cellblock run -
     """
-    spec = _spec(file, args, level, tenant, image, timeout, memory, stdin, priority)
+    _check_out(artifact, out, json_output)
+    payload = payloads.read(file, entrypoint, file_option, env, input_option, context, artifact, stdin)
+    spec = _spec(payload, args, level, tenant, image, timeout, memory, priority)
     settings = load_settings()
     console = Console(stderr=True)
     with console.status("running…") if console.is_terminal else _silent():
         outcome = _run_embedded(spec, settings) if settings.redis.url is None else _run_on_fleet(spec)
-    _show(outcome, json_output)
+    _show(outcome, json_output, out)
     sys.exit(_exit_code(outcome))
 
 
@@ -84,6 +123,12 @@ def submit(
     timeout: TimeoutOpt = None,
     memory: MemoryOpt = None,
     stdin: StdinOpt = None,
+    entrypoint: EntrypointOpt = None,
+    file_option: FilesOpt = None,
+    env: EnvOpt = None,
+    input_option: InputOpt = None,
+    context: ContextOpt = None,
+    artifact: ArtifactOpt = None,
     priority: PriorityOpt = "normal",
     idempotency_key: KeyOpt = None,
     json_output: JsonOpt = False,
@@ -92,7 +137,8 @@ def submit(
 
     Example: cellblock submit program.py --idempotency-key order-17
     """
-    spec = _spec(file, args, level, tenant, image, timeout, memory, stdin, priority, idempotency_key)
+    payload = payloads.read(file, entrypoint, file_option, env, input_option, context, artifact, stdin)
+    spec = _spec(payload, args, level, tenant, image, timeout, memory, priority, idempotency_key)
     with Client() as client:
         job = client.submit(spec)
     typer.echo(json.dumps({"job_id": job.id}) if json_output else job.id)
@@ -101,6 +147,7 @@ def submit(
 def result(
     job: JobArg,
     timeout: Annotated[float, typer.Option(help="How many seconds to wait for the end.")] = 60.0,
+    out: OutOpt = None,
     json_output: JsonOpt = False,
 ) -> None:
     """Wait for a job's end and show its result; exit codes as for run.
@@ -109,7 +156,7 @@ def result(
     """
     with Client() as client:
         outcome = client.result(job, timeout_s=timeout)
-    _show(outcome, json_output)
+    _show(outcome, json_output, out)
     sys.exit(_exit_code(outcome))
 
 
@@ -154,22 +201,20 @@ def events(
 
 
 def _spec(
-    file: Path,
+    payload: dict[str, Any],
     args: list[str] | None,
     level: str,
     tenant: str,
     image: str | None,
     timeout: float | None,
     memory: str | None,
-    stdin: Path | None,
     priority: str,
     idempotency_key: str | None = None,
 ) -> JobSpec:
     limits: dict[str, Any] = {"timeout_s": timeout, "memory_bytes": _size(memory) if memory else None}
     return JobSpec(
-        code=_text(file),
+        **payload,
         args=tuple(args or ()),
-        stdin=_read(stdin, "stdin") if stdin else b"",
         level=cast(LevelName, level),
         tenant=tenant,
         image=image,
@@ -177,24 +222,6 @@ def _spec(
         priority=cast(PriorityClass, priority),
         idempotency_key=idempotency_key,
     )
-
-
-def _read(path: Path, field: str) -> bytes:
-    if str(path) == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidJob(field, f"{path} cannot be read: {error.strerror}") from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return _read(path, "code").decode()
-    except UnicodeDecodeError as error:
-        raise InvalidJob(
-            "code", f"{path} is not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}"
-        ) from error
 
 
 def _size(text: str) -> int:
@@ -235,7 +262,21 @@ class _silent:
     def __exit__(self, *_: object) -> None: ...
 
 
-def _show(outcome: JobResult, json_output: bool) -> None:
+def _check_out(artifact: list[str] | None, out: Path | None, json_output: bool) -> None:
+    if artifact and out is None and not json_output:
+        raise InvalidJob("artifacts", "where to? give --out DIR, or --json to have them in the result")
+    if out is not None and not artifact:
+        raise InvalidJob("artifacts", "--out has nothing to write; give --artifact GLOB as well")
+
+
+def _show(outcome: JobResult, json_output: bool, out: Path | None) -> None:
+    _print(outcome, json_output)
+    if out is not None:
+        saving.save(outcome.artifacts, out)
+        typer.echo(f"cellblock: {len(outcome.artifacts)} artifacts written to {out}", err=True)
+
+
+def _print(outcome: JobResult, json_output: bool) -> None:
     if json_output:
         typer.echo(outcome.model_dump_json())
         return
@@ -250,9 +291,18 @@ def _show(outcome: JobResult, json_output: bool) -> None:
         typer.echo(
             f"cellblock: {outcome.outcome}: {why} ({outcome.isolation or 'not run'}, {took})", err=True
         )
+    if outcome.isolation in get_args(Unisolated):
+        typer.echo(
+            f"cellblock: not isolated ({outcome.isolation}): the job could do what its user on this host can",
+            err=True,
+        )
+    for skipped in outcome.artifacts_skipped:
+        typer.echo(f"cellblock: left out {skipped.path!r}: {skipped.reason}", err=True)
 
 
 def _exit_code(outcome: JobResult) -> int:
     if outcome.ok:
         return 0
+    if outcome.outcome is Outcome.REJECTED:
+        return 3
     return 4 if outcome.outcome in _OUR_FAULT else 1

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from cellblock.cli import fleet, jobs
+from cellblock.cli import fleet, jobs, keys
 from cellblock.errors import CallerError, InvalidJob, OperatorError, RateLimited, ResultTimeout
 from cellblock_config import SettingsError
 
@@ -41,6 +41,7 @@ def root(
 
 jobs.register(app)
 fleet.register(app)
+keys.register(app)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal, cast
 
+from pydantic import ValidationError
 from redis import Redis
 from redis.commands.core import Script
 
@@ -141,15 +142,26 @@ class Ledger:
         )
         if reply == "drop":
             return Dropped(values[0])
-        fence, manifest, admitted_ms, started_ms = values
+        fence, stored, admitted_ms, started_ms = values
+        try:
+            manifest = Manifest.model_validate_json(stored)
+        except ValidationError:
+            self._reject_unreadable(job_id, fence, operation)
+            return Dropped("unreadable")
         return Claim(
             job_id,
             int(fence),
             worker,
-            Manifest.model_validate_json(manifest),
+            manifest,
             int(admitted_ms) / 1000,
             int(started_ms) / 1000,
         )
+
+    def _reject_unreadable(self, job_id: str, fence: str, operation: str) -> None:
+        """End a job whose stored manifest is none. Nobody could run it: trying again changes nothing."""
+        closing = _closing_result(job_id, self._record(job_id), Outcome.REJECTED)
+        ending = [JobState.REJECTED, Outcome.REJECTED, closing, *self._ending_args(job_id)]
+        self._run("finish", self.keys.ending(job_id), [job_id, fence, operation, *ending])
 
     def beat(
         self, worker: str, held: Sequence[tuple[str, int]], status: Mapping[str, object]
@@ -386,7 +398,8 @@ def _ms(seconds: float) -> int:
 
 def _digest(manifest: Manifest) -> str:
     """What makes two submissions the same job: everything but when and under which trace it was sent."""
-    return hashlib.sha256(manifest.model_dump_json(exclude={"submitted", "trace_id"}).encode()).hexdigest()
+    same = manifest.model_dump_json(exclude={"submitted", "trace_id", "signature"})
+    return hashlib.sha256(same.encode()).hexdigest()
 
 
 def _entries(reply: Any) -> Iterator[tuple[str, dict[str, str]]]:
@@ -414,6 +427,11 @@ def _timings(record: Mapping[str, str]) -> Timings:
 _CLOSING = {
     Outcome.CANCELLED: JobError(type="Cancelled", message="Cancelled"),
     Outcome.WORKER_LOST: JobError(type="WorkerLost", message="Every attempt lost its worker"),
+    Outcome.REJECTED: JobError(
+        type="ManifestUnreadable",
+        message="What the store holds of the job is no manifest: it was altered, or written by another "
+        "version of cellblock than the worker's; submit it again",
+    ),
 }
 
 

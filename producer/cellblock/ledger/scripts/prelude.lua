@@ -1,7 +1,7 @@
 -- Prepended to every script of this folder by ledger/store.py.
 --
 -- Job hash <prefix>:job:<id>
---   state        queued | running | succeeded | failed | cancelled
+--   state        queued | running | succeeded | failed | cancelled | rejected
 --   tenant level priority trace_id digest submitted       written once, by admit
 --   attempt      the fence: raised by every claim; a write under another attempt is refused
 --   losses       attempts that ended with a lost worker
@@ -23,7 +23,7 @@ local function int(n)
 end
 
 local function is_terminal(state)
-  return state == 'succeeded' or state == 'failed' or state == 'cancelled'
+  return state == 'succeeded' or state == 'failed' or state == 'cancelled' or state == 'rejected'
 end
 
 -- The one place that writes events, so that every one carries the same fields.

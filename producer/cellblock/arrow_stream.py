@@ -1,0 +1,62 @@
+"""A look at an Arrow stream before a library unpacks it: bombs are told by the stream's own headers.
+
+Stops a job's table of a few bytes from becoming gigabytes in the process of whoever asks for it: buffers
+that would have to be decompressed, and more rows than the bytes could hold. Our guest writes neither.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+# Positions of fields in Arrow's flatbuffer tables (Message.fbs), and the two kinds of message with buffers.
+_HEADER_TYPE, _HEADER = 1, 2
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
+_DICTIONARY_DATA = 1
+_LENGTH, _COMPRESSION = 0, 3
+
+
+def check_stream(pyarrow: Any, ipc: bytes) -> None:
+    """Raises ValueError for a stream that grows when it is read, or that is none."""
+    for message in pyarrow.ipc.MessageReader.open_stream(ipc):
+        try:
+            _check_message(message.metadata.to_pybytes(), 8 * len(ipc))
+        except (struct.error, OverflowError) as error:
+            raise ValueError(f"a message with a broken header ({error})") from None
+
+
+def _check_message(metadata: bytes, rows_most: int) -> None:
+    root = _follow(metadata, 0)
+    kind = _field(metadata, root, _HEADER_TYPE)
+    place = _field(metadata, root, _HEADER)
+    if kind is None or place is None or metadata[kind] not in {_DICTIONARY_BATCH, _RECORD_BATCH}:
+        return
+    batch: int | None = _follow(metadata, place)
+    if metadata[kind] == _DICTIONARY_BATCH:
+        inner = _field(metadata, _follow(metadata, place), _DICTIONARY_DATA)
+        batch = None if inner is None else _follow(metadata, inner)
+    if batch is None:
+        return
+    if _field(metadata, batch, _COMPRESSION) is not None:
+        raise ValueError("its buffers are compressed, which a job's tables never are")
+    length = _field(metadata, batch, _LENGTH)
+    rows = struct.unpack_from("<q", metadata, length)[0] if length is not None else 0
+    if not 0 <= rows <= rows_most:
+        raise ValueError(f"it claims {rows} rows, which its bytes cannot hold")
+
+
+def _follow(data: bytes, place: int) -> int:
+    """Where the offset that stands here points to."""
+    return place + int(struct.unpack_from("<I", data, place)[0])
+
+
+def _field(data: bytes, table: int, index: int) -> int | None:
+    """Where a table's field stands; None if it is not there."""
+    entries = table - int(struct.unpack_from("<i", data, table)[0])
+    if entries < 0:
+        raise struct.error("a table before the beginning")
+    size = int(struct.unpack_from("<H", data, entries)[0])
+    if 4 + 2 * index >= size:
+        return None
+    offset = int(struct.unpack_from("<H", data, entries + 4 + 2 * index)[0])
+    return table + offset if offset else None

@@ -1,0 +1,95 @@
+"""What of a job lies in files and options: read here, checked by :class:`~cellblock.models.JobSpec`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from cellblock.errors import InvalidJob
+
+_MAIN = "__main__.py"
+
+
+def read(
+    program: Path,
+    entrypoint: str | None,
+    files: list[str] | None,
+    env: list[str] | None,
+    inputs: list[str] | None,
+    context: Path | None,
+    artifacts: list[str] | None,
+    stdin: Path | None,
+) -> dict[str, Any]:
+    """The fields of a JobSpec that these options stand for. Raises :class:`InvalidJob`."""
+    beside = dict(_named_file(given) for given in files or ())
+    fields: dict[str, Any] = {
+        "stdin": _bytes(stdin, "stdin") if stdin else b"",
+        "env": dict(_pair(given, "env", "NAME=VALUE") for given in env or ()),
+        "inputs": {name: _json(name, text) for name, text in _inputs(inputs)},
+        "context_path": str(context.absolute()) if context else None,
+        "artifacts": tuple(artifacts or ()),
+    }
+    if program.is_dir():
+        return {**fields, "files": {**_folder(program), **beside}, "entrypoint": entrypoint or _MAIN}
+    if entrypoint is not None:
+        raise InvalidJob("entrypoint", f"{program} is not a folder; --entrypoint names a file of one")
+    return {**fields, "code": _text(program), "files": beside}
+
+
+def _inputs(inputs: list[str] | None) -> list[tuple[str, str]]:
+    return [_pair(given, "inputs", "NAME=JSON") for given in inputs or ()]
+
+
+def _pair(given: str, field: str, form: str) -> tuple[str, str]:
+    name, sign, value = given.partition("=")
+    if not sign:
+        raise InvalidJob(field, f"{name!r} has no '='; write {form}")
+    return name, value
+
+
+def _json(name: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidJob(f"inputs.{name}", f"is not JSON: {error}; text needs quotes within") from None
+
+
+def _named_file(given: str) -> tuple[str, bytes]:
+    """NAME=PATH, or PATH alone: a relative one keeps its folders, any other only its name."""
+    name, sign, path = given.partition("=")
+    if sign:
+        return name, _bytes(Path(path), "files")
+    plain = Path(os.path.normpath(given))
+    inside = not plain.is_absolute() and ".." not in plain.parts
+    return plain.as_posix() if inside else plain.name, _bytes(Path(given), "files")
+
+
+def _folder(folder: Path) -> dict[str, bytes]:
+    """Every regular file below; hidden ones and what Python has compiled stay behind."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.is_file() and not any(part.startswith(".") or part == "__pycache__" for part in name.parts):
+            found[name.as_posix()] = _bytes(path, "files")
+    return found
+
+
+def _bytes(path: Path, field: str) -> bytes:
+    if str(path) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidJob(field, f"{path} cannot be read: {error.strerror}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return _bytes(path, "code").decode()
+    except UnicodeDecodeError as error:
+        raise InvalidJob(
+            "code", f"{path} is not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}"
+        ) from error
