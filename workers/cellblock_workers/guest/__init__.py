@@ -2,7 +2,19 @@
 
 from importlib import resources
 
+#: The guest's files, each before those that use it.
+PIECES = ("pipes", "filter", "context", "values", "artifacts", "modules", "job", "guest")
+
 
 def guest_source() -> str:
-    """The guest program, whole: one file of standard library only."""
-    return (resources.files(__package__) / "guest.py").read_text(encoding="utf-8")
+    """The guest program, whole: one text of standard library only, made by joining the pieces.
+
+    Each piece is a module of its own that imports what it needs of the others by ``from .piece import``;
+    joined, they share one namespace, so these lines go, and the one future import moves to the top.
+    """
+    folder = resources.files(__package__)
+    lines = ["from __future__ import annotations"]
+    for piece in PIECES:
+        text = (folder / f"{piece}.py").read_text(encoding="utf-8")
+        lines += [line for line in text.splitlines() if not line.startswith(("from __future__ ", "from ."))]
+    return "\n".join(lines) + "\n"

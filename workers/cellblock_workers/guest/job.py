@@ -1,0 +1,265 @@
+"""The job process: drops to the job's uid, waits for its job, and becomes the program."""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import json
+import linecache  # noqa: F401 - what tracebacks need, imported before the job is there to wait for it
+import math
+import os
+import resource
+import signal
+import sys
+import threading
+import traceback
+import types
+from typing import Any, Callable
+
+from .context import ContextHandle
+from .filter import forbid_fatal_calls
+from .modules import guard_imports
+from .pipes import HEADER, PIECE_BYTES, WORK_DIR, Pipes, write_all
+from .values import decode_input, encode_value
+
+CONTROL, RAISED, VALUE = 100, 101, 102
+#: Beyond this the last expression is not looked for: taking long sources apart costs memory the job paid for.
+LAST_EXPRESSION_BYTES = 256 * 1024
+
+
+def become_job(pipes: Pipes, options: dict[str, Any]) -> None:
+    """Drop to the job's uid and take the descriptors, the folder and the limits of a job."""
+    signal.set_wakeup_fd(-1)
+    default_signals()
+    os.setsid()
+    drop_to(options["uid"])
+    for source, fd in ((pipes.job_control, CONTROL), (pipes.job_raised, RAISED), (pipes.job_value, VALUE)):
+        os.dup2(source, fd)
+    for fd, source in enumerate((pipes.job_stdin, pipes.job_stdout, pipes.job_stderr)):
+        os.dup2(source, fd, inheritable=True)
+    os.closerange(3, CONTROL)
+    os.umask(0o022)
+    folder = options.get("folder", WORK_DIR)
+    os.makedirs(folder, exist_ok=True)
+    os.chdir(folder)
+    for name, value in {"CORE": 0, **options["rlimits"]}.items():
+        which = getattr(resource, f"RLIMIT_{name}")
+        resource.setrlimit(which, (value, value))
+    forbid_fatal_calls()
+
+
+def default_signals() -> None:
+    """As an interpreter starts with them: a launcher under nohup would pass on what it ignores."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def drop_to(uid: int) -> None:
+    """Be this uid and no other, and the first the kernel kills when memory runs out, before the guest."""
+    if os.getuid() != uid:  # a guest that was started without another identity has none to give up
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    make_dumpable()
+    with open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
+
+
+def make_dumpable() -> None:
+    """Give this process back its own /proc/self, which changing the uid made root's."""
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE
+
+
+class Delivery:
+    """The job as it comes down the control pipe: its description, then the bytes of its files and inputs."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def description(self) -> dict[str, Any]:
+        """The J frame's JSON. A pipe that closes instead means that there will be no job."""
+        first = os.read(self.fd, 1)
+        if not first:
+            os._exit(0)
+        _, length = HEADER.unpack(first + self.take(HEADER.size - 1))
+        described: dict[str, Any] = json.loads(self.take(length))
+        return described
+
+    def take(self, length: int) -> bytes:
+        """The next bytes, all of them."""
+        pieces: list[bytes] = []
+        self.pass_on(length, pieces.append)
+        return b"".join(pieces)
+
+    def pass_on(self, length: int, to: Callable[[bytes], object]) -> None:
+        """Hand over the next bytes as they come."""
+        while length:
+            piece = os.read(self.fd, min(length, PIECE_BYTES))
+            if not piece:
+                os._exit(0)  # the guest is gone, and with it whoever wanted the job
+            to(piece)
+            length -= len(piece)
+
+
+def run_job() -> int:
+    """Take delivery, run the program as __main__, send its value. Returns its exit status."""
+    delivery = Delivery(CONTROL)
+    job = delivery.description()
+    cpu_s = max(1, math.ceil(job["cpu_s"]))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+    folder = os.getcwd()
+    set_environment(job["env"], folder)
+    try:
+        write_files(job["files"], delivery, folder)
+        taken = [(name, kind, delivery.take(size)) for name, kind, size in job["inputs"]]
+        os.close(CONTROL)
+        given = {name: decode_input(name, kind, data) for name, kind, data in taken}
+        if job["context_bytes"] is not None:
+            given["ctx"] = ContextHandle(at_least=job["context_bytes"])
+        path, source = main_program(job, folder)
+    except Exception as error:
+        return refuse(error)
+    sys.argv = [path] + job["args"]
+    sys.path.insert(0, os.path.dirname(path))
+    sys.dont_write_bytecode = True  # nobody imports it again, and the work folder is the job's to fill
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    main = types.ModuleType("__main__")
+    main.__dict__.update(given, __file__=path, __builtins__=__builtins__)
+    sys.modules["__main__"] = main
+    if job["modules"] is not None:
+        guard_imports(job["level"], job["modules"], folder)
+    try:
+        value = run_program(source, path, main.__dict__)
+        send_value(value, job["value_bytes"])
+    except SystemExit as error:
+        return exit_status(error.code)
+    except BaseException as error:
+        report_raised(error, path)
+        return 1
+    return 0
+
+
+def set_environment(given: dict[str, str], folder: str) -> None:
+    os.environ.clear()
+    os.environ.update(
+        PATH="/usr/local/bin:/usr/bin:/bin",
+        HOME=folder,
+        TMPDIR=folder,
+        USER="job",
+        LOGNAME="job",
+        LANG="C.UTF-8",
+        PYTHONUTF8="1",
+    )
+    os.environ.update(given)
+
+
+def write_files(files: list[tuple[str, int]], delivery: Delivery, folder: str) -> None:
+    """Put the job's files where it will look for them."""
+    for name, size in files:
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            delivery.pass_on(size, file.write)
+
+
+def main_program(job: dict[str, Any], folder: str) -> tuple[str, bytes]:
+    """Path and source of what runs as __main__: the code, or one of the files."""
+    if job["code"] is None:
+        path = os.path.join(folder, job["entrypoint"])
+        with open(path, "rb") as file:
+            return path, file.read()
+    path, source = os.path.join(folder, "main.py"), job["code"].encode()
+    with open(path, "wb") as file:
+        file.write(source)
+    return path, source
+
+
+def run_program(source: bytes, path: str, names: dict[str, Any]) -> object:
+    """Run it and return its value: ``result`` where the program sets it, else its last expression's."""
+    body, last = compiled(source, path)
+    exec(body, names)
+    value = eval(last, names) if last is not None else None
+    return names.get("result", value)
+
+
+def compiled(source: bytes, path: str) -> tuple[types.CodeType, types.CodeType | None]:
+    """All of the program, its last expression apart if it ends in one. Raises SyntaxError for either."""
+    if len(source) > LAST_EXPRESSION_BYTES:
+        return compile(source, path, "exec", dont_inherit=True), None
+    tree = ast.parse(source, path)
+    last = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        last = compile(ast.Expression(tree.body.pop().value), path, "eval", dont_inherit=True)  # type: ignore[attr-defined]
+    return compile(tree, path, "exec", dont_inherit=True), last
+
+
+def send_value(value: object, limit_bytes: int) -> None:
+    """Pass the value out, as far as it can be expressed. A forked child's is not the job's."""
+    if os.getpid() != os.getsid(0):
+        return
+    try:
+        write_all(VALUE, encode_value(value, limit_bytes))
+    except OSError:
+        return  # the job closed it: its loss
+
+
+def exit_status(code: object) -> int:
+    """What the interpreter makes of SystemExit's argument."""
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    sys.stderr.write(str(code) + "\n")
+    return 1
+
+
+def leave(status: int) -> None:
+    """The interpreter's way out (threads, atexit, flush) without its tear-down, which would copy
+    every page shared with the guest for nothing: the process ends here."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException as error:
+        traceback.print_exception(type(error), error, error.__traceback__)
+        status = status or 120
+    os._exit(status)
+
+
+def refuse(error: Exception) -> int:
+    """The program cannot begin: say why, in the place of what it would have raised."""
+    text = f"{type(error).__name__}: {error}\n"
+    sys.stderr.write(text)
+    send_raised(error, text)
+    return 1
+
+
+def report_raised(error: BaseException, path: str) -> None:
+    """Print the traceback as the interpreter would, from the job's own first frame on, and pass it out."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != path:
+        trace = trace.tb_next
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    if sys.excepthook is sys.__excepthook__:
+        sys.stderr.write(text)
+    else:
+        sys.excepthook(type(error), error, trace)
+    send_raised(error, text)
+
+
+def send_raised(error: BaseException, text: str) -> None:
+    try:
+        message = str(error)
+    except Exception:
+        message = "<the exception's __str__ failed>"
+    report = {"type": type(error).__name__[:200], "message": message[:2000], "traceback": text[-4000:]}
+    try:
+        if os.getpid() == os.getsid(0):  # a forked child's exception is not the job's
+            os.write(RAISED, json.dumps(report, ensure_ascii=False).encode("utf-8", "replace"))
+    except OSError:
+        return  # the job closed it: its loss

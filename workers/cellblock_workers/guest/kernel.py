@@ -1,0 +1,227 @@
+"""System calls the standard library does not have, for the programs that make and enter a sandbox.
+
+Standard library only, Python 3.8+: part of what runs inside an image. Every call raises :class:`OSError`
+naming itself. Numbers are those of x86-64 and aarch64.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import fcntl
+import os
+import platform
+import socket
+import struct
+from typing import Any
+
+NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
+NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
+SIGCHLD = 17
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 4096, 16384, 1 << 18
+MNT_DETACH = 2
+ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC = 1, 2, 4, 8
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
+CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_SETFCAP = 5, 6, 7, 31
+
+_CALLS = {
+    "x86_64": {"clone": 56, "pivot_root": 155, "capset": 126},
+    "aarch64": {"clone": 220, "pivot_root": 41, "capset": 91},
+}
+# The same on every machine since Linux 5.1.
+_MOUNT_SETATTR = 442
+_PIDFD_OPEN = 434
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_OPEN_TREE, _MOVE_MOUNT = 428, 429
+_AT_FDCWD, _AT_RECURSIVE, _AT_EMPTY_PATH = -100, 0x8000, 0x1000
+
+# PyDLL keeps the interpreter's lock: nothing of Python may run between a clone and its hooks.
+_libc = ctypes.PyDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+def _number(name: str) -> int:
+    machine = platform.machine()
+    if machine not in _CALLS:
+        raise OSError(38, f"{name}: this machine is {machine}; known are {', '.join(_CALLS)}")
+    return _CALLS[machine][name]
+
+
+def _checked(what: str, result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def _syscall(what: str, number: int, *arguments: Any) -> int:
+    passed = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    return _checked(what, int(_libc.syscall(ctypes.c_long(number), *passed)))
+
+
+def clone(flags: int) -> int:
+    """Fork into new namespaces; the child's pid, or 0 in the child. Only from a process with one thread."""
+    number = _number("clone")
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    pid = int(_libc.syscall(*(ctypes.c_long(one) for one in (number, flags | SIGCHLD, 0, 0, 0, 0))))
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+        return 0
+    failure = ctypes.get_errno()
+    python.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(failure, f"clone: {os.strerror(failure)}")
+    return pid
+
+
+def unshare(flags: int) -> None:
+    """Leave these namespaces for new ones."""
+    _checked("unshare", _libc.unshare(flags))
+
+
+def mount(source: str, target: str, kind: str | None, flags: int = 0, options: str = "") -> None:
+    """mount(2)."""
+    passed = [None if one is None else os.fsencode(one) for one in (source, target, kind, options)]
+    result = _libc.mount(passed[0], passed[1], passed[2], ctypes.c_ulong(flags), passed[3] or None)
+    _checked(f"mount {target}", result)
+
+
+def restrict_mount(target: str, attributes: int, *, recursive: bool) -> None:
+    """Add these attributes to a mount, and with ``recursive`` to every mount below. Linux 5.12."""
+    wanted = struct.pack("4Q", attributes, 0, 0, 0)
+    flags = _AT_RECURSIVE if recursive else 0
+    path = os.fsencode(target)
+    _syscall(f"mount_setattr {target}", _MOUNT_SETATTR, _AT_FDCWD, path, flags, wanted, len(wanted))
+
+
+def detached_mount(path: str, attributes: int) -> int:
+    """A mount of this file or folder that is nowhere yet, with these attributes, as a descriptor."""
+    clone_it, close_on_exec = 1, os.O_CLOEXEC
+    tree = _syscall(f"open_tree {path}", _OPEN_TREE, _AT_FDCWD, os.fsencode(path), clone_it | close_on_exec)
+    wanted = struct.pack("4Q", attributes, 0, 0, 0)
+    try:
+        _syscall(f"mount_setattr {path}", _MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, wanted, len(wanted))
+    except OSError:
+        os.close(tree)
+        raise
+    return tree
+
+
+def attach_mount(tree: int, target: str) -> None:
+    """Put a detached mount somewhere."""
+    from_itself = 4
+    path = os.fsencode(target)
+    _syscall(f"move_mount {target}", _MOVE_MOUNT, tree, b"", _AT_FDCWD, path, from_itself)
+
+
+def pivot_root(new: str) -> None:
+    """Make a mount the root and let go of the old one."""
+    os.chdir(new)
+    _syscall("pivot_root", _number("pivot_root"), b".", b".")
+    _checked("umount", _libc.umount2(b".", MNT_DETACH))
+    os.chdir("/")
+
+
+def prctl(what: str, option: int, argument: int = 0, pointer: Any = 0) -> None:
+    """prctl(2)."""
+    extra = ctypes.c_ulong(pointer) if isinstance(pointer, int) else pointer
+    _checked(what, _libc.prctl(option, ctypes.c_ulong(argument), extra, ctypes.c_ulong(0), ctypes.c_ulong(0)))
+
+
+def keep_capabilities(kept: tuple[int, ...]) -> None:
+    """Hold these and no others, nor ever gain another one."""
+    for capability in range(64):
+        if capability in kept:
+            continue
+        try:
+            prctl("drop a capability", PR_CAPBSET_DROP, capability)
+        except OSError as error:
+            if error.errno != 22:  # EINVAL: past the kernel's last
+                raise
+            break
+    hold_capabilities(kept)
+
+
+def hold_capabilities(kept: tuple[int, ...]) -> None:
+    """Give up every capability but these; the bounding set stays."""
+    mask = sum(1 << capability for capability in kept)
+    header = struct.pack("Ii", 0x20080522, 0)
+    _syscall("capset", _number("capset"), header, struct.pack("6I", mask, mask, 0, 0, 0, 0))
+
+
+def set_host_name(name: bytes) -> None:
+    """The name of this UTS namespace; its domain becomes empty."""
+    _checked("sethostname", _libc.sethostname(name, len(name)))
+    _checked("setdomainname", _libc.setdomainname(b"", 0))
+
+
+def raise_loopback() -> None:
+    """Bring up the one interface a new network namespace has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sH14x", b"lo", 1)  # IFF_UP
+        fcntl.ioctl(any_socket, 0x8914, request)  # SIOCSIFFLAGS
+
+
+def open_pidfd(pid: int) -> int:
+    """A descriptor that names a process for ever."""
+    return _syscall("pidfd_open", _PIDFD_OPEN, pid, 0)
+
+
+def filter_system_calls(program: bytes) -> None:
+    """Let the kernel judge every further system call by this BPF program."""
+    text = ctypes.create_string_buffer(program, len(program))
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("text", ctypes.c_void_p)]
+
+    passed = Program(len(program) // 8, ctypes.addressof(text))
+    prctl("install the seccomp filter", PR_SET_SECCOMP, 2, ctypes.byref(passed))
+
+
+# --- Landlock ----------------------------------------------------------------------------------------
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
+_TRUNCATE, _REFER, _IOCTL_DEV = 1 << 14, 1 << 13, 1 << 15
+_READING = _EXECUTE | _READ_FILE | _READ_DIR
+
+
+def landlock_version() -> int:
+    """The version of Landlock this kernel offers; 0 for none."""
+    asked = (ctypes.c_long(_LANDLOCK_CREATE), None, ctypes.c_long(0), ctypes.c_long(1))
+    return max(0, int(_libc.syscall(*asked)))
+
+
+def restrict_files(version: int, everything: list[str], writable_files: list[str]) -> None:
+    """From here on: read and run anything, write to ``writable_files``, do all below ``everything``."""
+    known = (1 << 13) - 1
+    known |= _REFER if version >= 2 else 0
+    known |= _TRUNCATE if version >= 3 else 0
+    known |= _IOCTL_DEV if version >= 5 else 0
+    handled = struct.pack("Q", known)
+    rules = _syscall("landlock_create_ruleset", _LANDLOCK_CREATE, handled, len(handled), 0)
+    writing = (_READING | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV) & known
+    allowed = [("/", _READING)] + [(path, known) for path in everything]
+    allowed += [(path, writing) for path in writable_files]
+    for path, rights in allowed:
+        below = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        if not os.path.isdir(path):
+            rights &= ~_READ_DIR
+        rule = struct.pack("=Qi", rights, below)
+        _syscall("landlock_add_rule", _LANDLOCK_ADD, rules, 1, rule, 0)
+        os.close(below)
+    _syscall("landlock_restrict_self", _LANDLOCK_RESTRICT, rules, 0)
+    os.close(rules)
+
+
+def receive(control: socket.socket, size: int) -> tuple[bytes, list[int]]:
+    """One packet and the descriptors passed with it; no bytes when the peer is gone."""
+    found = array.array("i")
+    space = socket.CMSG_SPACE(16 * found.itemsize)
+    packet, ancillary, _, _ = control.recvmsg(size, space, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return packet, list(found)

@@ -1,0 +1,43 @@
+"""Pipes and frames, as the guest and the job process share them.
+
+A frame is one type byte, a big-endian u32 length, that many bytes; guest.py lists the types.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+HEADER = struct.Struct(">cI")
+PIECE_BYTES = 64 * 1024
+WORK_DIR = "/tmp/sandbox"  # where a sandbox has a file system of its own
+
+
+class Pipes:
+    """The job's ends and ours, by purpose."""
+
+    def __init__(self) -> None:
+        self.job_control, self.control = os.pipe()
+        self.job_stdin, self.stdin = os.pipe()
+        self.stdout, self.job_stdout = os.pipe()
+        self.stderr, self.job_stderr = os.pipe()
+        self.raised, self.job_raised = os.pipe()
+        self.value, self.job_value = os.pipe()
+
+    def close_job_ends(self) -> None:
+        for fd in (
+            self.job_control,
+            self.job_stdin,
+            self.job_stdout,
+            self.job_stderr,
+            self.job_raised,
+            self.job_value,
+        ):
+            os.close(fd)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Every byte, however many calls it takes."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

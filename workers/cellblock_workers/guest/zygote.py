@@ -1,0 +1,307 @@
+"""The fork-server of one image: a warmed interpreter that forks into fresh namespaces for each sandbox.
+
+Runs as PID 1 of a PID namespace of its own, root of a user namespace that maps to nobody on the host,
+in the image's root; standard library only, Python 3.8+. It never sees a job: descriptor 0 is a
+SOCK_SEQPACKET socket to the launcher, over which come numbers and descriptors, nothing else.
+
+  in   {"spawn": n, ...}   with the sandbox's stream, its context if any, its cgroups' membership files
+  out  {"ready": true}     the modules are imported
+       {"started": n}      with a pidfd of the sandbox's PID 1
+       {"ended": n, "status": s}    as wait(2) has it
+       {"failed": n, "step": ..., "why": ...}    from the child, before it becomes the guest
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import types
+from typing import Any
+
+from cellblock_workers.guest import kernel
+
+CONTROL = 0
+PACKET_BYTES = 16 * 1024
+INSIDE_ROOT, INSIDE_JOB = 0, 10_000
+DESCRIPTORS_MAX = 4096
+NAMESPACES = kernel.NEWUSER | kernel.NEWPID | kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
+# What /proc tells of the host's kernel, closed as container runtimes close it.
+MASKED_FILES = ("kcore", "keys", "key-users", "latency_stats", "timer_list", "sched_debug", "kmsg")
+MASKED_FOLDERS = ("acpi", "scsi", "asound")
+NEW = "/tmp"  # in the zygote's root: where a sandbox's root is put together
+DEVICES = ("null", "zero", "full", "random", "urandom")
+
+
+class Step(Exception):
+    """A control could not be put in place: which one, and why."""
+
+
+class Zygote:
+    """Forks sandboxes on request and reports their ends."""
+
+    def __init__(self, control: socket.socket, program: dict[str, Any], guest: types.ModuleType) -> None:
+        self.control = control
+        self.guest = guest
+        self.canaries = [compile(text, "canary", "exec") for text in program["canaries"]]
+        self.filter = bytes.fromhex(program["seccomp"])
+        self.landlock = kernel.landlock_version()
+        self.several_ids: bool = program["several_ids"]
+        self.views: list[str] = program["views"]
+        self.poller = select.poll()
+        self.poller.register(CONTROL, select.POLLIN)
+        self.running: dict[int, tuple[int, int]] = {}  # pidfd -> the sandbox's number and pid
+
+    def serve(self) -> None:
+        """Until the launcher is gone: then this PID namespace ends, and every sandbox with it."""
+        while True:
+            for descriptor, _ in self.poller.poll():
+                if descriptor == CONTROL:
+                    packet, passed = kernel.receive(self.control, PACKET_BYTES)
+                    if not packet:
+                        os._exit(0)
+                    self.spawn(json.loads(packet), passed)
+                else:
+                    self.bury(descriptor)
+
+    def spawn(self, request: dict[str, Any], passed: list[int]) -> None:
+        """Fork one sandbox. Returns in the zygote only."""
+        hold, go = os.pipe()
+        number = request["spawn"]
+        try:
+            pid = kernel.clone(NAMESPACES)
+        except OSError as error:
+            say(self.control, {"failed": number, "step": "new namespaces", "why": str(error)})
+            pid = -1
+        if pid == 0:
+            os.close(go)
+            self.become_sandbox(request, passed, hold)
+        for descriptor in (*passed, hold):
+            os.close(descriptor)
+        if pid > 0:
+            pidfd = kernel.open_pidfd(pid)
+            self.poller.register(pidfd, select.POLLIN)
+            self.running[pidfd] = (number, pid)
+            try:
+                self.map_ids(pid, request["ids"])
+                os.write(go, b"1")
+            except OSError as error:
+                say(self.control, {"failed": number, "step": "the map of user ids", "why": str(error)})
+                os.kill(pid, signal.SIGKILL)
+            say(self.control, {"started": number}, [pidfd])
+        os.close(go)
+
+    def map_ids(self, pid: int, ids: list[int]) -> None:
+        """Give the child its guest's and its job's id; with one id for all, the job's, which is then ours."""
+        if self.several_ids:
+            text = f"{INSIDE_ROOT} {ids[0]} 1\n{INSIDE_JOB} {ids[1]} 1\n"
+        else:
+            text = f"{INSIDE_JOB} 0 1\n"
+        for name in ("uid_map", "gid_map"):
+            file = os.open(f"/proc/{pid}/{name}", os.O_WRONLY)
+            try:
+                os.write(file, text.encode())
+            finally:
+                os.close(file)
+
+    def bury(self, pidfd: int) -> None:
+        """Reap a sandbox that ended, and tell."""
+        number, pid = self.running.pop(pidfd)
+        self.poller.unregister(pidfd)
+        os.close(pidfd)
+        _, status = os.waitpid(pid, 0)
+        say(self.control, {"ended": number, "status": status})
+
+    def become_sandbox(self, request: dict[str, Any], passed: list[int], hold: int) -> None:
+        """Put every control in place, then be the guest. Never returns."""
+        try:
+            if os.read(hold, 1) != b"1":
+                os._exit(1)
+            stream, *rest = passed
+            context = rest.pop(0) if request["context"] else None
+            self.enter(request, rest, context)
+        except Step as failure:
+            step, why = failure.args
+            say(self.control, {"failed": request["spawn"], "step": step, "why": str(why)})
+            os._exit(1)
+        quiet = os.open("/dev/null", os.O_RDWR)
+        for target, source in ((0, stream), (1, stream), (2, quiet)):
+            os.dup2(source, target)
+        os.closerange(3, DESCRIPTORS_MAX)
+        rlimits = {"NPROC": request["nproc"]} if request["nproc"] else {}
+        options = {"uid": INSIDE_JOB, "rlimits": rlimits}
+        canary = request["canary"]
+        if canary is not None:
+            exec(self.canaries[canary], {"__name__": "__main__", "options": {**request, **options}})
+            os._exit(0)
+        self.guest.main(options)
+
+    def enter(self, request: dict[str, Any], membership: list[int], context: int | None) -> None:
+        """Every control of a sandbox made this way, in order; tests/sandbox proves each.
+
+        Raises :class:`Step` for the first that cannot be had: then there is no sandbox.
+        """
+        steps = (
+            ("its own user id", self.take_ids),
+            ("its cgroups", lambda: join_cgroups(membership)),
+            ("a root of its own", lambda: mount_root(request["place"], self.views)),
+            ("a private /proc", mount_proc),
+            ("a bounded /tmp", lambda: mount_tmp(request["tmp_bytes"], request["tmp_inodes"])),
+            ("its context", lambda: mount_context(context)),
+            ("nothing else to see", lambda: kernel.pivot_root(NEW)),
+            ("a network of its own", kernel.raise_loopback),
+            ("its host name", lambda: kernel.set_host_name(b"sandbox")),
+            ("its limits", set_limits),
+            ("its processors", lambda: pin(request["processors"])),
+            ("randomness of its own", reseed),
+            ("a closed process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 0)),
+            ("its capabilities", self.drop_capabilities),
+            ("Landlock", self.restrict_files),
+            ("the seccomp filter", lambda: kernel.filter_system_calls(self.filter)),
+        )
+        for name, step in steps:
+            try:
+                step()
+            except (OSError, ValueError) as error:
+                raise Step(name, error) from error
+
+    def take_ids(self) -> None:
+        """Become the root of the new user namespace, where there is one."""
+        if self.several_ids:
+            os.setgroups([])
+            os.setresgid(INSIDE_ROOT, INSIDE_ROOT, INSIDE_ROOT)
+            os.setresuid(INSIDE_ROOT, INSIDE_ROOT, INSIDE_ROOT)
+        else:
+            # A job of the guest's own uid may signal it: PID 1 is deaf to what it has no handler for.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    def drop_capabilities(self) -> None:
+        """What the guest needs to give its job another id and to kill it; with one id for all, nothing."""
+        several = (kernel.CAP_KILL, kernel.CAP_SETGID, kernel.CAP_SETUID)
+        kernel.keep_capabilities(several if self.several_ids else ())
+
+    def restrict_files(self) -> None:
+        """A second lock on the read-only root: should a mount be writable by mistake, this still holds."""
+        if self.landlock:
+            devices = [f"/dev/{name}" for name in DEVICES]
+            # /proc: a process sets its own oom_score_adj; who may write what is the kernel's usual rule.
+            kernel.restrict_files(self.landlock, ["/tmp"], ["/proc", *devices])
+
+
+def join_cgroups(membership: list[int]) -> None:
+    """Join, through descriptors the launcher opened, and see nothing above from here on."""
+    for descriptor in membership:
+        os.write(descriptor, b"0")
+    kernel.unshare(kernel.NEWCGROUP)
+
+
+def mount_root(place: int, views: list[str]) -> None:
+    """The image once more, as files of this sandbox alone: on shared ones, locks and notices are shared too.
+
+    For the same reason each place has devices of its own. ``views`` of the host's folders stay as they are.
+    """
+    flags = kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV
+    kernel.mount("overlay", NEW, "overlay", flags, "lowerdir=/dev/image:/dev/empty")
+    for view in views:
+        kernel.mount(view, f"{NEW}{view}", None, kernel.MS_BIND | kernel.MS_REC)
+    kernel.mount(f"/dev/{place}", f"{NEW}/dev", None, kernel.MS_BIND | kernel.MS_REC)
+
+
+def mount_proc() -> None:
+    """The processes of this sandbox alone, and what tells of the host closed."""
+    proc = f"{NEW}/proc"
+    kernel.mount("proc", proc, "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    # Owned by the host's root, but for switches of a namespace that everyone may open.
+    kernel.mount(f"{proc}/sys", f"{proc}/sys", None, kernel.MS_BIND)
+    kernel.restrict_mount(f"{proc}/sys", kernel.ATTR_RDONLY, recursive=False)
+    for names, over in ((MASKED_FILES, "/dev/null"), (MASKED_FOLDERS, "/dev/empty")):
+        for name in names:
+            if os.path.exists(f"{proc}/{name}"):
+                kernel.mount(over, f"{proc}/{name}", None, kernel.MS_BIND)
+
+
+def mount_tmp(size_bytes: int, inodes: int) -> None:
+    """The only place to write: in memory, counted against the sandbox, nothing in it can be run."""
+    flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+    options = f"size={size_bytes},nr_inodes={inodes},mode=1777"
+    kernel.mount("tmpfs", f"{NEW}/tmp", "tmpfs", flags, options)
+
+
+def mount_context(context: int | None) -> None:
+    """The one file of the host a job may be shown, already read-only; launcher/contexts.py says which."""
+    if context is not None:
+        kernel.attach_mount(context, f"{NEW}/mnt/context_data")
+
+
+def set_limits() -> None:
+    """The per-process limits a container has too."""
+    for which, value in (
+        (resource.RLIMIT_NOFILE, 1024),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 65_536),
+    ):
+        resource.setrlimit(which, (value, value))
+    os.setsid()
+
+
+def pin(processors: int) -> None:
+    """Without a cgroup to share out CPU time: run on no more than this many processors. 0: no bound."""
+    if processors:
+        available = sorted(os.sched_getaffinity(0))
+        first = int.from_bytes(os.urandom(4), "big") % len(available)
+        chosen = (available + available)[first : first + processors]
+        os.sched_setaffinity(0, chosen)
+
+
+def reseed() -> None:
+    """Random numbers that no other fork of this process draws. `random` sees to itself after a fork."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+def say(control: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
+    """Send one message."""
+    passed = b"".join(one.to_bytes(4, sys.byteorder) for one in descriptors or [])
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)] if passed else []
+    control.sendmsg([json.dumps(message).encode()], ancillary)
+
+
+def preload(names: list[str]) -> None:
+    """Import ahead what jobs of this image use."""
+    for name in names:
+        importlib.import_module(name)
+    threads = []
+    for one in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{one}/comm") as file:
+            threads.append(file.read().strip())
+    if len(threads) != 1:
+        raise RuntimeError(
+            f"importing {', '.join(names)} started threads ({', '.join(threads)}), and a fork has only one; "
+            "take what does it out of sandbox.preload"
+        )
+
+
+def main(control: socket.socket, program: dict[str, Any]) -> None:
+    """Import, say so, serve. ``program``: preload, guest, canaries, seccomp, several_ids. Never returns."""
+    bound = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], DESCRIPTORS_MAX)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (bound, bound))
+    try:
+        preload(program["preload"])
+        guest = types.ModuleType("guest")
+        exec(compile(program["guest"], "guest", "exec"), guest.__dict__)
+        zygote = Zygote(control, program, guest)
+    except Exception as error:  # an import may raise anything
+        say(control, {"fault": f"{type(error).__name__}: {error}"})
+        os._exit(1)
+    # What is alive now is shared by every sandbox: no collector may touch, and so copy, its pages.
+    gc.collect()
+    gc.freeze()
+    say(control, {"ready": True})
+    zygote.serve()
