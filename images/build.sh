@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Promises: when it ends with 0, the named images (default: base python datascience) exist and were made from
 # the files as they are now. Quiet when nothing is to do. `--force` builds all the same (Debian's updates).
+# The sandbox images among them also stand unpacked under CELLBLOCK_LAUNCHER_IMAGE_ROOTS, for launchers without Docker.
 # BASE_FROM=IMAGE starts from a pulled Debian image instead of mmdebstrap; PYTHON names a Python with pip.
 # Runs as root, as a user who may use Docker, or through sudo. See README.md.
 set -euo pipefail
@@ -28,8 +29,8 @@ parent_of() {
   case $1 in
     base) ;;
     python | redis) echo base ;;
-    datascience | worker) echo python ;;
-    *) printf 'images: unknown image %q (base python datascience worker redis)\n' "$1" >&2; exit 2 ;;
+    datascience | worker | systemd) echo python ;;
+    *) printf 'images: unknown image %q (base python datascience worker redis systemd)\n' "$1" >&2; exit 2 ;;
   esac
 }
 
@@ -37,7 +38,7 @@ input_files() {
   find "images/$1" -type f
   echo images/build.sh
   case $1 in
-    base | python | redis) find images/debian -type f ;;
+    base | python | redis | systemd) find images/debian -type f ;;
     worker)
       printf '%s\n' pyproject.toml README.md LICENSE
       find config/cellblock_config producer/cellblock workers/cellblock_workers -type f ! -name '*.pyc'
@@ -62,7 +63,7 @@ is_fresh() {
   [[ $label == "$(inputs_of "$1")" ]]
 }
 
-# --- a root made of Debian packages: base, python, redis ----------------------------------------------------
+# --- a root made of Debian packages: base, python, redis, systemd ----------------------------------------------------
 
 packages_of() {
   local parent
@@ -71,6 +72,8 @@ packages_of() {
   grep -v '^#' "images/$1/packages"
 }
 
+# The host to test on keeps its package manager's traces, its login tools and its units.
+prune_script() { if [[ $1 == systemd ]]; then echo /dev/null; else echo images/debian/prune.sh; fi; }
 finish_script() { if [[ -f images/$1/finish.sh ]]; then echo "images/$1/finish.sh"; else echo /dev/null; fi; }
 
 # The host's own Debian sources; on a newer Debian the same archives, asked for the suite the images are made of.
@@ -98,15 +101,16 @@ root_by_mmdebstrap() {
     --setup-hook='printf "Package: usrmerge\nPin: release *\nPin-Priority: -1\n" >"$1/etc/apt/preferences.d/no-perl"' \
     --customize-hook="copy-in $(finish_script "$1") /tmp" \
     --customize-hook='if [ -f "$1/tmp/finish.sh" ]; then chroot "$1" bash /tmp/finish.sh; fi' \
-    --customize-hook='copy-in images/debian/prune.sh /tmp' \
-    --customize-hook='PRUNE_THIS_ROOT=yes chroot "$1" bash /tmp/prune.sh' \
+    --customize-hook="copy-in $(prune_script "$1") /tmp" \
+    --customize-hook='if [ -f "$1/tmp/prune.sh" ]; then PRUNE_THIS_ROOT=yes chroot "$1" bash /tmp/prune.sh; fi' \
     --format=tar "$suite" - <<<"$sources"
 }
 
 root_by_dockerfile() {
   local context=$work/debian-$1 container
   mkdir -p "$context"
-  cp images/debian/Dockerfile images/debian/prune.sh "$context/"
+  cp images/debian/Dockerfile "$context/"
+  cat "$(prune_script "$1")" >"$context/prune.sh"
   cat "$(finish_script "$1")" >"$context/finish.sh"
   docker build --quiet --force-rm --build-arg "BASE=$base_from" --build-arg "PACKAGES=$(packages_of "$1" | paste -sd ' ')" \
     --tag "cellblock/build-$1" "$context" >&2 || return
@@ -122,6 +126,7 @@ build_root() {
   case $1 in
     python) command='["python3"]' ;;
     redis) user=10002:10002 command='["redis-server"]' ;;
+    systemd) user=0:0 command='["/sbin/init"]' ;;
   esac
   logged "$1" "$root_by" "$1" >"$work/$1.tar"
   docker import --change "LABEL cellblock.inputs=$(inputs_of "$1")" --change "USER $user" \
@@ -189,16 +194,75 @@ build_wheels() {
   rm -rf "$context"
 }
 
+# --- the sandbox images unpacked, for launchers that need no Docker ------------------------------------------
+
+is_for_sandboxes() { [[ $1 == python || $1 == datascience ]]; }
+
+image_roots() {
+  if [[ -n ${CELLBLOCK_LAUNCHER_IMAGE_ROOTS:-} ]]; then
+    echo "$CELLBLOCK_LAUNCHER_IMAGE_ROOTS"
+  elif [[ $EUID -eq 0 ]]; then
+    echo /var/lib/cellblock/images
+  else
+    echo "${XDG_DATA_HOME:-$HOME/.local/share}/cellblock/images"
+  fi
+}
+
+# NAME/rootfs is a link to NAME/<the image's id>: whoever follows it finds one root, whole, old or new.
+unpack_root() {
+  local folder=$1 id=$2 new=$1/.new-$$ container owner=--no-same-owner status=0
+  if [[ $EUID -eq 0 ]]; then owner=--same-owner; fi
+  (umask 022 && mkdir -p "$new") || return
+  container=$(docker create --network none "$id" true) || return
+  docker export "$container" | tar -xp --numeric-owner "$owner" -C "$new" || status=$?
+  docker rm "$container" >/dev/null || return
+  if [[ $status -ne 0 ]]; then return "$status"; fi
+  chmod 755 "$new" || return
+  rm -f "$new/.dockerenv" || return
+  mkdir -p "$new/mnt" || return
+  : >"$new/mnt/context_data" || return  # where a job's context is mounted
+  mv -T "$new" "$folder/$id"
+}
+
+# Not the one in use, and in no process's mounts: nobody's any more.
+drop_old_roots() {
+  local old
+  for old in "$1"/*/ "$1"/.new-*/; do
+    old=${old%/}
+    if [[ ! -d $old || -L $old || ${old##*/} == "$2" ]]; then continue; fi
+    if ! grep -qsF -- "${old##*/}" /proc/[0-9]*/mountinfo; then rm -rf "$old"; fi
+  done
+}
+
+ensure_root() {
+  local folder id
+  folder=$(image_roots)/$1
+  id=$(docker image inspect --format '{{.Id}}' "cellblock/$1")
+  id=${id#sha256:}
+  if [[ $(readlink "$folder/rootfs" 2>/dev/null) == "$id" && -d $folder/$id ]]; then return; fi
+  mkdir -p "$work"
+  if [[ ! -d $folder/$id ]]; then logged "$1-root" unpack_root "$folder" "$id"; fi
+  ln -sfn "$id" "$folder/.rootfs-$$"
+  mv -T "$folder/.rootfs-$$" "$folder/rootfs"
+  drop_old_roots "$folder" "$id"
+  say "$folder/rootfs ready"
+}
+
 # --- one image after the other, parents first ---------------------------------------------------------------
 
 ensure() {
-  local parent started=$SECONDS
+  local parent
   parent=$(parent_of "$1")
   case " $checked " in *" $1 "*) return ;; esac
   checked+=" $1"
   # Wheels are laid on the parent image; roots of packages only share its list of packages.
-  if [[ $parent == python ]]; then ensure python; fi
-  if [[ -z $force ]] && is_fresh "$1"; then return; fi
+  if [[ -f images/$1/Dockerfile ]]; then ensure python; fi
+  if [[ -n $force ]] || ! is_fresh "$1"; then build "$1"; fi
+  if is_for_sandboxes "$1"; then ensure_root "$1"; fi
+}
+
+build() {
+  local started=$SECONDS
   say "building cellblock/$1 …"
   mkdir -p "$work"
   case $1 in

@@ -10,5 +10,5 @@ flags=(--quiet --upgrade --generate-hashes --strip-extras --no-header --no-emit-
   --no-emit-trusted-host --no-emit-options --pip-args '--only-binary=:all:')
 
 "$locker" "${flags[@]}" --output-file images/datascience/requirements.lock images/datascience/requirements.in
-"$locker" "${flags[@]}" --extra worker --extra monitor --constraint requirements.lock \
+"$locker" "${flags[@]}" --extra worker --extra monitor --extra signing --constraint requirements.lock \
   --output-file images/worker/requirements.lock pyproject.toml images/worker/requirements.in

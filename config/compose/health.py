@@ -21,7 +21,7 @@ def launcher() -> str | None:
 
     with closing(LauncherClient(load_settings().launcher.socket, timeout_s=_TIMEOUT_S)) as client:
         reply = client.probe()
-    return None if reply.isolation else f"no isolation works: {reply.reasons}"
+    return None if reply.isolations else f"no isolation works: {reply.reasons}"
 
 
 def worker() -> str | None:

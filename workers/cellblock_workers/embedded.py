@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
+from pathlib import Path
 
 import fakeredis
 
 from cellblock.admission import resolve
-from cellblock.errors import SandboxUnavailable
+from cellblock.errors import InvalidJob, SandboxUnavailable
 from cellblock.ledger import Ledger
 from cellblock.models import JobResult, JobSpec
+from cellblock.signing import Signer
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.launcher.contexts import ContextRefused, resolve_context
 from cellblock_workers.launcher.spawn import running_launcher
 from cellblock_workers.telemetry import configure_logging
 from cellblock_workers.worker.lease import Heart
@@ -27,12 +31,14 @@ def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
     Raises what :meth:`cellblock.Client.submit` raises, and :class:`SandboxUnavailable`.
     """
     configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
-    manifest = resolve(spec, settings)
+    roots = _context_roots(spec, settings)
+    job_id = uuid.uuid4().hex
+    manifest = Signer(settings.signing).signed(job_id, resolve(spec, settings))
     ledger = Ledger(fakeredis.FakeRedis(decode_responses=True), settings, embedded=True)
-    job_id = ledger.admit(uuid.uuid4().hex, manifest).job_id
-    with running_launcher(settings, warm=0) as socket:
+    ledger.admit(job_id, manifest)
+    with running_launcher(settings, spec.level, roots) as socket:
         launcher = LauncherClient(socket, timeout_s=settings.sandbox.start_timeout_s + 10)
-        _wait_for_isolation(launcher, settings.sandbox.start_timeout_s)
+        _wait_for_probe(launcher, settings.sandbox.start_timeout_s)
         heart = Heart(ledger, _WORKER, settings.ledger, lambda: {"state": "ready"})
         reasons: list[str] = []
         runner = JobRunner(
@@ -56,15 +62,30 @@ def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
     return result
 
 
-def _wait_for_isolation(launcher: LauncherClient, timeout_s: float) -> None:
-    """Until the launcher's first probe is through. Raises :class:`SandboxUnavailable` with its reasons."""
+def _context_roots(spec: JobSpec, settings: Settings) -> tuple[Path, ...]:
+    """Where this run's context may lie. Its caller is this host's operator: the file's own folder will do.
+
+    Raises :class:`InvalidJob` for a file that cannot be a context.
+    """
+    roots = settings.launcher.context_roots
+    if spec.context_path is None:
+        return roots
+    if not roots and "socket" not in settings.launcher.model_fields_set:
+        roots = (Path(os.path.realpath(spec.context_path)).parent,)
+    try:
+        resolve_context(spec.context_path, roots)
+    except ContextRefused as refusal:
+        raise InvalidJob("context_path", str(refusal)) from None
+    return roots
+
+
+def _wait_for_probe(launcher: LauncherClient, timeout_s: float) -> None:
+    """Until the launcher's first probe is through. Raises :class:`SandboxUnavailable`."""
     deadline = time.monotonic() + timeout_s
     while True:
         reply = launcher.probe()
-        if reply.isolation:
+        if reply.isolations or reply.reasons:
             return
-        if reply.reasons or time.monotonic() > deadline:
-            raise SandboxUnavailable(
-                "; ".join((reply.reasons or {}).values()) or "no isolation was found in time"
-            )
+        if time.monotonic() > deadline:
+            raise SandboxUnavailable(f"the launcher found no isolation within {timeout_s:g} s")
         time.sleep(0.02)

@@ -24,6 +24,7 @@ from redis.exceptions import RedisError
 
 import cellblock_workers
 from cellblock.errors import NotConfigured
+from cellblock.signing import Verifier
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher import spawn
 from cellblock_workers.supervisor import Service, Supervisor
@@ -87,7 +88,8 @@ def run_up(*, json_output: bool = False) -> int:
 def host_services(
     settings: Settings, folder: Path, environment: dict[str, str] | None = None
 ) -> list[Service]:
-    """Launcher and worker of one host, split by privilege."""
+    """Launcher and worker of one host, split by privilege. Raises :class:`NotConfigured`."""
+    Verifier(settings.signing)  # a key that cannot be used here is named at once, by the command itself
     environment = dict(environment or _from_dotenv())
     user = _worker_user(settings)
     services = []
@@ -97,6 +99,7 @@ def host_services(
         allowed = {pwd.getpwnam(user).pw_uid} if user else set()
         launcher_environment = {
             **environment,
+            **spawn.NO_SIGNING_KEYS,
             "CELLBLOCK_LAUNCHER_SOCKET": str(path),
             "CELLBLOCK_LAUNCHER_ALLOWED_UIDS": json.dumps(
                 sorted(allowed | set(settings.launcher.allowed_uids))

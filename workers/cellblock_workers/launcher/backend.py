@@ -6,6 +6,8 @@ import socket
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from cellblock_config import Isolation, LevelName
+
 Framing = Literal["raw", "docker"]
 
 
@@ -14,17 +16,24 @@ class BackendUnavailable(Exception):
 
 
 class StartFailed(BackendUnavailable):
-    """The daemon answered and refused: this one sandbox, or this isolation, rather than the host."""
+    """It was tried and refused: this one sandbox, or this isolation, rather than the host."""
+
+
+class NotOnThisHost(StartFailed):
+    """What this way needs is not installed, or not open to the launcher's user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Everything that is fixed when a sandbox starts. Sandboxes of one profile are interchangeable."""
 
+    level: LevelName
     image: str
     memory_bytes: int
     cpus: float
     pids: int
+    #: A file of the host, resolved and permitted (contexts.py), to be seen read-only at its MOUNT_POINT.
+    context: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +43,11 @@ class Evidence:
     running: bool
     exit_code: int | None = None
     oom_kills: int | None = None
-    pids_refused: int | None = None
+    pids_refused: int | None = None  # None also where the kernel sees no process of the job (gVisor)
     peak_memory_bytes: int | None = None
     cpu_ms: int | None = None  # since it was lent
+    #: Kills by the launcher's own watch over memory, where the kernel was given no limit.
+    watch_kills: int | None = None
 
 
 class Sandbox(Protocol):
@@ -79,10 +90,14 @@ class Sandbox(Protocol):
 
 
 class Backend(Protocol):
-    """One isolation, made one way."""
+    """One isolation, made one way.
 
-    isolation: str
+    ``sweeps`` names what :meth:`sweep` covers: backends that share it are swept once.
+    """
+
+    isolation: Isolation
     name: str
+    sweeps: str
 
     def probe(self) -> None:
         """Prove that a sandbox starts and its controls bite. Raises :class:`BackendUnavailable`."""
@@ -94,4 +109,8 @@ class Backend(Protocol):
 
     def sweep(self) -> int:
         """Remove what was left behind by owners that are gone; how many things."""
+        ...
+
+    def close(self) -> None:
+        """End what is kept between sandboxes. Every sandbox is gone by now."""
         ...

@@ -1,15 +1,21 @@
-"""Which isolation runs: the first of ``sandbox.isolations`` that its probe proves, and nothing unproven."""
+"""Which isolation runs for which level: the first of the level's chain that its probe proves.
+
+An isolation may be made in several ways (straight through the OCI runtime, or through the Docker daemon);
+the first way that works is used. Nothing unproven runs, and nothing below the level's chain.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
+from cellblock_config import Isolation, LevelName
 from cellblock_workers.launcher.backend import (
     Backend,
     BackendUnavailable,
+    NotOnThisHost,
     Profile,
     Sandbox,
     StartFailed,
@@ -19,65 +25,79 @@ _log = structlog.get_logger(__name__)
 
 NO_GVISOR = "gVisor (runsc) not detected, falling back to strict seccomp isolation"
 
+Chains = Mapping[LevelName, Sequence[Isolation]]
+
 
 class NothingChosen(BackendUnavailable):
-    """No isolation is in use now; a probe is due or under way."""
+    """No isolation is in use for this level now; a probe is due or under way."""
+
+
+class LevelRefused(StartFailed):
+    """This host has nothing that satisfies the level: asking again changes nothing."""
+
+
+class _Undecided(Exception):
+    """A backend could not be asked: to step over it would cost a better isolation for a moment's fault."""
 
 
 class Cascade:
-    """Tries the backends in order and starts sandboxes on the one that passed. Thread-safe."""
+    """Proves the backends in order and starts sandboxes on the one a level ends up with. Thread-safe.
 
-    def __init__(self, backends: Sequence[Backend]) -> None:
+    ``backends``: per isolation, its ways, preferred first. ``chains``: per level, isolations, best first.
+    """
+
+    def __init__(self, backends: Mapping[Isolation, Sequence[Backend]], chains: Chains) -> None:
         self._backends = backends
-        self._chosen: Backend | None = None
+        self._chains = chains
+        self._chosen: dict[LevelName, Backend] = {}
         self._reasons: dict[str, str] = {}
+        self._absent: frozenset[Isolation] = frozenset()
         self._lock = threading.Lock()
 
     @property
-    def chosen(self) -> str | None:
-        """The isolation in use, None while none works."""
-        chosen = self._chosen
-        return chosen.isolation if chosen else None
+    def chosen(self) -> dict[LevelName, str]:
+        """The isolation in use for each level that has one."""
+        return {level: backend.isolation for level, backend in self._chosen.items()}
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why each isolation that is not used is not, by its name."""
+        """Why each isolation (or one way to it) that was tried is not used, by ``isolation/backend``."""
         return dict(self._reasons)
 
-    def probe(self) -> str | None:
-        """Find the first backend that works; logs every step down. Returns its isolation.
+    def probe(self) -> dict[LevelName, str]:
+        """Find each level's first backend that works; logs every step down. Returns :attr:`chosen`.
 
-        A backend that answers and fails is stepped over; one that cannot be asked ends the search, so
-        that a daemon still coming up costs seconds and not the better isolation.
+        A backend that answers and fails is stepped over; one that cannot be asked leaves its levels
+        without one, so that a daemon still coming up costs seconds and not the better isolation.
         """
         with self._lock:
-            reasons: dict[str, str] = {}
-            before, found = self._chosen, None
-            for backend in self._backends:
+            round_ = _Round(self._backends)
+            chosen: dict[LevelName, Backend] = {}
+            for level, chain in self._chains.items():
                 try:
-                    backend.probe()
-                except StartFailed as error:
-                    reasons[backend.isolation] = str(error)
+                    backend = round_.first(chain)
+                except _Undecided:
                     continue
-                except BackendUnavailable as error:
-                    reasons[backend.isolation] = str(error)
-                    break
-                found = backend
-                break
-            if reasons != self._reasons or found is not before:
-                self._tell(found, reasons)
-            self._chosen, self._reasons = found, reasons
-            return found.isolation if found else None
+                if backend is not None:
+                    chosen[level] = backend
+            if round_.reasons != self._reasons or chosen != self._chosen:
+                self._tell(chosen, round_.reasons)
+            self._chosen, self._reasons, self._absent = chosen, round_.reasons, frozenset(round_.absent)
+            return self.chosen
 
     def is_best(self) -> bool:
-        """Whether the first of the configured isolations is in use."""
-        return self._chosen is self._backends[0]
+        """Whether every level runs on the first isolation of its chain, made the preferred way."""
+        return all(
+            self._chosen.get(level) is self._backends[chain[0]][0]
+            for level, chain in self._chains.items()
+            if chain
+        )
 
     def start(self, profile: Profile) -> Sandbox:
-        """Start on the chosen backend. A failure never steps down by itself: only a probe does."""
-        chosen = self._chosen
+        """Start on the level's backend. A failure never steps down by itself: only a probe does."""
+        chosen = self._chosen.get(profile.level)
         if chosen is None:
-            raise NothingChosen("; ".join(self._reasons.values()) or "no isolation has been probed yet")
+            raise self._nothing(profile.level)
         try:
             return chosen.start(profile)
         except StartFailed:
@@ -88,29 +108,96 @@ class Cascade:
 
     def doubt(self) -> None:
         """Something failed: no sandbox starts until a probe has passed again."""
-        if (chosen := self._chosen) is not None:
-            self._doubt(chosen)
+        with self._lock:
+            self._chosen = {}
 
     def _doubt(self, backend: Backend) -> None:
         with self._lock:
-            if self._chosen is backend:
-                self._chosen = None
+            for level in [level for level, used in self._chosen.items() if used is backend]:
+                del self._chosen[level]
+
+    def _nothing(self, level: LevelName) -> BackendUnavailable:
+        chain = self._chains[level]
+        if not chain:
+            return LevelRefused(
+                f"level {level}: none of its isolations is allowed on this host; "
+                "CELLBLOCK_SANDBOX_ISOLATIONS says what is, CELLBLOCK_SANDBOX_CHAINS what satisfies a level"
+            )
+        why = "; ".join(reason for way, reason in self._reasons.items() if way.partition("/")[0] in chain)
+        if self._absent.issuperset(chain):
+            return LevelRefused(f"level {level} needs {' or '.join(chain)}: {why}")
+        return NothingChosen(why or "no isolation has been probed yet")
 
     @staticmethod
-    def _tell(found: Backend | None, reasons: dict[str, str]) -> None:
-        for isolation, reason in reasons.items():
-            _log.warning("isolation_unavailable", isolation=isolation, reason=reason)
-        if found is not None:
-            if found.isolation != "gvisor" and "gvisor" in reasons:
-                _log.warning("isolation_fallback", message=NO_GVISOR, isolation=found.isolation)
-            _log.info("isolation_chosen", isolation=found.isolation, backend=found.name)
+    def _tell(chosen: Mapping[LevelName, Backend], reasons: Mapping[str, str]) -> None:
+        for way, reason in reasons.items():
+            isolation, _, backend = way.partition("/")
+            _log.warning("isolation_unavailable", isolation=isolation, backend=backend, reason=reason)
+        used = {found.isolation for found in chosen.values()}
+        if "runc" in used and "gvisor" not in used and any(way.startswith("gvisor/") for way in reasons):
+            _log.warning("isolation_fallback", message=NO_GVISOR, isolation="runc")
+        for level, found in chosen.items():
+            _log.info("isolation_chosen", level=level, isolation=found.isolation, backend=found.name)
+
+    def close(self) -> None:
+        """End what the backends keep between sandboxes."""
+        for ways in self._backends.values():
+            for backend in ways:
+                backend.close()
 
     def sweep(self) -> int:
         """Remove what gone owners left; backends that cannot be asked are logged."""
         removed = 0
-        for backend in self._backends[:1]:  # one daemon holds the containers of every runtime
-            try:
-                removed += backend.sweep()
-            except BackendUnavailable as error:
-                _log.warning("sweep_failed", reason=str(error))
+        swept: set[str] = set()
+        for ways in self._backends.values():
+            for backend in ways:
+                if backend.sweeps in swept:
+                    continue
+                swept.add(backend.sweeps)
+                try:
+                    removed += backend.sweep()
+                except NotOnThisHost:
+                    continue
+                except BackendUnavailable as error:
+                    _log.warning("sweep_failed", reason=str(error))
         return removed
+
+
+class _Round:
+    """One round of probes: every backend is asked at most once, and only if a level needs to know."""
+
+    def __init__(self, backends: Mapping[Isolation, Sequence[Backend]]) -> None:
+        self._backends = backends
+        self._found: dict[Isolation, Backend | None] = {}
+        self.absent: set[Isolation] = set()
+        self.reasons: dict[str, str] = {}
+
+    def first(self, chain: Sequence[Isolation]) -> Backend | None:
+        """The first backend of the chain that works. Raises :class:`_Undecided`."""
+        for isolation in chain:
+            if isolation not in self._found:
+                self._found[isolation] = self._prove(isolation)
+            if (found := self._found[isolation]) is not None:
+                return found
+        return None
+
+    def _prove(self, isolation: Isolation) -> Backend | None:
+        undecided, absent = False, True
+        for backend in self._backends[isolation]:
+            try:
+                backend.probe()
+            except NotOnThisHost as error:
+                self.reasons[f"{isolation}/{backend.name}"] = str(error)
+            except StartFailed as error:
+                self.reasons[f"{isolation}/{backend.name}"] = str(error)
+                absent = False
+            except BackendUnavailable as error:
+                self.reasons[f"{isolation}/{backend.name}"] = str(error)
+                undecided, absent = True, False
+            else:
+                return backend
+        if absent:
+            self.absent.add(isolation)
+        if undecided:
+            raise _Undecided
+        return None

@@ -1,21 +1,22 @@
-"""Reading a container's own cgroup, v1 and v2: the kernel's word on memory, processes and CPU."""
+"""Reading a sandbox's own cgroup, v1 and v2: the kernel's word on memory, processes and CPU."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 
 
 class SandboxCgroup:
-    """The counters of one container. Every reading is None once the cgroup is gone or was never visible."""
+    """The counters of one sandbox. Every reading is None once the cgroup is gone or was never visible.
 
-    def __init__(self, container_id: str, root: Path = _ROOT) -> None:
+    ``relative``: where below each controller's root it may be; the first that is there is read.
+    """
+
+    def __init__(self, relative: Sequence[Path], root: Path = _ROOT) -> None:
         self._root = root
-        self._relative = (
-            Path("docker") / container_id,
-            Path("system.slice") / f"docker-{container_id}.scope",
-        )
+        self._relative = tuple(relative)
 
     def oom_kills(self) -> int | None:
         """Processes the kernel killed at the memory limit."""
@@ -38,12 +39,26 @@ class SandboxCgroup:
         )
         return int(text) if text else None
 
+    def memory_limit_bytes(self) -> int | None:
+        """The most memory it may be charged; None without a limit."""
+        text = (
+            self._read("memory", "memory.limit_in_bytes") if self._is_v1() else self._read("", "memory.max")
+        )
+        return int(text) if text and text.strip().isdigit() else None
+
+    def pids_limit(self) -> int | None:
+        """The most processes and threads in it; None without a limit."""
+        text = self._read("pids" if self._is_v1() else "", "pids.max")
+        return int(text) if text and text.strip().isdigit() else None
+
     def cpu_ms(self) -> int | None:
         """CPU time of everything that ever ran in it."""
         if self._is_v1():
             text = self._read("cpuacct", "cpuacct.usage")
-            return int(text) // 1_000_000 if text else None
-        used_us = _field(self._read("", "cpu.stat"), "usage_usec")
+            if text:
+                return int(text) // 1_000_000
+        # Beside v1 a sandbox may have a cgroup in the v2 hierarchy: without controllers it counts time, too.
+        used_us = _field(self._read("unified" if self._is_v1() else "", "cpu.stat"), "usage_usec")
         return used_us // 1000 if used_us is not None else None
 
     def _is_v1(self) -> bool:

@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,20 @@ from pydantic import ValidationError
 
 from cellblock.admission import ResolvedLimits
 from cellblock.errors import CellblockError, SandboxUnavailable
+from cellblock_config import LevelName
 from cellblock_workers.launcher.protocol import Acquire, Kill, Probe, Reply, Report, Request, receive, send
 
 
 class SandboxRefused(CellblockError):
     """The launcher works and will not or cannot make this one sandbox; asking again changes nothing."""
+
+
+class LevelNotOffered(SandboxRefused):
+    """Nothing on this host satisfies the job's level; the message names the isolations and the remedies."""
+
+
+class ContextNotMounted(SandboxRefused):
+    """The launcher does not show this file to jobs; the message names the path and the setting."""
 
 
 @dataclass(slots=True)
@@ -31,6 +41,7 @@ class Lent:
     framing: str
     warm: bool
     stream: socket.socket
+    context_bytes: int | None = None  #: how long the mounted context is; None where none was asked for
 
 
 class LauncherClient:
@@ -40,25 +51,39 @@ class LauncherClient:
     :class:`SandboxRefused`.
     """
 
-    def __init__(self, path: Path, *, timeout_s: float) -> None:
+    def __init__(
+        self, path: Path, *, timeout_s: float, refuse: Callable[[Lent], str | None] = lambda lent: None
+    ) -> None:
+        """``refuse`` says why a sandbox may not be used, before anything of a job has gone into it."""
         self._path = path
         self._timeout_s = timeout_s
+        self._refuse = refuse
         self._local = threading.local()
 
     def probe(self) -> Reply:
-        """What the host can run now; ``isolation`` is None while nothing works."""
+        """What the host can run now: ``isolations`` by level, empty while nothing works."""
         reply, _ = self._ask(Probe())
         return reply
 
-    def acquire(self, job_id: str, fence: int, image: str, limits: ResolvedLimits) -> Lent:
-        """Borrow a fresh sandbox with these limits."""
+    def acquire(
+        self,
+        job_id: str,
+        fence: int,
+        level: LevelName,
+        image: str,
+        limits: ResolvedLimits,
+        context: str | None = None,
+    ) -> Lent:
+        """Borrow a fresh sandbox of this level, with these limits and this context file in it."""
         request = Acquire(
             job_id=job_id,
             fence=fence,
+            level=level,
             image=image,
             memory_bytes=limits.memory_bytes,
             cpus=limits.cpus,
             pids=limits.pids,
+            context=context,
         )
         reply, descriptors = self._ask(request)
         if len(descriptors) != 1 or not (
@@ -66,7 +91,19 @@ class LauncherClient:
         ):
             raise SandboxUnavailable("the launcher lent a sandbox without its stream")
         stream = socket.socket(fileno=descriptors[0])
-        return Lent(reply.sandbox, reply.isolation, reply.backend, reply.framing, bool(reply.warm), stream)
+        lent = Lent(
+            reply.sandbox,
+            reply.isolation,
+            reply.backend,
+            reply.framing,
+            bool(reply.warm),
+            stream,
+            reply.context_bytes,
+        )
+        if (why := self._refuse(lent)) is not None:
+            self.kill(lent)
+            raise SandboxUnavailable(why)
+        return lent
 
     def report(self, sandbox: str, *, ended: bool) -> Reply:
         """The kernel's and the daemon's word on a sandbox."""
@@ -125,6 +162,10 @@ class LauncherClient:
             for descriptor in descriptors:
                 os.close(descriptor)
             raise SandboxUnavailable(f"the launcher on {self._path} answered nonsense") from error
+        if reply.error == "refused":
+            raise LevelNotOffered(reply.message or "nothing on this host satisfies the level")
+        if reply.error == "context":
+            raise ContextNotMounted(reply.message or "the context may not be mounted")
         if reply.error in {"denied", "failed"}:
             raise SandboxRefused(reply.message or f"the launcher says {reply.error}")
         if not reply.ok:

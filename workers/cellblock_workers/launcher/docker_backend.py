@@ -9,27 +9,37 @@ import itertools
 import json
 import os
 import secrets
-import select
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import docker
 import structlog
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
-from docker.types import LogConfig, Ulimit
+from docker.types import LogConfig, Mount, Ulimit
 from requests.exceptions import RequestException
 
-from cellblock_config import Settings
-from cellblock_workers.guest import guest_source
-from cellblock_workers.launcher.backend import BackendUnavailable, Evidence, Framing, Profile, StartFailed
+from cellblock_config import Isolation, Settings
+from cellblock_workers.guest.program import guest_program
+from cellblock_workers.launcher.announcement import await_guest
+from cellblock_workers.launcher.backend import (
+    BackendUnavailable,
+    Evidence,
+    Framing,
+    NotOnThisHost,
+    Profile,
+    StartFailed,
+)
+from cellblock_workers.launcher.canary import CANARY, judge_canary
 from cellblock_workers.launcher.cgroups import SandboxCgroup, host_oom_kills
+from cellblock_workers.launcher.contexts import MOUNT_POINT
 from cellblock_workers.launcher.ownership import Ownership
+from cellblock_workers.launcher.seccomp import strict_profile
 
 _log = structlog.get_logger(__name__)
 
@@ -42,50 +52,27 @@ _GUEST_PIDS = 1
 _SIGKILLED = 137
 _TMPFS = "rw,nosuid,nodev,noexec,mode=1777,nr_inodes=16384"
 
-# Exit code 0 only if each control bites: no interface but the loopback, nothing written outside /tmp, no
-# capability beyond the guest's three, and system calls filtered (no user namespace of one's own, neither
-# by unshare nor by clone3, whose flags a filter cannot see).
-_CANARY = """
-import ctypes, os, struct, sys
-links = [line.split(":")[0].strip() for line in open("/proc/net/dev") if ":" in line]
-if set(links) - {"lo"}:
-    sys.exit(10)
-try:
-    open("/canary", "w")
-    sys.exit(11)
-except OSError:
-    pass
-open("/tmp/canary", "w").close()
-caps = [line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")]
-if caps and int(caps[0], 16) & ~0xE0:
-    sys.exit(12)
-libc = ctypes.CDLL(None)
-if libc.unshare(0x10000000) == 0:
-    sys.exit(13)
-made = libc.syscall(435, struct.pack("8Q", 0x10000000, 0, 0, 0, 17, 0, 0, 0), 64)
-if made >= 0:
-    os._exit(13) if made else os._exit(0)
-"""
-_CANARY_MEANING = {
-    10: "there is a network interface besides the loopback",
-    11: "the root is writable",
-    12: "capabilities are left",
-    13: "system calls are not filtered (gVisor: runtimeArgs need --oci-seccomp, see config/host/daemon.json)",
-}
+
+_MASKED = (
+    *("/proc/asound", "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/latency_stats"),
+    *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi"),
+    *("/sys", "/dev/mqueue"),
+)
 
 
 class DockerBackend:
     """Starts sandboxes of one isolation. Thread-safe."""
 
     name = "docker"
+    sweeps = "docker"
 
-    def __init__(self, isolation: str, settings: Settings, ownership: Ownership) -> None:
+    def __init__(self, isolation: Isolation, settings: Settings, ownership: Ownership) -> None:
         self.isolation = isolation
         self._settings = settings
         self._ownership = ownership
         self._local = threading.local()
-        self._guest = guest_source()
-        self._seccomp = _seccomp_profile(isolation)
+        self._answered = False  # once it has, a missing socket is a daemon to wait for
+        self._seccomp = json.dumps(strict_profile(isolation))
         # A uid of its own for each sandbox alive: limits counted by uid (processes, inotify) stay its own.
         self._uids = itertools.cycle(range(200_000, 260_000))
 
@@ -93,21 +80,21 @@ class DockerBackend:
         """Run the canary under this runtime and believe only its exit code."""
         runtime = RUNTIMES[self.isolation]
         with self._daemon_errors():
-            if runtime not in self._api.info().get("Runtimes", {}):
-                raise StartFailed(
+            runtimes = self._api.info().get("Runtimes", {})
+            self._answered = True
+            if runtime not in runtimes:
+                raise NotOnThisHost(
                     f"{self.isolation}: the Docker daemon does not list the runtime {runtime}; "
                     "register it in daemon.json (config/host/daemon.json shows how) and reload the daemon"
                 )
-            profile = Profile(self._settings.sandbox.default_image, 256 * 1024 * 1024, 1.0, 20)
-            container = self._create(f"probe-{secrets.token_hex(8)}", profile, ["-c", _CANARY])
+            profile = Profile("standard", self._settings.sandbox.default_image, 256 * 1024 * 1024, 1.0, 20)
+            container = self._create(f"probe-{secrets.token_hex(8)}", profile, ["-c", CANARY])
             try:
                 self._api.start(container)
                 code = int(self._api.wait(container, timeout=30)["StatusCode"])
             finally:
                 self._api.remove_container(container, force=True)
-        if code != 0:
-            meaning = _CANARY_MEANING.get(code, "the canary did not run")
-            raise StartFailed(f"{self.isolation}: {meaning} (canary exit code {code})")
+        judge_canary(self.isolation, code)
 
     def start(self, profile: Profile) -> DockerSandbox:
         """Create, attach, start. The guest needs no answer: it announces itself on the stream."""
@@ -118,12 +105,13 @@ class DockerBackend:
             with self._daemon_errors():
                 options = {
                     "uid": next(self._uids),
-                    "nproc": profile.pids if self.isolation == "gvisor" else 0,
+                    # The sentry's processes are not the job's: the cgroup cannot count them apart.
+                    "rlimits": {"NPROC": profile.pids} if self.isolation == "gvisor" else {},
                 }
-                container = self._create(sandbox_id, profile, ["-c", self._guest, json.dumps(options)])
+                container = self._create(sandbox_id, profile, guest_program(options))
                 stream = self._attach(container)
                 self._api.start(container)
-                self._await_guest(stream)
+                await_guest(stream, self.isolation, self._settings.sandbox.start_timeout_s)
         except BackendUnavailable:
             if container is not None:
                 with suppress(BackendUnavailable):
@@ -131,6 +119,9 @@ class DockerBackend:
             self._ownership.forget(sandbox_id)  # whatever is left of it is the sweep's
             raise
         return DockerSandbox(sandbox_id, profile, self, container, stream)
+
+    def close(self) -> None:
+        """Nothing is kept between sandboxes."""
 
     def sweep(self) -> int:
         """Remove the containers of owners that are gone."""
@@ -206,8 +197,11 @@ class DockerBackend:
                 Ulimit(name="memlock", soft=65_536, hard=65_536),
             ],
             oom_kill_disable=False,
+            mounts=[Mount(MOUNT_POINT, profile.context, "bind", read_only=True)] if profile.context else None,
             log_config=LogConfig(type="none"),  # what a job prints is nobody's log file
         )
+        # Docker's own list, and what else tells of the host or can be written outside /tmp.
+        config["MaskedPaths"] = list(_MASKED)
         return config
 
     def _attach(self, container: str) -> socket.socket:
@@ -217,17 +211,6 @@ class DockerBackend:
             return socket.socket(fileno=os.dup(attached.fileno()))
         finally:
             attached._response.close()
-
-    def _await_guest(self, stream: socket.socket) -> None:
-        """Until the guest has written something. What it wrote is not for the launcher to read."""
-        poll = select.poll()
-        poll.register(stream, select.POLLIN | select.POLLRDHUP)
-        timeout_s = self._settings.sandbox.start_timeout_s
-        events = poll.poll(timeout_s * 1000)
-        if not events:
-            raise StartFailed(f"{self.isolation}: the guest did not announce itself within {timeout_s:g} s")
-        if events[0][1] & (select.POLLHUP | select.POLLRDHUP | select.POLLERR):
-            raise StartFailed(f"{self.isolation}: the sandbox ended before its guest announced itself")
 
     def _remove(self, container: str) -> bool:
         """Whether it was there, and nobody else's removal of it was under way."""
@@ -242,6 +225,17 @@ class DockerBackend:
                 return False
         return True
 
+    def _not_here(self) -> str | None:
+        """Why there is no daemon to wait for, where that can be told from its socket."""
+        kind, _, path = self._settings.launcher.docker_url.partition("://")
+        if kind != "unix" or self._answered:
+            return None
+        if not Path(path).exists():
+            return f"there is no Docker daemon on {path}; apt-get install docker.io, or start it"
+        if not os.access(path, os.R_OK | os.W_OK):
+            return f"this user may not use the Docker daemon on {path}; run the launcher as root"
+        return None
+
     @contextmanager
     def _daemon_errors(self) -> Iterator[None]:
         try:
@@ -251,22 +245,12 @@ class DockerBackend:
                 f"{self.isolation}: the Docker daemon refused: {error.explanation or error}"
             ) from error
         except (DockerException, RequestException, OSError) as error:
+            if (why := self._not_here()) is not None:
+                raise NotOnThisHost(f"{self.isolation}: {why}") from error
             raise BackendUnavailable(
                 f"{self.isolation}: the Docker daemon failed: {error}; "
                 f"is it running on {self._settings.launcher.docker_url}, and may this user open its socket?"
             ) from error
-
-
-def _seccomp_profile(isolation: str) -> str:
-    """The strict allow-list. runsc turns every refusal into EPERM, on which the C library gives up where it
-    would go on after ENOSYS; so there clone3 is left to gVisor's own answer, and the canary judges that."""
-    profile = json.loads((resources.files("cellblock_config") / "data" / "seccomp-strict.json").read_text())
-    if isolation == "gvisor":
-        for rule in profile["syscalls"]:
-            if rule["names"] == ["clone3"]:
-                rule.update(action="SCMP_ACT_ALLOW")
-                rule.pop("errnoRet", None)
-    return json.dumps(profile)
 
 
 @dataclass(slots=True)
@@ -283,7 +267,9 @@ class DockerSandbox:
     _host_oom_kills_before: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self._cgroup = SandboxCgroup(self._container)
+        self._cgroup = SandboxCgroup(
+            (Path("docker") / self._container, Path("system.slice") / f"docker-{self._container}.scope")
+        )
 
     @property
     def isolation(self) -> str:
@@ -308,7 +294,8 @@ class DockerSandbox:
     def evidence(self, *, ended: bool) -> Evidence:
         """Read the cgroup while it is there, and the daemon's word when the sandbox has ended."""
         group = self._cgroup
-        oom_kills, pids_refused = group.oom_kills(), group.pids_refused()
+        oom_kills = group.oom_kills()
+        pids_refused = None if self.isolation == "gvisor" else group.pids_refused()
         peak, total_cpu_ms = group.peak_memory_bytes(), group.cpu_ms()
         cpu_ms = None if total_cpu_ms is None else total_cpu_ms - self._cpu_ms_before
         if cpu_ms is not None and not ended:

@@ -5,10 +5,11 @@ A launcher that was killed cannot clean up; the next one on the host does, by th
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 
@@ -55,6 +56,42 @@ class Ownership:
         if labels.get(self.LABEL_OWNER) == self._owner:
             return True  # an earlier life of this launcher
         return _is_gone(labels.get(self.LABEL_PROCESS, ""))
+
+
+class Records:
+    """Who owns what no daemon keeps labels for: one file per sandbox, written before anything is made.
+
+    ``details`` is whatever the backend needs to remove the sandbox. Launchers of one host share the folder.
+    """
+
+    def __init__(self, folder: Path, ownership: Ownership) -> None:
+        self._folder = folder
+        self._ownership = ownership
+
+    def write(self, sandbox_id: str, **details: str) -> None:
+        """Record a sandbox that is about to be made."""
+        self._ownership.register(sandbox_id)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._folder / f"{sandbox_id}.json"
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps({"labels": self._ownership.labels(sandbox_id), "details": details}))
+        new.replace(path)
+
+    def remove(self, sandbox_id: str) -> None:
+        """Everything of it is gone."""
+        (self._folder / f"{sandbox_id}.json").unlink(missing_ok=True)
+        self._ownership.forget(sandbox_id)
+
+    def orphans(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Sandboxes nobody owns any more, with their details."""
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                record = json.loads(path.read_text())
+                orphan = self._ownership.is_orphan(record["labels"])
+            except FileNotFoundError:
+                continue  # its owner removed it this moment
+            if orphan:
+                yield path.stem, record["details"]
 
 
 def _process_name(pid: int) -> str | None:

@@ -86,6 +86,7 @@ class Pool:
                 shelf.waiting -= 1
                 if not shelf.waiting:
                     shelf.failures.clear()
+                self._drop_context(profile, shelf)
 
     def discard(self, sandbox: Sandbox) -> None:
         """Destroy a sandbox that was handed out, off the caller's path."""
@@ -127,6 +128,16 @@ class Pool:
                 del self._shelves[old]
         return shelf
 
+    def _drop_context(self, profile: Profile, shelf: _Shelf) -> None:
+        """A sandbox with somebody's file in it is for a job that waits, and never kept ready for another."""
+        if profile.context is None or shelf.waiting:
+            return
+        self._doomed.extend(shelf.ready)
+        shelf.ready.clear()
+        if not shelf.starting:
+            self._shelves.pop(profile, None)
+        self._changed.notify_all()
+
     def _take(self, shelf: _Shelf) -> Sandbox | None:
         while shelf.ready:
             sandbox = shelf.ready.popleft()
@@ -162,6 +173,7 @@ class Pool:
         with self._changed:
             shelf.starting -= 1
             (self._doomed if self._closed else shelf.ready).append(sandbox)
+            self._drop_context(profile, shelf)
             self._changed.notify_all()
 
     def _failed(self, shelf: _Shelf, error: BackendUnavailable) -> None:
@@ -189,7 +201,7 @@ class Pool:
         if room <= 0 or time.monotonic() < self._pause_until:
             return None
         for profile, shelf in reversed(self._shelves.items()):
-            if len(shelf.ready) + shelf.starting < self._settings.warm:
+            if profile.context is None and len(shelf.ready) + shelf.starting < self._settings.warm:
                 if idle < self._settings.warm_total or self._evict(keep=profile):
                     return profile
                 return None

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from cellblock_config import LevelName
+
 PACKET_BYTES = 16 * 1024
 
 
@@ -31,10 +33,12 @@ class Acquire(_Message):
     op: Literal["acquire"] = "acquire"
     job_id: str = Field(pattern=r"^[A-Za-z0-9-]{1,64}$")
     fence: int = Field(ge=0)
+    level: LevelName
     image: str = Field(max_length=64)
     memory_bytes: int
     cpus: float
     pids: int
+    context: str | None = Field(None, max_length=4096, pattern=r"^/[^\x00]*$")
 
 
 class Report(_Message):
@@ -61,9 +65,11 @@ class Sweep(_Message):
 Request = Annotated[Probe | Acquire | Report | Kill | Sweep, Field(discriminator="op")]
 REQUEST: TypeAdapter[Request] = TypeAdapter(Request)
 
-#: denied: outside the launcher's settings · failed: this profile does not start on a host that works
-#: unavailable: this host cannot now · invalid: not a request
-ErrorCode = Literal["denied", "failed", "unavailable", "invalid"]
+#: context: this file may not be a job's context · denied: anything else outside the launcher's settings
+#: failed: this profile does not start on a host that works
+#: refused: nothing on this host satisfies the level · unavailable: this host cannot now
+#: invalid: not a request
+ErrorCode = Literal["denied", "context", "failed", "refused", "unavailable", "invalid"]
 
 
 class Reply(_Message):
@@ -73,18 +79,21 @@ class Reply(_Message):
     error: ErrorCode | None = None
     message: str | None = None
     # probe
-    isolation: str | None = None
+    isolations: dict[LevelName, str] | None = None
     reasons: dict[str, str] | None = None
     counts: dict[str, int] | None = None
     # acquire
     sandbox: str | None = None
+    isolation: str | None = None
     backend: str | None = None
     framing: Literal["raw", "docker"] | None = None
     warm: bool | None = None
+    context_bytes: int | None = None
     # report
     running: bool | None = None
     exit_code: int | None = None
     oom_kills: int | None = None
+    watch_kills: int | None = None
     pids_refused: int | None = None
     peak_memory_bytes: int | None = None
     cpu_ms: int | None = None

@@ -12,10 +12,14 @@ from pathlib import Path
 import structlog
 from pydantic import ValidationError
 
-from cellblock_config import LEVELS, Settings, load_settings
-from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sandbox, StartFailed
-from cellblock_workers.launcher.cascade import Cascade, NothingChosen
+from cellblock_config import LEVELS, Isolation, LevelName, Settings, load_settings
+from cellblock_workers.launcher.backend import Backend, BackendUnavailable, Profile, Sandbox, StartFailed
+from cellblock_workers.launcher.cascade import Cascade, LevelRefused, NothingChosen
+from cellblock_workers.launcher.contexts import ContextRefused, resolve_context
 from cellblock_workers.launcher.docker_backend import DockerBackend
+from cellblock_workers.launcher.namespaces.backend import NamespacesBackend
+from cellblock_workers.launcher.oci.backend import OciBackend
+from cellblock_workers.launcher.oci.runtime import RUNTIMES
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.pool import Pool
 from cellblock_workers.launcher.protocol import (
@@ -30,6 +34,8 @@ from cellblock_workers.launcher.protocol import (
     receive,
     send,
 )
+from cellblock_workers.launcher.systemd.backend import ScopeBackend
+from cellblock_workers.launcher.unisolated import UnisolatedBackend
 from cellblock_workers.telemetry import configure_logging, die_with_parent
 
 _log = structlog.get_logger(__name__)
@@ -46,7 +52,7 @@ class Launcher:
         self._pool = Pool(self._start, settings.launcher)
         self._stopping = threading.Event()
         self._doubtful = threading.Event()
-        self._isolation: str | None = None
+        self._isolations: dict[LevelName, str] = {}
         self._connections: set[socket.socket] = set()
         self._lock = threading.RLock()  # stop() runs in a signal handler, on the accepting thread
         self._listener = _listen(
@@ -82,6 +88,7 @@ class Launcher:
     def close(self) -> None:
         """Wait until the last sandbox is gone."""
         self._pool.close()
+        self._cascade.close()
 
     def _admit(self, connection: socket.socket) -> bool:
         """The kernel says who is at the other end; nobody but the launcher's own uid and the allowed ones."""
@@ -130,7 +137,7 @@ class Launcher:
     def _reply(self, request: Request, owned: dict[str, Sandbox]) -> Reply:
         if isinstance(request, Probe):
             return Reply(
-                isolation=self._cascade.chosen, reasons=self._cascade.reasons, counts=self._pool.counts()
+                isolations=self._cascade.chosen, reasons=self._cascade.reasons, counts=self._pool.counts()
             )
         if isinstance(request, (Report, Kill)):
             sandbox = owned.get(request.sandbox)
@@ -152,6 +159,7 @@ class Launcher:
             running=evidence.running,
             exit_code=evidence.exit_code,
             oom_kills=evidence.oom_kills,
+            watch_kills=evidence.watch_kills,
             pids_refused=evidence.pids_refused,
             peak_memory_bytes=evidence.peak_memory_bytes,
             cpu_ms=evidence.cpu_ms,
@@ -167,14 +175,16 @@ class Launcher:
             _log.warning("request_denied", op="acquire", job_id=request.job_id, reason=problem)
             send(connection, Reply(ok=False, error="denied", message=problem))
             return
-        profile = Profile(request.image, request.memory_bytes, request.cpus, request.pids)
+        try:
+            profile = self._profile(request)
+        except ContextRefused as refusal:
+            _log.warning("request_denied", op="acquire", job_id=request.job_id, reason="context")
+            send(connection, Reply(ok=False, error="context", message=str(refusal)))
+            return
         try:
             sandbox, warm = self._pool_acquire(profile)
         except BackendUnavailable as error:
-            code: ErrorCode = (
-                "failed" if isinstance(error, StartFailed) and self._cascade.chosen else "unavailable"
-            )
-            send(connection, Reply(ok=False, error=code, message=str(error)))
+            send(connection, Reply(ok=False, error=self._code(error, request.level), message=str(error)))
             return
         owned[sandbox.id] = sandbox
         sandbox.lend()
@@ -185,15 +195,31 @@ class Launcher:
             backend=sandbox.backend,
             framing=sandbox.framing,
             warm=warm,
+            context_bytes=Path(profile.context).stat().st_size if profile.context else None,
         )
         send(connection, reply, sandbox.stream.fileno())
         sandbox.stream.close()  # the worker's now: when it closes its copy, the guest sees the end
+
+    def _profile(self, request: Acquire) -> Profile:
+        context = request.context
+        if context is not None:
+            context = resolve_context(context, self._settings.launcher.context_roots)
+        return Profile(
+            request.level, request.image, request.memory_bytes, request.cpus, request.pids, context
+        )
+
+    def _code(self, error: BackendUnavailable, level: LevelName) -> ErrorCode:
+        if isinstance(error, LevelRefused):
+            return "refused"
+        return "failed" if isinstance(error, StartFailed) and level in self._cascade.chosen else "unavailable"
 
     def _pool_acquire(self, profile: Profile) -> tuple[Sandbox, bool]:
         """A refused start is tried once more, after a probe has shown whether the host is at fault."""
         timeout_s = self._settings.sandbox.start_timeout_s
         try:
             return self._pool.acquire(profile, timeout_s)
+        except LevelRefused:
+            raise
         except StartFailed:
             before = self._cascade.chosen
             if self._cascade.probe() != before:
@@ -220,15 +246,16 @@ class Launcher:
         while not self._stopping.is_set():
             if self._doubtful.is_set() or not self._cascade.is_best():
                 self._doubtful.clear()
-                before = self._isolation
-                self._isolation = self._cascade.probe()
-                if self._isolation is None:
+                before = self._isolations
+                self._isolations = self._cascade.probe()
+                if not self._isolations:
                     self._doubtful.set()
                     self._stopping.wait(_REPROBE_S)
                     continue
-                if self._isolation != before:
+                if self._isolations != before:
                     self._pool.clear()
-                self._pool.warm(_default_profile(self._settings))
+                if "standard" in self._isolations:
+                    self._pool.warm(_default_profile(self._settings))
             if removed := self._cascade.sweep():
                 _log.warning("orphans_removed", count=removed)
             self._doubtful.wait(self._settings.launcher.sweep_s)
@@ -237,6 +264,7 @@ class Launcher:
 def _default_profile(settings: Settings) -> Profile:
     level = LEVELS["standard"]
     return Profile(
+        "standard",
         settings.sandbox.default_image,
         level.memory_bytes,
         min(level.cpus, settings.sandbox.cpus_max),
@@ -291,8 +319,27 @@ def _refuse_if_alive(path: Path) -> None:
 def build_launcher(settings: Settings) -> Launcher:
     """The launcher of this host, with every configured backend."""
     ownership = Ownership(settings.launcher.owner)
-    backends = [DockerBackend(isolation, settings, ownership) for isolation in settings.sandbox.isolations]
-    return Launcher(settings, Cascade(backends))
+    chains = {level: settings.sandbox.chain(level) for level in LEVELS}
+    return Launcher(settings, Cascade(build_backends(settings, ownership), chains))
+
+
+_WAYS: dict[str, type[OciBackend] | type[DockerBackend]] = {"oci": OciBackend, "docker": DockerBackend}
+
+
+def build_backends(settings: Settings, ownership: Ownership) -> dict[Isolation, list[Backend]]:
+    """Per isolation this host may use, its ways, preferred first."""
+    backends: dict[Isolation, list[Backend]] = {}
+    for isolation in settings.sandbox.usable:
+        if isolation in RUNTIMES:
+            ways = settings.launcher.backends
+            backends[isolation] = [_WAYS[way](isolation, settings, ownership) for way in ways]
+        elif isolation == "namespaces":
+            backends[isolation] = [NamespacesBackend(settings, ownership)]
+        elif isolation == "systemd":
+            backends[isolation] = [ScopeBackend(settings, ownership)]
+        else:
+            backends[isolation] = [UnisolatedBackend(isolation, settings, ownership)]
+    return backends
 
 
 def main() -> None:

@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from cellblock.errors import SandboxUnavailable
-from cellblock_config import Settings
+from cellblock_config import LEVELS, LevelName, Settings
 
 COMMAND = (sys.executable, "-m", "cellblock_workers.launcher.server")
+#: A launcher judges no signature, and what it does not hold no sandbox of its making can find.
+NO_SIGNING_KEYS = {
+    "CELLBLOCK_SIGNING_KEY": "",
+    "CELLBLOCK_SIGNING_KEY_ID": "",
+    "CELLBLOCK_SIGNING_TRUSTED": "{}",
+    "CELLBLOCK_SIGNING_REQUIRE_SIGNATURE": "false",
+    "CELLBLOCK_SIGNING_MAX_AGE_S": "0",
+}
 _START_S = 15.0
 
 
 @contextmanager
-def running_launcher(settings: Settings, *, warm: int) -> Iterator[Path]:
-    """The socket of the configured launcher, or of a private one that lives as long as the block."""
+def running_launcher(
+    settings: Settings, level: LevelName, context_roots: Sequence[Path] = ()
+) -> Iterator[Path]:
+    """The socket of the configured launcher, or of a private one that lives as long as the block.
+
+    The private one proves and keeps nothing ahead of need: it is for one job of this level, whose context
+    may come from ``context_roots``.
+    """
     if "socket" in settings.launcher.model_fields_set:
         yield settings.launcher.socket
         return
+    chains = {other: settings.sandbox.chain(other) if other == level else [] for other in LEVELS}
+    environment = {
+        "CELLBLOCK_SANDBOX_CHAINS": json.dumps(chains),
+        "CELLBLOCK_LAUNCHER_CONTEXT_ROOTS": json.dumps([str(root) for root in context_roots]),
+    }
+    with private_launcher("embedded", environment) as path:
+        yield path
+
+
+@contextmanager
+def private_launcher(purpose: str, environment: Mapping[str, str]) -> Iterator[Path]:
+    """A launcher that lives as long as the block, keeps nothing warm and logs only errors; its socket."""
     with tempfile.TemporaryDirectory(prefix="cellblock-") as folder:
         path = Path(folder) / "launcher.sock"
-        environment = {
+        variables = {
             **os.environ,
+            **NO_SIGNING_KEYS,
             "CELLBLOCK_LAUNCHER_SOCKET": str(path),
-            "CELLBLOCK_LAUNCHER_OWNER": f"embedded-{os.getpid()}",
-            "CELLBLOCK_LAUNCHER_WARM": str(warm),
+            "CELLBLOCK_LAUNCHER_OWNER": f"{purpose}-{os.getpid()}",
+            "CELLBLOCK_LAUNCHER_WARM": "0",
             "CELLBLOCK_TELEMETRY_LOG_LEVEL": "error",
+            **environment,
         }
-        process = subprocess.Popen(COMMAND, env=environment)
+        process = subprocess.Popen(COMMAND, env=variables)
         try:
             wait_for_socket(path, process)
             yield path

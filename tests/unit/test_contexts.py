@@ -1,0 +1,145 @@
+"""Which files may be contexts, and that a sandbox with one in it is never kept for another job."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from cellblock_config import LauncherSettings
+from cellblock_workers.launcher.backend import BackendUnavailable, Evidence, Framing, Profile
+from cellblock_workers.launcher.contexts import ContextRefused, resolve_context
+from cellblock_workers.launcher.pool import Pool
+from cellblock_workers.launcher.protocol import Acquire
+from parts import wait_until
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root with one file in a folder."""
+    folder = tmp_path / "root"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub/file").write_text("x")
+    return folder
+
+
+def test_a_file_below_a_root_is_resolved(root: Path) -> None:
+    (root / "link").symlink_to("sub/file")
+    for name in ("sub/file", "link", "sub/../sub/file", "./sub//file"):
+        assert resolve_context(f"{root}/{name}", [Path("/nowhere"), root]) == os.path.realpath(
+            root / "sub/file"
+        )
+
+
+def test_a_root_may_be_a_link_itself(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "alias").symlink_to(root)
+    assert resolve_context(str(root / "sub/file"), [tmp_path / "alias"])
+
+
+def test_everything_else_is_refused_with_the_remedy(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "root-not").mkdir()
+    (tmp_path / "root-not/file").write_text("x")
+    (root / "out").symlink_to(tmp_path / "root-not/file")
+    (root / "up").symlink_to(tmp_path)
+    (root / "private").write_text("x")
+    (root / "private").chmod(0o640)
+    for name, said in {
+        "../root-not/file": "in none of",
+        "out": "in none of",
+        "up/root-not/file": "in none of",
+        "missing": "cannot be read",
+        "sub": "not a regular file",
+        ".": "not a regular file",
+        "sub/file/x": "cannot be read",
+        "private": "chmod o[+]r",
+        "n" * 300: "cannot be read",
+    }.items():
+        with pytest.raises(ContextRefused, match=said):
+            resolve_context(f"{root}/{name}", [root])
+    with pytest.raises(ContextRefused, match="CELLBLOCK_LAUNCHER_CONTEXT_ROOTS"):
+        resolve_context(f"{root}/sub/file", [])
+
+
+@pytest.mark.parametrize("context", ["", "relative", "/a\0b", "/" + "a" * 4096, 5])
+def test_a_request_with_a_path_that_is_none_is_no_request(context: object) -> None:
+    fields = {
+        "job_id": "j",
+        "fence": 1,
+        "level": "standard",
+        "image": "python",
+        "memory_bytes": 1,
+        "cpus": 1,
+        "pids": 1,
+    }
+    assert Acquire.model_validate({**fields, "context": "/a"}).context == "/a"
+    with pytest.raises(ValidationError):
+        Acquire.model_validate({**fields, "context": context})
+
+
+class Standing:
+    """A sandbox that is nothing but there."""
+
+    isolation, backend = "runc", "stand-in"
+    framing: Framing = "raw"
+
+    def __init__(self, profile: Profile) -> None:
+        self.id = "s"
+        self.profile = profile
+        self.stream, self.guest = socket.socketpair()
+        self.destroyed = False
+
+    def lend(self) -> None:
+        """Nothing to count."""
+
+    def evidence(self, *, ended: bool) -> Evidence:
+        """Nothing to tell."""
+        return Evidence(not ended)
+
+    def destroy(self) -> None:
+        """Close both ends."""
+        self.stream.close()
+        self.guest.close()
+        self.destroyed = True
+
+
+def test_a_sandbox_with_a_context_is_started_for_its_job_and_never_ahead() -> None:
+    started: list[Standing] = []
+
+    def start(profile: Profile) -> Standing:
+        started.append(Standing(profile))
+        return started[-1]
+
+    pool = Pool(start, LauncherSettings(warm=2, warm_total=4))
+    with_context = Profile("standard", "python", 1, 1.0, 1, "/a")
+    sandbox, warm = pool.acquire(with_context, 10)
+    assert (warm, sandbox.profile.context) == (False, "/a")
+    plain, _ = pool.acquire(Profile("standard", "python", 1, 1.0, 1), 10)
+    wait_until(lambda: pool.counts()["idle"] == 2 and pool.counts()["starting"] == 0, what="a full pool")
+    assert [one.profile.context for one in started].count("/a") == 1
+    pool.discard(sandbox)
+    pool.discard(plain)
+    pool.close()
+    assert all(one.destroyed for one in started)
+
+
+def test_a_sandbox_whose_job_gave_up_waiting_is_destroyed_with_its_context() -> None:
+    started: list[Standing] = []
+    go = socket.socketpair()
+
+    def start(profile: Profile) -> Standing:
+        go[0].recv(1)
+        started.append(Standing(profile))
+        return started[-1]
+
+    pool = Pool(start, LauncherSettings(warm=0, warm_total=4))
+    with pytest.raises(BackendUnavailable):
+        pool.acquire(Profile("standard", "python", 1, 1.0, 1, "/a"), 0.05)
+    go[1].send(b"1")
+    wait_until(lambda: started and started[0].destroyed, what="the sandbox being destroyed")
+    assert pool.counts() == {"idle": 0, "starting": 0, "in_use": 0}
+    pool.close()
+    for end in go:
+        end.close()

@@ -1,0 +1,19 @@
+"""Waiting for a guest to say that it is there. What it says is for the worker to read."""
+
+from __future__ import annotations
+
+import select
+import socket
+
+from cellblock_workers.launcher.backend import StartFailed
+
+
+def await_guest(stream: socket.socket, isolation: str, timeout_s: float) -> None:
+    """Until the guest has written something. Raises :class:`StartFailed` when it ends or takes too long."""
+    poll = select.poll()
+    poll.register(stream, select.POLLIN | select.POLLRDHUP)
+    events = poll.poll(timeout_s * 1000)
+    if not events:
+        raise StartFailed(f"{isolation}: the guest did not announce itself within {timeout_s:g} s")
+    if events[0][1] & (select.POLLHUP | select.POLLRDHUP | select.POLLERR):
+        raise StartFailed(f"{isolation}: the sandbox ended before its guest announced itself")

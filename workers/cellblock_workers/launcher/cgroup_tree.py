@@ -1,0 +1,207 @@
+"""Making a cgroup for each sandbox, v1 and v2: memory without swap, processes, CPU time."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cellblock_workers.launcher.backend import Profile, StartFailed
+
+#: Below each controller's root; the sandbox's id comes below this.
+PARENT = Path("cellblock")
+_ROOT = Path("/sys/fs/cgroup")
+_CONTROLLERS_V1 = ("memory", "pids", "cpu", "cpuacct")
+_CONTROLLERS_V2 = ("memory", "pids", "cpu")
+_PERIOD_US = 100_000
+_GONE_S = 10.0
+
+
+class Group(Protocol):
+    """One sandbox's cgroup, whoever made it."""
+
+    @property
+    def relative(self) -> Path:
+        """Where it is below each controller's root."""
+        ...
+
+    def open_membership(self) -> list[int]:
+        """Descriptors: whoever writes 0 to each is in."""
+        ...
+
+    def kill(self) -> None:
+        """Kill whatever is in it."""
+        ...
+
+    def remove(self) -> None:
+        """Remove it once its last process is gone. Idempotent. Raises :class:`StartFailed`."""
+        ...
+
+
+class Groups(Protocol):
+    """A way of getting cgroups for sandboxes."""
+
+    def refusal(self) -> str | None:
+        """Why there are none here, with the control and the remedy; None if there are."""
+        ...
+
+    def create(self, sandbox_id: str, profile: Profile, extra_pids: int) -> Group:
+        """One with this profile's limits in force. Raises :class:`BackendUnavailable`."""
+        ...
+
+    def find(self, sandbox_id: str) -> Group:
+        """The one of a sandbox, whether it is there or not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxGroup:
+    """One sandbox's cgroup, in each hierarchy that has a part of it."""
+
+    folders: tuple[Path, ...]
+    membership: str
+
+    @property
+    def relative(self) -> Path:
+        """Where it is below each controller's root."""
+        return PARENT / self.folders[0].name
+
+    def open_membership(self) -> list[int]:
+        """Descriptors: whoever writes 0 to each is in."""
+        opened: list[int] = []
+        try:
+            for folder in self.folders:
+                opened.append(os.open(folder / self.membership, os.O_WRONLY | os.O_CLOEXEC))
+        except OSError:
+            for descriptor in opened:
+                os.close(descriptor)
+            raise
+        return opened
+
+    def kill(self) -> None:
+        """Kill whatever is in it."""
+        for folder in self.folders:
+            try:
+                members = (folder / "cgroup.procs").read_text().split()
+            except FileNotFoundError:
+                continue
+            for pid in members:
+                try:
+                    os.kill(int(pid), signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+
+    def remove(self) -> None:
+        """Remove it once its last process is gone. Raises :class:`StartFailed` if that takes too long."""
+        deadline = time.monotonic() + _GONE_S
+        for folder in self.folders:
+            while True:
+                try:
+                    folder.rmdir()
+                except FileNotFoundError:
+                    break
+                except OSError as error:
+                    if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                        raise StartFailed(f"cgroups: {folder} cannot be removed: {error}") from error
+                    time.sleep(0.002)
+                else:
+                    break
+
+
+class CgroupTree:
+    """Makes and finds the cgroups of this launcher's sandboxes."""
+
+    def __init__(self, root: Path = _ROOT) -> None:
+        self._root = root
+        self._v1 = (root / "memory").is_dir()
+        self._prepared = False
+
+    def refusal(self) -> str | None:
+        """Why no cgroup can be made here, with the control and the remedy; None if they can."""
+        try:
+            self._prepare()
+        except OSError as error:
+            return (
+                f"cgroups: {error.filename or self._root} cannot be written ({error.strerror}); "
+                "run the launcher as root, or delegate the memory, pids and cpu controllers to its user"
+            )
+        return None
+
+    def create(self, sandbox_id: str, profile: Profile, extra_pids: int) -> SandboxGroup:
+        """A cgroup with this profile's limits; ``extra_pids`` processes are ours. Raises StartFailed."""
+        group = self.find(sandbox_id)
+        try:
+            self._prepare()
+            for folder in group.folders:
+                folder.mkdir(exist_ok=True)
+            for name, value in self._limits(profile, extra_pids):
+                self._write(sandbox_id, name, value)
+        except OSError as error:
+            with suppress(StartFailed):  # what is left of it is the sweep's
+                group.remove()
+            raise StartFailed(
+                f"cgroups: {error.filename} cannot be set for {sandbox_id}: {error.strerror}; "
+                "the controllers memory, pids and cpu have to be available to the launcher"
+            ) from error
+        return group
+
+    def find(self, sandbox_id: str) -> SandboxGroup:
+        """The cgroup of a sandbox, whether it is there or not."""
+        if not self._v1:
+            return SandboxGroup((self._root / PARENT / sandbox_id,), "cgroup.procs")
+        # Some controllers are one hierarchy under two names. One thread joins through `tasks`: unlike
+        # `cgroup.procs` that does not wait for every processor of the host (0.1 ms against 5).
+        folders = dict.fromkeys((self._root / one).resolve() / PARENT / sandbox_id for one in _CONTROLLERS_V1)
+        return SandboxGroup(tuple(folders), "tasks")
+
+    def _prepare(self) -> None:
+        if self._prepared:
+            return
+        if self._v1:
+            for controller in _CONTROLLERS_V1:
+                folder = self._root / controller / PARENT
+                folder.mkdir(exist_ok=True)
+                if not os.access(folder, os.W_OK):
+                    raise PermissionError(errno.EACCES, "no permission", str(folder))
+        else:
+            wanted = " ".join(f"+{one}" for one in _CONTROLLERS_V2)
+            parent = self._root / PARENT
+            (self._root / "cgroup.subtree_control").write_text(wanted)
+            parent.mkdir(exist_ok=True)
+            (parent / "cgroup.subtree_control").write_text(wanted)
+        self._prepared = True
+
+    def _limits(self, profile: Profile, extra_pids: int) -> list[tuple[str, str]]:
+        memory, pids = str(profile.memory_bytes), str(profile.pids + extra_pids)
+        quota_us = max(1000, round(profile.cpus * _PERIOD_US))
+        if not self._v1:
+            return [
+                ("memory.max", memory),
+                *([("memory.swap.max", "0")] if self._counts_swap() else []),
+                ("pids.max", pids),
+                ("cpu.max", f"{quota_us} {_PERIOD_US}"),
+            ]
+        return [
+            ("memory.limit_in_bytes", memory),
+            # Without its file there is no account of swap: fine where there is no swap, else refused below.
+            *([("memory.memsw.limit_in_bytes", memory)] if self._counts_swap() else []),
+            ("memory.swappiness", "0"),
+            ("pids.max", pids),
+            ("cpu.cfs_period_us", str(_PERIOD_US)),
+            ("cpu.cfs_quota_us", str(quota_us)),
+        ]
+
+    def _counts_swap(self) -> bool:
+        """Whether the kernel accounts swap by cgroup, or there is swap and so it must."""
+        name = "memory/memory.memsw.limit_in_bytes" if self._v1 else f"{PARENT}/memory.swap.max"
+        swaps = Path("/proc/swaps").read_text().splitlines()
+        return (self._root / name).exists() or len(swaps) > 1
+
+    def _write(self, sandbox_id: str, name: str, value: str) -> None:
+        controller = name.partition(".")[0] if self._v1 else ""
+        (self._root / controller / PARENT / sandbox_id / name).write_text(value)

@@ -1,0 +1,42 @@
+"""Which files of the host a job may be shown as its context (requirement R10).
+
+Stops a job, or a taken-over worker, from having any other file of the host mounted. The path is resolved
+before it is judged, so that no link leads out of a root, and the resolved path is what is mounted. Who can
+write in a root could exchange the file between the two: roots belong to operators.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+MOUNT_POINT = "/mnt/context_data"
+
+
+class ContextRefused(Exception):
+    """This file may not, or cannot, be a context; the message names path, setting and remedy."""
+
+
+def resolve_context(path: str, roots: Sequence[Path]) -> str:
+    """The real path of a context file within the roots. Raises :class:`ContextRefused`."""
+    if not roots:
+        raise ContextRefused(
+            "no context may be mounted on this host: CELLBLOCK_LAUNCHER_CONTEXT_ROOTS is empty"
+        )
+    real = os.path.realpath(path)
+    inside = [root for root in map(os.path.realpath, roots) if os.path.commonpath([real, root]) == root]
+    if not inside:
+        raise ContextRefused(
+            f"{path} is in none of {[str(root) for root in roots]} (CELLBLOCK_LAUNCHER_CONTEXT_ROOTS)"
+        )
+    try:
+        found = Path(real).stat()
+    except OSError as error:
+        raise ContextRefused(f"{path} cannot be read on the worker's host: {error.strerror}") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise ContextRefused(f"{path} is not a regular file")
+    if not found.st_mode & stat.S_IROTH:
+        raise ContextRefused(f"{path} cannot be read by the job, which is nobody's user; run: chmod o+r")
+    return real

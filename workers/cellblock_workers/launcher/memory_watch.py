@@ -1,0 +1,127 @@
+"""Memory limits without a cgroup: the resident memory of each sandbox is counted, and it is killed above.
+
+Only where the launcher may not make cgroups. Weaker than the kernel's own limit by what a job can touch
+between two looks; :attr:`Watched.kills` is this watch's word, not the kernel's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+_LOOK_S = 0.02
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
+
+
+class Watchable(Protocol):
+    """What the watch needs of a sandbox's first process."""
+
+    ended: threading.Event
+
+    def kill(self) -> None:
+        """End it, and everything below it."""
+        ...
+
+
+@dataclass(slots=True)
+class Watched:
+    """One sandbox: its first process as this host numbers it, and what was seen of it."""
+
+    child: Watchable
+    pid: int
+    limit_bytes: int
+    kills: int = 0
+    peak_bytes: int = 0
+    cpu_ms: int = 0
+
+
+class MemoryWatch:
+    """Looks at every watched sandbox fifty times a second. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._watched: list[Watched] = []
+        self._changed = threading.Condition()
+        threading.Thread(target=self._look, name="memory-watch", daemon=True).start()
+
+    def add(self, watched: Watched) -> None:
+        """Watch until :meth:`remove`."""
+        with self._changed:
+            self._watched.append(watched)
+            self._changed.notify()
+
+    def remove(self, watched: Watched) -> None:
+        """Look no more. Idempotent."""
+        with self._changed:
+            if watched in self._watched:
+                self._watched.remove(watched)
+
+    def _look(self) -> None:
+        while True:
+            with self._changed:
+                while not self._watched:
+                    self._changed.wait()
+                now = list(self._watched)
+            for one in now:
+                self.look(one)
+            time.sleep(_LOOK_S)
+
+    @staticmethod
+    def look(one: Watched) -> None:
+        """Measure one sandbox, and kill it if it holds too much."""
+        if one.child.ended.is_set():
+            return
+        family = family_of(one.pid)
+        # Pages shared after a fork count in each process here: never too little, and cheap.
+        held_bytes = sum(_resident_bytes(pid) for pid in family)
+        if held_bytes > one.limit_bytes:
+            held_bytes = sum(_share_bytes(pid) for pid in family)
+        one.peak_bytes = max(one.peak_bytes, held_bytes)
+        one.cpu_ms = max(one.cpu_ms, sum(_cpu_ms(pid, with_reaped=pid == one.pid) for pid in family))
+        if held_bytes > one.limit_bytes and not one.kills:
+            one.kills = 1
+            one.child.kill()
+
+
+def _resident_bytes(pid: int) -> int:
+    words = _read(f"/proc/{pid}/statm").split()
+    return (int(words[1]) - int(words[2])) * _PAGE_BYTES if words else 0
+
+
+def _share_bytes(pid: int) -> int:
+    """Memory of its own, and its part of what it shares."""
+    found = re.search(r"^Pss:\s+(\d+) kB", _read(f"/proc/{pid}/smaps_rollup"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def _cpu_ms(pid: int, *, with_reaped: bool) -> int:
+    times = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()[11 : 15 if with_reaped else 13]
+    return sum(int(word) for word in times) * _TICK_MS
+
+
+def _read(path: str) -> str:
+    """Empty once the process has ended."""
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def family_of(pid: int) -> list[int]:
+    """A process and everything below it: nothing can leave the first of a PID namespace, or a subreaper."""
+    found, ahead = [], [pid]
+    while ahead:
+        one = ahead.pop()
+        found.append(one)
+        try:
+            threads = [path.name for path in Path(f"/proc/{one}/task").iterdir()]
+        except OSError:
+            continue  # it ended meanwhile
+        for thread in threads:
+            ahead += [int(word) for word in _read(f"/proc/{one}/task/{thread}/children").split()]
+    return found

@@ -1,0 +1,1 @@
+"""Sandboxes forked from a warmed interpreter into fresh namespaces; no daemon, no image runtime."""

@@ -1,0 +1,309 @@
+"""Sandboxes forked from a warmed interpreter (requirements R1 and R2 without a daemon).
+
+The controls of a sandbox made this way stand in three places: :func:`boot.build` (the root),
+:meth:`zygote.Zygote.enter` (everything inside) and :meth:`CgroupTree._limits` (memory, processes, CPU).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import socket
+import threading
+from contextlib import suppress
+
+import structlog
+
+from cellblock_config import Isolation, Settings
+from cellblock_workers.guest import guest_source, kernel
+from cellblock_workers.launcher.announcement import await_guest
+from cellblock_workers.launcher.backend import BackendUnavailable, Profile, StartFailed
+from cellblock_workers.launcher.cgroup_tree import CgroupTree, Group, Groups
+from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
+from cellblock_workers.launcher.namespaces import canary
+from cellblock_workers.launcher.namespaces.boot import IDS
+from cellblock_workers.launcher.namespaces.fork_server import Child, ForkServer, Program, Request
+from cellblock_workers.launcher.namespaces.roots import Root, find_root
+from cellblock_workers.launcher.namespaces.sandbox import ForkedSandbox
+from cellblock_workers.launcher.ownership import Ownership, Records
+from cellblock_workers.launcher.seccomp import strict_profile
+from cellblock_workers.launcher.seccomp_filter import compile_profile
+
+_log = structlog.get_logger(__name__)
+
+_TMP_INODES = 16_384
+_GUEST_PIDS = 1
+_PROBES = 8  # places for canaries, and for what is being taken down
+_GONE_S = 10.0
+_LAST_WORD_S = 1.0
+_INERT = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV | kernel.ATTR_NOEXEC
+
+
+class NamespacesBackend:
+    """Keeps a zygote for each image in use and starts sandboxes from it. Thread-safe."""
+
+    isolation: Isolation = "namespaces"
+    name = "zygote"
+    sweeps = "namespaces"
+
+    def __init__(self, settings: Settings, ownership: Ownership, groups: Groups | None = None) -> None:
+        self._settings = settings
+        self._ownership = ownership
+        self._records = Records(settings.launcher.state / self.sweeps / "records", ownership)
+        self._cgroups = groups or CgroupTree()
+        self._several_ids = os.geteuid() == 0
+        self._places = _Places(settings.launcher.sandboxes_max + _PROBES)
+        self._servers: dict[str, ForkServer] = {}
+        self._locks = {image: threading.Lock() for image in settings.sandbox.images}
+        self._settling = threading.Lock()
+        self._watch: MemoryWatch | None = None
+        self._settled = False
+
+    def probe(self) -> None:
+        """Run both canaries through the way every sandbox is started, and believe only the kernel."""
+        self._settle_limits()
+        image = self._settings.sandbox.default_image
+        profile = Profile("standard", image, canary.MEMORY_BYTES, 1.0, canary.PIDS)
+        held = self._start(f"probe-{secrets.token_hex(8)}", profile, canary.CONTROLS)
+        try:
+            canary.judge_process(
+                held.child.pidfd or 0,
+                several_ids=self._several_ids,
+                cgroup=held.group.relative if held.group else None,
+            )
+            self._let_end(held)
+            canary.judge_controls(held.child.status)
+        except OSError as error:
+            raise StartFailed(f"namespaces: the canary could not be looked at: {error}") from error
+        finally:
+            held.destroy()
+        held = self._start(f"probe-{secrets.token_hex(8)}", profile, canary.MEMORY)
+        try:
+            self._let_end(held)
+            evidence = held.evidence(ended=True)
+            if not evidence.oom_kills and not evidence.watch_kills:
+                raise StartFailed(
+                    f"namespaces: memory: {canary.MEMORY_BYTES} bytes were not the limit; "
+                    "is the memory controller available to the launcher?"
+                )
+        finally:
+            held.destroy()
+
+    def start(self, profile: Profile) -> ForkedSandbox:
+        """Fork one; its guest has announced itself."""
+        self._settle_limits()
+        return self._start(secrets.token_hex(8), profile, None)
+
+    def close(self) -> None:
+        """End the zygotes, and wait until they have."""
+        servers, self._servers = list(self._servers.values()), {}
+        for server in servers:
+            server.close()
+        for server in servers:
+            server.wait()
+
+    def sweep(self) -> int:
+        """Remove the cgroups and records of owners that are gone; their processes died with them."""
+        removed = 0
+        for sandbox_id, _ in self._records.orphans():
+            group = self._cgroups.find(sandbox_id)
+            group.kill()
+            group.remove()
+            self._records.remove(sandbox_id)
+            removed += 1
+        return removed
+
+    def discard(self, sandbox: ForkedSandbox) -> None:
+        """Take one down. Idempotent. Raises :class:`StartFailed` if it will not go: the sweep's then."""
+        sandbox.stream.close()
+        if sandbox.watched and self._watch:
+            self._watch.remove(sandbox.watched)
+        self._take_down(sandbox.id, sandbox.child, sandbox.group)
+        self._places.give_back(sandbox.place)
+
+    def _settle_limits(self) -> None:
+        """Once: by cgroup where the launcher may make them, else by a watch and per-process limits."""
+        with self._settling:
+            if self._settled:
+                return
+            if (refusal := self._cgroups.refusal()) is not None:
+                self._do_without_cgroups(refusal)
+            self._settled = True
+
+    def _do_without_cgroups(self, refusal: str) -> None:
+        self._watch = MemoryWatch()
+        _log.warning(
+            "limits_without_cgroup",
+            reason=refusal,
+            memory="a watch, 50 times a second",
+            pids="RLIMIT_NPROC",
+            cpus="whole processors",
+        )
+
+    def _start(self, sandbox_id: str, profile: Profile, which: int | None) -> ForkedSandbox:
+        server = self._server(profile.image)
+        place, group, child = self._places.take(), None, None
+        ours, theirs = socket.socketpair()
+        try:
+            self._records.write(sandbox_id)
+            group = None if self._watch else self._cgroups.create(sandbox_id, profile, _GUEST_PIDS)
+            child = self._spawn(server, profile, place, which, theirs, group)
+            theirs.close()  # the guest's alone now: when it ends, the stream does
+            self._await(child, ours, which)
+            return ForkedSandbox(
+                sandbox_id,
+                self.isolation,
+                self.name,
+                profile,
+                ours,
+                child,
+                place,
+                group,
+                self._watched(child, profile),
+                self.discard,
+            )
+        except (BackendUnavailable, OSError) as error:
+            ours.close()
+            with suppress(BackendUnavailable, OSError):  # what is left of it is the sweep's
+                self._take_down(sandbox_id, child, group)
+                self._places.give_back(place)
+            if isinstance(error, OSError):
+                raise StartFailed(f"namespaces: a sandbox could not be started: {error}") from error
+            raise
+        finally:
+            theirs.close()
+
+    def _spawn(
+        self,
+        server: ForkServer,
+        profile: Profile,
+        place: int,
+        which: int | None,
+        stream: socket.socket,
+        group: Group | None,
+    ) -> Child:
+        request = Request(
+            place=place if self._several_ids else 0,  # without root there is one /dev for all
+            ids=self._places.ids(place),
+            tmp_bytes=self._settings.sandbox.tmp_bytes,
+            tmp_inodes=_TMP_INODES,
+            # With an id of its own only the job's processes count, else the guest is one of them.
+            nproc=0 if group else profile.pids + (0 if self._several_ids else _GUEST_PIDS),
+            processors=0 if group else math.ceil(profile.cpus),
+            context=profile.context is not None,
+            canary=which,
+        )
+        passed = self._open_context(profile)
+        try:
+            passed += group.open_membership() if group else []
+            return server.spawn(request, [stream.fileno(), *passed], self._timeout_s)
+        finally:
+            for descriptor in passed:
+                os.close(descriptor)
+
+    def _open_context(self, profile: Profile) -> list[int]:
+        """The job's context as a read-only mount that only has to be put in its place."""
+        if profile.context is None:
+            return []
+        if not self._several_ids:
+            raise StartFailed("namespaces: a context can only be mounted by a launcher that is root")
+        return [kernel.detached_mount(profile.context, _INERT)]
+
+    def _watched(self, child: Child, profile: Profile) -> Watched | None:
+        if self._watch is None:
+            return None
+        watched = Watched(child, canary.pid_of(child.pidfd or 0), profile.memory_bytes)
+        self._watch.add(watched)
+        return watched
+
+    def _take_down(self, sandbox_id: str, child: Child | None, group: Group | None) -> None:
+        try:
+            if child is not None:
+                child.kill()
+                if not child.ended.wait(_GONE_S):
+                    raise StartFailed(f"namespaces: sandbox {sandbox_id} did not die within {_GONE_S:g} s")
+                child.close()
+            if group is not None:
+                group.remove()
+            self._records.remove(sandbox_id)
+        finally:
+            self._ownership.forget(sandbox_id)
+
+    def _server(self, image: str) -> ForkServer:
+        """The image's zygote, started if there is none or it has died."""
+        with self._locks[image]:
+            server = self._servers.get(image)
+            root = find_root(self._settings, image, self._places.count)
+            if server is not None and server.alive and server.root == root:
+                return server
+            if server is not None:
+                server.retire()  # its image was made anew, or it has died
+            server = ForkServer(image, root, self._program(image, root), self._timeout_s)
+            self._servers[image] = server
+            return server
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._settings.sandbox.start_timeout_s
+
+    def _program(self, image: str, root: Root) -> Program:
+        profile = strict_profile(self.isolation)
+        if self._watch is not None:  # the processors it is bound to are its limit: it may not unbind itself
+            for rule in profile["syscalls"]:
+                rule["names"] = [name for name in rule["names"] if name != "sched_setaffinity"]
+        return Program(
+            preload=self._settings.sandbox.preload.get(image, ()),
+            guest=guest_source(),
+            canaries=canary.TEXTS,
+            seccomp=compile_profile(profile).hex(),
+            several_ids=self._several_ids,
+            views=root.views,
+        )
+
+    def _await(self, child: Child, stream: socket.socket, which: int | None) -> None:
+        """Until the guest, or a canary in its place, has said something."""
+        try:
+            await_guest(stream, self.isolation, self._timeout_s)
+        except StartFailed:
+            child.ended.wait(_LAST_WORD_S)
+            if (refusal := child.refusal()) is not None:
+                raise refusal from None
+            if which is not None:
+                canary.judge_controls(child.status)
+            raise
+
+    def _let_end(self, held: ForkedSandbox) -> None:
+        """A canary waits until its stream closes."""
+        held.stream.shutdown(socket.SHUT_RDWR)
+        if not held.child.ended.wait(self._timeout_s):
+            raise StartFailed(f"namespaces: the canary did not end within {self._timeout_s:g} s")
+
+
+class _Places:
+    """What running sandboxes may not share: a number, and the ids that belong to it. Thread-safe."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._taken: set[int] = set()
+        # Launchers of one host share the range of ids; where each begins keeps them apart.
+        self._first = 1 + secrets.randbelow(IDS // 2 - count)
+        self._lock = threading.Lock()
+
+    def take(self) -> int:
+        """Raises :class:`StartFailed` when all are taken."""
+        with self._lock:
+            for place in range(self.count):
+                if place not in self._taken:
+                    self._taken.add(place)
+                    return place
+        raise StartFailed(f"namespaces: {self.count} sandboxes are alive; launcher.sandboxes_max bounds them")
+
+    def give_back(self, place: int) -> None:
+        """It is free again. Idempotent."""
+        with self._lock:
+            self._taken.discard(place)
+
+    def ids(self, place: int) -> tuple[int, int]:
+        """The guest's and the job's: what the kernel counts by uid stays each sandbox's own."""
+        return 2 * (self._first + place), 2 * (self._first + place) + 1

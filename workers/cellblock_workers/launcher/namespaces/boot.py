@@ -1,0 +1,214 @@
+"""Builds an image's root, starts its zygote in it, and waits for it: one such process for each zygote.
+
+Run by the launcher: descriptor 0 is the control socket; the arguments are the
+:class:`~cellblock_workers.launcher.namespaces.roots.Root` as JSON and the descriptor of the zygote's
+program. No code of the image runs before
+the host is out of sight and every privilege on it is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+from cellblock_workers.guest import kernel
+from cellblock_workers.guest.zygote import DEVICES, say
+
+PROGRAM = 3
+#: The host's ids a launcher with root gives to its sandboxes, each running one its own; nobody else's.
+FIRST_ID, IDS = 300_000, 60_000
+
+_NAMESPACES = (
+    kernel.NEWUSER
+    | kernel.NEWPID
+    | kernel.NEWNS
+    | kernel.NEWNET
+    | kernel.NEWIPC
+    | kernel.NEWUTS
+    | kernel.NEWCGROUP
+)
+_READ_ONLY = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV
+#: Keeps numerical libraries to one thread: more cannot be forked, and a job has its share of CPU anyway.
+_ONE_THREAD = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+#: Runs in the image's interpreter: the zygote's modules come with the program, no file of ours is needed.
+_STARTER = f"""
+import json, os, socket, sys, types
+with open({PROGRAM}, 'rb') as file: program = json.load(file)
+package = 'cellblock_workers.guest'
+for name in ('cellblock_workers', package, package + '.kernel', package + '.zygote'):
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(program['modules'].get(name, ''), name, 'exec'), module.__dict__)
+    if name.endswith('.kernel'): sys.modules[package].kernel = module
+start = module.main
+for name in [name for name in sys.modules if name.startswith('cellblock_workers')]: del sys.modules[name]
+start(socket.socket(fileno=0), program)
+"""
+
+
+def build(root: dict[str, Any], *, several: bool) -> None:
+    """Make this process's root: the image or the host's Python, read-only, and a minimal /dev."""
+    kernel.unshare(kernel.NEWNS)
+    kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    new = Path(root["mount_point"])
+    if root["folder"] is not None:
+        kernel.mount(root["folder"], str(new), None, kernel.MS_BIND)
+    else:
+        kernel.mount("tmpfs", str(new), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=755")
+        _fill(new, root)
+    kernel.restrict_mount(str(new), _READ_ONLY, recursive=True)
+    bare = os.open(new, os.O_PATH)
+    _make_devices(new / "dev", root["places"] if several else 1, nodes=several)
+    kernel.mount(f"/proc/self/fd/{bare}", str(new / "dev" / "image"), None, kernel.MS_BIND)
+    os.close(bare)
+    kernel.mount("/proc", str(new / "proc"), None, kernel.MS_BIND | kernel.MS_REC)
+    kernel.pivot_root(str(new))
+
+
+def _fill(new: Path, root: dict[str, Any]) -> None:
+    for name in ("dev", "proc", "tmp", "etc", "mnt"):
+        (new / name).mkdir()
+    for name, text in root["files"].items():
+        (new / name).write_text(text)
+    for name, linked in root["links"].items():
+        (new / name).symlink_to(linked)
+    for source in map(Path, root["copies"]):
+        _copy(source, new / str(source).lstrip("/"))
+    for source in root["views"]:
+        target = new / source.lstrip("/")
+        target.mkdir(parents=True, exist_ok=True)
+        kernel.mount(source, str(target), None, kernel.MS_BIND | kernel.MS_REC)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A file, or the links in a folder."""
+    if source.is_file():
+        target.write_bytes(source.read_bytes())
+    elif source.is_dir():
+        target.mkdir()
+        for link in source.iterdir():
+            if link.is_symlink():
+                (target / link.name).symlink_to(link.readlink())
+
+
+def _make_devices(folder: Path, places: int, *, nodes: bool) -> None:
+    """A /dev for the zygote, and in it one for each place a sandbox can take.
+
+    Without root on the host there are no nodes of one's own: one place then, with the host's.
+    """
+    flags = kernel.MS_NOSUID | kernel.MS_NOEXEC
+    kernel.mount("tmpfs", str(folder), "tmpfs", flags, "size=16m,mode=755")
+    for name in ("empty", "image"):
+        (folder / name).mkdir(mode=0o555)
+    for place in (folder, *(folder / str(number) for number in range(places))):
+        place.mkdir(exist_ok=True)
+        for name in DEVICES:
+            if nodes:
+                os.mknod(place / name, 0o666 | stat.S_IFCHR, Path(f"/dev/{name}").stat().st_rdev)
+                (place / name).chmod(0o666)
+            else:
+                (place / name).touch()
+                kernel.mount(f"/dev/{name}", str(place / name), None, kernel.MS_BIND)
+        for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+            (place / name).symlink_to(f"/proc/self/fd{target}")
+    inert = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC
+    kernel.restrict_mount(str(folder), inert, recursive=True)
+
+
+def become_root_of_own() -> None:
+    """Without root on the host: be the root of a user namespace that holds this user alone."""
+    uid, gid = os.geteuid(), os.getegid()
+    kernel.unshare(kernel.NEWUSER)
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"0 {uid} 1\n")
+    _write("/proc/self/gid_map", f"0 {gid} 1\n")
+
+
+def map_ids(pid: int, *, several: bool) -> None:
+    """What the zygote's ids are outside: a range of nobody's, or the one of an unprivileged launcher."""
+    text = f"0 {FIRST_ID} {IDS}\n" if several else "0 0 1\n"
+    for name in ("uid_map", "gid_map"):
+        _write(f"/proc/{pid}/{name}", text)
+
+
+def become_zygote(root: dict[str, Any], hold: int) -> None:
+    """In the new namespaces: give up everything but the making of sandboxes, and run the image's Python."""
+    kernel.prctl("death signal", kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.read(hold, 1)
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    kernel.prctl("death signal", kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # changing ids cleared it
+    if os.getppid() != 0:  # outside of this PID namespace: 0
+        raise OSError(3, "the launcher ended before its zygote was ready")
+    kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    kernel.set_host_name(b"sandbox")
+    kernel.prctl("no new privileges", kernel.PR_SET_NO_NEW_PRIVS, 1)
+    # CAP_SETFCAP: without it no one may hand on the id 0 of a namespace, all there is without root outside.
+    kernel.keep_capabilities((kernel.CAP_SETGID, kernel.CAP_SETUID, kernel.CAP_SETFCAP))
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/", **_ONE_THREAD}
+    quiet = os.open("/dev/null", os.O_RDWR)
+    os.dup2(quiet, 2)
+    command = ["python3", "-I", "-X", "utf8", "-c", _STARTER]
+    os.execve(root["python"], command, environment)  # noqa: S606 - no shell is wanted
+
+
+def _write(path: str, text: str) -> None:
+    file = os.open(path, os.O_WRONLY)
+    try:
+        os.write(file, text.encode())
+    finally:
+        os.close(file)
+
+
+def _take_program(passed: int) -> None:
+    if passed != PROGRAM:
+        os.dup2(passed, PROGRAM)
+        os.close(passed)
+    os.set_inheritable(PROGRAM, True)
+
+
+def _start(root: dict[str, Any]) -> int:
+    several = os.geteuid() == 0
+    if not several:
+        become_root_of_own()
+    build(root, several=several)
+    hold, go = os.pipe()
+    pid = kernel.clone(_NAMESPACES)
+    if pid == 0:
+        os.close(go)
+        become_zygote(root, hold)
+    map_ids(pid, several=several)
+    os.write(go, b"1")
+    return pid
+
+
+def main() -> None:
+    """Start the zygote and end as it ends. What goes wrong before is told on the control socket."""
+    kernel.prctl("death signal", kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    control = socket.socket(fileno=0)
+    _take_program(int(sys.argv[2]))
+    os.umask(0o022)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        pid = _start(json.loads(sys.argv[1]))
+    except OSError as error:
+        say(control, {"fault": str(error), "errno": error.errno})
+        os._exit(1)
+    control.close()
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0x7F)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Where a zygote finds its Python: an unpacked image, or a read-only view of the host's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from cellblock_config import Settings
+from cellblock_workers.launcher.backend import StartFailed
+
+_PYTHONS = ("usr/local/bin/python3", "usr/bin/python3")
+_NEEDED = ("dev", "proc", "tmp")
+#: Of the host: programs and libraries. Nothing of /home, /root, /srv, /var, /run, /tmp or /etc's secrets.
+_VIEWED = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
+#: How the loader finds libraries: a file, and a folder of links.
+_COPIED = ("/etc/ld.so.cache", "/etc/alternatives")
+_FILES = {
+    "etc/passwd": "root:x:0:0:root:/:/bin/sh\njob:x:10000:10000:job:/tmp/sandbox:/bin/sh\n",
+    "etc/group": "root:x:0:\njob:x:10000:\n",
+    "etc/hosts": "127.0.0.1 localhost sandbox\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "mnt/context_data": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What boot.py makes a zygote's root of. ``folder``: an unpacked image; without one, the rest.
+
+    ``inode``: which folder of that name it was. ``places``: how many sandboxes can run at once.
+    """
+
+    mount_point: str
+    folder: str | None
+    places: int
+    inode: int
+    python: str
+    views: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
+    links: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> str:
+        """For boot.py's command line."""
+        return json.dumps(asdict(self))
+
+
+def find_root(settings: Settings, image: str, places: int) -> Root:
+    """The root of an image. Raises :class:`StartFailed` for one that is missing or incomplete."""
+    folder = settings.launcher.image_roots / image / "rootfs"
+    if folder.is_dir():
+        return _image_root(folder, places)
+    if image == settings.sandbox.default_image:
+        return _host_view(settings.launcher.state / "namespaces" / "root", places)
+    raise StartFailed(f"namespaces: the image {image} is not unpacked at {folder}; run: make images")
+
+
+def _image_root(folder: Path, places: int) -> Root:
+    for name in _NEEDED:
+        if not (folder / name).is_dir():
+            raise StartFailed(f"namespaces: {folder} has no folder {name}; remove it and run: make images")
+    for name in _PYTHONS:
+        # An absolute link inside an image points into the image, not into this host.
+        if (folder / name).is_symlink() or (folder / name).is_file():
+            return Root(str(folder), str(folder), places, folder.stat().st_ino, f"/{name}")
+    raise StartFailed(f"namespaces: {folder} has no python3; remove it and run: make images")
+
+
+def _host_view(mount_point: Path, places: int) -> Root:
+    """The host's Python without the rest of the host."""
+    try:
+        mount_point.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StartFailed(
+            f"namespaces: launcher.state cannot be used: {error}; set CELLBLOCK_LAUNCHER_STATE"
+        ) from error
+    python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    links = {path.lstrip("/"): str(Path(path).readlink()) for path in _VIEWED if Path(path).is_symlink()}
+    views = [path for path in _VIEWED if Path(path).exists() and path.lstrip("/") not in links]
+    if not Path(sys.base_prefix).resolve().is_relative_to("/usr"):
+        views.append(str(Path(sys.base_prefix).resolve()))
+    return Root(str(mount_point), None, places, 0, str(python), tuple(views), _COPIED, links, _FILES)

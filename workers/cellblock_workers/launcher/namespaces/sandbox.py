@@ -1,0 +1,77 @@
+"""One forked sandbox, as the launcher holds it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cellblock_workers.launcher.backend import Evidence, Framing, Profile
+from cellblock_workers.launcher.cgroup_tree import Group
+from cellblock_workers.launcher.cgroups import SandboxCgroup
+from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
+from cellblock_workers.launcher.namespaces.fork_server import Child
+
+_LAST_WORD_S = 3.0
+
+
+@dataclass(slots=True)
+class ForkedSandbox:
+    """A guest in namespaces of its own. ``group`` is None where the host has no cgroup for it."""
+
+    id: str
+    isolation: str
+    backend: str
+    profile: Profile
+    stream: socket.socket
+    child: Child
+    place: int
+    group: Group | None
+    watched: Watched | None
+    _discard: Callable[[ForkedSandbox], None]
+    _cgroup: SandboxCgroup = field(init=False)
+    _cpu_ms_before: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._cgroup = SandboxCgroup((self.group.relative,) if self.group else ())
+
+    @property
+    def framing(self) -> Framing:
+        """The guest's own end of the socket: nothing is wrapped."""
+        return "raw"
+
+    def lend(self) -> None:
+        """Start counting the job's CPU time."""
+        self._cpu_ms_before = self._cpu_ms() or 0
+
+    def evidence(self, *, ended: bool) -> Evidence:
+        """The cgroup's counters, or the watch's without one, and how PID 1 ended if it has."""
+        child = self.child
+        if ended:
+            child.ended.wait(_LAST_WORD_S)
+        if child.lost and (lost := child.refusal()) is not None:
+            raise lost
+        if self.watched is not None:
+            MemoryWatch.look(self.watched)
+        total_cpu_ms = self._cpu_ms()
+        return Evidence(
+            running=not child.ended.is_set(),
+            exit_code=None if child.status is None else _shell_code(child.status),
+            oom_kills=None if self.watched else self._cgroup.oom_kills(),
+            watch_kills=self.watched.kills if self.watched else None,
+            pids_refused=None if self.watched else self._cgroup.pids_refused(),
+            peak_memory_bytes=self.watched.peak_bytes if self.watched else self._cgroup.peak_memory_bytes(),
+            cpu_ms=None if total_cpu_ms is None else total_cpu_ms - self._cpu_ms_before,
+        )
+
+    def destroy(self) -> None:
+        """Kill and remove."""
+        self._discard(self)
+
+    def _cpu_ms(self) -> int | None:
+        return self.watched.cpu_ms if self.watched else self._cgroup.cpu_ms()
+
+
+def _shell_code(status: int) -> int:
+    """A wait status as a shell shows it: 128 and the signal's number for one that killed."""
+    return 128 + (status & 0x7F) if status & 0x7F else status >> 8

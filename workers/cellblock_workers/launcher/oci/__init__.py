@@ -1,0 +1,1 @@
+"""gVisor and runc straight through the OCI runtime, without a daemon."""

@@ -1,0 +1,196 @@
+"""gVisor and runc straight through the OCI runtime: the same controls as through Docker, no daemon's cost."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cellblock_config import Isolation, Settings
+from cellblock_workers.guest.program import guest_program
+from cellblock_workers.launcher.announcement import await_guest
+from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, Profile, StartFailed
+from cellblock_workers.launcher.canary import CANARY, judge_canary
+from cellblock_workers.launcher.cgroup_tree import PARENT
+from cellblock_workers.launcher.cgroups import SandboxCgroup
+from cellblock_workers.launcher.oci.bundle import Bundle
+from cellblock_workers.launcher.oci.children import Family, adopt_orphans
+from cellblock_workers.launcher.oci.remains import Remains
+from cellblock_workers.launcher.oci.runtime import RUNTIMES, run
+from cellblock_workers.launcher.oci.sandbox import OciSandbox
+from cellblock_workers.launcher.ownership import Ownership, Records
+
+_CANARY_S = 30.0
+_DEATH_S = 5.0
+_PYTHON = ("python3", "-I", "-X", "utf8")
+
+
+class OciBackend:
+    """Starts sandboxes of one isolation. Thread-safe."""
+
+    name = "oci"
+    sweeps = "oci"
+
+    def __init__(self, isolation: Isolation, settings: Settings, ownership: Ownership) -> None:
+        self.isolation = isolation
+        self._settings = settings
+        self._ownership = ownership
+        self._runtime = RUNTIMES[isolation]
+        self._state = settings.launcher.state / "oci"
+        self._records = Records(self._state / "records", ownership)
+        self._guest = guest_program
+        # A uid of its own for each sandbox alive: limits counted by uid (processes, inotify) stay its own.
+        self._uids = itertools.cycle(range(400_000, 460_000))
+
+    def probe(self) -> None:
+        """Run the canary, believe only its exit code, and read its limits where the kernel has them."""
+        if os.geteuid() != 0:
+            raise NotOnThisHost(
+                f"{self.isolation}: an OCI runtime needs root to make a sandbox; run the launcher as root"
+            )
+        self._runtime.locate(self.isolation)
+        profile = Profile("standard", self._settings.sandbox.default_image, 256 * 1024 * 1024, 1.0, 20)
+        self._root(profile.image)
+        adopt_orphans()
+        ours, theirs = socket.socketpair()
+        with ours, theirs, self._new(f"probe-{secrets.token_hex(8)}") as sandbox_id:
+            family = self._make(sandbox_id, profile, [*_PYTHON, "-c", CANARY], theirs)
+            try:
+                if not family.first.ended(_CANARY_S):
+                    raise StartFailed(f"{self.isolation}: the canary did not end within {_CANARY_S:g} s")
+                judge_canary(self.isolation, family.first.exit_code() or 0)
+                self._check_limits(sandbox_id, profile)
+            finally:
+                self._remove(sandbox_id, family)
+
+    def start(self, profile: Profile) -> OciSandbox:
+        """Make the bundle and run it. The guest needs no answer: it announces itself on the stream."""
+        options = {
+            "uid": next(self._uids),
+            # The sentry's processes are not the job's: the cgroup cannot count them apart.
+            "rlimits": {"NPROC": profile.pids} if self.isolation == "gvisor" else {},
+        }
+        ours, theirs = socket.socketpair()
+        try:
+            with self._new(secrets.token_hex(8)) as sandbox_id:
+                with theirs:
+                    command = [*_PYTHON, *self._guest(options)]
+                    family = self._make(sandbox_id, profile, command, theirs)
+                try:
+                    await_guest(ours, self.isolation, self._settings.sandbox.start_timeout_s)
+                except StartFailed:
+                    self._remove(sandbox_id, family)
+                    raise
+        except BaseException:
+            ours.close()
+            raise
+        return OciSandbox(sandbox_id, profile, self, ours, family)
+
+    def close(self) -> None:
+        """Nothing is kept between sandboxes."""
+
+    def sweep(self) -> int:
+        """Remove what sandboxes of owners that are gone have left."""
+        removed = 0
+        for sandbox_id, details in self._records.orphans():
+            with self._host_errors():
+                remains = Remains(self._state, details["runtime"], sandbox_id)
+                remains.kill()
+                remains.remove()
+                self._records.remove(sandbox_id)
+            removed += 1
+        return removed
+
+    def discard(self, sandbox: OciSandbox) -> None:
+        """Kill a sandbox and remove whatever it left."""
+        self._remove(sandbox.id, sandbox.family)
+
+    @contextmanager
+    def _new(self, sandbox_id: str) -> Iterator[str]:
+        """Record a sandbox before anything of it is there; if the block fails, nothing of it stays."""
+        with self._host_errors():
+            self._records.write(sandbox_id, runtime=self._runtime.program)
+            try:
+                yield sandbox_id
+            except BaseException:
+                with suppress(BackendUnavailable):  # then the record stays, and the next sweep tries again
+                    remains = Remains(self._state, self._runtime.program, sandbox_id)
+                    self._remove(sandbox_id, Family(remains.processes()))
+                raise
+
+    def _make(
+        self, sandbox_id: str, profile: Profile, command: Sequence[str], stream: socket.socket
+    ) -> Family:
+        """Start a container; its processes, the first one first."""
+        self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = self._state / sandbox_id
+        bundle = Bundle(
+            isolation=self.isolation,
+            profile=profile,
+            folder=folder,
+            root=self._root(profile.image),
+            cgroup=str(PARENT / sandbox_id),
+            command=command,
+            tmp_bytes=self._settings.sandbox.tmp_bytes,
+        )
+        bundle.write()
+        call = self._runtime.command(self._runtime.locate(self.isolation), self._state, folder)
+        first = run(call, folder, stream, self.isolation, self._settings.sandbox.start_timeout_s)
+        return Family([first, *Remains(self._state, self._runtime.program, sandbox_id).processes()])
+
+    def _root(self, image: str) -> Path:
+        link = self._settings.launcher.image_roots / image / "rootfs"
+        try:
+            root = link.resolve(strict=True)
+            if set(str(root)) & set(":,\\"):
+                raise NotOnThisHost(
+                    f"{self.isolation}: {root} cannot be mounted for the characters : , or \\ in it; "
+                    "CELLBLOCK_LAUNCHER_IMAGE_ROOTS names the folder"
+                )
+            return root
+        except OSError:
+            raise NotOnThisHost(
+                f"{self.isolation}: the image {image} is not unpacked at {link}; run: make images"
+            ) from None
+
+    def _check_limits(self, sandbox_id: str, profile: Profile) -> None:
+        group = SandboxCgroup((PARENT / sandbox_id,))
+        if group.memory_limit_bytes() != profile.memory_bytes:
+            raise StartFailed(
+                f"{self.isolation}: memory is not limited: the sandbox's cgroup says "
+                f"{group.memory_limit_bytes()} instead of {profile.memory_bytes} bytes; "
+                f"the launcher needs the memory controller below /sys/fs/cgroup, writable"
+            )
+        if group.pids_limit() is None:
+            raise StartFailed(
+                f"{self.isolation}: processes are not limited: the sandbox's cgroup has no pids.max; "
+                "the launcher needs the pids controller below /sys/fs/cgroup, writable"
+            )
+
+    def _remove(self, sandbox_id: str, family: Family) -> None:
+        """Kill everything and remove every trace; what will not go is the next sweep's."""
+        try:
+            with self._host_errors():
+                remains = Remains(self._state, self._runtime.program, sandbox_id)
+                family.kill(_DEATH_S)
+                remains.kill()
+                family.reap_descendants()
+                remains.remove()
+                self._records.remove(sandbox_id)
+        finally:
+            self._ownership.forget(sandbox_id)
+
+    @contextmanager
+    def _host_errors(self) -> Iterator[None]:
+        """What the host's files and processes refuse, in words an operator can act on."""
+        try:
+            yield
+        except OSError as error:
+            raise StartFailed(
+                f"{self.isolation}: {error.strerror or error} at {error.filename or self._state}; "
+                "the launcher needs room and permission there (CELLBLOCK_LAUNCHER_STATE names the folder)"
+            ) from error

@@ -1,0 +1,145 @@
+"""A sandbox as an OCI bundle: every control of one made by runc or runsc stands here.
+
+tests/sandbox proves each on the running sandbox, tests/attacks tries to pass them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cellblock_config import Isolation
+from cellblock_workers.launcher.backend import Profile
+from cellblock_workers.launcher.contexts import MOUNT_POINT
+from cellblock_workers.launcher.seccomp import oci_filter, strict_profile
+
+#: Under runsc the host's process limit counts the sentry's own threads: too tight a one crashes the
+#: sentry under a fork bomb, so the job is held by RLIMIT_NPROC inside (measured, docs/adr/0004).
+_SENTRY_PIDS = 1000
+_GUEST_PIDS = 1
+_PERIOD_US = 100_000
+_VIEW, _NOTHING = "rootfs", "nothing"
+_ENVIRONMENT = ("PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/", "HOSTNAME=sandbox")
+# The guest's: it gives up root, and kills the job. Dropped with the uid before the job.
+_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL")
+_LIMITS = {"RLIMIT_NOFILE": 1024, "RLIMIT_CORE": 0, "RLIMIT_MEMLOCK": 65_536}
+# What the kernel tells in /proc of the whole host, and what of it could be set.
+_MASKED = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+)
+_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What differs from one sandbox to the next."""
+
+    isolation: Isolation
+    profile: Profile
+    folder: Path  # the bundle's own
+    root: Path  # the image's, shared by all its sandboxes
+    cgroup: str  # below each hierarchy's root
+    command: Sequence[str]
+    tmp_bytes: int
+
+    def write(self) -> None:
+        """Lay the bundle down in its folder."""
+        (self.folder / _VIEW).mkdir(parents=True)
+        (self.folder / _NOTHING).mkdir()
+        (self.folder / "config.json").write_text(json.dumps(self.config()))
+
+    def config(self) -> dict[str, Any]:
+        """What ``config.json`` says."""
+        gvisor = self.isolation == "gvisor"
+        return {
+            "ociVersion": "1.0.2",
+            "hostname": "sandbox",
+            # gVisor keeps its own state of every file; the host's kernel would share locks and news of files
+            # between sandboxes on one root, so runc gets a view of its own of it.
+            "root": {"path": str(self.root) if gvisor else _VIEW, "readonly": True},
+            "process": self._process(),
+            "mounts": self._mounts() if gvisor else [self._own_view(), *self._mounts()],
+            "linux": {
+                # No way out: a network namespace with nothing but the loopback (R3).
+                "namespaces": [
+                    {"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount", "cgroup")
+                ],
+                "cgroupsPath": f"/{self.cgroup}",
+                "resources": self._resources(),
+                "seccomp": oci_filter(strict_profile(self.isolation)),
+                "maskedPaths": list(_MASKED),
+                "readonlyPaths": list(_READ_ONLY),
+            },
+        }
+
+    def _process(self) -> dict[str, Any]:
+        held = list(_CAPABILITIES)
+        return {
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "args": list(self.command),
+            "env": list(_ENVIRONMENT),
+            "cwd": "/",
+            "capabilities": {
+                "bounding": held,
+                "effective": held,
+                "permitted": held,
+                "inheritable": [],
+                "ambient": [],
+            },
+            "rlimits": [{"type": name, "soft": value, "hard": value} for name, value in _LIMITS.items()],
+            "noNewPrivileges": True,
+        }
+
+    def _own_view(self) -> dict[str, Any]:
+        """The image's root as a file system of this sandbox's, with nothing laid over it."""
+        layers = f"lowerdir={self.root}:{self.folder / _NOTHING}"
+        return _mount("/", "overlay", "ro", "nosuid", "nodev", layers)
+
+    def _mounts(self) -> list[dict[str, Any]]:
+        """Nothing of the host's but a context, and no /sys and no cgroups; /tmp is the one place to write."""
+        context = self.profile.context
+        return [
+            *([_bind(context, MOUNT_POINT)] if context else []),
+            _mount("/proc", "proc", "nosuid", "noexec", "nodev"),
+            _mount("/dev", "tmpfs", "nosuid", "noexec", "strictatime", "mode=755", "size=65536k", "ro"),
+            _mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"),
+            _mount(
+                "/tmp",  # noqa: S108 - the sandbox's
+                "tmpfs",
+                *("rw", "nosuid", "nodev", "noexec", "mode=1777", "nr_inodes=16384"),
+                f"size={self.tmp_bytes}",
+            ),
+        ]
+
+    def _resources(self) -> dict[str, Any]:
+        gvisor = self.isolation == "gvisor"
+        memory = {"limit": self.profile.memory_bytes, "swap": self.profile.memory_bytes}  # so: no swap
+        return {
+            "devices": [{"allow": False, "access": "rwm"}],
+            "memory": memory if gvisor else {**memory, "swappiness": 0},
+            "pids": {"limit": _SENTRY_PIDS if gvisor else self.profile.pids + _GUEST_PIDS},
+            "cpu": {"period": _PERIOD_US, "quota": round(self.profile.cpus * _PERIOD_US)},
+        }
+
+
+def _bind(source: str, where: str) -> dict[str, Any]:
+    options = ["bind", "ro", "nosuid", "nodev", "noexec"]
+    return {"destination": where, "type": "bind", "source": source, "options": options}
+
+
+def _mount(where: str, kind: str, *options: str) -> dict[str, Any]:
+    return {"destination": where, "type": kind, "source": kind, "options": list(options)}

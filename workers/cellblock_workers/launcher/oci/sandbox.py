@@ -1,0 +1,85 @@
+"""A sandbox made by an OCI runtime, while it lives."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from cellblock_config import Isolation
+from cellblock_workers.launcher.backend import Evidence, Framing, Profile
+from cellblock_workers.launcher.cgroup_tree import PARENT
+from cellblock_workers.launcher.cgroups import SandboxCgroup
+from cellblock_workers.launcher.oci.children import Family
+
+_LAST_WORD_S = 3.0
+
+
+class Owner(Protocol):
+    """What a sandbox needs of the backend that made it."""
+
+    isolation: Isolation
+    name: str
+
+    def discard(self, sandbox: OciSandbox) -> None:
+        """Kill it and remove whatever it left."""
+        ...
+
+
+@dataclass(slots=True)
+class OciSandbox:
+    """One container with its guest. Its cgroup is the launcher's and stays until :meth:`destroy`."""
+
+    id: str
+    profile: Profile
+    owner: Owner
+    stream: socket.socket
+    family: Family
+    _cgroup: SandboxCgroup = field(init=False)
+    _cpu_ms_before: int = field(init=False, default=0)
+    _destroyed: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self._cgroup = SandboxCgroup((Path(PARENT) / self.id,))
+
+    @property
+    def isolation(self) -> str:
+        """What separates the job from the host."""
+        return self.owner.isolation
+
+    @property
+    def backend(self) -> str:
+        """How it was made."""
+        return self.owner.name
+
+    @property
+    def framing(self) -> Framing:
+        """The guest's frames as they are."""
+        return "raw"
+
+    def lend(self) -> None:
+        """Start counting the job's CPU time."""
+        self._cpu_ms_before = self._cgroup.cpu_ms() or 0
+
+    def evidence(self, *, ended: bool) -> Evidence:
+        """The kernel's counters, which outlive the processes, and how the first of them ended."""
+        first = self.family.first
+        over = first.ended(_LAST_WORD_S if ended else 0)
+        cpu_ms = self._cgroup.cpu_ms()
+        return Evidence(
+            running=not over,
+            exit_code=first.exit_code() if over else None,
+            oom_kills=self._cgroup.oom_kills(),
+            pids_refused=None if self.isolation == "gvisor" else self._cgroup.pids_refused(),
+            peak_memory_bytes=self._cgroup.peak_memory_bytes(),
+            cpu_ms=None if cpu_ms is None else cpu_ms - self._cpu_ms_before,
+        )
+
+    def destroy(self) -> None:
+        """Kill it and remove whatever it left."""
+        if self._destroyed:
+            return
+        self.stream.close()
+        self.owner.discard(self)
+        self._destroyed = True

@@ -1,0 +1,61 @@
+"""The strict allow-list of system calls, as a container runtime wants to be told it.
+
+The list itself is made and explained in ``seccomp/``; what it stops is proven by ``seccomp/probe.py``,
+the canary and tests/attacks.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib import resources
+from typing import Any
+
+from cellblock_config import Isolation
+from cellblock_workers.launcher.backend import NotOnThisHost, StartFailed
+
+_MACHINES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
+_RULE_KEYS = {"names", "action", "args", "errnoRet", "comment"}
+
+
+def strict_profile(isolation: Isolation) -> dict[str, Any]:
+    """The allow-list in Docker's format.
+
+    runsc turns every refusal into EPERM, on which the C library gives up where it would go on after ENOSYS;
+    so there clone3 is left to gVisor's own answer, and the canary judges that.
+    """
+    text = (resources.files("cellblock_config") / "data" / "seccomp-strict.json").read_text()
+    profile: dict[str, Any] = json.loads(text)
+    if isolation == "gvisor":
+        for rule in profile["syscalls"]:
+            if rule["names"] == ["clone3"]:
+                rule.update(action="SCMP_ACT_ALLOW")
+                rule.pop("errnoRet", None)
+    return profile
+
+
+def oci_filter(profile: dict[str, Any], machine: str | None = None) -> dict[str, Any]:
+    """A profile of Docker's as ``linux.seccomp`` of an OCI bundle for this machine.
+
+    What Docker would resolve (conditions on capabilities, machines, kernels) is refused rather than dropped:
+    raises :class:`StartFailed`, and :class:`NotOnThisHost` on a machine the profile does not cover.
+    """
+    machine = machine or platform.machine()
+    if (native := _MACHINES.get(machine)) is None:
+        raise NotOnThisHost(f"seccomp: the strict profile covers {', '.join(_MACHINES)}, not {machine}")
+    architectures = [
+        name
+        for entry in profile["archMap"]
+        if entry["architecture"] == native
+        for name in (native, *entry["subArchitectures"])
+    ]
+    for rule in profile["syscalls"]:
+        if unknown := set(rule) - _RULE_KEYS:
+            raise StartFailed(f"seccomp: the rule for {rule['names'][0]} has {sorted(unknown)}, unknown here")
+    return {
+        "defaultAction": profile["defaultAction"],
+        "architectures": architectures,
+        "syscalls": [
+            {key: value for key, value in rule.items() if key != "comment"} for rule in profile["syscalls"]
+        ],
+    }

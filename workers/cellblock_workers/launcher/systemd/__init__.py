@@ -1,0 +1,1 @@
+"""Sandboxes in transient scopes of systemd, all of them in one slice."""
