@@ -16,12 +16,21 @@ from cellblock_workers.worker.verdict import Verdict, judge
 
 LIMITS = ResolvedLimits(timeout_s=5, cpu_s=2, memory_bytes=2**28, cpus=1, pids=50, output_bytes=4096)
 RAISED = JobError(type="ValueError", message="no", traceback="Traceback")
+NO_THREAD = JobError(type="RuntimeError", message="can't start new thread", traceback="Traceback")
 KILLED = int(signal.SIGKILL)
 
 
-def ended(code: int | None = None, *, by: int | None = None, reason: Any = None, cpu_ms: int = 10) -> Ending:
+def ended(
+    code: int | None = None,
+    *,
+    by: int | None = None,
+    reason: Any = None,
+    full: Any = None,
+    crowded: bool = False,
+    cpu_ms: int = 10,
+) -> Ending:
     """The guest's report: an exit code, or the signal that killed the job."""
-    return Ending(code=code, signal=by, reason=reason, cpu_ms=cpu_ms, wall_ms=20)
+    return Ending(code=code, signal=by, reason=reason, full=full, crowded=crowded, cpu_ms=cpu_ms, wall_ms=20)
 
 
 def verdict(ending: Ending | None = None, kernel: dict[str, Any] | None = None, **said: Any) -> Verdict:
@@ -39,6 +48,7 @@ CASES: dict[str, tuple[Verdict, Outcome, int | None, int | None]] = {
     "the guest's clock": (verdict(ended(by=KILLED, reason="wall")), Outcome.WALL_TIMEOUT, 137, 9),
     "the host's clock": (verdict(stop="deadline"), Outcome.WALL_TIMEOUT, 137, 9),
     "SIGXCPU": (verdict(ended(by=signal.SIGXCPU, cpu_ms=1990)), Outcome.CPU_TIMEOUT, 152, 24),
+    "SIGXCPU under load": (verdict(ended(by=signal.SIGXCPU, cpu_ms=1620)), Outcome.CPU_TIMEOUT, 152, 24),
     "SIGKILL after the CPU limit": (verdict(ended(by=KILLED, cpu_ms=2000)), Outcome.CPU_TIMEOUT, 137, 9),
     "the guest's output limit": (verdict(ended(by=KILLED, reason="output")), Outcome.OUTPUT_LIMIT, 137, 9),
     "the host's output limit": (verdict(stop="output"), Outcome.OUTPUT_LIMIT, 137, 9),
@@ -49,7 +59,24 @@ CASES: dict[str, tuple[Verdict, Outcome, int | None, int | None]] = {
         137,
         9,
     ),
+    "a failure where no process more could start": (verdict(ended(1, crowded=True)), Outcome.PIDS, 1, None),
+    "a refused thread where only the job can tell": (
+        verdict(ended(1), raised=NO_THREAD),
+        Outcome.PIDS,
+        1,
+        None,
+    ),
+    "a thread that the kernel did not refuse": (
+        verdict(ended(1), {"pids_refused": 0}, raised=NO_THREAD),
+        Outcome.EXIT,
+        1,
+        None,
+    ),
     "a failure after a refused process": (verdict(ended(1), {"pids_refused": 4}), Outcome.PIDS, 1, None),
+    "a failure with no byte left": (verdict(ended(1, full="bytes")), Outcome.DISK, 1, None),
+    "a failure with no file left": (verdict(ended(3, full="inodes")), Outcome.DISK, 3, None),
+    "a mapped page with no byte left": (verdict(ended(by=signal.SIGBUS, full="bytes")), Outcome.DISK, 135, 7),
+    "a system call nobody may make": (verdict(ended(by=signal.SIGSYS)), Outcome.SYSCALL, 159, 31),
     "a cancellation": (verdict(stop="cancel"), Outcome.CANCELLED, 137, 9),
     "a protocol violation": (verdict(fault="frame of unknown kind"), Outcome.SANDBOX_ERROR, None, None),
     "a sandbox gone without a word": (verdict(None, {"exit_code": 1}), Outcome.SANDBOX_ERROR, None, None),
@@ -65,7 +92,10 @@ def test_every_end_has_its_one_outcome(
 
 
 def test_the_table_covers_every_outcome_a_worker_can_name() -> None:
-    assert {case[1] for case in CASES.values()} == set(Outcome) - {Outcome.WORKER_LOST}
+    assert {case[1] for case in CASES.values()} == set(Outcome) - {
+        Outcome.WORKER_LOST,
+        Outcome.REJECTED,
+    }
 
 
 PRECEDENCE: dict[str, tuple[Verdict, Outcome]] = {
@@ -79,6 +109,15 @@ PRECEDENCE: dict[str, tuple[Verdict, Outcome]] = {
     "memory over a lost report": (verdict(None, {"oom_kills": 2}), Outcome.MEMORY),
     "a crash is not memory though a child was": (
         verdict(ended(by=signal.SIGSEGV), {"oom_kills": 1}),
+        Outcome.SIGNAL,
+    ),
+    "a refused process over a full disk": (
+        verdict(ended(1, full="bytes"), {"pids_refused": 1}),
+        Outcome.PIDS,
+    ),
+    "memory over a full disk": (verdict(ended(by=KILLED, full="bytes"), {"oom_kills": 1}), Outcome.MEMORY),
+    "a crash is not the disk though it is full": (
+        verdict(ended(by=signal.SIGSEGV, full="bytes")),
         Outcome.SIGNAL,
     ),
     "an exit is the job's own though a child was killed": (verdict(ended(1), {"oom_kills": 1}), Outcome.EXIT),
@@ -135,6 +174,8 @@ def test_what_the_code_claims_to_have_raised_changes_no_outcome() -> None:
         (verdict(None, {"oom_kills": 1}), ("Memory Limit Exceeded", str(2**28))),
         (verdict(ended(by=signal.SIGSEGV)), ("SIGSEGV",)),
         (verdict(ended(7)), ("code 7",)),
+        (verdict(ended(1, full="inodes")), ("No files were left",)),
+        (verdict(ended(by=signal.SIGSYS)), ("system call",)),
     ],
 )
 def test_the_message_names_the_limit_or_the_cause(given: Verdict, parts: tuple[str, ...]) -> None:
@@ -146,6 +187,8 @@ def test_the_message_names_the_limit_or_the_cause(given: Verdict, parts: tuple[s
 def test_the_evidence_says_who_stopped_the_job() -> None:
     assert verdict(stop="deadline").evidence["stopped_by"] == "host"
     assert verdict(ended(by=KILLED, reason="wall")).evidence["stopped_by"] == "guest"
+    assert verdict(ended(1, full="inodes")).evidence == {"disk_full_of": "inodes"}
+    assert verdict(ended(by=signal.SIGSYS)).evidence == {"guest_signal": "SIGSYS"}
     assert verdict(None, {"oom_kills": 2, "exit_code": 137}).evidence == {
         "oom_kills": 2,
         "sandbox_exit_code": 137,

@@ -5,7 +5,14 @@ from __future__ import annotations
 from cellblock.ledger import Claim
 from cellblock.models import JobError, JobResult, Outcome, Timings, Usage
 from cellblock_config import Settings
-from cellblock_workers.launcher.client import LauncherClient, Lent, SandboxRefused
+from cellblock_workers.launcher.client import (
+    ContextNotMounted,
+    LauncherClient,
+    Lent,
+    LevelNotOffered,
+    SandboxRefused,
+)
+from cellblock_workers.worker.claims import Value
 from cellblock_workers.worker.lease import Lease
 from cellblock_workers.worker.session import Session
 from cellblock_workers.worker.verdict import Verdict, judge
@@ -23,7 +30,18 @@ def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobRe
     claim = lease.claim
     manifest = claim.manifest
     try:
-        lent = launcher.acquire(claim.job_id, claim.fence, manifest.image, manifest.limits)
+        lent = launcher.acquire(
+            claim.job_id,
+            claim.fence,
+            manifest.level,
+            manifest.image,
+            manifest.limits,
+            manifest.context_path,
+        )
+    except ContextNotMounted as refusal:
+        return rejected_result(claim, "ContextNotMounted", str(refusal))
+    except LevelNotOffered as refusal:
+        return rejected_result(claim, "LevelNotOffered", str(refusal))
     except SandboxRefused as refusal:
         return fault_result(claim, str(refusal))
     try:
@@ -47,16 +65,31 @@ def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobRe
         update={
             "stdout": conversation.stdout.text,
             "stderr": conversation.stderr.text,
+            **_value_fields(conversation.value, verdict.outcome),
+            "artifacts": conversation.artifacts,
+            "artifacts_skipped": conversation.artifacts_skipped,
             "usage": usage,
             "truncated": {name: part.dropped_bytes for name, part in kept.items() if part.dropped_bytes},
         }
     )
 
 
+def _value_fields(value: Value, outcome: Outcome) -> dict[str, object]:
+    """A value is a program's last word: of one that did not end well there is none."""
+    if outcome is not Outcome.OK:
+        return {}
+    return {"value": value.content, "value_kind": value.kind, "value_error": value.error}
+
+
 def fault_result(claim: Claim, what: str) -> JobResult:
     """The result of an attempt that failed through us before or instead of running."""
     error = JobError(type="SandboxError", message=what)
     return _result(claim, Verdict(Outcome.SANDBOX_ERROR, error=error, evidence={"fault": what}))
+
+
+def rejected_result(claim: Claim, kind: str, why: str) -> JobResult:
+    """The result of a job that was not run because a rule forbids it; ``why`` names the remedy."""
+    return _result(claim, Verdict(Outcome.REJECTED, error=JobError(type=kind, message=why)))
 
 
 def _result(claim: Claim, verdict: Verdict, lent: Lent | None = None) -> JobResult:

@@ -10,7 +10,16 @@ _DOCKER_HEADER = struct.Struct(">BxxxI")
 _STDOUT = 1
 
 #: The longest payload of each kind a guest may send (guest.py holds the other end of this contract).
-LIMIT_BYTES = {b"R": 0, b"O": 64 * 1024, b"E": 64 * 1024, b"T": 32 * 1024, b"X": 4 * 1024}
+LIMIT_BYTES = {
+    b"R": 0,
+    b"O": 64 * 1024,
+    b"E": 64 * 1024,
+    b"V": 64 * 1024,
+    b"T": 32 * 1024,
+    b"X": 4 * 1024,
+    b"A": 64 * 1024,
+    b"Z": 16,
+}
 
 
 class ProtocolViolation(Exception):

@@ -1,4 +1,4 @@
-"""Whether this worker may claim: it stops when its launcher cannot start sandboxes, and says so."""
+"""Whether this worker may claim: only while its launcher starts sandboxes whose controls it has seen bite."""
 
 from __future__ import annotations
 
@@ -9,26 +9,37 @@ import structlog
 
 from cellblock.errors import SandboxUnavailable
 from cellblock.models import PRIORITY_CLASSES
+from cellblock_config import LevelName
 from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.worker.proof import NotProven, Proof
 
 _log = structlog.get_logger(__name__)
 
+#: How often a ready worker looks whether the launcher's isolations have changed.
+_LOOK_S = 10.0
+#: Attacks on a host that has failed them are not repeated faster than somebody can act.
+_RETRY_S = 30.0
+
 
 class Health:
-    """Ready or paused, with the reason. While paused it asks the launcher again until sandboxes start."""
+    """Ready or paused, with the reason. While paused it asks the launcher again until sandboxes start.
 
-    def __init__(self, launcher: LauncherClient, probe_s: float) -> None:
+    ``proof``: what has to be renewed before the worker is ready; None trusts the launcher's own probe.
+    """
+
+    def __init__(self, launcher: LauncherClient, probe_s: float, proof: Proof | None = None) -> None:
         self._launcher = launcher
         self._probe_s = probe_s
+        self._proof = proof
         self._reason: str | None = "starting"
-        self._isolation: str | None = None
+        self._isolations: dict[LevelName, str] = {}
         self._watchers: list[Callable[[bool], None]] = []
         self._paused = threading.Event()
         self._paused.set()
         self._ready = threading.Event()
         self._closing = threading.Event()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._recover, name="health", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="health", daemon=True)
 
     def start(self) -> None:
         """Begin to look for a working launcher."""
@@ -68,33 +79,60 @@ class Health:
         return {
             "state": "ready" if self.ready else "paused",
             "reason": self._reason,
-            "isolation": self._isolation,
+            "isolations": self._isolations,
             "queues": list(PRIORITY_CLASSES),
         }
 
-    def _recover(self) -> None:
+    def _keep(self) -> None:
         while not self._closing.is_set():
-            self._paused.wait()
-            if self._closing.is_set():
-                return
-            try:
-                reply = self._launcher.probe()
-            except SandboxUnavailable as error:
-                self._reason = str(error)
-            else:
-                if reply.isolation:
-                    self._resume(reply.isolation)
-                    continue
-                self._reason = "; ".join((reply.reasons or {}).values()) or self._reason
-            self._closing.wait(self._probe_s)
+            if self._paused.wait(_LOOK_S):
+                if self._isolations:  # it worked a moment ago: what lasts may not be asked about in a spin
+                    self._closing.wait(self._probe_s)
+                if not self._closing.is_set():
+                    self._closing.wait(self._recover())
+            elif self._proof is not None:
+                self._look(self._proof)
+        self._launcher.close()  # this thread's connection
 
-    def _resume(self, isolation: str) -> None:
+    def _recover(self) -> float:
+        """Ask, prove, resume. Returns after how many seconds to try again if it did not."""
+        try:
+            reply = self._launcher.probe()
+            if not reply.isolations:
+                self._reason = "; ".join((reply.reasons or {}).values()) or self._reason
+                return self._probe_s
+            if self._proof is not None:
+                self._proof.renew(reply.isolations)
+        except SandboxUnavailable as error:
+            self._reason = str(error)
+            return self._probe_s
+        except NotProven as error:
+            self._reason = str(error)
+            return _RETRY_S
+        except Exception as error:  # a defect of ours leaves the worker paused, and the watch over it alive
+            _log.exception("health_crashed")
+            self._reason = f"internal error: {type(error).__name__}"
+            return _RETRY_S
+        self._resume(reply.isolations)
+        return 0
+
+    def _look(self, proof: Proof) -> None:
+        """While ready: try the controls again when their time has come, or another isolation is in use."""
+        try:
+            isolations = self._launcher.probe().isolations
+            if isolations and (proof.due or isolations != self._isolations):
+                proof.renew(isolations)
+                self._isolations = isolations
+        except Exception as error:  # whatever it was: recovery looks again, and knows its kinds
+            self.pause(str(error))
+
+    def _resume(self, isolations: dict[LevelName, str]) -> None:
         with self._lock:
             self._reason = None
-            self._isolation = isolation
+            self._isolations = isolations
             self._paused.clear()
             self._ready.set()
-        _log.info("worker_ready", isolation=isolation)
+        _log.info("worker_ready", isolations=isolations)
         self._tell(True)
 
     def _tell(self, ready: bool) -> None:

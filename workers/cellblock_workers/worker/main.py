@@ -25,6 +25,7 @@ from cellblock_workers.telemetry import configure_logging, configure_sentry, die
 from cellblock_workers.worker import transport
 from cellblock_workers.worker.health import Health
 from cellblock_workers.worker.lease import Heart
+from cellblock_workers.worker.proof import Proof
 from cellblock_workers.worker.reaper import Reaper
 from cellblock_workers.worker.runner import JobRunner
 
@@ -40,10 +41,13 @@ class Runtime:
         redis = connect(settings)
         ledger = Ledger(redis, settings)
         publisher = Publisher(app)
+        proof = Proof(settings) if settings.worker.canaries else None
         launcher = LauncherClient(
-            settings.launcher.socket, timeout_s=2 * settings.sandbox.start_timeout_s + 10
+            settings.launcher.socket,
+            timeout_s=2 * settings.sandbox.start_timeout_s + 10,
+            refuse=proof.refuse if proof else lambda lent: None,
         )
-        self.health = Health(launcher, settings.worker.probe_s)
+        self.health = Health(launcher, settings.worker.probe_s, proof)
         self.heart = Heart(ledger, self.name, settings.ledger, self._status)
         broker = Redis.from_url(broker_url(settings), socket_timeout=settings.redis.socket_timeout_s)
         self.reaper = Reaper(ledger, publisher, broker, settings)

@@ -11,9 +11,10 @@ import structlog
 from cellblock.errors import CellblockError, SandboxUnavailable, StoreUnavailable
 from cellblock.ledger import Claim, Dropped, Ledger
 from cellblock.models import JobResult
+from cellblock.signing import Verifier
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient
-from cellblock_workers.worker.execution import LeaseLost, execute, fault_result
+from cellblock_workers.worker.execution import LeaseLost, execute, fault_result, rejected_result
 from cellblock_workers.worker.lease import Heart, Lease
 
 _log = structlog.get_logger(__name__)
@@ -40,6 +41,7 @@ class JobRunner:
         self._launcher = launcher
         self._heart = heart
         self._settings = settings
+        self._verifier = Verifier(settings.signing)
         self._worker = worker
         self._on_released = on_released
         self._on_unavailable = on_unavailable
@@ -56,7 +58,7 @@ class JobRunner:
     def _attempt(self, claim: Claim, lease: Lease) -> None:
         log = _log.bind(job_id=claim.job_id, fence=claim.fence, trace_id=claim.manifest.trace_id)
         try:
-            result = execute(lease, self._launcher, self._settings)
+            result = self._refusal(claim) or execute(lease, self._launcher, self._settings)
         except LeaseLost:
             log.warning("lease_lost")
             return
@@ -77,6 +79,11 @@ class JobRunner:
             )
         else:
             log.warning("finish_refused", outcome=result.outcome)
+
+    def _refusal(self, claim: Claim) -> JobResult | None:
+        """Before a sandbox is asked for: what nobody vouches for may not come near one."""
+        refusal = self._verifier.refusal(claim.job_id, claim.manifest)
+        return rejected_result(claim, refusal.kind, refusal.why) if refusal else None
 
     def _release(self, claim: Claim) -> None:
         try:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import select
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -14,14 +13,22 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cellblock.admission import Manifest
 from cellblock.egress import Governed, Governor
 from cellblock.errors import SandboxUnavailable
-from cellblock.models import JobError
+from cellblock.models import Artifact, JobError, SkippedArtifact
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import Lent
-from cellblock_workers.worker.frames import FrameReader, ProtocolViolation, frame
+from cellblock_workers.worker.artifacts import ArtifactReader
+from cellblock_workers.worker.claims import Value, read_raised, read_value
+from cellblock_workers.worker.delivery import job_frames
+from cellblock_workers.worker.frames import FrameReader, ProtocolViolation
 from cellblock_workers.worker.lease import Lease
 
 _PIECE_BYTES = 256 * 1024
-_STDIN_PIECE_BYTES = 1024 * 1024
+#: How the guest's words for an unfinished collection read in a result.
+_UNFINISHED = {
+    b"time": "collecting took longer than it may",
+    b"died": "the collection broke off",
+    b"alive": "processes of the job outlived it, so its files could still change",
+}
 
 #: Why the host, rather than the guest, ended the conversation.
 Stop = Literal["deadline", "output", "cancel", "lost"]
@@ -35,6 +42,8 @@ class Ending(BaseModel):
     code: int | None
     signal: int | None
     reason: Literal["wall", "output"] | None
+    full: Literal["bytes", "inodes"] | None
+    crowded: bool
     cpu_ms: int
     wall_ms: int
 
@@ -53,17 +62,21 @@ class Conversation:
     wall_ms: int
     ending: Ending | None = None
     raised: JobError | None = None
+    value: Value = field(default_factory=Value)
+    artifacts: tuple[Artifact, ...] = ()
+    artifacts_skipped: tuple[SkippedArtifact, ...] = ()
     stop: Stop | None = None
     fault: str | None = None
 
 
 class Session:
-    """Drives one lent sandbox through one job. Holds at most the output limits in memory."""
+    """Drives one lent sandbox through one job. Holds at most the limits of what may come out in memory."""
 
     def __init__(self, lent: Lent, launcher: socket.socket, lease: Lease, settings: Settings) -> None:
         self._stream = lent.stream
         self._launcher = launcher
         self._lease = lease
+        self._context_bytes = lent.context_bytes
         self._settings = settings
         self._reader = FrameReader(lent.framing)
         self._stdout = Governor(settings.egress)
@@ -72,8 +85,13 @@ class Session:
         self._ready = False
         self._heard_raised = False
         self._started: float | None = None
+        self._deadline = 0.0
+        self._ended: float | None = None
         self._raised: JobError | None = None
+        self._value = bytearray()
         self._ending: Ending | None = None
+        self._artifacts: ArtifactReader | None = None
+        self._collected: bytes | None = None
 
     def run(self, manifest: Manifest) -> Conversation:
         """Hand over the job and listen to its end.
@@ -81,24 +99,27 @@ class Session:
         Raises :class:`SandboxUnavailable` when the launcher dies underneath: the job has to run again.
         """
         self._stream.setblocking(False)
+        if manifest.artifacts:
+            self._artifacts = ArtifactReader(self._settings.ledger)
         try:
             stop = self._listen(manifest)
+            return self._conversation(stop=stop)
         except ProtocolViolation as violation:
+            self._artifacts = None
             return self._conversation(fault=str(violation))
-        return self._conversation(stop=stop)
 
     def _listen(self, manifest: Manifest) -> Stop | None:
-        deadline = time.monotonic() + self._settings.sandbox.start_timeout_s
+        self._deadline = time.monotonic() + self._settings.sandbox.start_timeout_s
         poll = select.poll()
         poll.register(self._lease.fileno(), select.POLLIN)
         poll.register(self._launcher, select.POLLIN)
-        while self._ending is None:
+        while not self._over:
             poll.register(self._stream, select.POLLIN | (select.POLLOUT if self._outbox else 0))
-            left_s = deadline - time.monotonic()
+            left_s = self._deadline - time.monotonic()
             if left_s <= 0:
                 if self._started is None:
                     raise ProtocolViolation("the guest did not announce itself in time")
-                return "deadline"
+                return None if self._ending else "deadline"
             ready = dict(poll.poll(left_s * 1000))
             if self._lease.fileno() in ready:
                 return self._lease.stopped
@@ -109,13 +130,18 @@ class Session:
             if ready.get(self._stream.fileno(), 0) & ~select.POLLOUT and not self._read():
                 return None
             if self._ready and self._started is None:
-                self._outbox = memoryview(_job_frames(manifest))
+                self._outbox = memoryview(job_frames(manifest, self._settings, self._context_bytes))
                 self._started = time.monotonic()
-                limits = manifest.limits
-                deadline = self._started + limits.timeout_s + self._settings.sandbox.kill_grace_s
+                patience_s = manifest.limits.timeout_s + self._settings.sandbox.kill_grace_s
+                self._deadline = self._started + patience_s
             if self._total_bytes() > manifest.limits.output_bytes:
                 return "output"
         return None
+
+    @property
+    def _over(self) -> bool:
+        """Whether the guest has said all it has to say."""
+        return self._ending is not None and (self._artifacts is None or self._collected is not None)
 
     def _write(self) -> None:
         try:
@@ -143,6 +169,8 @@ class Session:
             if self._ready:
                 raise ProtocolViolation("the guest announced itself twice")
             self._ready = True
+        elif kind in {b"A", b"Z"}:
+            self._take_artifacts(kind, payload)
         elif self._started is None or self._ending is not None:
             raise ProtocolViolation(f"frame {kind.decode()} outside a job")
         elif not payload or (kind == b"T" and self._heard_raised):
@@ -151,52 +179,65 @@ class Session:
             self._stdout.feed(payload)
         elif kind == b"E":
             self._stderr.feed(payload)
+        elif kind == b"V":
+            self._take_value(payload)
         elif kind == b"T":
             self._heard_raised = True
-            self._raised = _raised(payload)
+            self._raised = read_raised(payload)
         else:
-            try:
-                self._ending = Ending.model_validate_json(payload)
-            except ValidationError:
-                raise ProtocolViolation("the guest's report of the end is malformed") from None
+            self._take_ending(payload)
+
+    def _take_value(self, piece: bytes) -> None:
+        self._value += piece
+        if len(self._value) > self._settings.ledger.value_bytes + 1:
+            raise ProtocolViolation("a value longer than the guest may pass on")
+
+    def _take_ending(self, payload: bytes) -> None:
+        try:
+            self._ending = Ending.model_validate_json(payload)
+        except ValidationError:
+            raise ProtocolViolation("the guest's report of the end is malformed") from None
+        self._ended = time.monotonic()
+        if self._artifacts is not None:  # the job is over: from here on the guest has time of its own
+            sandbox = self._settings.sandbox
+            self._deadline = self._ended + sandbox.artifacts_s + sandbox.kill_grace_s
+
+    def _take_artifacts(self, kind: bytes, payload: bytes) -> None:
+        if self._artifacts is None or self._ending is None or self._collected is not None:
+            raise ProtocolViolation(f"frame {kind.decode()} outside a collection")
+        if kind == b"A":
+            self._artifacts.feed(payload)
+        elif payload == b"done" or payload in _UNFINISHED:
+            self._collected = payload
+        else:
+            raise ProtocolViolation("the guest's word for the end of a collection is none")
 
     def _total_bytes(self) -> int:
         return self._stdout.total_bytes + self._stderr.total_bytes
 
     def _conversation(self, *, stop: Stop | None = None, fault: str | None = None) -> Conversation:
+        ended = self._ended or time.monotonic()
+        artifacts, skipped = self._collection()
         return Conversation(
             stdout=self._stdout.close(),
             stderr=self._stderr.close(),
             output_bytes=self._total_bytes(),
-            wall_ms=round((time.monotonic() - self._started) * 1000) if self._started else 0,
+            wall_ms=round((ended - self._started) * 1000) if self._started else 0,
             ending=self._ending,
             raised=self._raised,
+            value=read_value(bytes(self._value), self._settings.ledger.value_bytes),
+            artifacts=artifacts,
+            artifacts_skipped=skipped,
             stop=stop,
             fault=fault,
         )
 
-
-def _job_frames(manifest: Manifest) -> bytes:
-    limits, stdin = manifest.limits, manifest.stdin
-    job = {
-        "code": manifest.code,
-        "args": list(manifest.args),
-        "timeout_s": limits.timeout_s,
-        "cpu_s": limits.cpu_s,
-        "output_bytes": limits.output_bytes,
-        "stdin_bytes": len(stdin),
-    }
-    pieces = [frame(b"J", json.dumps(job).encode())]
-    pieces += [
-        frame(b"I", stdin[i : i + _STDIN_PIECE_BYTES]) for i in range(0, len(stdin), _STDIN_PIECE_BYTES)
-    ]
-    return b"".join(pieces)
-
-
-def _raised(payload: bytes) -> JobError | None:
-    """What the job says it raised. It wrote this itself, so nonsense is its own loss, not a violation."""
-    try:
-        claim = JobError.model_validate_json(payload)
-    except ValidationError:
-        return None
-    return JobError(type=claim.type[:200], message=claim.message[:4000], traceback=claim.traceback[-16_000:])
+    def _collection(self) -> tuple[tuple[Artifact, ...], tuple[SkippedArtifact, ...]]:
+        """The files that arrived whole, and a word on the rest where the collection was not finished."""
+        if self._artifacts is None:
+            return (), ()
+        artifacts, skipped = self._artifacts.close(whole=self._collected == b"done")
+        if self._collected == b"done":
+            return artifacts, skipped
+        why = _UNFINISHED.get(self._collected or b"", "the sandbox ended before its files were collected")
+        return artifacts, (*skipped, SkippedArtifact(path=".", reason=why))

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from cellblock.admission import ResolvedLimits
 from cellblock.models import JobError, Outcome
 from cellblock_workers.launcher.protocol import Reply
-from cellblock_workers.worker.session import Conversation
+from cellblock_workers.worker.session import Conversation, Ending
 
 Evidence = dict[str, bool | int | float | str]
+
+#: What the interpreter makes of a thread the kernel refused.
+_NO_THREAD = ("RuntimeError", "can't start new thread")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +44,74 @@ def judge(conversation: Conversation, kernel: Reply, limits: ResolvedLimits) -> 
         message = f"More than {limits.output_bytes} bytes of output"
         return _killed(Outcome.OUTPUT_LIMIT, "OutputLimit", message, evidence)
     killed = ending is None or ending.signal == signal.SIGKILL
-    if killed and kernel.oom_kills:
+    if killed and (kernel.oom_kills or kernel.watch_kills):
         message = f"Memory Limit Exceeded ({limits.memory_bytes} bytes)"
         return _killed(Outcome.MEMORY, "MemoryLimitExceeded", message, evidence)
     if ending is None:
         return _fault(f"the sandbox ended without a report (exit code {kernel.exit_code})", evidence)
     if ending.code is not None:
         return _exited(ending.code, conversation, kernel, evidence)
-    return _signalled(ending.signal or 0, ending.cpu_ms, limits, evidence)
+    return _signalled(ending, limits, evidence)
 
 
 def _exited(code: int, conversation: Conversation, kernel: Reply, evidence: Evidence) -> Verdict:
     if code == 0:
         return Verdict(Outcome.OK, 0, evidence=evidence)
-    if kernel.pids_refused:
+    if (proof := _refused_a_process(conversation, kernel)) is not None:
         error = conversation.raised or JobError(
             type="ProcessLimit", message="A process was refused at the limit"
         )
-        return Verdict(Outcome.PIDS, code, error=error, evidence=evidence)
+        return Verdict(Outcome.PIDS, code, error=error, evidence={**evidence, **proof})
+    if conversation.ending is not None and conversation.ending.full is not None:
+        error = conversation.raised or _disk_error(conversation.ending.full)
+        return Verdict(Outcome.DISK, code, error=error, evidence=_with_disk(evidence, conversation.ending))
     error = conversation.raised or JobError(type="Exit", message=f"Exited with code {code}")
     return Verdict(Outcome.EXIT, code, error=error, evidence=evidence)
 
 
-def _signalled(number: int, cpu_ms: int, limits: ResolvedLimits, evidence: Evidence) -> Verdict:
+def _refused_a_process(conversation: Conversation, kernel: Reply) -> Evidence | None:
+    """What shows that the job was refused a process or a thread; None if nothing does.
+
+    Where the kernel cannot count the job's processes, the guest looks at the job's end. Threads are gone by
+    then: for those the job is believed, which can only name its own failure more or less exactly.
+    """
+    if kernel.pids_refused is not None:
+        return {} if kernel.pids_refused else None
+    if conversation.ending is not None and conversation.ending.crowded:
+        return {"processes_refused_by": "rlimit"}
+    raised = conversation.raised
+    if raised is not None and (raised.type, raised.message) == _NO_THREAD:
+        return {"processes_refused_by": "rlimit, says the job"}
+    return None
+
+
+def _signalled(ending: Ending, limits: ResolvedLimits, evidence: Evidence) -> Verdict:
+    number, cpu_ms = ending.signal or 0, ending.cpu_ms
     # The kernel sends SIGXCPU at the limit, and SIGKILL a second later to those who ignore it.
-    # Either counts only with the CPU time to show for it: a job can send itself any signal.
+    # Either counts only with the CPU time to show for it: a job can send itself any signal. On a loaded host
+    # the signal came at 0.81 of the limit as rusage has it: the timer behind it counts in whole ticks.
     share = cpu_ms / (limits.cpu_s * 1000)
-    if (number == signal.SIGXCPU and share >= 0.9) or (number == signal.SIGKILL and share >= 1):
+    if (number == signal.SIGXCPU and share >= 0.7) or (number == signal.SIGKILL and share >= 1):
         error = JobError(type="CpuTimeout", message=f"CPU limit of {limits.cpu_s:g} s exceeded")
         return Verdict(Outcome.CPU_TIMEOUT, 128 + number, number, error, {**evidence, "guest_cpu_ms": cpu_ms})
+    if number == signal.SIGSYS:
+        error = JobError(type="SystemCallRefused", message="Killed for a system call that no job may make")
+        return Verdict(Outcome.SYSCALL, 128 + number, number, error, {**evidence, "guest_signal": "SIGSYS"})
+    if number == signal.SIGBUS and ending.full == "bytes":  # a mapped file that the disk had no page for
+        error, evidence = _disk_error(ending.full), _with_disk(evidence, ending)
+        return Verdict(Outcome.DISK, 128 + number, number, error, evidence)
     name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
     error = JobError(type="Signal", message=f"Killed by {name}")
     return Verdict(Outcome.SIGNAL, 128 + number, number, error, evidence)
+
+
+def _disk_error(full: str) -> JobError:
+    what = {"bytes": "bytes", "inodes": "files"}[full]
+    return JobError(type="DiskFull", message=f"No {what} were left in the work folder")
+
+
+def _with_disk(evidence: Evidence, ending: Ending) -> Evidence:
+    return {**evidence, "disk_full_of": ending.full or ""}
 
 
 def _killed(outcome: Outcome, kind: str, message: str, evidence: Evidence) -> Verdict:
@@ -88,6 +127,7 @@ def _fault(what: str, evidence: Evidence) -> Verdict:
 def _evidence(kernel: Reply) -> Evidence:
     found = {
         "oom_kills": kernel.oom_kills,
+        "watch_kills": kernel.watch_kills,
         "pids_refused": kernel.pids_refused,
         "sandbox_exit_code": kernel.exit_code,
     }

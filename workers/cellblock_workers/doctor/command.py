@@ -1,0 +1,78 @@
+"""The two commands: the checklist, and the attacks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from cellblock_config import LEVELS, Settings, load_settings
+from cellblock_workers.canaries import CONTROLS
+from cellblock_workers.doctor import report
+from cellblock_workers.doctor.kernel import kernel_checks
+from cellblock_workers.doctor.programs import program_checks
+from cellblock_workers.doctor.ways import WayReport, attack, known_ways, probe_all
+from cellblock_workers.telemetry import configure_logging
+
+
+def run_doctor(*, attacks: bool, json_output: bool) -> int:
+    """Examine this host, or attack every way it makes sandboxes. Returns the exit code: 0 or 1."""
+    settings = load_settings()
+    configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
+    return (_attack if attacks else _examine)(settings, json_output)
+
+
+def _examine(settings: Settings, json_output: bool) -> int:
+    """0 if there is no problem and the level standard has an isolation that works."""
+    console = Console(stderr=True)
+    checks = [*kernel_checks(), *program_checks(settings)]  # forks, so before there are threads
+    ways = known_ways(settings)
+    with _progress("starting a sandbox in each way", len(ways), console) as advance:
+        reports = probe_all(ways, settings, advance)
+    usable = {way.way.isolation for way in reports if way.available}
+    levels = {
+        level: next((name for name in settings.sandbox.chain(level) if name in usable), None)
+        for level in LEVELS
+    }
+    ok = levels["standard"] is not None and all(check.status != "problem" for check in checks)
+    if json_output:
+        _print_json({"ok": ok, **report.host_as_json(checks, reports, levels)})
+    else:
+        report.print_host(Console(), checks, reports, levels)
+    return 0 if ok else 1
+
+
+def _attack(settings: Settings, json_output: bool) -> int:
+    """0 if at least one way can be used, and nothing got out of any that can."""
+    ways = known_ways(settings)
+    reports: list[WayReport] = []
+    with _progress("attacking", len(ways) * len(CONTROLS), Console(stderr=True)) as advance:
+        for way in ways:
+            reports.append(attack(way, settings, lambda finding: advance()))
+    ok = _holds(reports)
+    if json_output:
+        _print_json({"ok": ok, **report.attack_as_json(reports)})
+    else:
+        report.print_attack(Console(), reports)
+    return 0 if ok else 1
+
+
+def _holds(reports: Sequence[WayReport]) -> bool:
+    usable = [way for way in reports if way.available]
+    return bool(usable) and all(way.proven for way in usable)
+
+
+@contextmanager
+def _progress(what: str, total: int, console: Console) -> Iterator[Callable[[], None]]:
+    """A bar on a terminal, nothing elsewhere; the block calls what it is given once for each step."""
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda: progress.advance(task)
+
+
+def _print_json(found: dict[str, Any]) -> None:
+    print(json.dumps(found))  # noqa: T201 - the command's one line of output

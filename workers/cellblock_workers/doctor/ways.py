@@ -1,0 +1,114 @@
+"""Every way this host may make sandboxes: tried by a launcher of its own, attacked with every control."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from cellblock.errors import SandboxUnavailable
+from cellblock_config import LEVELS, Isolation, LevelName, Settings, Unisolated
+from cellblock_workers.canaries import CONTROLS, Finding, Way, prove
+from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.launcher.ownership import Ownership
+from cellblock_workers.launcher.server import build_backends
+from cellblock_workers.launcher.spawn import private_launcher
+
+_LEVEL: LevelName = "standard"
+_NO_BACKEND = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class WayReport:
+    """One way on this host. ``reason``: why it cannot be used, or how its attacks broke off."""
+
+    way: Way
+    available: bool
+    reason: str = ""
+    findings: tuple[Finding, ...] = ()
+    took_s: float = 0.0
+
+    @property
+    def proven(self) -> bool:
+        """Whether it can be used and no control failed."""
+        return self.available and not self.reason and all(f.state != "not proven" for f in self.findings)
+
+
+def known_ways(settings: Settings) -> list[Way]:
+    """What the launcher has backends for, whether or not they work here; then what it has none for."""
+    isolations = tuple(name for name in get_args(Isolation) if name not in get_args(Unisolated))
+    everything = settings.model_copy(
+        update={"sandbox": settings.sandbox.model_copy(update={"isolations": isolations, "unisolated": None})}
+    )
+    table = build_backends(everything, Ownership("doctor"))
+    ways = [Way(isolation, backend.name) for isolation, backends in table.items() for backend in backends]
+    return ways + [Way(isolation, _NO_BACKEND) for isolation in isolations if isolation not in table]
+
+
+def probe_all(ways: Sequence[Way], settings: Settings, done: Callable[[], None]) -> list[WayReport]:
+    """Ask each way's own launcher whether a sandbox starts and passes its probe; all at once.
+
+    ``done`` is called after each, from the thread that asked.
+    """
+
+    def probe(way: Way) -> WayReport:
+        began = time.monotonic()
+        try:
+            with _launcher(way, settings):
+                return WayReport(way, available=True, took_s=time.monotonic() - began)
+        except SandboxUnavailable as error:
+            return WayReport(way, available=False, reason=str(error), took_s=time.monotonic() - began)
+        finally:
+            done()
+
+    with ThreadPoolExecutor(len(ways)) as pool:
+        return list(pool.map(probe, ways))
+
+
+def attack(way: Way, settings: Settings, found: Callable[[Finding], None]) -> WayReport:
+    """Run every control's attack in this way. ``found`` hears of each finding as it is made."""
+    began = time.monotonic()
+    available = False
+    try:
+        with _launcher(way, settings) as socket:
+            available = True
+            findings = tuple(prove(socket, settings, _LEVEL, CONTROLS, found=found))
+    except SandboxUnavailable as error:
+        return WayReport(way, available, str(error), took_s=time.monotonic() - began)
+    strangers = {finding.way for finding in findings} - {way}
+    reason = f"sandboxes were made by {strangers.pop()}" if strangers else ""
+    return WayReport(way, True, reason, findings, time.monotonic() - began)
+
+
+@contextmanager
+def _launcher(way: Way, settings: Settings) -> Iterator[Path]:
+    """A launcher that has only this way, past its probe. Raises :class:`SandboxUnavailable`."""
+    if way.backend == _NO_BACKEND:
+        raise SandboxUnavailable("this version of cellblock has no backend for it")
+    environment = {
+        "CELLBLOCK_SANDBOX_ISOLATIONS": json.dumps([way.isolation]),
+        "CELLBLOCK_SANDBOX_CHAINS": json.dumps({level: [way.isolation] for level in LEVELS}),
+    }
+    if way.backend in settings.launcher.model_fields["backends"].default:
+        environment["CELLBLOCK_LAUNCHER_BACKENDS"] = json.dumps([way.backend])
+    with private_launcher(f"doctor-{way.isolation}-{way.backend}", environment) as socket:
+        with closing(LauncherClient(socket, timeout_s=settings.sandbox.start_timeout_s)) as client:
+            _await_probe(client, settings.sandbox.start_timeout_s)
+        yield socket
+
+
+def _await_probe(client: LauncherClient, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        reply = client.probe()
+        if reply.isolations:
+            return
+        if reply.reasons:
+            raise SandboxUnavailable("; ".join(reply.reasons.values()))
+        time.sleep(0.02)
+    raise SandboxUnavailable(f"its probe gave no answer within {timeout_s:g} s")

@@ -1,0 +1,59 @@
+"""A manifest as the frames that hand it to a guest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from cellblock.admission import Manifest
+from cellblock_config import Settings
+from cellblock_workers.worker.frames import frame
+
+_PIECE_BYTES = 1024 * 1024
+
+
+def job_frames(manifest: Manifest, settings: Settings, context_bytes: int | None) -> bytes:
+    """J and what follows it: the bytes of files and inputs, then stdin (guest/guest.py reads them).
+
+    ``context_bytes``: how long the file is that the launcher mounted, None without one.
+    """
+    limits = manifest.limits
+    bulk = b"".join([*manifest.files.values(), *(given.data for given in manifest.inputs.values())])
+    job = {
+        "code": manifest.code,
+        "entrypoint": manifest.entrypoint,
+        "args": list(manifest.args),
+        "env": manifest.env,
+        "files": [(path, len(data)) for path, data in manifest.files.items()],
+        "inputs": [(name, given.kind, len(given.data)) for name, given in manifest.inputs.items()],
+        "context_bytes": context_bytes,
+        "level": manifest.level,
+        "modules": manifest.modules,
+        "timeout_s": limits.timeout_s,
+        "cpu_s": limits.cpu_s,
+        "output_bytes": limits.output_bytes,
+        "value_bytes": settings.ledger.value_bytes,
+        "stdin_bytes": len(manifest.stdin),
+        "bulk_bytes": len(bulk),
+        "artifacts": _artifacts(manifest, settings),
+    }
+    head = frame(b"J", json.dumps(job).encode())
+    return b"".join([head, *_cut(b"B", bulk), *_cut(b"I", manifest.stdin)])
+
+
+def _artifacts(manifest: Manifest, settings: Settings) -> dict[str, object] | None:
+    if not manifest.artifacts:
+        return None
+    bounds = settings.ledger
+    return {
+        "globs": list(manifest.artifacts),
+        "count": bounds.artifacts_count,
+        "each_bytes": bounds.artifact_bytes,
+        "all_bytes": bounds.artifacts_bytes,
+        "time_s": settings.sandbox.artifacts_s,
+    }
+
+
+def _cut(kind: bytes, data: bytes) -> Iterator[bytes]:
+    for start in range(0, len(data), _PIECE_BYTES):
+        yield frame(kind, data[start : start + _PIECE_BYTES])

@@ -1,0 +1,118 @@
+"""What this worker has seen hold: it claims for, and sends code to, nothing else.
+
+The launcher probes its backends too; this is the other side's own look, through the road that jobs take.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+
+import structlog
+
+from cellblock.errors import OperatorError
+from cellblock_config import LevelName, Settings
+from cellblock_workers.canaries import CONTROLS, Finding, Way, prove
+from cellblock_workers.launcher.client import Lent
+
+_log = structlog.get_logger(__name__)
+
+
+class NotProven(OperatorError):
+    """A control of an offered isolation does not bite; the message names both and the remedy."""
+
+
+class Proof:
+    """The ways of making a sandbox whose controls bit, and when they were last tried. Thread-safe."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._unisolated = settings.sandbox.unisolated
+        self._proven: frozenset[Way] = frozenset()
+        self._due = 0.0
+        self._lock = threading.Lock()
+        self._canaries = [control for control in CONTROLS if control.canary]
+
+    def refuse(self, lent: Lent) -> str | None:
+        """Why nothing may be sent into this sandbox; None if it may."""
+        if Way(lent.isolation, lent.backend) in self._proven or lent.isolation == self._unisolated:
+            return None
+        return f"the controls of {lent.isolation} ({lent.backend}) are not proven on this host yet"
+
+    @property
+    def due(self) -> bool:
+        """Whether ``worker.canary_s`` has passed since the last round."""
+        return time.monotonic() >= self._due
+
+    def withdraw(self) -> None:
+        """Trust nothing until the next round has passed."""
+        with self._lock:
+            self._proven, self._due = frozenset(), 0.0
+
+    def renew(self, isolations: Mapping[LevelName, str]) -> None:
+        """Run the canaries in every isolation offered but one the settings name as isolating nothing.
+
+        Raises :class:`NotProven` when a control does not bite, :class:`SandboxUnavailable` when no sandbox
+        could be had; either way nothing is trusted then.
+        """
+        began = time.monotonic()
+        try:
+            levels = _one_level_each(isolations)
+            if self._unisolated in isolations.values():
+                _log.warning(
+                    "isolation_none", isolation=self._unisolated, risk="its jobs act as this host's user"
+                )
+                levels = [level for level in levels if isolations[level] != self._unisolated]
+            findings = self._attack(levels) if levels else []
+            self._check(findings)
+        except Exception:
+            self.withdraw()
+            raise
+        with self._lock:
+            self._proven = frozenset(finding.way for finding in findings if finding.way)
+            self._due = time.monotonic() + self._settings.worker.canary_s
+        took_ms = round((time.monotonic() - began) * 1000)
+        _log.info("canaries_passed", ways=sorted("/".join(way) for way in self._proven), took_ms=took_ms)
+
+    def _attack(self, levels: list[LevelName]) -> list[Finding]:
+        socket, settings = self._settings.launcher.socket, self._settings
+        with ThreadPoolExecutor(len(levels), "proof") as pool:
+            rounds = list(pool.map(lambda level: prove(socket, settings, level, self._canaries), levels))
+        return [finding for found in rounds for finding in found]
+
+    def _check(self, findings: list[Finding]) -> None:
+        bad = [finding for finding in findings if finding.state == "not proven"]
+        for finding in bad:
+            _log.error(
+                "control_does_not_bite",
+                control=finding.control.name,
+                way="/".join(finding.way) if finding.way else None,
+                detail=finding.detail,
+                stops=finding.control.stops,
+                remedy=finding.control.remedy,
+            )
+        if bad:
+            raise NotProven("; ".join(_in_words(finding) for finding in bad))
+        # Two ways in one round: the launcher changed its mind under it, and neither was tried as a whole.
+        for isolation, group in groupby(
+            sorted({finding.way for finding in findings if finding.way}), key=lambda way: way.isolation
+        ):
+            if len(backends := [way.backend for way in group]) > 1:
+                raise NotProven(f"{isolation} was made by {' and '.join(backends)} while it was attacked")
+
+
+def _one_level_each(isolations: Mapping[LevelName, str]) -> list[LevelName]:
+    """For each isolation one level that runs on it; standard, which a launcher keeps warm, if it does."""
+    by_isolation: dict[str, LevelName] = {}
+    for level in sorted(isolations, key=lambda level: level != "standard"):
+        by_isolation.setdefault(isolations[level], level)
+    return list(by_isolation.values())
+
+
+def _in_words(finding: Finding) -> str:
+    where = " ".join(finding.way) if finding.way else "the sandbox"
+    control = finding.control
+    return f"{where}: the control '{control.name}' does not bite ({finding.detail}); {control.remedy}"
