@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,13 @@ from cellblock.ledger import Ledger, connect
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
 from parts import RedisServer, launcher_process, wait_until
+
+
+def pytest_configure() -> None:
+    """Take interrupts, as what tests start then does: a run in the background begins by ignoring them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +69,6 @@ def launcher_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A launcher for the whole run, past its first probe."""
     with launcher_process(tmp_path_factory.mktemp("launcher")) as (path, _):
         client = LauncherClient(path, timeout_s=60)
-        wait_until(lambda: client.probe().isolation, 60, "an isolation passing its probe")
+        wait_until(lambda: client.probe().isolations, 60, "an isolation passing its probe")
         client.close()
         yield path

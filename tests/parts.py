@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from redis.exceptions import RedisError
 from cellblock_workers.fleet import free_port
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+#: A launcher, as arguments of the interpreter.
+LAUNCHER = ("-m", "cellblock_workers.launcher.server")
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = 15.0, what: str = "the condition") -> Any:
@@ -66,8 +68,13 @@ class RedisServer:
 
 
 @contextmanager
-def launcher_process(folder: Path, **environment: str) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
-    """A launcher of one's own: its socket and its process."""
+def launcher_process(
+    folder: Path,
+    *,
+    program: Sequence[str] = LAUNCHER,
+    **environment: str,
+) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """A launcher of one's own, or another program in its place: its socket and its process."""
     path = folder / "launcher.sock"
     log = folder / "launcher.log"
     defaults = {
@@ -76,7 +83,7 @@ def launcher_process(folder: Path, **environment: str) -> Iterator[tuple[Path, s
     }
     with log.open("ab") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cellblock_workers.launcher.server"],
+            [sys.executable, *program],
             env={**os.environ, **defaults, **environment},
             stderr=stderr,
         )
@@ -92,9 +99,10 @@ def launcher_process(folder: Path, **environment: str) -> Iterator[tuple[Path, s
 def worker_process(
     folder: Path, redis_url: str, launcher: Path, **environment: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A Celery worker process; its log is ``worker.log`` in the folder."""
+    """A Celery worker process without canaries, unless asked for; its log is ``worker.log`` in the folder."""
     variables = {
         **os.environ,
+        "CELLBLOCK_WORKER_CANARIES": "false",
         "CELLBLOCK_REDIS_URL": redis_url,
         "CELLBLOCK_LAUNCHER_SOCKET": str(launcher),
         **environment,

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox.harness import ISOLATIONS, Host, hosts
+from attacks.traces import Traces
+from sandbox.harness import hosts
+from sandbox.peer import docker_api
+
+TracesOf = Callable[[str], Traces]
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack: what it does, how it may end, and what must and must not be seen of it."""
+    """One attack: what it does, how it may end, and what must and must not be seen of it.
+
+    ``before``: another job that ran to its end first, and ``beside``: one that still runs, on the same host;
+    either prints PLANTED once it has left what the attack looks for. ``differs``: the attack may print no
+    line that they printed. ``cpu_ms``: the least and the most processor time the host may have counted.
+    ``truncated``: whether output was cut. ``artifacts``: the globs to ask for, and ``collected``: exactly
+    what may come. ``not_on``: isolations the attack means nothing on, and the fact why.
+    """
 
     group: str
     name: str
@@ -24,9 +37,16 @@ class Attack:
     exit_code: int | None = None
     image: str | None = None
     limits: dict[str, float] = field(default_factory=dict)
+    before: str = ""
+    beside: str = ""
+    artifacts: list[str] = field(default_factory=list)
+    collected: list[str] | None = None
+    differs: bool = False
+    cpu_ms: list[int] | None = None
+    truncated: bool | None = None
     must_appear: list[str] = field(default_factory=list)
     must_not_appear: list[str] = field(default_factory=lambda: ["ESCAPED", "SyntaxError", "NameError"])
-    isolations: list[str] = field(default_factory=lambda: list(ISOLATIONS))
+    not_on: dict[str, str] = field(default_factory=dict)
 
 
 def load_attacks() -> list[Attack]:
@@ -36,7 +56,8 @@ def load_attacks() -> list[Attack]:
         table: dict[str, Any] = tomllib.loads(path.read_text())
         prelude = table.get("prelude", "")
         for case in table["attack"]:
-            found.append(Attack(**{**case, "group": path.stem, "code": prelude + case["code"]}))
+            codes = {name: prelude + case[name] for name in ("code", "before", "beside") if name in case}
+            found.append(Attack(**{**case, **codes, "group": path.stem}))
     return found
 
 
@@ -44,7 +65,14 @@ ATTACKS = load_attacks()
 
 
 @pytest.fixture(scope="package")
-def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Host]]:
-    """A launcher of each isolation, to be attacked."""
-    with hosts(tmp_path_factory.mktemp) as started:
-        yield started
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracesOf]:
+    """Of each way, a launcher to be attacked and a note of every sandbox it lends."""
+    with docker_api() as api, hosts(tmp_path_factory.mktemp) as started, ExitStack() as stack:
+
+        @cache
+        def of(way: str) -> Traces:
+            traces = Traces(started[way], api)
+            stack.enter_context(traces.followed())
+            return traces
+
+        yield of

@@ -1,26 +1,33 @@
-"""No attack gets out, none is believed, and none leaves anything behind, on any isolation."""
+"""No attack gets out, none is believed, and none leaves anything behind, in any way."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from attacks.conftest import ATTACKS, Attack
+from attacks.conftest import ATTACKS, Attack, TracesOf
+from cellblock import Outcome
+from cellblock.egress import Governor
 from cellblock.models import JobResult
 from parts import wait_until
-from sandbox.harness import ISOLATIONS, Host
+from sandbox.harness import MIB, WAYS, Host
 
 pytestmark = pytest.mark.docker
 
 EACH = [
-    pytest.param(attack, isolation, id=f"{attack.group}: {attack.name} [{isolation}]")
-    for isolation in ISOLATIONS
+    pytest.param(attack, way, id=f"{attack.group}: {attack.name} [{way}]")
+    for way, (isolation, _) in WAYS.items()
     for attack in ATTACKS
-    if isolation in attack.isolations
+    if isolation not in attack.not_on
 ]
+#: The mark of a cut, and what a replaced byte may grow to.
+MARK_BYTES, REPLACED_BYTES = 64, 3
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +40,64 @@ def abstract_name() -> Iterator[str]:
         yield name
 
 
-@pytest.mark.parametrize(("attack", "isolation"), EACH)
+@pytest.mark.parametrize(("attack", "way"), EACH)
 def test_an_attack_is_held(
-    attacked: dict[str, Host], attack: Attack, isolation: str, abstract_name: str
+    traces: TracesOf,
+    attack: Attack,
+    way: str,
+    abstract_name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    result = attacked[isolation].run(
-        attack.code, args=(abstract_name,), image=attack.image, limits=attack.limits
-    )
+    host = traces(way).host
+    planted = ""
+    if attack.before:
+        before = host.run(attack.before, image=attack.image, limits=attack.limits)
+        assert (before.outcome, "PLANTED" in before.stdout) == (Outcome.OK, True), _everything_of(before)
+        planted = before.stdout
+    neighbours: list[JobResult] = []
+    with _beside(host, attack, monkeypatch, neighbours) if attack.beside else nullcontext():
+        result = host.run(
+            attack.code,
+            args=(abstract_name,),
+            image=attack.image,
+            limits=attack.limits,
+            artifacts=attack.artifacts,
+        )
+    for neighbour in neighbours:  # still there, and ended by nobody but us
+        assert neighbour.outcome is Outcome.CANCELLED, _everything_of(neighbour)
+        planted += neighbour.stdout
+    _check(attack, result, planted)
+    assert result.isolation == WAYS[way][0]
+
+
+@contextmanager
+def _beside(
+    host: Host, attack: Attack, monkeypatch: pytest.MonkeyPatch, ended: list[JobResult]
+) -> Iterator[None]:
+    """Run the attack's neighbour until the block is over; how it ended goes into ``ended``."""
+    planted = threading.Event()
+
+    class Listening(Governor):
+        """The real governor; tells when the neighbour has said its word."""
+
+        def feed(self, chunk: bytes) -> None:
+            super().feed(chunk)
+            if b"PLANTED" in chunk:
+                planted.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cellblock_workers.worker.session.Governor", Listening)
+        with host.running(attack.beside, image=attack.image, limits={"timeout_s": 60}) as (job_id, wait):
+            try:
+                wait_until(planted.is_set, 30, "the neighbour's plant")
+                yield
+            finally:
+                host.ledger.cancel(job_id)
+                host.heart.beat()
+                ended.append(wait())
+
+
+def _check(attack: Attack, result: JobResult, planted: str) -> None:
     seen = _everything_of(result)
     for word in attack.must_not_appear:
         assert word not in seen, seen
@@ -48,23 +106,54 @@ def test_an_attack_is_held(
     assert result.outcome in attack.outcomes, (result.outcome, result.evidence, seen)
     if attack.exit_code is not None:
         assert result.exit_code == attack.exit_code, seen
-    assert result.isolation == isolation
+    if attack.truncated is not None:
+        assert bool(result.truncated) == attack.truncated, (result.truncated, seen)
+    if attack.collected is not None:
+        assert [file.path for file in result.artifacts] == attack.collected, result.artifacts_skipped
+    if attack.cpu_ms is not None:
+        least, most = attack.cpu_ms
+        assert least <= result.usage.cpu_ms <= most, result.usage
+    if attack.differs:
+        assert not set(planted.splitlines()) & set(result.stdout.splitlines()), (planted, result.stdout)
     assert result.usage.wall_ms < 20_000
+    _can_be_read(result)
+
+
+def _can_be_read(result: JobResult) -> None:
+    """Whoever reads the result gets text, not much of it, and JSON that reads back the same."""
+    limit_bytes = 4000 * REPLACED_BYTES + MARK_BYTES
+    for text in (result.stdout, result.stderr):
+        assert len(text.encode()) <= limit_bytes
+    kept = result.model_dump_json()
+    assert "\n" not in kept
+    assert "\x1b" not in kept
+    assert "\0" not in kept
+    assert JobResult.model_validate(json.loads(kept)) == result
+    assert len(result.artifacts) <= 64
+    assert sum(len(file.data) for file in result.artifacts) <= 16 * MIB
 
 
 def _everything_of(result: JobResult) -> str:
-    error = result.error
-    return "\n".join([result.stdout, result.stderr, f"{error.type} {error.message}" if error else ""])
+    error = f"{result.error.type} {result.error.message}" if result.error else ""
+    files = [file.data.decode("utf-8", "replace") for file in result.artifacts]
+    return "\n".join([result.stdout, result.stderr, error, *files])
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("way", WAYS)
 def test_after_all_attacks_the_launcher_holds_nothing_and_runs_the_next_job(
-    attacked: dict[str, Host], isolation: str
+    traces: TracesOf, way: str
 ) -> None:
-    host = attacked[isolation]
+    host = traces(way).host
     counts = wait_until(lambda: (host.launcher.probe().counts or {}).get("in_use") == 0, what="all jobs gone")
     assert counts
     assert host.run("print('still here')").stdout == "still here\n"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_after_all_attacks_nothing_of_them_is_left_on_the_host(traces: TracesOf, way: str) -> None:
+    left = traces(way)
+    wait_until(lambda: not left.found(), 30, f"no trace of {len(left.sandboxes)} sandboxes: {left.found()}")
+    assert left.host_before == left.host_now()
 
 
 def test_every_group_has_attacks_and_every_attack_can_run_somewhere() -> None:
@@ -73,9 +162,13 @@ def test_every_group_has_attacks_and_every_attack_can_run_somewhere() -> None:
         "files",
         "forgery",
         "kernel",
+        "leakage",
         "lifetime",
         "network",
+        "output",
     }
-    assert len(ATTACKS) >= 40
-    assert all(set(attack.isolations) <= set(ISOLATIONS) and attack.isolations for attack in ATTACKS)
+    assert len(ATTACKS) >= 125
+    isolations = {isolation for isolation, _ in WAYS.values()}
+    assert all(isolations - set(attack.not_on) for attack in ATTACKS)
     assert len({(attack.group, attack.name) for attack in ATTACKS}) == len(ATTACKS)
+    assert len({attack.code + attack.before + attack.beside for attack in ATTACKS}) == len(ATTACKS)

@@ -14,8 +14,9 @@ from typing import Any
 import docker
 import pytest
 
-from attacks.conftest import ATTACKS
+from attacks.conftest import ATTACKS, TracesOf
 from cellblock_workers.worker.frames import FrameReader
+from sandbox.harness import MIB
 from sandbox.peer import docker_api
 
 pytestmark = pytest.mark.docker
@@ -39,6 +40,18 @@ import socket, sys
 listener = socket.create_server(('127.0.0.1', 6379))
 exec(compile(sys.argv[1], 'attack', 'exec'), {'__name__': '__main__'})
 """
+#: One sandbox for two jobs, one after the other.
+TWICE = """
+import os, sys
+for code in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        exec(compile(code, 'job', 'exec'), {'__name__': '__main__'})
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+BEFORE = {attack.name: attack.before for attack in ATTACKS}
 
 
 @dataclass(frozen=True)
@@ -67,6 +80,10 @@ REMOVALS = {
         command=["-c", GUARDED, "other"],
         command_without=["-c", GUARDED, "same"],
         without={"user": "65534:65534"},
+    ),
+    "leakage: a sandbox that is used twice": Removal(
+        "files left by the job before",
+        command_without=["-c", TWICE, BEFORE["files left by the job before"]],
     ),
     "network: a loopback shared with somebody": Removal(
         "a listener on the loopback of the host", command_without=["-c", LISTENING]
@@ -130,3 +147,10 @@ def test_forged_frames_are_believed_where_a_job_shares_the_guardians_stdout(api:
     printed = said(api, ["-c", code_of("frames on stdout")])
     kinds = [kind for kind, _ in FrameReader("raw").feed(printed)]
     assert kinds[:3] == [b"R", b"T", b"X"]
+
+
+def test_a_flood_gets_out_whole_where_its_limit_is_too_far_away(traces: TracesOf) -> None:
+    host = traces("runc-docker").host
+    code = code_of("a flood that hides its last word")
+    assert "ESCAPED" in host.run(code, limits={"output_bytes": 64 * MIB}).stdout
+    assert "ESCAPED" not in host.run(code, limits={"output_bytes": MIB}).stdout

@@ -1,121 +1,213 @@
-"""`make bench`: a hello job through the whole fleet, against plain `docker run`, in one run.
+"""`make bench`: hello jobs through a whole fleet for each way of making a sandbox, against what a careful
+user would type instead, in one run.
 
 Every figure is the median of alternating rounds on the machine as it is; the ratios are what counts.
 Baselines:
-  docker run runsc   `docker run --rm --runtime=runsc`, the command line a careful user would type
-  docker run runc    create, start, wait, logs, remove through the SDK, as epicbox does
+  docker run runsc    `docker run --rm --runtime=runsc`, the command line a careful user would type
+  docker run runc     create, start, wait, logs, remove through the SDK, as epicbox does
+  bare python         `python3 -c pass`, the image's own interpreter without any isolation
+  bare pandas         `python3 -c 'import pandas'`, likewise
+
+Settings: ROUNDS (15), WAYS (comma-separated; all but systemd).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import docker
-from rich.console import Console
-from rich.table import Table
 
+from bench.report import Measured, report
 from cellblock import Client, JobSpec, Limits
+from cellblock.admission import resolve
+from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.launcher.ownership import Ownership
 from parts import RedisServer, launcher_process, wait_until, worker_process
+from sandbox.harness import WAYS, environment_of
 
 IMAGE = "cellblock/python:latest"
 HELLO = "print(6*7)"
+PANDAS = "import pandas\nprint(6*7)"
 ROUNDS = int(os.environ.get("ROUNDS", "15"))
-THROUGHPUT_JOBS = 40
+#: A systemd of its own in a container, as the tests have it, would be measured with that container.
+CHOSEN = os.environ.get("WAYS", ",".join(way for way in WAYS if way != "systemd")).split(",")
+THROUGHPUT_ROUNDS = 3
+THROUGHPUT_JOBS = 24
+PLAIN_RUNS = 8
+PANDAS_ROUNDS = 5
 PARALLEL = 8
-TARGET = 0.1  # warm p50 through the queue, of `docker run --runtime=runsc`
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Private Redis, launcher and worker of one way; the same processes `cellblock up` starts."""
+
+    client: Client
+    launcher: LauncherClient
+    settings: Settings
+
+    def settle(self, idle: int = 2) -> None:
+        """Wait, untimed, until this many sandboxes stand ready and nothing is being started or removed."""
+
+        def ready() -> bool:
+            counts = self.launcher.probe().counts or {}
+            return counts.get("idle", 0) >= idle and not counts.get("starting") and not counts.get("in_use")
+
+        wait_until(ready, 120, "warm sandboxes")
+
+    def run(self, spec: JobSpec) -> None:
+        """One job, submit to result."""
+        result = self.client.submit(spec).result(timeout_s=60)
+        assert result.stdout == "42\n", result
 
 
 def main() -> int:
-    """Measure, print the table, write build/bench/hello.json."""
-    with fleet() as (client, launcher):
-        latency = measure_latency(client, launcher)
-        rate = measure_throughput(client)
-    report(latency, rate)
+    """Measure, print the tables, write build/bench/hello.json."""
+    with ExitStack() as stack:
+        fleets = {way: stack.enter_context(fleet(way)) for way in CHOSEN}
+        measured = Measured(
+            rounds=ROUNDS,
+            latency_ms=measure_latency(fleets),
+            jobs_per_s=measure_throughput(fleets),
+            idle_bytes=measure_memory(fleets),
+            pandas_ms=measure_pandas(fleets),
+        )
+    report(measured, Path("build/bench/hello.json"))
     return 0
 
 
 @contextmanager
-def fleet() -> Iterator[tuple[Client, LauncherClient]]:
-    """Private Redis, launcher and worker; the same processes `cellblock up` starts."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+def fleet(way: str) -> Iterator[Fleet]:
+    """A fleet of one way, past its first probe and its first job."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = RedisServer(folder)
         server.start()
-        try:
-            with (
-                launcher_process(folder) as (path, _),
-                worker_process(folder, server.url, path),
-                Client(server.url) as client,
-            ):
-                launcher = LauncherClient(path, timeout_s=60)
-                wait_until(lambda: launcher.probe().isolation, 60, "an isolation passing its probe")
-                client.submit(JobSpec(code=HELLO)).result(timeout_s=60)
-                yield client, launcher
-        finally:
-            server.stop()
+        stack.callback(server.stop)
+        environment = {**environment_of(way), "CELLBLOCK_LAUNCHER_WARM": "2"}
+        path, _ = stack.enter_context(launcher_process(folder, **environment))
+        stack.enter_context(worker_process(folder, server.url, path))
+        client = stack.enter_context(Client(server.url))
+        launcher = LauncherClient(path, timeout_s=60)
+        wait_until(lambda: launcher.probe().isolations, 60, f"{way} passing its probe")
+        started = Fleet(client, launcher, load_settings(redis={"url": server.url}))
+        started.run(JobSpec(code=HELLO))
+        yield started
 
 
-def measure_latency(client: Client, launcher: LauncherClient) -> dict[str, list[float]]:
+def measure_latency(fleets: Mapping[str, Fleet]) -> dict[str, list[float]]:
     """Milliseconds from asking to having the output, variant by variant in turn."""
     daemon = docker.from_env()
-    variants: dict[str, Callable[[], object]] = {
+    plain: dict[str, Callable[[], object]] = {
         "docker run runsc": docker_run_runsc,
         "docker run runc": lambda: docker_sdk_runc(daemon),
-        "cellblock warm": lambda: run(client, JobSpec(code=HELLO)),
+        "bare python": lambda: bare("python", "pass"),
     }
-    took: dict[str, list[float]] = {name: [] for name in [*variants, "cellblock cold"]}
+    took: dict[str, list[float]] = {name: [] for name in plain}
+
+    def settle() -> None:
+        # All of them: one that fills its pool again would be measured as the next one's time.
+        for one in fleets.values():
+            one.settle()
+
     for number in range(ROUNDS):
-        for name, variant in variants.items():
-            if name == "cellblock warm":
-                settle(launcher)
+        for name, variant in plain.items():
+            settle()
             took[name].append(timed(variant))
-        # A memory limit no pool holds: the sandbox is started for this job.
-        odd = JobSpec(code=HELLO, limits=Limits(memory_bytes=200_000_000 + 4096 * number))
-        settle(launcher)
-        took["cellblock cold"].append(timed(lambda spec=odd: run(client, spec)))  # type: ignore[misc]
+        for way, one in fleets.items():
+            settle()
+            took.setdefault(f"{way} warm", []).append(timed(lambda one=one: one.run(JobSpec(code=HELLO))))  # type: ignore[misc]
+        for way, one in fleets.items():
+            # A memory limit no pool holds: the sandbox is started for this job.
+            odd = JobSpec(code=HELLO, limits=Limits(memory_bytes=200_000_000 + 4096 * number))
+            settle()
+            took.setdefault(f"{way} cold", []).append(timed(lambda one=one, odd=odd: one.run(odd)))  # type: ignore[misc]
     daemon.close()
     return took
 
 
-def measure_throughput(client: Client) -> dict[str, float]:
-    """Jobs per second with several at once."""
-    started = time.monotonic()
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda _: docker_run_runsc(), range(THROUGHPUT_JOBS // 4)))
-    plain = THROUGHPUT_JOBS // 4 / (time.monotonic() - started)
-    started = time.monotonic()
-    specs = (JobSpec(code=HELLO) for _ in range(THROUGHPUT_JOBS))
-    results = list(client.map(specs, ordered=False, window=PARALLEL))
-    ours = len(results) / (time.monotonic() - started)
-    assert all(result.ok for result in results)
-    return {"docker run runsc": plain, "cellblock": ours}
+def measure_throughput(fleets: Mapping[str, Fleet]) -> dict[str, list[float]]:
+    """Jobs per second with several at once, every way in turn."""
+    rates: dict[str, list[float]] = {"docker run runsc": []}
+    for _ in range(THROUGHPUT_ROUNDS):
+        started = time.monotonic()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda _: docker_run_runsc(), range(PLAIN_RUNS)))
+        rates["docker run runsc"].append(PLAIN_RUNS / (time.monotonic() - started))
+        for way, one in fleets.items():
+            one.settle()
+            started = time.monotonic()
+            specs = (JobSpec(code=HELLO) for _ in range(THROUGHPUT_JOBS))
+            results = list(one.client.map(specs, ordered=False, window=PARALLEL))
+            rates.setdefault(way, []).append(len(results) / (time.monotonic() - started))
+            assert all(result.ok for result in results)
+            one.settle()
+    return rates
 
 
-def settle(launcher: LauncherClient) -> None:
-    """Wait, untimed, until warm sandboxes stand ready and nothing is being started."""
+def measure_memory(fleets: Mapping[str, Fleet]) -> dict[str, float]:
+    """Bytes of an idle warm sandbox: what its cgroup holds that is not cached files, median of three.
 
-    def ready() -> bool:
-        counts = launcher.probe().counts or {}
-        return counts.get("idle", 0) >= 2 and not counts.get("starting") and not counts.get("in_use")
+    With Docker, the daemon's shim for each container (some 10 MB) comes on top.
+    """
+    held: dict[str, float] = {}
+    for way, one in fleets.items():
+        manifest = resolve(JobSpec(code=HELLO), one.settings)
+        samples = []
+        for _ in range(3):
+            one.settle()
+            lent = one.launcher.acquire("bench", 1, manifest.level, manifest.image, manifest.limits)
+            samples.append(anonymous_bytes(cgroup_of(lent.id)))
+            one.launcher.kill(lent)
+        held[way] = statistics.median(samples)
+    return held
 
-    wait_until(ready, 60, "warm sandboxes")
+
+def measure_pandas(fleets: Mapping[str, Fleet]) -> dict[str, list[float]]:
+    """Milliseconds of a job that imports pandas, in a warm sandbox of the datascience image."""
+    took: dict[str, list[float]] = {"bare pandas": []}
+    spec = JobSpec(code=PANDAS, image="datascience")
+    for one in fleets.values():
+        one.run(spec)
+    for _ in range(PANDAS_ROUNDS):
+        took["bare pandas"].append(timed(lambda: bare("datascience", "import pandas")))
+        for way, one in fleets.items():
+            one.settle(idle=4)  # two of each image
+            took.setdefault(way, []).append(timed(lambda one=one: one.run(spec)))  # type: ignore[misc]
+    return took
 
 
-def run(client: Client, spec: JobSpec) -> None:
-    """One job, submit to result."""
-    result = client.submit(spec).result(timeout_s=60)
-    assert result.stdout == "42\n", result
+def cgroup_of(sandbox_id: str) -> Path:
+    """Where a sandbox's memory is counted, with or without Docker."""
+    roots = [root for root in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")) if root.is_dir()]
+    for root in roots:
+        if (root / "cellblock" / sandbox_id).is_dir():
+            return root / "cellblock" / sandbox_id
+    daemon = docker.from_env()
+    try:
+        (container,) = daemon.containers.list(filters={"label": f"{Ownership.LABEL_SANDBOX}={sandbox_id}"})
+    finally:
+        daemon.close()
+    places = [root / place for root in roots for place in (f"docker/{container.id}",)]
+    places += [root / "system.slice" / f"docker-{container.id}.scope" for root in roots]
+    return next(place for place in places if place.is_dir())
+
+
+def anonymous_bytes(cgroup: Path) -> int:
+    """Memory that cannot be dropped: v1's rss and shmem, v2's anon and shmem."""
+    lines = (line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+    return sum(int(value) for name, value in lines if name in {"total_rss", "total_shmem", "anon", "shmem"})
 
 
 def docker_run_runsc() -> None:
@@ -134,50 +226,17 @@ def docker_sdk_runc(daemon: docker.DockerClient) -> None:
     container.remove(force=True)
 
 
+def bare(image: str, code: str) -> None:
+    """The image's interpreter on the host, with no isolation at all."""
+    root = load_settings().launcher.image_roots / image / "rootfs"
+    subprocess.run(["chroot", root, "/usr/bin/python3", "-c", code], check=True)
+
+
 def timed(call: Callable[[], object]) -> float:
     """Milliseconds."""
     started = time.perf_counter()
     call()
     return (time.perf_counter() - started) * 1000
-
-
-def report(latency: dict[str, list[float]], rate: dict[str, float]) -> None:
-    """The table for people, the JSON for comparisons."""
-    base = statistics.median(latency["docker run runsc"])
-    table = Table(
-        "hello job", "p50 ms", "p95 ms", "of docker run runsc", title=f"{ROUNDS} alternating rounds"
-    )
-    for name, values in latency.items():
-        p50 = statistics.median(values)
-        table.add_row(name, f"{p50:.1f}", f"{percentile(values, 95):.1f}", f"{p50 / base:.3f}")
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    console.print(table)
-    plain, ours = rate["docker run runsc"], rate["cellblock"]
-    console.print(f"throughput under gVisor: docker run, 2 at once, {plain:.2f} jobs/s")
-    console.print(f"                         cellblock {ours:.2f} jobs/s ({ours / plain:.2f}x)")
-    ratio = statistics.median(latency["cellblock warm"]) / base
-    console.print(f"target: warm p50 at most {TARGET:.2f} of docker run runsc; measured {ratio:.3f}")
-    folder = Path("build/bench")
-    folder.mkdir(parents=True, exist_ok=True)
-    summary = {
-        "rounds": ROUNDS,
-        "latency_ms": {name: summary_of(values) for name, values in latency.items()},
-        "jobs_per_s": rate,
-        "warm_ratio": ratio,
-        "target_ratio": TARGET,
-    }
-    (folder / "hello.json").write_text(json.dumps(summary, indent=2) + "\n")
-
-
-def summary_of(values: list[float]) -> dict[str, object]:
-    """What is kept of one variant."""
-    return {"p50": statistics.median(values), "p95": percentile(values, 95), "all": values}
-
-
-def percentile(values: list[float], percent: int) -> float:
-    """Nearest rank."""
-    ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, round(percent / 100 * (len(ranked) - 1)))]
 
 
 if __name__ == "__main__":

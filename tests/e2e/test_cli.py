@@ -99,6 +99,66 @@ def test_submit_result_events_and_cancel(fleet_url: str) -> None:
     assert (done.returncode, result.outcome.value, result.stdout) == (1, "cancelled", "begun\n")
 
 
+@pytest.mark.docker
+def test_everything_that_goes_in_arrives_and_the_artifacts_are_written(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/data.txt").write_text("beside")
+    (tmp_path / "big.txt").write_text("x" * 10_000 + "needle")
+    program = """
+import os
+beside, renamed = open('sub/data.txt').read(), open('renamed').read()
+print(beside, renamed == beside, n, os.environ['MODE'])
+print(ctx.search('needle'))
+os.makedirs('out/deep')
+open('out/deep/a.bin', 'wb').write(bytes(range(256)))
+os.symlink('/etc/passwd', 'out/link')
+"""
+    options = ["--file", "sub/data.txt", "--file", f"renamed={tmp_path}/sub/data.txt"]
+    options += ["--input", "n=[1, null]", "--env", "MODE=a=b", "--context", "big.txt"]
+    options += ["--artifact", "out/**/*", "--out", "got"]
+    done = cellblock("run", "-", *options, stdin=program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "beside True [1, None] a=b\n[(10000, 'needle')]\n"
+    assert (tmp_path / "got/out/deep/a.bin").read_bytes() == bytes(range(256))
+    assert [path.name for path in (tmp_path / "got/out").iterdir()] == ["deep"]
+    assert "1 artifacts written to got" in done.stderr
+    assert "left out 'out/link': is a symbolic link" in done.stderr
+
+
+@pytest.mark.docker
+def test_a_folder_runs_with_all_its_files(fleet_url: str, tmp_path: Path) -> None:
+    (tmp_path / "app/lib").mkdir(parents=True)
+    (tmp_path / "app/__main__.py").write_text("from lib import x\nx.tell()")
+    (tmp_path / "app/other.py").write_text("print('other', open('lib/x.py').read()[:3])")
+    (tmp_path / "app/lib/x.py").write_text("def tell(): print('told')")
+    (tmp_path / "app/.hidden").write_text("secret")
+    fleet = {"CELLBLOCK_REDIS_URL": fleet_url}
+    assert cellblock("run", "app", **fleet).stdout == "told\n"
+    assert cellblock("run", "app", "--entrypoint", "other.py", **fleet).stdout == "other def\n"
+    done = cellblock("run", "app", "--entrypoint", "none.py", **fleet)
+    assert (done.returncode, "entrypoint: 'none.py' is not one of files" in done.stderr) == (2, True)
+
+
+@pytest.mark.docker
+def test_artifacts_of_a_submitted_job_are_fetched_later(fleet_url: str, tmp_path: Path) -> None:
+    fleet = {"CELLBLOCK_REDIS_URL": fleet_url}
+    code = "open('a.txt', 'w').write('kept'); {'answer': 42}"
+    job = cellblock("submit", "-", "--artifact", "*.txt", stdin=code, **fleet).stdout.strip()
+    done = cellblock("result", job, "--out", "got", "--json", **fleet)
+    result = JobResult.model_validate_json(done.stdout)
+    assert (done.returncode, result.value) == (0, {"answer": 42})
+    assert (tmp_path / "got/a.txt").read_text() == "kept"
+
+
+@pytest.mark.docker
+def test_a_context_a_fleet_does_not_show_is_rejected_with_the_setting(fleet_url: str, tmp_path: Path) -> None:
+    (tmp_path / "big.txt").write_text("x")
+    done = cellblock("run", "-", "--context", "big.txt", stdin="1", CELLBLOCK_REDIS_URL=fleet_url)
+    assert done.returncode == 3
+    assert "rejected" in done.stderr
+    assert "CELLBLOCK_LAUNCHER_CONTEXT_ROOTS" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -111,6 +171,21 @@ def test_submit_result_events_and_cancel(fleet_url: str) -> None:
             "image: unknown image 'nope'; this fleet has datascience, python",
         ),
         (("run", "missing.py"), "code: missing.py cannot be read"),
+        (("run", "-", "--entrypoint", "x.py"), "entrypoint: - is not a folder"),
+        (("run", "-", "--file", "missing.csv"), "files: missing.csv cannot be read"),
+        (("run", "-", "--file", "../x=/etc/hostname"), "files: '../x' has an empty part, '.' or '..'"),
+        (("run", "-", "--input", "x"), "inputs: 'x' has no '='; write NAME=JSON"),
+        (("run", "-", "--input", "x=hello"), "inputs.x: is not JSON"),
+        (("run", "-", "--input", "x=NaN"), "inputs.x: is nan"),
+        (("run", "-", "--input", "a-b=1"), "inputs.'a-b': is not a variable's name"),
+        (("run", "-", "--env", "PATH=/tmp"), "env.PATH: is refused by 'PATH'"),
+        (("run", "-", "--env", "NAME"), "env: 'NAME' has no '='"),
+        (("run", "-", "--artifact", "*"), "artifacts: where to? give --out DIR, or --json"),
+        (("run", "-", "--artifact", "/etc/*", "--json"), "artifacts: '/etc/*' is not a relative path"),
+        (("run", "-", "--out", "x"), "artifacts: --out has nothing to write"),
+        (("run", "-", "--context", "missing"), "context_path: "),
+        (("run", "-", "--context", "/"), "context_path: / is not a regular file"),
+        (("run", "-", "--context", "/etc/shadow"), "chmod o+r"),
         (("run", "-", "--wrong"), "No such option"),
         (("submit", "-"), "CELLBLOCK_REDIS_URL"),
     ],

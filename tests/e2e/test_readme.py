@@ -63,6 +63,16 @@ def test_commands_and_program_that_need_a_fleet(
     ]
 
 
+@pytest.mark.docker
+@pytest.mark.timeout(150)
+def test_the_program_with_tables(tmp_path: Path, redis_url: str, launcher_socket: Path) -> None:
+    with worker_process(tmp_path, redis_url, launcher_socket):
+        (program,) = blocks("python tables")
+        done = run([sys.executable, "-c", program], CELLBLOCK_REDIS_URL=redis_url)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["amount", "shop", "a", "14", "b", "20"]
+
+
 def test_the_make_targets_named_exist() -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
     named = set(re.findall(r"make [a-z]+", README))
@@ -72,7 +82,8 @@ def test_the_make_targets_named_exist() -> None:
 
 
 def test_every_setting_named_exists() -> None:
-    settings = (REPOSITORY / "config/cellblock_config/settings.py").read_text()
+    groups = (REPOSITORY / "config/cellblock_config").glob("*.py")
+    settings = "\n".join(path.read_text() for path in groups)
     for name in set(re.findall(r"CELLBLOCK_([A-Z_]+)", README)):
         if name not in {"<GROUP>_<NAME>", ""}:
             field = name.split("_", 1)[1].lower() if "_" in name else name.lower()

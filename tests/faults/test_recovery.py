@@ -27,6 +27,13 @@ def containers_of(owner: str) -> list[str]:
     return [name for container in found for name in container["Names"]]
 
 
+def left_by(owner: str, state: Path) -> list[str]:
+    """What this launcher's sandboxes left: containers, records of what no daemon knows, cgroups."""
+    records = [path for path in state.rglob("*.json") if path.parent.name == "records"]
+    groups = [folder for one in records for folder in Path("/sys/fs/cgroup").glob(f"**/{one.stem}")]
+    return [*containers_of(owner), *map(str, records), *map(str, groups)]
+
+
 def warm_launcher(socket_path: Path, idle: int) -> None:
     """Wait until this many sandboxes are ready."""
     client = LauncherClient(socket_path, timeout_s=60)
@@ -40,6 +47,7 @@ def test_a_killed_workers_twenty_jobs_end_exactly_once_within_twenty_seconds(
 ) -> None:
     jobs, owner = 20, "test-kill9"
     pool = {"CELLBLOCK_LAUNCHER_WARM": str(jobs), "CELLBLOCK_LAUNCHER_WARM_TOTAL": str(jobs)}
+    pool["CELLBLOCK_LAUNCHER_STATE"] = str(tmp_path / "state")
     many = {"CELLBLOCK_WORKER_CONCURRENCY": str(jobs)}
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -67,25 +75,37 @@ def test_a_killed_workers_twenty_jobs_end_exactly_once_within_twenty_seconds(
         assert client._ledger.running() == 0
         assert client._ledger.depth() == 0
         assert took_s <= 20
-    assert containers_of(owner) == []
+    assert left_by(owner, tmp_path / "state") == []
 
 
-def test_a_launcher_that_dies_loses_no_job_and_leaves_no_container(tmp_path: Path, redis_url: str) -> None:
-    owner = "test-dying-launcher"
+@pytest.mark.parametrize(
+    ("isolation", "way"),
+    [("gvisor", "docker"), ("gvisor", "oci"), ("runc", "oci"), ("namespaces", "oci")],
+)
+def test_a_launcher_that_dies_loses_no_job_and_leaves_nothing(
+    tmp_path: Path, redis_url: str, isolation: str, way: str
+) -> None:
+    owner, state = "test-dying-launcher", tmp_path / "state"
+    variables = {
+        "CELLBLOCK_LAUNCHER_OWNER": owner,
+        "CELLBLOCK_LAUNCHER_STATE": str(state),
+        "CELLBLOCK_LAUNCHER_BACKENDS": json.dumps([way]),
+        "CELLBLOCK_SANDBOX_ISOLATIONS": json.dumps([isolation]),
+    }
     with worker_process(tmp_path, redis_url, tmp_path / "launcher.sock"), Client(redis_url) as client:
-        with launcher_process(tmp_path, CELLBLOCK_LAUNCHER_OWNER=owner) as (_, process):
+        with launcher_process(tmp_path, **variables) as (_, process):
             job = client.submit(JobSpec(code="import time; time.sleep(3); print('done')"))
             wait_until(lambda: job.status().state is JobState.RUNNING, 20, "the job running")
-            wait_until(lambda: len(containers_of(owner)) > 0, 20, "a container")
+            wait_until(lambda: left_by(owner, state), 20, "a sandbox to leave behind")
             process.kill()
             process.wait()
             wait_until(lambda: job.status().state is JobState.QUEUED, 10, "the job back in its queue")
             assert job.status().losses == 0
-        with launcher_process(tmp_path, CELLBLOCK_LAUNCHER_OWNER=owner):
+        with launcher_process(tmp_path, **variables):
             result = job.result(timeout_s=40)
-    assert result.outcome is Outcome.OK
+    assert (result.outcome, result.isolation) == (Outcome.OK, isolation)
     assert result.attempt == 2
-    assert containers_of(owner) == []
+    assert left_by(owner, state) == []
 
 
 class CuttableProxy:
@@ -149,7 +169,11 @@ class CuttableProxy:
 def test_without_docker_jobs_go_back_unburned_and_the_worker_says_so(tmp_path: Path, redis_url: str) -> None:
     proxy = CuttableProxy(tmp_path / "docker.sock")
     proxy.open()
-    through = {"CELLBLOCK_LAUNCHER_DOCKER_URL": f"unix://{proxy.path}"}
+    through = {
+        "CELLBLOCK_LAUNCHER_DOCKER_URL": f"unix://{proxy.path}",
+        "CELLBLOCK_LAUNCHER_BACKENDS": '["docker"]',
+        "CELLBLOCK_SANDBOX_ISOLATIONS": '["gvisor", "runc"]',
+    }
     with (
         launcher_process(tmp_path, CELLBLOCK_LAUNCHER_OWNER="test-no-docker", **through) as (launcher, _),
         worker_process(tmp_path, redis_url, launcher, CELLBLOCK_LEDGER_BEAT_S="0.5"),

@@ -1,4 +1,4 @@
-"""Jobs in real sandboxes, each test on every isolation."""
+"""Jobs in real sandboxes, each test in every way of making one."""
 
 from __future__ import annotations
 
@@ -8,41 +8,53 @@ from typing import Any, Protocol
 import pytest
 
 from cellblock.models import JobResult
-from sandbox.harness import ISOLATIONS, Host, hosts
+from sandbox.harness import EVERY_WAY, WAYS, Host, hosts
 
 
 class Run(Protocol):
-    """Admit, claim, run and finish one job on one isolation."""
+    """Admit, claim, run and finish one job in one way."""
 
-    def __call__(self, code: str, *, isolation: str, **spec: Any) -> JobResult: ...
+    def __call__(self, code: str | None, *, way: str, **spec: Any) -> JobResult: ...
 
 
 @pytest.fixture(scope="package")
 def sandbox_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Host]]:
-    """A launcher of each isolation for all tests of this folder."""
+    """A launcher of each way for all tests of this folder."""
     with hosts(tmp_path_factory.mktemp) as started:
         yield started
 
 
-@pytest.fixture(params=ISOLATIONS)
-def isolation(request: pytest.FixtureRequest) -> str:
-    """Every isolation, one after the other."""
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    """Every way of making a sandbox, one after the other."""
+    return str(request.param)
+
+
+@pytest.fixture(params=EVERY_WAY)
+def any_way(request: pytest.FixtureRequest) -> str:
+    """The same, and the two that isolate nothing."""
+    return str(request.param)
+
+
+@pytest.fixture(params=[*WAYS, "process"])
+def bounded_way(request: pytest.FixtureRequest) -> str:
+    """Those that bound memory and processes."""
     return str(request.param)
 
 
 @pytest.fixture
-def host(sandbox_hosts: dict[str, Host], isolation: str) -> Host:
-    """The host of this test's isolation."""
-    return sandbox_hosts[isolation]
+def host(sandbox_hosts: dict[str, Host], way: str) -> Host:
+    """The host of this test's way."""
+    return sandbox_hosts[way]
 
 
 @pytest.fixture(scope="package")
 def run(sandbox_hosts: dict[str, Host]) -> Run:
     """Run a job in-process through the real runner, client and launcher."""
 
-    def run_on(code: str, *, isolation: str, **spec: Any) -> JobResult:
-        result = sandbox_hosts[isolation].run(code, **spec)
-        assert result.isolation in {isolation, None}
+    def run_on(code: str | None, *, way: str, **spec: Any) -> JobResult:
+        result = sandbox_hosts[way].run(code, **spec)
+        assert result.isolation in {EVERY_WAY[way][0], None}
         return result
 
     return run_on

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,25 @@ from cellblock import JobSpec
 from cellblock.admission import resolve
 from cellblock.ledger import Ledger
 from cellblock.models import JobResult, JobStatus
-from cellblock_config import Settings, load_settings
+from cellblock_config import LEVELS, Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker.lease import Heart
 from cellblock_workers.worker.runner import JobRunner
 from parts import launcher_process, wait_until
+from sandbox.systemd_host import systemd_launcher
 
-ISOLATIONS = ("gvisor", "runc")
+#: Every way of making a sandbox: its name in tests, the isolation, and the setting that picks the way.
+WAYS = {
+    "gvisor-oci": ("gvisor", "oci"),
+    "runc-oci": ("runc", "oci"),
+    "gvisor-docker": ("gvisor", "docker"),
+    "runc-docker": ("runc", "docker"),
+    "namespaces": ("namespaces", "zygote"),
+    "systemd": ("systemd", "scope"),
+}
+#: For development: the same outcomes, and no isolation.
+UNISOLATED = {"process": ("process", "rlimits"), "none": ("none", "direct")}
+EVERY_WAY = {**WAYS, **UNISOLATED}
 MIB = 1024 * 1024
 
 
@@ -37,6 +50,7 @@ class Host:
         )
         self.launcher = LauncherClient(socket, timeout_s=60)
         self.heart = Heart(self.ledger, "test-worker", self.settings.ledger, lambda: {"state": "ready"})
+        self.contexts = socket.parent  # where its launcher lets contexts lie
         self.released: list[str] = []
         self.unavailable: list[str] = []
         self.runner = JobRunner(
@@ -49,12 +63,12 @@ class Host:
             on_unavailable=self.unavailable.append,
         )
 
-    def admit(self, code: str, **spec: Any) -> str:
+    def admit(self, code: str | None, **spec: Any) -> str:
         """Put one job into the ledger; its id."""
         manifest = resolve(JobSpec(code=code, **spec), self.settings)
         return self.ledger.admit(uuid.uuid4().hex, manifest).job_id
 
-    def run(self, code: str, **spec: Any) -> JobResult:
+    def run(self, code: str | None, **spec: Any) -> JobResult:
         """Admit, claim, run and finish one job."""
         job_id = self.admit(code, **spec)
         self.runner.run(job_id)
@@ -95,19 +109,60 @@ class Host:
 
 @contextmanager
 def hosts(folder: Callable[[str], Path]) -> Iterator[dict[str, Host]]:
-    """One launcher process for each isolation, past its first probe, with a host on it."""
-    with _host(folder("gvisor"), "gvisor") as gvisor, _host(folder("runc"), "runc") as runc:
-        yield {"gvisor": gvisor, "runc": runc}
+    """One launcher process for each way, past its first probe, with a host on it."""
+    with ExitStack() as stack:
+        yield _Hosts(lambda way: stack.enter_context(_host(folder(way), way)))
+
+
+class _Hosts(dict[str, Host]):
+    """Starts a way's launcher when the first test asks for it."""
+
+    def __init__(self, start: Callable[[str], Host]) -> None:
+        self._start = start
+
+    def __missing__(self, way: str) -> Host:
+        return self.setdefault(way, self._start(way))
+
+
+def environment_of(way: str) -> dict[str, str]:
+    """The settings under which every level runs in this one way."""
+    isolation, backend = EVERY_WAY[way]
+    environment = {
+        "CELLBLOCK_SANDBOX_ISOLATIONS": f'["{isolation}"]',
+        "CELLBLOCK_SANDBOX_CHAINS": json.dumps({level: [isolation] for level in LEVELS}),
+    }
+    if way in UNISOLATED:
+        environment |= {"CELLBLOCK_SANDBOX_ISOLATIONS": "[]", "CELLBLOCK_SANDBOX_UNISOLATED": isolation}
+    if isolation in {"gvisor", "runc"}:
+        environment["CELLBLOCK_LAUNCHER_BACKENDS"] = f'["{backend}"]'
+    return environment
 
 
 @contextmanager
-def _host(folder: Path, isolation: str) -> Iterator[Host]:
-    environment = {"CELLBLOCK_SANDBOX_ISOLATIONS": f'["{isolation}"]', "CELLBLOCK_LAUNCHER_WARM": "1"}
-    with launcher_process(folder, **environment) as (path, _):
+def _host(folder: Path, way: str) -> Iterator[Host]:
+    isolation, _ = EVERY_WAY[way]
+    environment = {
+        **environment_of(way),
+        "CELLBLOCK_LAUNCHER_WARM": "1",
+        "CELLBLOCK_LAUNCHER_CONTEXT_ROOTS": json.dumps([str(folder / "contexts")]),
+    }
+    (folder / "contexts").mkdir()
+    with _launcher(folder, isolation, environment) as path:
         host = Host(path)
-        wait_until(lambda: host.launcher.probe().isolation, 60, f"{isolation} passing its probe")
+        host.contexts = folder / "contexts"
+        wait_until(lambda: host.launcher.probe().isolations, 60, f"{way} passing its probe")
         yield host
         host.launcher.close()
+
+
+@contextmanager
+def _launcher(folder: Path, isolation: str, environment: dict[str, str]) -> Iterator[Path]:
+    if isolation == "systemd":
+        with systemd_launcher(folder, environment) as path:
+            yield path
+    else:
+        with launcher_process(folder, **environment) as (path, _):
+            yield path
 
 
 def peak_rss_bytes() -> int:

@@ -16,7 +16,13 @@ import docker
 from parts import wait_until
 from sandbox.harness import MIB
 
-PROFILE: dict[str, Any] = {"image": "python", "memory_bytes": 512 * MIB, "cpus": 1.0, "pids": 50}
+PROFILE: dict[str, Any] = {
+    "level": "standard",
+    "image": "python",
+    "memory_bytes": 512 * MIB,
+    "cpus": 1.0,
+    "pids": 50,
+}
 ACQUIRE: dict[str, Any] = {"op": "acquire", "job_id": "job-1", "fence": 1, **PROFILE}
 
 
@@ -109,7 +115,7 @@ def until_ready(path: Path) -> None:
     """Until a launcher listens, its first probe is through and its pool is quiet."""
     wait_until(lambda: _listens(path), what="the launcher listening")
     with Peer(path) as peer:
-        wait_until(lambda: peer.ask(op="probe").get("isolation"), 60, "an isolation passing its probe")
+        wait_until(lambda: peer.ask(op="probe").get("isolations"), 60, "an isolation passing its probe")
         wait_until(lambda: peer.counts()["starting"] == 0, 30, "the pool being quiet")
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,15 @@ READY = frame(b"R", b"")
 
 
 def ending(**fields: object) -> bytes:
-    fine = {"code": 0, "signal": None, "reason": None, "cpu_ms": 1, "wall_ms": 1}
+    fine = {
+        "code": 0,
+        "signal": None,
+        "reason": None,
+        "full": None,
+        "crowded": False,
+        "cpu_ms": 1,
+        "wall_ms": 1,
+    }
     return frame(b"X", json.dumps({**fine, **fields}).encode())
 
 
@@ -58,7 +67,8 @@ class StandIn:
                 if isinstance(request, Acquire):
                     players.append(self._lend(self.connection))
                 else:
-                    send(self.connection, Reply(isolation="runc") if isinstance(request, Probe) else Reply())
+                    probed = isinstance(request, Probe)
+                    send(self.connection, Reply(isolations={"standard": "runc"}) if probed else Reply())
         self.connection.close()
         for player in players:
             player.join(timeout=20)
@@ -82,7 +92,7 @@ def playing(folder: Path, guest: Guest, *, dies_at: type | None = None) -> Itera
     """A host whose only sandbox holds this guest."""
     path = folder / "stand-in.sock"
     stand_in = StandIn(path, guest, dies_at)
-    host = Host(path, sandbox={"start_timeout_s": 1.0, "kill_grace_s": 0.3})
+    host = Host(path, sandbox={"start_timeout_s": 1.0, "kill_grace_s": 0.3, "artifacts_s": 0.5})
     try:
         yield host, stand_in
     finally:
@@ -91,10 +101,10 @@ def playing(folder: Path, guest: Guest, *, dies_at: type | None = None) -> Itera
         assert not stand_in.thread.is_alive()
 
 
-def outcome_of(folder: Path, guest: Guest) -> JobResult:
+def outcome_of(folder: Path, guest: Guest, **spec: Any) -> JobResult:
     """How a job with a second of time ends when this guest runs it."""
     with playing(folder, guest) as (host, _):
-        return host.run("print(1)", limits={"timeout_s": 0.7})
+        return host.run("print(1)", limits={"timeout_s": 0.7}, **spec)
 
 
 def saying(*pieces: bytes, hold: bool = True) -> Guest:
@@ -121,7 +131,7 @@ def test_the_stand_in_itself_works(tmp_path: Path) -> None:
     ("pieces", "reason"),
     [
         ([b"\0\0\0\0\0"], "unknown kind"),
-        ([READY, frame(b"Z", b"")], "unknown kind b'Z'"),
+        ([READY, frame(b"Q", b"")], "unknown kind b'Q'"),
         ([READY, struct.pack(">cI", b"O", 2**32 - 1)], "4294967295 bytes"),
         ([READY, struct.pack(">cI", b"T", 32 * 1024 + 1)], "32769 bytes"),
         ([struct.pack(">cI", b"R", 1) + b"x"], "1 bytes"),
@@ -134,6 +144,12 @@ def test_the_stand_in_itself_works(tmp_path: Path) -> None:
         ([READY, frame(b"T", b"{}") * 2], "says nothing new"),
         ([READY, ending(outcome="ok")], "malformed"),
         ([READY, ending(reason="cancel")], "malformed"),
+        ([READY, ending(full="everything")], "malformed"),
+        ([READY, frame(b"A", b"x")], "A outside a collection"),
+        ([READY, frame(b"Z", b"done")], "Z outside a collection"),
+        ([READY, ending() + frame(b"Z", b"done")], "Z outside a collection"),
+        ([READY, frame(b"V", b"")], "says nothing new"),
+        ([READY, frame(b"V", b"x" * 65_536) * 20], "longer than the guest may pass on"),
         ([READY, frame(b"X", b"\xff" * 100)], "malformed"),
     ],
 )
@@ -203,6 +219,89 @@ def test_garbage_about_an_exception_changes_nothing_but_the_message(tmp_path: Pa
     assert (result.outcome, result.exit_code) == (Outcome.EXIT, 3)
     assert result.error is not None
     assert result.error.type == "Exit"
+
+
+def header(kind: bytes, **fields: object) -> bytes:
+    """How an artifact is announced within the A frames."""
+    return frame(kind, json.dumps(fields).encode())
+
+
+FILE = header(b"F", path="a/b", size=5) + b"bytes"
+DONE = frame(b"Z", b"done")
+
+
+def test_artifacts_after_the_end_are_taken_whole(tmp_path: Path) -> None:
+    pieces = [ending(), frame(b"A", FILE[:7]), frame(b"A", FILE[7:]), DONE]
+    result = outcome_of(tmp_path, saying(READY, *pieces), artifacts=("*",))
+    assert (result.outcome, result.artifacts_skipped) == (Outcome.OK, ())
+    assert [(file.path, file.data) for file in result.artifacts] == [("a/b", b"bytes")]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "reason"),
+    [
+        ([frame(b"A", FILE)], "A outside a collection"),
+        ([ending(), frame(b"A", header(b"F", path="../x", size=0)), DONE], "outside of the work folder"),
+        ([ending(), frame(b"A", header(b"F", path="x", size=2**40)), DONE], "more artifacts than"),
+        ([ending(), frame(b"A", FILE[:-1]), DONE], "within a file"),
+        ([ending(), frame(b"A", b"\xff" * 100), DONE], "header no honest guest sends"),
+        ([ending(), frame(b"Z", b"perhaps")], "word for the end"),
+        ([ending(), frame(b"Z", b"")], "word for the end"),
+        ([ending(), ending()], "X outside a job"),
+        ([ending(), frame(b"O", b"late")], "O outside a job"),
+        ([ending(), frame(b"V", b"j1")], "V outside a job"),
+    ],
+)
+def test_artifacts_no_honest_guest_sends_are_a_sandbox_error(
+    tmp_path: Path, pieces: list[bytes], reason: str
+) -> None:
+    result = outcome_of(tmp_path, saying(READY, *pieces), artifacts=("*",))
+    assert result.outcome is Outcome.SANDBOX_ERROR
+    assert result.error is not None
+    assert reason in result.error.message
+    assert result.artifacts == ()
+
+
+@pytest.mark.parametrize(
+    ("pieces", "hold", "reason"),
+    [
+        ([], True, "ended before its files"),
+        ([frame(b"A", FILE)], True, "ended before its files"),
+        ([frame(b"A", FILE)], False, "ended before its files"),
+        ([frame(b"A", FILE), frame(b"Z", b"time")], True, "longer than it may"),
+        ([frame(b"A", FILE + FILE[:9]), frame(b"Z", b"died")], True, "broke off"),
+        ([frame(b"Z", b"alive")], True, "outlived"),
+    ],
+)
+def test_a_collection_that_does_not_end_costs_its_time_and_not_the_outcome(
+    tmp_path: Path, pieces: list[bytes], hold: bool, reason: str
+) -> None:
+    before = time.monotonic()
+    result = outcome_of(tmp_path, saying(READY, ending(), *pieces, hold=hold), artifacts=("*",))
+    assert time.monotonic() - before < 10
+    assert result.outcome is Outcome.OK
+    assert len(result.artifacts) == sum(piece.startswith(b"A") for piece in pieces)
+    assert reason in result.artifacts_skipped[-1].reason
+
+
+def test_a_flood_of_artifacts_is_cut_in_bounded_memory(tmp_path: Path) -> None:
+    def flood(stream: socket.socket) -> None:
+        stream.sendall(READY)
+        stream.recv(1 << 20)
+        stream.sendall(ending())
+        for n in range(2000):
+            stream.sendall(frame(b"A", header(b"F", path=str(n), size=60_000) + bytes(60_000)))
+
+    before = forget_peak_rss()
+    assert outcome_of(tmp_path, flood, artifacts=("*",)).outcome is Outcome.SANDBOX_ERROR
+    assert peak_rss_bytes() - before < 64 * MIB
+
+
+@pytest.mark.parametrize("claim", [b"j{", b"z", b"j" + b"[" * 60_000, b"t\xff", b"jNaN"])
+def test_garbage_for_a_value_changes_no_outcome(tmp_path: Path, claim: bytes) -> None:
+    result = outcome_of(tmp_path, saying(READY, frame(b"V", claim), ending()))
+    assert result.outcome is Outcome.OK
+    assert (result.value is None) is (result.value_error is not None)
 
 
 ABSURD = [

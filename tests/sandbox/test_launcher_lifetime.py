@@ -29,6 +29,7 @@ def launcher_with(
     """A runc launcher of this owner's, past its first probe, small on purpose."""
     environment = {
         "CELLBLOCK_SANDBOX_ISOLATIONS": '["runc"]',
+        "CELLBLOCK_LAUNCHER_BACKENDS": '["docker"]',
         "CELLBLOCK_LAUNCHER_OWNER": owner,
         "CELLBLOCK_LAUNCHER_WARM": "1",
         "CELLBLOCK_LAUNCHER_WARM_TOTAL": "2",
@@ -204,6 +205,7 @@ def test_without_runsc_it_falls_back_loudly_or_not_at_all(
         "CELLBLOCK_LAUNCHER_OWNER": owner,
         "CELLBLOCK_LAUNCHER_WARM": "0",
         "CELLBLOCK_SANDBOX_ISOLATIONS": json.dumps(isolations),
+        "CELLBLOCK_LAUNCHER_BACKENDS": '["docker"]',
         "CELLBLOCK_SANDBOX_START_TIMEOUT_S": "4",
     }
     with log.open("wb") as stderr:
@@ -214,11 +216,11 @@ def test_without_runsc_it_falls_back_loudly_or_not_at_all(
             reply = wait_until(
                 lambda: (said := peer.ask(op="probe")).get("reasons") and said, 30, "the probe"
             )
-            assert reply.get("isolation") == chosen
-            assert "does not list the runtime no-such-runtime" in reply["reasons"]["gvisor"]
+            assert set(reply["isolations"].values()) == ({chosen} if chosen else set())
+            assert "does not list the runtime no-such-runtime" in reply["reasons"]["gvisor/docker"]
             acquired = peer.acquire()
             assert acquired.get("isolation") == chosen
-            assert acquired.get("error") == (None if chosen else "unavailable")
+            assert acquired.get("error") == (None if chosen else "refused")
     finally:
         process.terminate()
         process.wait(timeout=30)

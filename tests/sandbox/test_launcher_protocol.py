@@ -44,6 +44,7 @@ def launcher() -> Iterator[Running]:
     folder.chmod(0o755)
     environment = {
         "CELLBLOCK_SANDBOX_ISOLATIONS": '["runc"]',
+        "CELLBLOCK_LAUNCHER_BACKENDS": '["docker"]',
         "CELLBLOCK_LAUNCHER_OWNER": folder.name,
         "CELLBLOCK_LAUNCHER_WARM": "0",
         "CELLBLOCK_LAUNCHER_ALLOWED_UIDS": "[12345]",
@@ -111,6 +112,23 @@ def test_a_request_outside_the_settings_is_denied_by_name_and_logged(
     assert "request_denied" in launcher.log().splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    "path", ["/etc/shadow", "/", "/proc/self/environ", "/var/run/docker.sock", "/a" * 2000]
+)
+def test_a_context_the_settings_do_not_name_is_refused_and_logged_without_its_path(
+    launcher: Running, path: str
+) -> None:
+    with Peer(launcher.path) as peer:
+        reply = peer.acquire(context=path)
+        assert (reply["ok"], reply["error"]) == (False, "context")
+        assert "CELLBLOCK_LAUNCHER_CONTEXT_ROOTS" in reply["message"]
+        assert peer.streams == []
+        assert peer.counts() == {"idle": 0, "starting": 0, "in_use": 0}
+    said = launcher.log().splitlines()[-1]
+    assert "request_denied" in said
+    assert path not in said or path == "/"
+
+
 VALID = json.dumps(ACQUIRE).encode()
 INVALID = [
     b"not json",
@@ -122,6 +140,9 @@ INVALID = [
     b'{"op":null}',
     b'{"op":"probe","extra":1}',
     b'{"op":"kill"}',
+    VALID[:-1] + b',"context":"relative"}',
+    VALID[:-1] + b',"context":"/a\\u0000b"}',
+    VALID[:-1] + b',"context":["/a"]}',
     b'{"op":"kill","sandbox":' + b'"' + b"x" * 65 + b'"}',
     b'{"op":"report","sandbox":["a"]}',
     VALID[:-1],
@@ -198,12 +219,12 @@ def _would_start_a_sandbox(packet: bytes) -> bool:
     return isinstance(request, Acquire) and request.image == "python"
 
 
-def test_two_thousand_mutated_requests_change_nothing_and_break_nothing(launcher: Running) -> None:
+def test_ten_thousand_mutated_requests_change_nothing_and_break_nothing(launcher: Running) -> None:
     chance = random.Random(20_240_601)
     packets = [
-        packet for packet in (_mutated(chance) for _ in range(3000)) if not _would_start_a_sandbox(packet)
-    ][:2000]
-    assert len(packets) == 2000
+        packet for packet in (_mutated(chance) for _ in range(15_000)) if not _would_start_a_sandbox(packet)
+    ][:10_000]
+    assert len(packets) == 10_000
     with Peer(launcher.path) as peer:
         before, open_before = peer.counts(), descriptors(launcher.pid)
         for packet in packets:

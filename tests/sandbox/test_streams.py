@@ -20,11 +20,11 @@ pytestmark = pytest.mark.docker
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_endless_output_ends_the_job_and_keeps_head_and_tail_in_bounded_memory(
-    run: Run, isolation: str, stream: str
+    run: Run, way: str, stream: str
 ) -> None:
     code = f"import sys\nprint('HEAD', file=sys.{stream})\nwhile True: sys.{stream}.write('x' * 65536)"
     before = forget_peak_rss()
-    result = run(code, isolation=isolation)
+    result = run(code, way=way)
     assert result.outcome is Outcome.OUTPUT_LIMIT
     kept = str(getattr(result, stream))
     assert kept.startswith("HEAD\nxxx")
@@ -36,62 +36,62 @@ def test_endless_output_ends_the_job_and_keeps_head_and_tail_in_bounded_memory(
     assert peak_rss_bytes() - before < 32 * MIB
 
 
-def test_ten_gigabytes_of_output_cost_the_worker_neither_memory_nor_time(run: Run, isolation: str) -> None:
+def test_ten_gigabytes_of_output_cost_the_worker_neither_memory_nor_time(run: Run, way: str) -> None:
     code = (
         "import os\npiece = b'y' * 2**20\nfor _ in range(10 * 1024): os.write(1, piece)\nprint('ALL OF IT')"
     )
     before = forget_peak_rss()
-    result = run(code, isolation=isolation, limits={"output_bytes": 64 * MIB, "timeout_s": 20})
+    result = run(code, way=way, limits={"output_bytes": 64 * MIB, "timeout_s": 20})
     assert result.outcome is Outcome.OUTPUT_LIMIT
     assert result.usage.output_bytes == 64 * MIB
     assert "ALL OF IT" not in result.stdout
     assert peak_rss_bytes() - before < 32 * MIB
 
 
-def test_stdin_of_several_megabytes_arrives_whole(run: Run, isolation: str) -> None:
+def test_stdin_of_several_megabytes_arrives_whole(run: Run, way: str) -> None:
     given = bytes(range(256)) * (5 * 4096)
     code = "import sys, hashlib\nprint(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())"
-    result = run(code, isolation=isolation, stdin=given)
+    result = run(code, way=way, stdin=given)
     assert result.stdout.strip() == hashlib.sha256(given).hexdigest()
 
 
-def test_no_stdin_is_an_empty_one(run: Run, isolation: str) -> None:
-    assert run("import sys; print(repr(sys.stdin.read()))", isolation=isolation).stdout == "''\n"
+def test_no_stdin_is_an_empty_one(run: Run, way: str) -> None:
+    assert run("import sys; print(repr(sys.stdin.read()))", way=way).stdout == "''\n"
 
 
-def test_a_job_that_never_reads_its_stdin_ends_all_the_same(run: Run, isolation: str) -> None:
-    result = run("print('not listening')", isolation=isolation, stdin=b"x" * (5 * MIB))
+def test_a_job_that_never_reads_its_stdin_ends_all_the_same(run: Run, way: str) -> None:
+    result = run("print('not listening')", way=way, stdin=b"x" * (5 * MIB))
     assert (result.outcome, result.stdout) == (Outcome.OK, "not listening\n")
 
 
-def test_a_job_that_closes_its_stdin_ends_all_the_same(run: Run, isolation: str) -> None:
+def test_a_job_that_closes_its_stdin_ends_all_the_same(run: Run, way: str) -> None:
     code = "import os, time\nos.close(0)\ntime.sleep(0.3)\nprint('closed')"
-    result = run(code, isolation=isolation, stdin=b"x" * (MIB // 2))
+    result = run(code, way=way, stdin=b"x" * (MIB // 2))
     assert (result.outcome, result.stdout) == (Outcome.OK, "closed\n")
 
 
-def test_arguments_arrive_as_given(run: Run, isolation: str) -> None:
+def test_arguments_arrive_as_given(run: Run, way: str) -> None:
     given = ("a b", "--x=é", "", "'\"$(id)")
-    result = run("import sys, json; print(json.dumps(sys.argv[1:]))", isolation=isolation, args=given)
+    result = run("import sys, json; print(json.dumps(sys.argv[1:]))", way=way, args=given)
     assert tuple(json.loads(result.stdout)) == given
 
 
-def test_output_that_is_not_text_never_breaks_the_result(run: Run, isolation: str) -> None:
+def test_output_that_is_not_text_never_breaks_the_result(run: Run, way: str) -> None:
     code = (
         "import os\nprint('é 漢 🎉')\nos.write(1, b'\\xff\\xfe|\\x00|\\xed\\xa0\\x80|\\n')\nprint('\\udcff')"
     )
-    result = run(code, isolation=isolation)
+    result = run(code, way=way)
     assert result.outcome is Outcome.OK
     assert result.stdout.startswith("é 漢 🎉\n\ufffd\ufffd|\0|")
     result.stdout.encode()
 
 
-def test_closing_its_own_output_is_an_ordinary_end(run: Run, isolation: str) -> None:
-    result = run("import os\nprint('first')\nos.close(1)\nos.close(2)\nos._exit(0)", isolation=isolation)
+def test_closing_its_own_output_is_an_ordinary_end(run: Run, way: str) -> None:
+    result = run("import os\nprint('first')\nos.close(1)\nos.close(2)\nos._exit(0)", way=way)
     assert (result.outcome, result.stdout) == (Outcome.OK, "first\n")
 
 
-def test_the_work_folder_takes_files_until_its_bound(run: Run, isolation: str) -> None:
+def test_the_work_folder_takes_files_until_its_bound(run: Run, way: str) -> None:
     code = """
 import errno, os
 os.makedirs('/tmp/sandbox/a/b')
@@ -104,14 +104,14 @@ try:
 except OSError as error:
     print(errno.errorcode[error.errno], os.path.getsize('/tmp/sandbox/big') <= 64 << 20)
 """
-    result = run(code, isolation=isolation)
+    result = run(code, way=way)
     assert (result.outcome, result.stdout) == (Outcome.OK, "kept /tmp/sandbox\nENOSPC True\n")
 
 
-def test_no_file_survives_into_the_next_job(run: Run, isolation: str) -> None:
+def test_no_file_survives_into_the_next_job(run: Run, way: str) -> None:
     code = "import os\nprint(os.listdir('/tmp'), os.listdir('/tmp/sandbox'))\nopen('/tmp/mark', 'w').close()"
     for _ in range(3):
-        assert run(code, isolation=isolation).stdout == "['sandbox'] ['main.py']\n"
+        assert run(code, way=way).stdout == "['sandbox'] ['main.py']\n"
 
 
 def test_a_cancelled_job_dies_within_two_seconds_with_its_output_kept(

@@ -1,0 +1,93 @@
+"""Programs of several files, and the environment they run in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from cellblock import Outcome
+from sandbox.conftest import Run
+from sandbox.harness import MIB
+
+pytestmark = pytest.mark.docker
+
+
+def test_an_entry_point_runs_as_main_and_finds_the_modules_beside_it(run: Run, way: str) -> None:
+    files = {
+        "app/run.py": "import sys, near, lib.far\nprint(__name__, __file__, sys.argv[1:], near.X, lib.far.Y)",
+        "app/near.py": "X = 1",
+        "app/lib/far.py": "Y = 2",
+        "data.txt": "not imported",
+    }
+    result = run(None, way=way, files=files, entrypoint="app/run.py", args=("a",))
+    assert (result.outcome, result.stdout) == (
+        Outcome.OK,
+        "__main__ /tmp/sandbox/app/run.py ['a'] 1 2\n",
+    )
+
+
+def test_code_finds_the_files_beside_it_byte_for_byte(run: Run, way: str) -> None:
+    big = bytes(range(256)) * (4 * MIB // 256)
+    code = """
+import hashlib, json, helper, os
+print(json.dumps({
+    'big': hashlib.sha256(open('deep/er/big', 'rb').read()).hexdigest(),
+    'empty': os.path.getsize('empty'), 'helper': helper.X, 'cwd': os.getcwd(),
+    'text': open('é').read(), 'all': sorted(os.listdir()),
+}))
+"""
+    files = {"deep/er/big": big, "empty": b"", "helper.py": "X = 7", "é": "é"}
+    assert json.loads(run(code, way=way, files=files).stdout) == {
+        "big": hashlib.sha256(big).hexdigest(),
+        "empty": 0,
+        "helper": 7,
+        "cwd": "/tmp/sandbox",
+        "text": "é",
+        "all": ["deep", "empty", "helper.py", "main.py", "é"],
+    }
+
+
+def test_the_files_are_the_jobs_own_to_change(run: Run, way: str) -> None:
+    code = "open('a/b', 'a').write('+')\nprint(open('a/b').read())\nimport os, shutil\nshutil.rmtree('a')"
+    assert run(code, way=way, files={"a/b": "x"}).stdout == "x+\n"
+
+
+def test_an_error_in_a_file_names_the_file_and_its_line(run: Run, way: str) -> None:
+    files = {"app/run.py": "import near\nnear.fail()", "app/near.py": "def fail():\n    1/0"}
+    result = run(None, way=way, files=files, entrypoint="app/run.py")
+    assert result.outcome is Outcome.EXIT
+    assert '"/tmp/sandbox/app/near.py", line 2' in result.stderr
+    assert "<string>" not in result.stderr
+    result = run(None, way=way, files={"x.py": "if:"}, entrypoint="x.py")
+    assert result.error is not None
+    assert result.error.type == "SyntaxError"
+
+
+def test_an_entry_point_declares_its_own_encoding(run: Run, way: str) -> None:
+    source = "# -*- coding: latin-1 -*-\nprint('é')".encode("latin-1")
+    assert run(None, way=way, files={"x.py": source}, entrypoint="x.py").stdout == "é\n"
+
+
+def test_more_files_than_memory_end_as_memory_and_harm_nobody(run: Run, way: str) -> None:
+    result = run(
+        "print(1)\nx = 'x' * 2**30", way=way, files={"a": b"x" * 8_000_000}, limits={"memory_bytes": 64 * MIB}
+    )
+    assert result.outcome is Outcome.MEMORY
+
+
+def test_variables_arrive_beside_the_sandboxs_own_and_reach_children(run: Run, way: str) -> None:
+    code = """
+import os, subprocess
+print(os.environ['MODE'], os.environ['lower_1'], os.environ['HOME'], len(os.environ))
+print(subprocess.run(['sh', '-c', 'echo $MODE'], capture_output=True, text=True).stdout.strip())
+"""
+    result = run(code, way=way, env={"MODE": "fast é=\n", "lower_1": ""})
+    assert result.stdout == "fast é=\n  /tmp/sandbox 9\nfast é=\n"
+
+
+def test_a_folder_that_a_file_would_need_is_not_taken_by_the_code(run: Run, way: str) -> None:
+    assert (
+        run("print(open('main.py/x').read())", way=way, files={"other/main.py": "x"}).outcome is Outcome.EXIT
+    )
