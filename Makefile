@@ -31,7 +31,7 @@ demo: setup ## 164 HumanEval programs and 20 hostile jobs through Redis, Celery 
 	@$(WITH_DOCKER) $(PY) examples/demo/demo.py
 
 test: setup ## every test, on real Redis, Celery, Docker and gVisor
-	@$(WITH_DOCKER) images/build.sh worker redis
+	@$(WITH_DOCKER) images/build.sh worker redis systemd
 	@$(WITH_DOCKER) $(PY) -m pytest
 
 check: $(VENV)/ready ## lint, format, types, seccomp profile
