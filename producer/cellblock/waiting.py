@@ -124,9 +124,9 @@ class ResultWaiter:
                 future.set_exception(error)
             return
         if result is not None:
-            self.forget(job_id)
             if not future.done():
                 future.set_result(result)
+            self.forget(job_id)
 
     @staticmethod
     def _quietly(call: Any, channel: str) -> bool:

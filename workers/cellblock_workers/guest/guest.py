@@ -35,7 +35,7 @@ import time
 from typing import Any
 
 from .artifacts import Collector
-from .job import become_job, drop_to, leave, run_job
+from .job import become_job, drop_to, leave, rehearse, run_job
 from .pipes import HEADER, PIECE_BYTES, WORK_DIR, Pipes, write_all
 
 FRAME_LIMIT_BYTES = 128 * 1024 * 1024
@@ -362,6 +362,7 @@ def start(options: dict[str, Any]) -> None:
         os.set_blocking(fd, True)
     if os.getpid() != 1:
         adopt_orphans()
+    rehearse()
     pipes = Pipes()
     child = os.fork()
     if child == 0:

@@ -296,6 +296,7 @@ def main(control: socket.socket, program: dict[str, Any]) -> None:
         preload(program["preload"])
         guest = types.ModuleType("guest")
         exec(compile(program["guest"], "guest", "exec"), guest.__dict__)
+        guest.rehearse()
         zygote = Zygote(control, program, guest)
     except Exception as error:  # an import may raise anything
         say(control, {"fault": f"{type(error).__name__}: {error}"})

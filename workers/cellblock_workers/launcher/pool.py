@@ -21,6 +21,8 @@ from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sand
 _log = structlog.get_logger(__name__)
 
 _PROFILES_KEPT = 16
+#: The job that was just given a sandbox goes first: the place it left is filled this much later.
+_AFTER_S = 0.05
 
 Start = Callable[[Profile], Sandbox]
 
@@ -144,6 +146,7 @@ class Pool:
             self._changed.notify_all()  # a place to fill
             if _alive(sandbox):
                 self._in_use += 1
+                self._pause_until = max(self._pause_until, time.monotonic() + _AFTER_S)
                 return sandbox
             self._doomed.append(sandbox)
         return None
@@ -154,7 +157,8 @@ class Pool:
                 while (profile := self._next_profile()) is None:
                     if self._closed:
                         return
-                    self._changed.wait(1.0)
+                    rest_s = self._pause_until - time.monotonic()
+                    self._changed.wait(rest_s if rest_s > 0 else 1.0)
                 shelf = self._shelves[profile]
                 shelf.starting += 1
             self._start_one(profile, shelf)

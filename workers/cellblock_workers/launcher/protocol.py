@@ -47,6 +47,7 @@ class Report(_Message):
     op: Literal["report"] = "report"
     sandbox: str = Field(max_length=64)
     ended: bool = Field(False, description="The stream has closed: wait for the final word.")
+    final: bool = Field(False, description="Then destroy it, whatever the answer.")
 
 
 class Kill(_Message):

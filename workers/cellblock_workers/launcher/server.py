@@ -144,9 +144,11 @@ class Launcher:
             if sandbox is None:
                 _log.warning("request_denied", op=request.op, reason="not this connection's sandbox")
                 return Reply(ok=False, error="denied", message="this connection owns no such sandbox")
-            return (
-                self._report(sandbox, request) if isinstance(request, Report) else self._kill(sandbox, owned)
-            )
+            reply = self._report(sandbox, request) if isinstance(request, Report) else Reply()
+            if isinstance(request, Kill) or request.final:
+                del owned[sandbox.id]
+                self._pool.discard(sandbox)
+            return reply
         return Reply(removed=self._cascade.sweep())
 
     def _report(self, sandbox: Sandbox, request: Report) -> Reply:
@@ -164,11 +166,6 @@ class Launcher:
             peak_memory_bytes=evidence.peak_memory_bytes,
             cpu_ms=evidence.cpu_ms,
         )
-
-    def _kill(self, sandbox: Sandbox, owned: dict[str, Sandbox]) -> Reply:
-        del owned[sandbox.id]
-        self._pool.discard(sandbox)
-        return Reply()
 
     def _acquire(self, connection: socket.socket, request: Acquire, owned: dict[str, Sandbox]) -> None:
         if (problem := _outside(request, self._settings)) is not None:

@@ -49,9 +49,10 @@ def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobRe
         if conversation.stop == "lost":
             raise LeaseLost(claim.job_id)
         ended = not (conversation.ending or conversation.stop or conversation.fault)
-        kernel = launcher.report(lent.id, ended=ended)
-    finally:
+        kernel = launcher.give_back(lent, ended=ended)
+    except BaseException:
         launcher.kill(lent)
+        raise
     verdict = judge(conversation, kernel, manifest.limits)
     guest_cpu_ms = conversation.ending.cpu_ms if conversation.ending else 0
     usage = Usage(
