@@ -17,14 +17,19 @@ from parts import wait_until
 
 pytestmark = pytest.mark.docker
 
+WORKER = 299_999
+
 
 @contextmanager
-def host(folder: Path, redis_url: str) -> Iterator[subprocess.Popen[bytes]]:
+def host(folder: Path, redis_url: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """A host run by the one command."""
     command = str(Path(sys.executable).with_name("cellblock"))
     with (folder / "host.log").open("wb") as log:
         process = subprocess.Popen(
-            [command, "worker"], env={**os.environ, "CELLBLOCK_REDIS_URL": redis_url}, stderr=log, cwd="/"
+            [command, "worker"],
+            env={**os.environ, "CELLBLOCK_REDIS_URL": redis_url, **environment},
+            stderr=log,
+            cwd="/",
         )
     try:
         yield process
@@ -68,23 +73,60 @@ def test_the_worker_is_not_root_although_the_host_command_is(tmp_path: Path, red
         status = wait_until(lambda: Path(f"/proc/{worker}/status").read_text(), 5, "its status")
         uid = int(next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1])
         log = (tmp_path / "host.log").read_text()
-    # Where nobody cannot read the installation, the command says so instead of pretending.
+    # Where no other user can read the installation, the command says so instead of pretending.
     assert uid != 0 or "worker_keeps_root" in log
 
 
-def test_the_worker_cannot_reach_the_docker_socket_or_the_sandboxes_cgroups(
+@pytest.mark.parametrize(
+    ("user", "said"), [("nobody", "gVisor's sandboxes are nobody's"), ("nosuchuser", "no such user")]
+)
+def test_a_user_that_will_not_do_is_refused(tmp_path: Path, user: str, said: str) -> None:
+    with host(tmp_path, "redis://127.0.0.1:1", CELLBLOCK_WORKER_USER=user) as process:
+        assert process.wait(timeout=30) == 4
+    assert f"CELLBLOCK_WORKER_USER={user}" in (log := (tmp_path / "host.log").read_text())
+    assert said in log
+
+
+#: What a worker that was taken over would try; says what it could do.
+REACH = """
+import os, pathlib, socket, sys
+def attempt(name, act):
+    try: act()
+    except PermissionError: return
+    print(name)
+attempt('docker', lambda: socket.socket(socket.AF_UNIX).connect('/var/run/docker.sock'))
+for folder in pathlib.Path('/sys/fs/cgroup').glob('**/cellblock/*/'):
+    for file in (*folder.glob('cgroup.procs'), *folder.glob('tasks'), *folder.glob('memory*limit_in_bytes')):
+        attempt(file, lambda: open(file, 'w').write('0'))
+    attempt(folder, lambda: (folder / 'mine').mkdir())
+    for pid in (folder / 'cgroup.procs').read_text().split():
+        attempt(('kill', pid), lambda: os.kill(int(pid), 0))
+        for name in ('mem', 'environ', 'fd', 'root/etc'):
+            path = f'/proc/{pid}/{name}'
+            look = os.listdir if name in ('fd', 'root/etc') else lambda path: open(path, 'rb').read(1)
+            attempt(path, lambda: look(path))
+        print('tried', pid)
+attempt('state', lambda: os.listdir(sys.argv[1]))
+"""
+
+
+def test_the_workers_uid_reaches_no_docker_socket_no_cgroup_and_no_process_of_a_job(
     tmp_path: Path, redis_url: str
 ) -> None:
-    with host(tmp_path, redis_url) as process, Client(redis_url) as client:
-        client.submit(JobSpec(code="1")).result(timeout_s=40)
+    state = tmp_path / "state"
+    environment = {"CELLBLOCK_LAUNCHER_STATE": str(state)}
+    with host(tmp_path, redis_url, **environment) as process, Client(redis_url) as client:
+        job = client.submit(JobSpec(code="import time; time.sleep(20)"))
+        wait_until(lambda: job.status().state == "running", 40, "the job")
         worker = child(process.pid, "worker.main")
         assert worker is not None
         uid = Path(f"/proc/{worker}").stat().st_uid
-        if uid == 0:
+        if uid == 0:  # it cannot read this installation as anybody else; what it could do then is the same
             assert "worker_keeps_root" in (tmp_path / "host.log").read_text()
-            return
-        attempt = "import socket; socket.socket(socket.AF_UNIX).connect('/var/run/docker.sock')"
-        done = subprocess.run(
-            ["/usr/bin/python3", "-c", attempt], user=uid, extra_groups=[], capture_output=True, check=False
-        )
-        assert b"PermissionError" in done.stderr
+            uid = WORKER
+        command = ["/usr/bin/python3", "-I", "-c", REACH, str(state)]
+        done = subprocess.run(command, user=uid, group=uid, extra_groups=[], capture_output=True, text=True)
+        could = [line for line in done.stdout.splitlines() if not line.startswith("tried ")]
+        assert (done.returncode, could) == (0, []), done
+        assert "tried " in done.stdout, "there were processes of jobs to reach for"
+        job.cancel()

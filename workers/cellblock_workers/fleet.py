@@ -27,12 +27,14 @@ from cellblock.errors import NotConfigured
 from cellblock.signing import Verifier
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher import spawn
-from cellblock_workers.supervisor import Service, Supervisor
+from cellblock_workers.supervisor import Service, Supervisor, group_of
 from cellblock_workers.telemetry import configure_logging
 
 _log = structlog.get_logger(__name__)
 _PYTHON = sys.executable
-_UNPRIVILEGED = "nobody"
+#: Whom the worker runs as: the account of config/host/systemd where it exists, else a number without one.
+_ACCOUNT, _NUMBER = "cellblock", 299_999
+_SENTRY_USER = 65_534  # fixed in runsc
 
 
 def run_worker() -> int:
@@ -96,7 +98,7 @@ def host_services(
     if "socket" not in settings.launcher.model_fields_set:
         path = folder / "launcher.sock"
         environment["CELLBLOCK_LAUNCHER_SOCKET"] = str(path)
-        allowed = {pwd.getpwnam(user).pw_uid} if user else set()
+        allowed = {user} if user else set()
         launcher_environment = {
             **environment,
             **spawn.NO_SIGNING_KEYS,
@@ -200,21 +202,33 @@ def _wait_for_port(address: str, port: int, process: subprocess.Popen[bytes]) ->
             time.sleep(0.05)
 
 
-def _worker_user(settings: Settings) -> str | None:
+def _worker_user(settings: Settings) -> int | None:
     """Whom the worker runs as: never root where that can be helped."""
     if os.geteuid() != 0:
         return None
-    user = settings.worker.user or _UNPRIVILEGED
+    name = settings.worker.user or _ACCOUNT
+    try:
+        user = pwd.getpwnam(name).pw_uid
+    except KeyError:
+        if settings.worker.user is not None:
+            raise NotConfigured(f"CELLBLOCK_WORKER_USER={name}: this host has no such user") from None
+        name, user = f"uid {_NUMBER}", _NUMBER
+    if user == _SENTRY_USER:  # one process may kill another of its user, and list its descriptors
+        raise NotConfigured(f"CELLBLOCK_WORKER_USER={name}: gVisor's sandboxes are {name}'s processes too")
     for module in (os, celery, cellblock_workers):
         readable = subprocess.run(
-            ["/usr/bin/test", "-r", str(module.__file__)], user=user, extra_groups=[], check=False
+            ["/usr/bin/test", "-r", str(module.__file__)],
+            user=user,
+            group=group_of(user),
+            extra_groups=[],
+            check=False,
         )
         if readable.returncode != 0:
             if settings.worker.user is not None:
-                raise NotConfigured(f"CELLBLOCK_WORKER_USER={user} cannot read {module.__file__}")
+                raise NotConfigured(f"CELLBLOCK_WORKER_USER={name} cannot read {module.__file__}")
             _log.warning(
                 "worker_keeps_root",
-                reason=f"{user} cannot read {module.__file__}",
+                reason=f"{name} cannot read {module.__file__}",
                 remedy="install into a folder every user can read, or set CELLBLOCK_WORKER_USER",
             )
             return None

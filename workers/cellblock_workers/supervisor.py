@@ -37,7 +37,7 @@ class Service:
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    user: str | None = None
+    user: int | None = None
     essential: bool = False
     ready: Callable[[subprocess.Popen[bytes]], None] | None = None
     process: subprocess.Popen[bytes] | None = None
@@ -49,7 +49,7 @@ class Service:
         """Start it and, where it says how, wait until it serves."""
         options: dict[str, Any] = {}
         if self.user is not None:
-            options = {"user": self.user, "group": _group_of(self.user), "extra_groups": []}
+            options = {"user": self.user, "group": group_of(self.user), "extra_groups": []}
         self.process = subprocess.Popen(
             list(self.command),
             env={**os.environ, **self.environment, SUPERVISOR_VARIABLE: str(os.getpid())},
@@ -154,5 +154,9 @@ class Supervisor:
             _log.info("service_stopped", service=service.name, exit_code=process.returncode)
 
 
-def _group_of(user: str) -> int:
-    return pwd.getpwnam(user).pw_gid
+def group_of(user: int) -> int:
+    """A user's own group; the one of the same number for a user without an account."""
+    try:
+        return pwd.getpwuid(user).pw_gid
+    except KeyError:
+        return user
