@@ -30,6 +30,12 @@ def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(params=["gvisor-oci", "namespaces"])
+def kernel_way(request: pytest.FixtureRequest) -> str:
+    """One on gVisor's kernel and one on the host's, for what only the guest decides."""
+    return str(request.param)
+
+
 @pytest.fixture(params=EVERY_WAY)
 def any_way(request: pytest.FixtureRequest) -> str:
     """The same, and the two that isolate nothing."""

@@ -122,7 +122,7 @@ for n in range(500):
 
 
 @pytest.mark.timeout(120)
-def test_a_hundred_thousand_files_neither_hang_nor_flood(run: Run, way: str) -> None:
+def test_a_hundred_thousand_files_neither_hang_nor_flood(run: Run, kernel_way: str) -> None:
     code = """
 import os
 count = 0
@@ -136,7 +136,7 @@ print(count > 10_000)
 """
     before = forget_peak_rss()
     started = time.monotonic()
-    result = run(code, way=way, artifacts=("**/*",), limits={"timeout_s": 60})
+    result = run(code, way=kernel_way, artifacts=("**/*",), limits={"timeout_s": 60})
     assert (result.outcome, result.stdout) == (Outcome.OK, "True\n")
     assert len(result.artifacts) <= 64
     assert len(result.artifacts_skipped) <= 101

@@ -12,6 +12,12 @@ from cellblock_config import LEVELS
 from sandbox.harness import Host
 
 
+@pytest.fixture
+def way(kernel_way: str) -> str:
+    """The guard is the guest's alone: one kernel of each kind will do."""
+    return kernel_way
+
+
 class Guarded(Protocol):
     """Run one job on a fleet with the guard on."""
 

@@ -1,4 +1,7 @@
-"""Variables in, a value out: plain ones and tables, from every way of making a sandbox."""
+"""Variables in, a value out: plain ones and tables, from every way of making a sandbox.
+
+What is decided in the guest alone is tried on one kernel of each kind.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,10 @@ pytestmark = pytest.mark.docker
         ("from __future__ import annotations\n'v'", "v"),
     ],
 )
-def test_the_value_is_the_result_or_the_last_expression(run: Run, way: str, code: str, value: Any) -> None:
-    result = run(code, way=way)
+def test_the_value_is_the_result_or_the_last_expression(
+    run: Run, kernel_way: str, code: str, value: Any
+) -> None:
+    result = run(code, way=kernel_way)
     assert (result.outcome, result.value, result.value_kind, result.value_error) == (
         Outcome.OK,
         value,
@@ -42,8 +47,8 @@ def test_the_value_is_the_result_or_the_last_expression(run: Run, way: str, code
 @pytest.mark.parametrize(
     "code", ["pass", "x = 1", "print(1)", "'a'; None", "def f(): 1", "result = None", "# 6"]
 )
-def test_a_program_that_computes_nothing_has_no_value(run: Run, way: str, code: str) -> None:
-    result = run(code, way=way)
+def test_a_program_that_computes_nothing_has_no_value(run: Run, kernel_way: str, code: str) -> None:
+    result = run(code, way=kernel_way)
     assert (result.outcome, result.value, result.value_kind, result.value_error) == (
         Outcome.OK,
         None,
@@ -68,27 +73,27 @@ def test_a_program_that_computes_nothing_has_no_value(run: Run, way: str, code: 
     ],
 )
 def test_a_value_without_a_form_is_explained_and_the_job_is_ok(
-    run: Run, way: str, code: str, said: str
+    run: Run, kernel_way: str, code: str, said: str
 ) -> None:
-    result = run(code, way=way)
+    result = run(code, way=kernel_way)
     assert (result.outcome, result.value, result.value_kind) == (Outcome.OK, None, None)
     assert said in str(result.value_error)
 
 
 @pytest.mark.parametrize("ending", ["raise ValueError", "import sys; sys.exit(3)", "import os; os._exit(3)"])
-def test_a_program_that_fails_has_no_value(run: Run, way: str, ending: str) -> None:
-    result = run(f"result = 1\n{ending}", way=way)
+def test_a_program_that_fails_has_no_value(run: Run, kernel_way: str, ending: str) -> None:
+    result = run(f"result = 1\n{ending}", way=kernel_way)
     assert (result.outcome, result.value, result.value_error) == (Outcome.EXIT, None, None)
 
 
-def test_a_failure_after_the_value_takes_it_back(run: Run, way: str) -> None:
-    result = run("import atexit, os\natexit.register(os._exit, 3)\n42", way=way)
+def test_a_failure_after_the_value_takes_it_back(run: Run, kernel_way: str) -> None:
+    result = run("import atexit, os\natexit.register(os._exit, 3)\n42", way=kernel_way)
     assert (result.outcome, result.value) == (Outcome.EXIT, None)
 
 
-def test_a_forked_childs_value_is_not_the_jobs(run: Run, way: str) -> None:
+def test_a_forked_childs_value_is_not_the_jobs(run: Run, kernel_way: str) -> None:
     code = "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\n'parent' if pid else 'child'"
-    assert run(code, way=way).value == "parent"
+    assert run(code, way=kernel_way).value == "parent"
 
 
 @pytest.mark.parametrize(
@@ -103,9 +108,11 @@ def test_a_forked_childs_value_is_not_the_jobs(run: Run, way: str) -> None:
         "b't' * 99",
     ],
 )
-def test_a_job_that_writes_its_value_itself_fools_nobody_but_itself(run: Run, way: str, written: str) -> None:
+def test_a_job_that_writes_its_value_itself_fools_nobody_but_itself(
+    run: Run, kernel_way: str, written: str
+) -> None:
     code = f"import os\ndata = {written}\nwhile data: data = data[os.write(102, data):]\nos._exit(0)"
-    result = run(code, way=way)
+    result = run(code, way=kernel_way)
     assert result.outcome is Outcome.OK
     if written == "b'j42'":
         assert result.value == 42
