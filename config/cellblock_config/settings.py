@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from socket import gethostname
 from typing import Annotated, Literal, cast, get_args, get_origin
@@ -144,7 +145,9 @@ class SandboxSettings(_Group):
     }
     default_image: str = "python"
     preload: dict[str, tuple[str, ...]] = Field(
-        _PRELOAD, description="Per image, modules a fork-server imports once for all its sandboxes."
+        _PRELOAD,
+        description="Per image, modules a fork-server imports once for all its sandboxes; other sandboxes "
+        "import ahead, each for itself, those of them that are not in the standard library.",
     )
     timeout_max_s: PositiveSeconds = 300.0
     memory_max_bytes: int = Field(2048 * MIB, ge=64 * MIB)
@@ -219,6 +222,11 @@ class SandboxSettings(_Group):
     def allowed_modules(self, level: LevelName) -> tuple[str, ...] | None:
         """What a job of this level may import; None for everything its image has."""
         return self.modules.get(level, LEVELS[level].modules) if self.module_guard else None
+
+    def preloaded(self, image: str) -> list[str]:
+        """What a sandbox with an interpreter of its own imports before its job comes."""
+        # What the guest needs of the standard library is there; more of it costs gVisor 3 ms for each module.
+        return [name for name in self.preload.get(image, ()) if name not in sys.stdlib_module_names]
 
     @property
     def usable(self) -> tuple[Isolation, ...]:

@@ -104,7 +104,7 @@ def resolve_limits(level: LevelName, asked: Limits, settings: Settings) -> Resol
     """The job's own limits where it named them, else its level's; each within the operator's bounds."""
     default, bounds = LEVELS[level], settings.sandbox
     timeout_s = asked.timeout_s or min(default.timeout_s, bounds.timeout_max_s)
-    cpus = asked.cpus or min(default.cpus, bounds.cpus_max)
+    cpus = asked.cpus or max(bounds.cpus_min, min(default.cpus, bounds.cpus_max))
     limits = ResolvedLimits(
         timeout_s=timeout_s,
         # More than one process can burn within the timeout: the wall limit speaks first unless asked.

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -217,6 +218,14 @@ def test_a_run_that_no_worker_takes_says_so(redis_url: str) -> None:
         process.send_signal(signal.SIGINT)
         assert b"cancelled" in process.stderr.readline()
         assert process.wait(timeout=20) == 130
+
+
+def test_a_level_this_host_may_not_offer_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CELLBLOCK_SANDBOX_ISOLATIONS", '["namespaces"]')
+    before = time.monotonic()
+    done = cellblock("run", "--level", "strict", "-", stdin="print(1)")
+    assert (done.returncode, time.monotonic() - before < 20) == (3, True)
+    assert "CELLBLOCK_SANDBOX_ISOLATIONS" in done.stderr
 
 
 def test_code_that_is_not_text_is_refused(tmp_path: Path) -> None:

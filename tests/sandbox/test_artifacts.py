@@ -121,6 +121,27 @@ for n in range(500):
     assert {"its path is longer than 1024 bytes", "deeper than 32 folders"} <= said
 
 
+def test_long_names_and_closed_folders_cost_no_other_file(run: Run, way: str) -> None:
+    code = """
+import os
+os.mkdir('closed'); open('closed/x.txt', 'w').close(); os.chmod('closed', 0o444)
+path = ''
+for _ in range(18):
+    path += '\\U0001f600' * 60 + '/'
+    os.mkdir(path)
+    os.chdir(path); path = ''
+open('deep.txt', 'w').close()
+os.chdir('/tmp/sandbox')
+open('z.txt', 'w').write('here')
+"""
+    result = run(code, way=way, artifacts=("**/*.txt",))
+    assert result.outcome is Outcome.OK, result
+    assert [file.path for file in result.artifacts] == ["z.txt"]
+    reasons = [one.reason for one in result.artifacts_skipped]
+    assert any("longer than" in reason for reason in reasons)
+    assert any("unreadable" in reason for reason in reasons)
+
+
 @pytest.mark.timeout(120)
 def test_a_hundred_thousand_files_neither_hang_nor_flood(run: Run, kernel_way: str) -> None:
     code = """

@@ -22,7 +22,7 @@ from cellblock_workers.worker import health
 from cellblock_workers.worker.health import Health
 from cellblock_workers.worker.proof import NotProven, Proof
 from parts import launcher_process, wait_until, worker_process
-from sandbox.harness import WAYS, Host
+from sandbox.harness import WAYS, Host, environment_of
 from sandbox.weakened import REMOVALS
 
 pytestmark = pytest.mark.docker
@@ -54,6 +54,21 @@ def weakened_launcher(folder: Path, control: str, flag: Path | None = None) -> I
 
 def settings_for(path: Path, **worker: object) -> Settings:
     return load_settings(launcher={"socket": path}, worker=worker)
+
+
+def test_an_operators_guard_and_bounds_are_no_matter_to_the_canaries(tmp_path: Path) -> None:
+    namespaces = environment_of("namespaces")
+    with launcher_process(tmp_path, **namespaces, CELLBLOCK_SANDBOX_CPUS_MIN="1") as (path, _):
+        settings = load_settings(
+            launcher={"socket": path},
+            sandbox={"module_guard": True, "cpus_min": 1.0},
+            ledger={"code_bytes": 100},
+        )
+        client = LauncherClient(path, timeout_s=60)
+        wait_until(lambda: client.probe().isolations, 60, "the probe")
+        client.close()
+        findings = prove(path, settings, "standard", CANARIES)
+    assert {finding.state for finding in findings} == {"proven"}, findings
 
 
 def test_the_table_names_each_control_once_and_the_canaries_are_the_ones_promised() -> None:

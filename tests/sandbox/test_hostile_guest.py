@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 
 from cellblock import JobState, Outcome
+from cellblock.errors import LevelUnavailable
 from cellblock.models import JobResult
 from cellblock_workers.launcher.protocol import REQUEST, Acquire, Probe, Reply, receive, send
+from cellblock_workers.worker import runner
 from cellblock_workers.worker.frames import frame
 from sandbox.harness import MIB, Host, forget_peak_rss, peak_rss_bytes
 
@@ -304,19 +306,55 @@ def test_garbage_for_a_value_changes_no_outcome(tmp_path: Path, claim: bytes) ->
     assert (result.value is None) is (result.value_error is not None)
 
 
-ABSURD = [
-    {"code": 10**30},
-    {"code": -1},
-    {"code": None},
-    {"signal": 10**30, "code": None},
-    {"cpu_ms": -(10**300)},
-]
+def test_a_report_without_code_or_signal_never_breaks_the_worker(tmp_path: Path) -> None:
+    assert outcome_of(tmp_path, saying(READY, ending(code=None))).outcome is Outcome.SIGNAL
 
 
-@pytest.mark.parametrize("fields", ABSURD)
-def test_absurd_numbers_in_a_report_never_break_the_worker(tmp_path: Path, fields: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"code": 256},
+        {"code": -1},
+        {"code": 10**400},
+        {"cpu_ms": 10**400},
+        {"cpu_ms": -1},
+        {"wall_ms": 10**20},
+        {"code": None, "signal": 10**9},
+        {"code": None, "signal": 0},
+    ],
+)
+def test_numbers_that_no_process_has_are_a_violation(tmp_path: Path, fields: dict[str, object]) -> None:
     result = outcome_of(tmp_path, saying(READY, ending(**fields)))
-    assert result.outcome in {Outcome.OK, Outcome.EXIT, Outcome.SIGNAL}
+    assert result.outcome is Outcome.SANDBOX_ERROR
+    assert "malformed" in str(result.evidence["fault"])
+
+
+def test_a_descriptor_that_lingers_neither_stops_the_worker_nor_its_deadline(tmp_path: Path) -> None:
+    linger_s = 12
+
+    def guest(stream: socket.socket) -> None:
+        stream.sendall(READY)
+        stream.recv(1 << 20)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            full = socket.create_connection(server.getsockname())
+            full.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    full.send(b"x" * 65_536)
+            full.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, linger_s))
+            socket.send_fds(stream, [frame(b"O", b"hello\n")], [full.fileno()])
+            full.setblocking(True)
+            full.close()
+            while stream.recv(1 << 20):
+                pass
+
+    before = time.monotonic()
+    with playing(tmp_path, guest) as (host, _):
+        result = host.run("print(1)", limits={"timeout_s": 0.7})
+        took_s = time.monotonic() - before
+    assert result.outcome is Outcome.SANDBOX_ERROR
+    assert "descriptors on the sandbox's stream" in str(result.evidence["fault"])
+    assert took_s < linger_s / 2
 
 
 @pytest.mark.parametrize("dies_at", [Acquire, None])
@@ -343,3 +381,18 @@ def test_no_launcher_at_all_gives_the_job_back_without_counting_a_loss(tmp_path:
     status = host.run_unfinished("print(1)")
     assert (status.state, status.losses) == (JobState.QUEUED, 0)
     assert str(tmp_path / "nobody.sock") in host.unavailable[0]
+
+
+def test_a_level_without_an_isolation_for_now_gives_its_job_back_and_pauses_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> JobResult:
+        raise LevelUnavailable("docker is away")
+
+    monkeypatch.setattr(runner, "execute", refuse)
+    monkeypatch.setattr(runner, "_LEVEL_HOLD_S", 0.3)
+    host = Host(tmp_path / "nobody.sock")
+    before = time.monotonic()
+    status = host.run_unfinished("print(1)")
+    assert (status.state, status.losses, host.unavailable) == (JobState.QUEUED, 0, [])
+    assert time.monotonic() - before >= 0.3, "held, or it would be claimed again at once"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 from pydantic import ValidationError
 
 from cellblock_workers.launcher.protocol import REQUEST, Acquire
+from cellblock_workers.launcher.streams import refuse_descriptors
 from parts import launcher_process, wait_until
 from sandbox.harness import MIB
 from sandbox.peer import ACQUIRE, Containers, Peer, descriptors, docker_api, until_ready
@@ -173,16 +176,34 @@ def test_an_empty_packet_ends_the_conversation_and_only_that(launcher: Running) 
         assert other.counts()["in_use"] == 0
 
 
-def test_descriptors_nobody_asked_for_are_closed(launcher: Running) -> None:
-    with Peer(launcher.path) as peer, Path("/dev/null").open("rb") as null:
+def test_descriptors_do_not_reach_a_launcher_whose_kernel_can_refuse_them(launcher: Running) -> None:
+    ours, theirs = socket.socketpair()
+    can_refuse = refuse_descriptors(ours)
+    ours.close()
+    theirs.close()
+    expected = pytest.raises(PermissionError) if can_refuse else nullcontext()
+    with Peer(launcher.path) as peer, Path("/dev/null").open("rb") as null, expected:
+        peer.say(b'{"op":"probe"}', [null.fileno()])
+
+
+def test_descriptors_nobody_asked_for_are_closed_where_the_kernel_passes_them_on(tmp_path: Path) -> None:
+    older_kernel = (
+        "from cellblock_workers.launcher import server; server.refuse_descriptors = lambda receiver: False; "
+        "server.main()"
+    )
+    with (
+        launcher_process(tmp_path, program=("-c", older_kernel)) as (path, process),
+        Peer(path) as peer,
+        Path("/dev/null").open("rb") as null,
+    ):
         peer.counts()
-        before = descriptors(launcher.pid)
+        before = descriptors(process.pid)
         for count in (1, 2, 16, 253):
             for _ in range(20):
                 assert "counts" in peer.say(b'{"op":"probe"}', [null.fileno()] * count)
                 assert peer.say(b"nonsense", [null.fileno()] * count)["error"] == "invalid"
         # The launcher's own timers open and close a few; 5,440 were sent.
-        wait_until(lambda: descriptors(launcher.pid) <= before, 10, "as few descriptors as before")
+        wait_until(lambda: descriptors(process.pid) <= before, 10, "as few descriptors as before")
 
 
 def _mutated(chance: random.Random) -> bytes:

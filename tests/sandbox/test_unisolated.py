@@ -82,3 +82,14 @@ made = [os.fork() or os._exit(0) for _ in range(60)]
 print(len(held) >> 20, len(made))
 """
     assert run(code, way="none").stdout == "600 60\n"
+
+
+def test_a_process_whose_name_is_no_text_is_watched_all_the_same(run: Run) -> None:
+    code = """
+open('/proc/self/comm', 'wb').write(b'\\xff\\xfe) S 1')
+x = []
+while True: x.append(bytearray(1 << 20))
+"""
+    for _ in range(2):
+        result = run(code, way="process", limits={"memory_bytes": 128 << 20, "timeout_s": 20})
+        assert result.outcome is Outcome.MEMORY, result

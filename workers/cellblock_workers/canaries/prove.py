@@ -23,7 +23,7 @@ from cellblock.admission import Manifest, ResolvedLimits, resolve, resolve_limit
 from cellblock.errors import SandboxUnavailable
 from cellblock.ledger import Claim
 from cellblock.models import JobResult, JobSpec, Limits, Outcome
-from cellblock_config import EgressSettings, Isolation, LevelName, Settings
+from cellblock_config import EgressSettings, Isolation, LedgerSettings, LevelName, Settings
 from cellblock_workers.canaries.controls import ESCAPED, HELD, Control
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker.execution import execute
@@ -80,8 +80,8 @@ def prove(
     :class:`SandboxUnavailable` when no sandbox could be had: then nothing is known.
     """
     client = LauncherClient(launcher, timeout_s=2 * settings.sandbox.start_timeout_s + 10)
-    # What a control says may not be cut short by an operator's limit on output.
-    settings = settings.model_copy(update={"egress": EgressSettings()})
+    # What a control says may not be cut short by an operator's limits on output or on what jobs bring.
+    settings = settings.model_copy(update={"egress": EgressSettings(), "ledger": LedgerSettings()})
 
     def work(control: Control) -> Finding:
         try:
@@ -151,7 +151,8 @@ def _run(code: str, control: Control, ground: _Ground, marker: str) -> JobResult
         "pids": limits.pids,
     }
     spec = JobSpec(code=code, args=(json.dumps(facts),), level=ground.level)
-    manifest: Manifest = resolve(spec, ground.settings).model_copy(update={"limits": limits})
+    update = {"limits": limits, "modules": None}  # what an operator's guard allows jobs is no matter here
+    manifest: Manifest = resolve(spec, ground.settings).model_copy(update=update)
     now = time.time()
     lease = Lease(Claim(f"canary-{secrets.token_hex(8)}", 1, "canary", manifest, now, now))
     try:

@@ -21,6 +21,7 @@ READ_BYTES = 64 * 1024
 FOLDERS_LIMIT = 32
 ENTRIES_LIMIT = 50_000
 SKIPPED_LIMIT = 100
+SHOWN_BYTES = 1000  # of a path that is left out: in a header whose length the host bounds
 PATH_LIMIT_BYTES = 1024
 
 Place = Any  # a folder's descriptor
@@ -97,7 +98,11 @@ class Collector:
             for name in self.names(folder, above):
                 path = above + name
                 reached = self.globs.step(state, name)
-                mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+                try:
+                    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+                except OSError as error:  # a folder that may be listed and not entered
+                    self.skip(path, f"unreadable: {error.strerror}")
+                    continue
                 if stat.S_ISDIR(mode):
                     if reached:
                         folders.append((name, reached))
@@ -187,14 +192,14 @@ class Collector:
         """Tell of one that is left out; of too many only that there are more."""
         self.skipped += 1
         if self.skipped < SKIPPED_LIMIT:
-            shown = path.encode("utf-8", "backslashreplace").decode()[:1000]
+            shown = path.encode("utf-8", "backslashreplace")[:SHOWN_BYTES].decode("utf-8", "ignore")
             self.say(b"S", {"path": shown, "reason": why})
         elif self.skipped == SKIPPED_LIMIT:
             self.say(b"S", {"path": "…", "reason": "there are more than can be listed"})
 
     def say(self, kind: bytes, header: dict[str, Any]) -> None:
         """Write one header."""
-        text = json.dumps(header).encode()
+        text = json.dumps(header, ensure_ascii=False).encode()
         write_all(self.out, HEADER.pack(kind, len(text)) + text)
 
 

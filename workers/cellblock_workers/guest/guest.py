@@ -34,6 +34,7 @@ import sys
 import time
 from typing import Any
 
+from .ahead import import_ahead
 from .artifacts import Collector
 from .job import become_job, drop_to, leave, rehearse, run_job
 from .pipes import HEADER, PIECE_BYTES, WORK_DIR, Pipes, write_all
@@ -288,22 +289,22 @@ def exhausted(folder: str) -> str | None:
 
 
 def is_crowded(uid: int, nproc: int) -> bool:
-    """Whether this many processes of the job's are there still, found by starting one more as it would."""
-    child = os.fork()
-    if child == 0:
-        status = 2
+    """Whether the job that has just ended had as many processes and threads as it may.
+
+    Counted from outside: a child of this one under the job's uid would be the job's to stop and to rewrite.
+    """
+    counted = 1  # the job's first process: it is gone by now, and was there when one more was refused
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
         try:
-            signal.set_wakeup_fd(-1)
-            drop_to(uid)
-            resource.setrlimit(resource.RLIMIT_NPROC, (nproc, nproc))
-            if os.fork() == 0:
-                os._exit(0)
-            status = 0
-        except BlockingIOError:
-            status = 1
-        finally:
-            os._exit(status)
-    return os.WEXITSTATUS(os.waitpid(child, 0)[1]) == 1
+            with open(f"/proc/{name}/status", "rb") as file:
+                status = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
+            if int(status[b"Uid"].split()[0]) == uid:
+                counted += int(status[b"Threads"])
+        except (OSError, KeyError):
+            continue  # it ended meanwhile
+    return counted >= nproc
 
 
 def send(kind: bytes, payload: bytes) -> None:
@@ -362,6 +363,7 @@ def start(options: dict[str, Any]) -> None:
         os.set_blocking(fd, True)
     if os.getpid() != 1:
         adopt_orphans()
+    import_ahead(options.get("preload", []))
     rehearse()
     pipes = Pipes()
     child = os.fork()
@@ -379,8 +381,8 @@ def start(options: dict[str, Any]) -> None:
 def main(options: dict[str, Any]) -> None:
     """Be the guest on descriptors 0 and 1. Never returns.
 
-    ``uid``: the job's; ``rlimits``: per-process limits of the job, by the kernel's names; ``folder``: where
-    it works, if not in the usual place.
+    ``uid``: the job's; ``rlimits``: its per-process limits, by the kernel's names; ``preload``: modules to
+    import ahead; ``folder``: where it works, if not in the usual place.
     """
     start(options)
     leave(run_job())

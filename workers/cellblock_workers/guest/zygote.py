@@ -14,7 +14,6 @@ SOCK_SEQPACKET socket to the launcher, over which come numbers and descriptors, 
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import os
 import resource
@@ -33,7 +32,16 @@ INSIDE_ROOT, INSIDE_JOB = 0, 10_000
 DESCRIPTORS_MAX = 4096
 NAMESPACES = kernel.NEWUSER | kernel.NEWPID | kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
 # What /proc tells of the host's kernel, closed as container runtimes close it.
-MASKED_FILES = ("kcore", "keys", "key-users", "latency_stats", "timer_list", "sched_debug", "kmsg")
+MASKED_FILES = (
+    "interrupts",
+    "kcore",
+    "keys",
+    "key-users",
+    "latency_stats",
+    "timer_list",
+    "sched_debug",
+    "kmsg",
+)
 MASKED_FOLDERS = ("acpi", "scsi", "asound")
 NEW = "/tmp"  # in the zygote's root: where a sandbox's root is put together
 DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -151,7 +159,7 @@ class Zygote:
             ("its own user id", self.take_ids),
             ("its cgroups", lambda: join_cgroups(membership)),
             ("a root of its own", lambda: mount_root(request["place"], self.views)),
-            ("a private /proc", mount_proc),
+            ("a private /proc", lambda: mount_proc(request["place"])),
             ("a bounded /tmp", lambda: mount_tmp(request["tmp_bytes"], request["tmp_inodes"])),
             ("its context", lambda: mount_context(context)),
             ("nothing else to see", lambda: kernel.pivot_root(NEW)),
@@ -213,17 +221,23 @@ def mount_root(place: int, views: list[str]) -> None:
     kernel.mount(f"/dev/{place}", f"{NEW}/dev", None, kernel.MS_BIND | kernel.MS_REC)
 
 
-def mount_proc() -> None:
-    """The processes of this sandbox alone, and what tells of the host closed."""
+def mount_proc(place: int) -> None:
+    """The processes of this sandbox alone, and what tells of the host closed.
+
+    By files and folders of this sandbox's own: locks on shared ones would tell of other jobs.
+    """
     proc = f"{NEW}/proc"
     kernel.mount("proc", proc, "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     # Owned by the host's root, but for switches of a namespace that everyone may open.
     kernel.mount(f"{proc}/sys", f"{proc}/sys", None, kernel.MS_BIND)
     kernel.restrict_mount(f"{proc}/sys", kernel.ATTR_RDONLY, recursive=False)
-    for names, over in ((MASKED_FILES, "/dev/null"), (MASKED_FOLDERS, "/dev/empty")):
-        for name in names:
-            if os.path.exists(f"{proc}/{name}"):
-                kernel.mount(over, f"{proc}/{name}", None, kernel.MS_BIND)
+    for name in MASKED_FILES:
+        if os.path.exists(f"{proc}/{name}"):
+            kernel.mount(f"/dev/{place}/null", f"{proc}/{name}", None, kernel.MS_BIND)
+    flags = kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+    for name in MASKED_FOLDERS:
+        if os.path.exists(f"{proc}/{name}"):
+            kernel.mount("tmpfs", f"{proc}/{name}", "tmpfs", flags, "nr_inodes=1")
 
 
 def mount_tmp(size_bytes: int, inodes: int) -> None:
@@ -273,29 +287,14 @@ def say(control: socket.socket, message: dict[str, Any], descriptors: list[int] 
     control.sendmsg([json.dumps(message).encode()], ancillary)
 
 
-def preload(names: list[str]) -> None:
-    """Import ahead what jobs of this image use."""
-    for name in names:
-        importlib.import_module(name)
-    threads = []
-    for one in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{one}/comm") as file:
-            threads.append(file.read().strip())
-    if len(threads) != 1:
-        raise RuntimeError(
-            f"importing {', '.join(names)} started threads ({', '.join(threads)}), and a fork has only one; "
-            "take what does it out of sandbox.preload"
-        )
-
-
 def main(control: socket.socket, program: dict[str, Any]) -> None:
     """Import, say so, serve. ``program``: preload, guest, canaries, seccomp, several_ids. Never returns."""
     bound = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], DESCRIPTORS_MAX)
     resource.setrlimit(resource.RLIMIT_NOFILE, (bound, bound))
     try:
-        preload(program["preload"])
         guest = types.ModuleType("guest")
         exec(compile(program["guest"], "guest", "exec"), guest.__dict__)
+        guest.import_ahead(program["preload"])
         guest.rehearse()
         zygote = Zygote(control, program, guest)
     except Exception as error:  # an import may raise anything

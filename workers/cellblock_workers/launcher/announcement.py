@@ -16,4 +16,7 @@ def await_guest(stream: socket.socket, isolation: str, timeout_s: float) -> None
     if not events:
         raise StartFailed(f"{isolation}: the guest did not announce itself within {timeout_s:g} s")
     if events[0][1] & (select.POLLHUP | select.POLLRDHUP | select.POLLERR):
-        raise StartFailed(f"{isolation}: the sandbox ended before its guest announced itself")
+        raise StartFailed(
+            f"{isolation}: the sandbox ended before its guest announced itself; "
+            "has the image every module of sandbox.preload?"
+        )

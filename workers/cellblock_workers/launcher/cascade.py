@@ -112,9 +112,8 @@ class Cascade:
             self._chosen = {}
 
     def _doubt(self, backend: Backend) -> None:
-        with self._lock:
-            for level in [level for level, used in self._chosen.items() if used is backend]:
-                del self._chosen[level]
+        with self._lock:  # a new one: others go through the old one without the lock
+            self._chosen = {level: used for level, used in self._chosen.items() if used is not backend}
 
     def _nothing(self, level: LevelName) -> BackendUnavailable:
         chain = self._chains[level]

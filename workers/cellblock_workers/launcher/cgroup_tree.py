@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cellblock_workers.launcher.backend import Profile, StartFailed
+from cellblock_workers.launcher.cgroups import TCP_BYTES
 
 #: Below each controller's root; the sandbox's id comes below this.
 PARENT = Path("cellblock")
@@ -191,6 +192,7 @@ class CgroupTree:
             # Without its file there is no account of swap: fine where there is no swap, else refused below.
             *([("memory.memsw.limit_in_bytes", memory)] if self._counts_swap() else []),
             ("memory.swappiness", "0"),
+            ("memory.kmem.tcp.limit_in_bytes", str(TCP_BYTES)),
             ("pids.max", pids),
             ("cpu.cfs_period_us", str(_PERIOD_US)),
             ("cpu.cfs_quota_us", str(quota_us)),

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
+#: What the sockets of one sandbox may hold under v1, where its memory limit does not count them (under v2 it
+#: does). They reach nothing but each other; unbounded, they would use up the TCP memory of the whole host.
+TCP_BYTES = 16 * 1024 * 1024
 
 
 class SandboxCgroup:
@@ -60,6 +63,23 @@ class SandboxCgroup:
         # Beside v1 a sandbox may have a cgroup in the v2 hierarchy: without controllers it counts time, too.
         used_us = _field(self._read("unified" if self._is_v1() else "", "cpu.stat"), "usage_usec")
         return used_us // 1000 if used_us is not None else None
+
+    def bound_sockets(self) -> bool:
+        """Bound what sockets hold where memory's own limit does not; False where nobody here can.
+
+        Runtimes ignore the limit they could be given for it (runc since 1.0).
+        """
+        if not self._is_v1():
+            return True
+        for relative in self._relative:
+            try:
+                (self._root / "memory" / relative / "memory.kmem.tcp.limit_in_bytes").write_text(
+                    str(TCP_BYTES)
+                )
+            except OSError:
+                continue
+            return True
+        return False
 
     def _is_v1(self) -> bool:
         return (self._root / "memory").is_dir()

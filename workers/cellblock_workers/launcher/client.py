@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from cellblock.admission import ResolvedLimits
-from cellblock.errors import CellblockError, SandboxUnavailable
+from cellblock.errors import CellblockError, LevelUnavailable, SandboxUnavailable
 from cellblock_config import LevelName
 from cellblock_workers.launcher.protocol import Acquire, Kill, Probe, Reply, Report, Request, receive, send
 
@@ -168,6 +168,8 @@ class LauncherClient:
             raise SandboxUnavailable(f"the launcher on {self._path} answered nonsense") from error
         if reply.error == "refused":
             raise LevelNotOffered(reply.message or "nothing on this host satisfies the level")
+        if reply.error == "level":
+            raise LevelUnavailable(reply.message or "nothing works for this level now")
         if reply.error == "context":
             raise ContextNotMounted(reply.message or "the context may not be mounted")
         if reply.error in {"denied", "failed"}:

@@ -55,7 +55,7 @@ _TMPFS = "rw,nosuid,nodev,noexec,mode=1777,nr_inodes=16384"
 
 _MASKED = (
     *("/proc/asound", "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/latency_stats"),
-    *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi"),
+    *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/proc/interrupts"),
     *("/sys", "/dev/mqueue"),
 )
 
@@ -71,6 +71,7 @@ class DockerBackend:
         self._settings = settings
         self._ownership = ownership
         self._local = threading.local()
+        self._warned = False
         self._answered = False  # once it has, a missing socket is a daemon to wait for
         self._seccomp = json.dumps(strict_profile(isolation))
         # A uid of its own for each sandbox alive: limits counted by uid (processes, inotify) stay its own.
@@ -88,12 +89,16 @@ class DockerBackend:
                     "register it in daemon.json (config/host/daemon.json shows how) and reload the daemon"
                 )
             profile = Profile("standard", self._settings.sandbox.default_image, 256 * 1024 * 1024, 1.0, 20)
-            container = self._create(f"probe-{secrets.token_hex(8)}", profile, ["-c", CANARY])
+            self._ownership.register(sandbox_id := f"probe-{secrets.token_hex(8)}")
             try:
-                self._api.start(container)
-                code = int(self._api.wait(container, timeout=30)["StatusCode"])
+                container = self._create(sandbox_id, profile, ["-c", CANARY])
+                try:
+                    self._api.start(container)
+                    code = int(self._api.wait(container, timeout=30)["StatusCode"])
+                finally:
+                    self._api.remove_container(container, force=True)
             finally:
-                self._api.remove_container(container, force=True)
+                self._ownership.forget(sandbox_id)
         judge_canary(self.isolation, code)
 
     def start(self, profile: Profile) -> DockerSandbox:
@@ -107,6 +112,7 @@ class DockerBackend:
                     "uid": next(self._uids),
                     # The sentry's processes are not the job's: the cgroup cannot count them apart.
                     "rlimits": {"NPROC": profile.pids} if self.isolation == "gvisor" else {},
+                    "preload": self._settings.sandbox.preloaded(profile.image),
                 }
                 container = self._create(sandbox_id, profile, guest_program(options))
                 stream = self._attach(container)
@@ -118,7 +124,14 @@ class DockerBackend:
                     self._remove(container)
             self._ownership.forget(sandbox_id)  # whatever is left of it is the sweep's
             raise
-        return DockerSandbox(sandbox_id, profile, self, container, stream)
+        sandbox = DockerSandbox(sandbox_id, profile, self, container, stream)
+        # gVisor's sockets are the sentry's own memory.
+        if self.isolation != "gvisor" and not sandbox.bound_sockets() and not self._warned:
+            self._warned = True
+            _log.warning(
+                "sockets_not_bounded", reason="the container's cgroup is not below /sys/fs/cgroup here"
+            )
+        return sandbox
 
     def close(self) -> None:
         """Nothing is kept between sandboxes."""
@@ -285,6 +298,10 @@ class DockerSandbox:
     def framing(self) -> Framing:
         """The daemon puts an eight-byte header before each piece of output."""
         return "docker"
+
+    def bound_sockets(self) -> bool:
+        """Whether what its sockets hold is bounded now."""
+        return self._cgroup.bound_sockets()
 
     def lend(self) -> None:
         """Start counting the job's CPU time."""

@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import structlog
+
+_log = structlog.get_logger(__name__)
+
 _LOOK_S = 0.02
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
@@ -68,7 +72,11 @@ class MemoryWatch:
                     self._changed.wait()
                 now = list(self._watched)
             for one in now:
-                self.look(one)
+                try:
+                    self.look(one)
+                except Exception:  # what cannot be watched may not run on, and the others have to be watched
+                    _log.exception("watch_failed", pid=one.pid)
+                    one.child.kill()
             time.sleep(_LOOK_S)
 
     @staticmethod
@@ -105,9 +113,9 @@ def _cpu_ms(pid: int, *, with_reaped: bool) -> int:
 
 
 def _read(path: str) -> str:
-    """Empty once the process has ended."""
+    """Empty once the process has ended. A process names itself as it likes, in any bytes."""
     try:
-        return Path(path).read_text()
+        return Path(path).read_text(errors="replace")
     except OSError:
         return ""
 

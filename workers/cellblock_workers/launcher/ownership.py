@@ -12,6 +12,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import structlog
+
+_log = structlog.get_logger(__name__)
+
 
 class Ownership:
     """One launcher's identity and the sandboxes it knows to be its own. Thread-safe."""
@@ -52,7 +56,7 @@ class Ownership:
         if labels.get(self.LABEL_BOOT) == self._boot:
             sandbox_id = labels.get(self.LABEL_SANDBOX, "")
             with self._lock:
-                return sandbox_id not in self._known and not sandbox_id.startswith("probe-")
+                return sandbox_id not in self._known
         if labels.get(self.LABEL_OWNER) == self._owner:
             return True  # an earlier life of this launcher
         return _is_gone(labels.get(self.LABEL_PROCESS, ""))
@@ -88,10 +92,16 @@ class Records:
             try:
                 record = json.loads(path.read_text())
                 orphan = self._ownership.is_orphan(record["labels"])
+                details = dict(record["details"])
             except FileNotFoundError:
                 continue  # its owner removed it this moment
+            except (ValueError, KeyError, TypeError, AttributeError):
+                _log.warning(
+                    "record_unreadable", record=str(path), remedy="remove it once its sandbox is gone"
+                )
+                continue
             if orphan:
-                yield path.stem, record["details"]
+                yield path.stem, details
 
 
 def _process_name(pid: int) -> str | None:
@@ -99,7 +109,7 @@ def _process_name(pid: int) -> str | None:
     try:
         namespace = _pid_namespace()
         # Fields after the parenthesised command name; the 20th of them is the start time (proc(5), field 22).
-        start = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
+        start = (Path("/proc") / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     except OSError:
         return None
     return f"{namespace}/{pid}/{start}"

@@ -23,6 +23,8 @@ _log = structlog.get_logger(__name__)
 _PROFILES_KEPT = 16
 #: The job that was just given a sandbox goes first: the place it left is filled this much later.
 _AFTER_S = 0.05
+#: How long a pool that closes waits for those who hang up on what they were lent.
+_LENT_S = 5.0
 
 Start = Callable[[Profile], Sandbox]
 
@@ -44,9 +46,11 @@ class Pool:
         self._start = start
         self._settings = settings
         self._shelves: OrderedDict[Profile, _Shelf] = OrderedDict()  # most recently used last
-        self._in_use = 0
+        self._lent: list[Sandbox] = []
         self._doomed: deque[Sandbox] = deque()
         self._closed = False
+        self._lent_until = 0.0
+        self._epoch = 0  # raised by clear(): what was begun before it is not for any job
         self._pause_until = 0.0
         self._changed = threading.Condition()
         names = [(self._fill, f"starter-{i}") for i in range(settings.starters)] + [
@@ -93,13 +97,15 @@ class Pool:
     def discard(self, sandbox: Sandbox) -> None:
         """Destroy a sandbox that was handed out, off the caller's path."""
         with self._changed:
-            self._in_use -= 1
-            self._doomed.append(sandbox)
+            if sandbox in self._lent:  # close() may have had enough of waiting for it
+                self._lent.remove(sandbox)
+                self._doomed.append(sandbox)
             self._changed.notify_all()
 
     def clear(self) -> None:
         """Drop everything idle: what was started under another isolation may not be handed out."""
         with self._changed:
+            self._epoch += 1
             for shelf in self._shelves.values():
                 self._doomed.extend(shelf.ready)
                 shelf.ready.clear()
@@ -110,12 +116,13 @@ class Pool:
         with self._changed:
             idle = sum(len(shelf.ready) for shelf in self._shelves.values())
             starting = sum(shelf.starting for shelf in self._shelves.values())
-            return {"idle": idle, "starting": starting, "in_use": self._in_use}
+            return {"idle": idle, "starting": starting, "in_use": len(self._lent)}
 
     def close(self) -> None:
-        """Destroy everything idle and doomed, and stop."""
+        """Destroy everything idle and doomed, what is still lent after a while, and stop."""
         with self._changed:
             self._closed = True
+            self._lent_until = time.monotonic() + _LENT_S
             self._changed.notify_all()
         for thread in self._threads:
             thread.join(timeout=30)
@@ -145,7 +152,7 @@ class Pool:
             sandbox = shelf.ready.popleft()
             self._changed.notify_all()  # a place to fill
             if _alive(sandbox):
-                self._in_use += 1
+                self._lent.append(sandbox)
                 self._pause_until = max(self._pause_until, time.monotonic() + _AFTER_S)
                 return sandbox
             self._doomed.append(sandbox)
@@ -161,9 +168,10 @@ class Pool:
                     self._changed.wait(rest_s if rest_s > 0 else 1.0)
                 shelf = self._shelves[profile]
                 shelf.starting += 1
-            self._start_one(profile, shelf)
+                epoch = self._epoch
+            self._start_one(profile, shelf, epoch)
 
-    def _start_one(self, profile: Profile, shelf: _Shelf) -> None:
+    def _start_one(self, profile: Profile, shelf: _Shelf, epoch: int) -> None:
         try:
             sandbox = self._start(profile)
         except BackendUnavailable as error:
@@ -176,7 +184,8 @@ class Pool:
             return
         with self._changed:
             shelf.starting -= 1
-            (self._doomed if self._closed else shelf.ready).append(sandbox)
+            unwanted = self._closed or epoch != self._epoch
+            (self._doomed if unwanted else shelf.ready).append(sandbox)
             self._drop_context(profile, shelf)
             self._changed.notify_all()
 
@@ -194,7 +203,7 @@ class Pool:
         if self._closed:
             return None
         idle = sum(len(shelf.ready) + shelf.starting for shelf in self._shelves.values())
-        room = self._settings.sandboxes_max - idle - self._in_use - len(self._doomed)
+        room = self._settings.sandboxes_max - idle - len(self._lent) - len(self._doomed)
         for profile, shelf in self._shelves.items():
             if shelf.waiting > shelf.starting + len(shelf.ready) + len(shelf.failures):
                 if room > 0:
@@ -244,11 +253,14 @@ class Pool:
                 self._changed.notify_all()
 
     def _all_dropped(self) -> bool:
+        if time.monotonic() >= self._lent_until:
+            self._doomed.extend(self._lent)
+            self._lent.clear()
         for shelf in self._shelves.values():
             self._doomed.extend(shelf.ready)
             shelf.ready.clear()
         starting = sum(shelf.starting for shelf in self._shelves.values())
-        return not self._doomed and not starting and not self._in_use
+        return not self._doomed and not starting and not self._lent
 
 
 def _alive(sandbox: Sandbox) -> bool:

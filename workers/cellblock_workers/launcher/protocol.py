@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from cellblock_config import LevelName
+from cellblock_workers.launcher.streams import DESCRIPTORS_MAX
 
 PACKET_BYTES = 16 * 1024
 
@@ -69,8 +70,8 @@ REQUEST: TypeAdapter[Request] = TypeAdapter(Request)
 #: context: this file may not be a job's context · denied: anything else outside the launcher's settings
 #: failed: this profile does not start on a host that works
 #: refused: nothing on this host satisfies the level · unavailable: this host cannot now
-#: invalid: not a request
-ErrorCode = Literal["denied", "context", "failed", "refused", "unavailable", "invalid"]
+#: level: it cannot now for this level, though it can for another · invalid: not a request
+ErrorCode = Literal["denied", "context", "failed", "refused", "level", "unavailable", "invalid"]
 
 
 class Reply(_Message):
@@ -110,7 +111,7 @@ def send(connection: socket.socket, message: _Message, descriptor: int | None = 
 
 def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
     """One packet and the descriptors passed with it; no bytes when the peer is gone."""
-    packet, descriptors, flags, _ = socket.recv_fds(connection, PACKET_BYTES, 1)
+    packet, descriptors, flags, _ = socket.recv_fds(connection, PACKET_BYTES, DESCRIPTORS_MAX)
     if flags & socket.MSG_TRUNC:
         packet = b"too long"
     return packet, list(descriptors)

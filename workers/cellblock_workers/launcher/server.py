@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import struct
@@ -34,6 +35,7 @@ from cellblock_workers.launcher.protocol import (
     receive,
     send,
 )
+from cellblock_workers.launcher.streams import close_aside, refuse_descriptors
 from cellblock_workers.launcher.systemd.backend import ScopeBackend
 from cellblock_workers.launcher.unisolated import UnisolatedBackend
 from cellblock_workers.telemetry import configure_logging, die_with_parent
@@ -41,6 +43,7 @@ from cellblock_workers.telemetry import configure_logging, die_with_parent
 _log = structlog.get_logger(__name__)
 _CONNECTIONS_MAX = 512
 _REPROBE_S = 1.0
+_ACCEPT_PAUSE_S = 0.1
 
 
 class Launcher:
@@ -54,6 +57,10 @@ class Launcher:
         self._doubtful = threading.Event()
         self._isolations: dict[LevelName, str] = {}
         self._connections: set[socket.socket] = set()
+        # Waited on beside the listener. A signal that comes just before a wait starts would not interrupt it.
+        self._woken, self.wake = os.pipe()
+        for end in (self._woken, self.wake):
+            os.set_blocking(end, False)
         self._lock = threading.RLock()  # stop() runs in a signal handler, on the accepting thread
         self._listener = _listen(
             settings.launcher.socket, open_to_others=bool(settings.launcher.allowed_uids)
@@ -62,11 +69,20 @@ class Launcher:
     def serve(self) -> None:
         """Probe, clean up after earlier lives, warm up, and answer until :meth:`stop`."""
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        poll.register(self._listener, select.POLLIN)
         while not self._stopping.is_set():
+            poll.poll()
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                break
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                if not self._stopping.is_set():  # out of descriptors, say: who is connected goes on
+                    _log.error("accept_failed", error=str(error))
+                    self._stopping.wait(_ACCEPT_PAUSE_S)
+                continue
             if self._admit(connection):
                 threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
             else:
@@ -78,7 +94,7 @@ class Launcher:
             return
         self._stopping.set()
         self._doubtful.set()
-        self._listener.shutdown(socket.SHUT_RDWR)
+        os.write(self.wake, b"\0")
         self._listener.close()
         self._settings.launcher.socket.unlink(missing_ok=True)
         with self._lock:
@@ -108,8 +124,8 @@ class Launcher:
         try:
             while True:
                 packet, descriptors = receive(connection)
-                for descriptor in descriptors:  # nobody has reason to pass us one
-                    os.close(descriptor)
+                if descriptors:  # nobody has reason to pass us one, and some take long to close
+                    close_aside(descriptors)
                 if not packet:
                     break
                 self._answer(connection, packet, owned)
@@ -208,6 +224,8 @@ class Launcher:
     def _code(self, error: BackendUnavailable, level: LevelName) -> ErrorCode:
         if isinstance(error, LevelRefused):
             return "refused"
+        if isinstance(error, NothingChosen) and self._cascade.chosen:
+            return "level"
         return "failed" if isinstance(error, StartFailed) and level in self._cascade.chosen else "unavailable"
 
     def _pool_acquire(self, profile: Profile) -> tuple[Sandbox, bool]:
@@ -237,25 +255,34 @@ class Launcher:
         self._cascade.doubt()
         self._doubtful.set()
 
-    def _watch(self) -> None:
+    def _look(self) -> None:
         """Probe at the start and after every failure; sweep at the start and on a timer."""
+        if self._doubtful.is_set() or not self._cascade.is_best():
+            self._doubtful.clear()
+            before = self._isolations
+            self._isolations = self._cascade.probe()
+            if not self._isolations:
+                self._doubtful.set()
+                self._stopping.wait(_REPROBE_S)
+                return
+            if self._isolations != before:
+                self._pool.clear()
+            if "standard" in self._isolations:
+                self._pool.warm(_default_profile(self._settings))
+        if removed := self._cascade.sweep():
+            _log.warning("orphans_removed", count=removed)
+        self._doubtful.wait(self._settings.launcher.sweep_s)
+
+    def _watch(self) -> None:
+        """Look again and again, whatever happens: without it nothing recovers and nothing is swept."""
         self._doubtful.set()
         while not self._stopping.is_set():
-            if self._doubtful.is_set() or not self._cascade.is_best():
-                self._doubtful.clear()
-                before = self._isolations
-                self._isolations = self._cascade.probe()
-                if not self._isolations:
-                    self._doubtful.set()
-                    self._stopping.wait(_REPROBE_S)
-                    continue
-                if self._isolations != before:
-                    self._pool.clear()
-                if "standard" in self._isolations:
-                    self._pool.warm(_default_profile(self._settings))
-            if removed := self._cascade.sweep():
-                _log.warning("orphans_removed", count=removed)
-            self._doubtful.wait(self._settings.launcher.sweep_s)
+            try:
+                self._look()
+            except Exception:  # a defect of ours
+                _log.exception("watch_crashed")
+                self._doubtful.set()
+                self._stopping.wait(_REPROBE_S)
 
 
 def _default_profile(settings: Settings) -> Profile:
@@ -296,9 +323,11 @@ def _listen(path: Path, *, open_to_others: bool) -> socket.socket:
     if path.is_socket():
         _refuse_if_alive(path)
         path.unlink()
+    refuse_descriptors(listener)
     listener.bind(str(path))
     path.chmod(0o666 if open_to_others else 0o600)
     listener.listen(128)
+    listener.setblocking(False)
     return listener
 
 
@@ -346,6 +375,7 @@ def main() -> None:
     launcher = build_launcher(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: launcher.stop())
+    signal.set_wakeup_fd(launcher.wake, warn_on_full_buffer=False)
     die_with_parent()
     _log.info("launcher_started", socket=str(settings.launcher.socket), owner=settings.launcher.owner)
     launcher.serve()

@@ -13,8 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import structlog
+
 from cellblock.errors import SandboxUnavailable
 from cellblock_config import LEVELS, LevelName, Settings
+
+_log = structlog.get_logger(__name__)
 
 COMMAND = (sys.executable, "-m", "cellblock_workers.launcher.server")
 #: A launcher judges no signature, and what it does not hold no sandbox of its making can find.
@@ -26,6 +30,7 @@ NO_SIGNING_KEYS = {
     "CELLBLOCK_SIGNING_MAX_AGE_S": "0",
 }
 _START_S = 15.0
+_STOP_S = 60.0
 
 
 @contextmanager
@@ -69,7 +74,12 @@ def private_launcher(purpose: str, environment: Mapping[str, str]) -> Iterator[P
             yield path
         finally:
             process.terminate()
-            process.wait(timeout=60)
+            try:
+                process.wait(timeout=_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                _log.error("launcher_killed", reason=f"it did not stop within {_STOP_S} s", purpose=purpose)
 
 
 def wait_for_socket(path: Path, process: subprocess.Popen[bytes]) -> None:

@@ -30,6 +30,7 @@ from cellblock_workers.launcher.announcement import await_guest
 from cellblock_workers.launcher.backend import Evidence, Framing, Profile, StartFailed
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched, family_of
 from cellblock_workers.launcher.ownership import Ownership, Records
+from cellblock_workers.launcher.streams import sandbox_stream
 
 _log = structlog.get_logger(__name__)
 
@@ -70,10 +71,11 @@ class UnisolatedBackend:
                 "leave the job's image out"
             )
         sandbox_id = secrets.token_hex(8)
+        folder = Path(tempfile.gettempdir()) / f"cellblock-{sandbox_id}"
         try:
-            return self._start(sandbox_id, profile)
+            return self._start(sandbox_id, profile, folder)
         except OSError as error:
-            self._remove(sandbox_id, None)
+            self._remove(sandbox_id, folder)
             raise StartFailed(f"{self.isolation}: a job's process could not be started: {error}") from error
 
     def close(self) -> None:
@@ -94,8 +96,7 @@ class UnisolatedBackend:
         sandbox.process.kill()
         self._remove(sandbox.id, sandbox.folder)
 
-    def _start(self, sandbox_id: str, profile: Profile) -> UnisolatedSandbox:
-        folder = Path(tempfile.gettempdir()) / f"cellblock-{sandbox_id}"
+    def _start(self, sandbox_id: str, profile: Profile, folder: Path) -> UnisolatedSandbox:
         self._records.write(sandbox_id, folder=str(folder))
         folder.mkdir(mode=0o700)
         uid = os.geteuid()
@@ -103,7 +104,7 @@ class UnisolatedBackend:
             uid = next(self._uids)
             os.chown(folder, uid, uid)
         options = {"uid": uid, "folder": str(folder / "sandbox"), "rlimits": self._rlimits(profile)}
-        ours, theirs = socket.socketpair()
+        ours, theirs = sandbox_stream()
         with theirs:
             process = GuestProcess(
                 subprocess.Popen(
@@ -135,11 +136,8 @@ class UnisolatedBackend:
         limits = {"NOFILE": _OPEN_FILES, "FSIZE": self._settings.sandbox.tmp_bytes}
         return {**limits, "NPROC": profile.pids} if os.geteuid() == 0 else limits
 
-    def _remove(self, sandbox_id: str, folder: Path | None) -> None:
-        if folder is not None:
-            shutil.rmtree(
-                folder, ignore_errors=True
-            )  # a job may have made it unreadable: then it is its user's
+    def _remove(self, sandbox_id: str, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)  # what a job made unreadable stays its user's
         self._records.remove(sandbox_id)
 
 

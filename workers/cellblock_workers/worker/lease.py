@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +37,12 @@ class Lease:
         if self.stopped is None or why == "lost":
             self.stopped = why
             os.eventfd_write(self._event, 1)
+
+    def wait(self, timeout_s: float) -> None:
+        """Until it has to stop, and no longer than this."""
+        poll = select.poll()
+        poll.register(self._event, select.POLLIN)
+        poll.poll(timeout_s * 1000)
 
     def close(self) -> None:
         """Give the descriptor back."""

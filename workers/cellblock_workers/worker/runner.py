@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
-from cellblock.errors import CellblockError, SandboxUnavailable, StoreUnavailable
+from cellblock.errors import CellblockError, LevelUnavailable, SandboxUnavailable, StoreUnavailable
 from cellblock.ledger import Claim, Dropped, Ledger
 from cellblock.models import JobResult
 from cellblock.signing import Verifier
@@ -19,6 +19,7 @@ from cellblock_workers.worker.lease import Heart, Lease
 
 _log = structlog.get_logger(__name__)
 
+_LEVEL_HOLD_S = 5.0
 #: Pauses between tries to store a result; together a little longer than a Redis restart takes.
 _FINISH_PAUSES_S = (0.1, 0.3, 1.0, 2.0, 4.0)
 
@@ -61,6 +62,12 @@ class JobRunner:
             result = self._refusal(claim) or execute(lease, self._launcher, self._settings)
         except LeaseLost:
             log.warning("lease_lost")
+            return
+        except LevelUnavailable as error:
+            # Jobs of other levels go on here. Held for a moment, or this worker would claim it again at once.
+            log.warning("job_given_back", reason=str(error))
+            lease.wait(_LEVEL_HOLD_S)
+            self._release(claim)
             return
         except SandboxUnavailable as error:
             log.warning("job_given_back", reason=str(error))

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellblock.admission import Manifest
 from cellblock.egress import Governed, Governor
@@ -16,6 +16,7 @@ from cellblock.errors import SandboxUnavailable
 from cellblock.models import Artifact, JobError, SkippedArtifact
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import Lent
+from cellblock_workers.launcher.streams import close_aside, receive
 from cellblock_workers.worker.artifacts import ArtifactReader
 from cellblock_workers.worker.claims import Value, read_raised, read_value
 from cellblock_workers.worker.delivery import job_frames
@@ -30,6 +31,7 @@ _UNFINISHED = {
     b"alive": "processes of the job outlived it, so its files could still change",
 }
 
+_MS_MAX = 10**12  # thirty years, of all processors together
 #: Why the host, rather than the guest, ended the conversation.
 Stop = Literal["deadline", "output", "cancel", "lost"]
 
@@ -39,13 +41,13 @@ class Ending(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    code: int | None
-    signal: int | None
+    code: int | None = Field(ge=0, le=255)
+    signal: int | None = Field(ge=1, le=127)
     reason: Literal["wall", "output"] | None
     full: Literal["bytes", "inodes"] | None
     crowded: bool
-    cpu_ms: int
-    wall_ms: int
+    cpu_ms: int = Field(ge=0, le=_MS_MAX)
+    wall_ms: int = Field(ge=0, le=_MS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +157,14 @@ class Session:
     def _read(self) -> bool:
         """Take what is there. False at the end of the stream."""
         try:
-            data = self._stream.recv(_PIECE_BYTES)
+            data, descriptors = receive(self._stream, _PIECE_BYTES)
         except BlockingIOError:
             return True
         except OSError:
             return False
+        if descriptors:
+            close_aside(descriptors)
+            raise ProtocolViolation("descriptors on the sandbox's stream")
         for kind, payload in self._reader.feed(data):
             self._take(kind, payload)
         return bool(data)

@@ -29,6 +29,7 @@ from cellblock_workers.launcher.namespaces.sandbox import ForkedSandbox
 from cellblock_workers.launcher.ownership import Ownership, Records
 from cellblock_workers.launcher.seccomp import strict_profile
 from cellblock_workers.launcher.seccomp_filter import compile_profile
+from cellblock_workers.launcher.streams import sandbox_stream
 
 _log = structlog.get_logger(__name__)
 
@@ -144,7 +145,7 @@ class NamespacesBackend:
     def _start(self, sandbox_id: str, profile: Profile, which: int | None) -> ForkedSandbox:
         server = self._server(profile.image)
         place, group, child = self._places.take(), None, None
-        ours, theirs = socket.socketpair()
+        ours, theirs = sandbox_stream()
         try:
             self._records.write(sandbox_id)
             group = None if self._watch else self._cgroups.create(sandbox_id, profile, _GUEST_PIDS)

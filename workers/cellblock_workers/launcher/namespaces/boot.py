@@ -35,14 +35,6 @@ _NAMESPACES = (
     | kernel.NEWCGROUP
 )
 _READ_ONLY = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV
-#: Keeps numerical libraries to one thread: more cannot be forked, and a job has its share of CPU anyway.
-_ONE_THREAD = {
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "NUMEXPR_NUM_THREADS": "1",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",
-}
 #: Runs in the image's interpreter: the zygote's modules come with the program, no file of ours is needed.
 _STARTER = f"""
 import json, os, socket, sys, types
@@ -157,7 +149,7 @@ def become_zygote(root: dict[str, Any], hold: int) -> None:
     kernel.prctl("no new privileges", kernel.PR_SET_NO_NEW_PRIVS, 1)
     # CAP_SETFCAP: without it no one may hand on the id 0 of a namespace, all there is without root outside.
     kernel.keep_capabilities((kernel.CAP_SETGID, kernel.CAP_SETUID, kernel.CAP_SETFCAP))
-    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/", **_ONE_THREAD}
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
     quiet = os.open("/dev/null", os.O_RDWR)
     os.dup2(quiet, 2)
     command = ["python3", "-I", "-X", "utf8", "-c", _STARTER]

@@ -234,7 +234,10 @@ class ForkServer:
             if message["step"] == "new namespaces":
                 child.answered.set()
         elif "started" in message:
-            (child.pidfd,) = passed
+            if passed:
+                (child.pidfd,) = passed
+            else:
+                child.failure = "its descriptor could not be had: is the launcher out of open files?"
             child.answered.set()
         else:
             child.status = int(str(message["status"]))

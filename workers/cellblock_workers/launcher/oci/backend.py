@@ -23,6 +23,7 @@ from cellblock_workers.launcher.oci.remains import Remains
 from cellblock_workers.launcher.oci.runtime import RUNTIMES, run
 from cellblock_workers.launcher.oci.sandbox import OciSandbox
 from cellblock_workers.launcher.ownership import Ownership, Records
+from cellblock_workers.launcher.streams import sandbox_stream
 
 _CANARY_S = 30.0
 _DEATH_S = 5.0
@@ -56,13 +57,13 @@ class OciBackend:
         profile = Profile("standard", self._settings.sandbox.default_image, 256 * 1024 * 1024, 1.0, 20)
         self._root(profile.image)
         adopt_orphans()
-        ours, theirs = socket.socketpair()
+        ours, theirs = sandbox_stream()
         with ours, theirs, self._new(f"probe-{secrets.token_hex(8)}") as sandbox_id:
             family = self._make(sandbox_id, profile, [*_PYTHON, "-c", CANARY], theirs)
             try:
                 if not family.first.ended(_CANARY_S):
                     raise StartFailed(f"{self.isolation}: the canary did not end within {_CANARY_S:g} s")
-                judge_canary(self.isolation, family.first.exit_code() or 0)
+                judge_canary(self.isolation, family.first.exit_code())
                 self._check_limits(sandbox_id, profile)
             finally:
                 self._remove(sandbox_id, family)
@@ -73,8 +74,9 @@ class OciBackend:
             "uid": next(self._uids),
             # The sentry's processes are not the job's: the cgroup cannot count them apart.
             "rlimits": {"NPROC": profile.pids} if self.isolation == "gvisor" else {},
+            "preload": self._settings.sandbox.preloaded(profile.image),
         }
-        ours, theirs = socket.socketpair()
+        ours, theirs = sandbox_stream()
         try:
             with self._new(secrets.token_hex(8)) as sandbox_id:
                 with theirs:
@@ -140,6 +142,11 @@ class OciBackend:
         bundle.write()
         call = self._runtime.command(self._runtime.locate(self.isolation), self._state, folder)
         first = run(call, folder, stream, self.isolation, self._settings.sandbox.start_timeout_s)
+        # gVisor's sockets are the sentry's own memory.
+        if self.isolation != "gvisor" and not SandboxCgroup((PARENT / sandbox_id,)).bound_sockets():
+            raise StartFailed(
+                f"{self.isolation}: the memory of sockets cannot be limited in {PARENT / sandbox_id}"
+            )
         return Family([first, *Remains(self._state, self._runtime.program, sandbox_id).processes()])
 
     def _root(self, image: str) -> Path:

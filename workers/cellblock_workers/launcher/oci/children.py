@@ -118,6 +118,6 @@ def _children() -> list[int]:
 def _stat(pid: int) -> list[str]:
     """What follows the command's name in /proc/PID/stat; nothing once it is gone."""
     try:
-        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        return (Path("/proc") / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return []

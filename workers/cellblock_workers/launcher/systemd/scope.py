@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import SandboxGroup
-from cellblock_workers.launcher.cgroups import SandboxCgroup
+from cellblock_workers.launcher.cgroups import TCP_BYTES, SandboxCgroup
 from cellblock_workers.launcher.systemd import manager
 
 _ROOT = Path("/sys/fs/cgroup")
@@ -118,7 +118,7 @@ class ScopeTree:
             manager.start_scope(scope.name, self._properties(sandbox_id, profile, pids, first.pid))
             self._await(scope, first.pid)
             self._verify(scope, profile, pids)
-            self._forbid_swap(scope, profile)
+            self._close_v1_gaps(scope, profile)
         except (BackendUnavailable, OSError) as error:
             with suppress(StartFailed):  # the first failure is the one to tell
                 scope.remove()
@@ -191,12 +191,13 @@ class ScopeTree:
                 )
             time.sleep(_LOOK_S)
 
-    def _forbid_swap(self, scope: Scope, profile: Profile) -> None:
-        """With v1 cgroups systemd has no word for swap: MemorySwapMax is ignored there."""
+    def _close_v1_gaps(self, scope: Scope, profile: Profile) -> None:
+        """With v1 cgroups systemd has no word for swap (MemorySwapMax is ignored there) nor for sockets."""
         if not self._v1:
             return
         folder = self._root / "memory" / scope.relative
         (folder / "memory.swappiness").write_text("0")
+        (folder / "memory.kmem.tcp.limit_in_bytes").write_text(str(TCP_BYTES))
         if (limit := folder / "memory.memsw.limit_in_bytes").exists():
             limit.write_text(str(profile.memory_bytes))
 
@@ -221,7 +222,7 @@ class ScopeTree:
             )
 
     def _has_no_swap(self, relative: Path) -> bool:
-        limit = self._root / relative / "memory.swap.max"  # v1: _forbid_swap
+        limit = self._root / relative / "memory.swap.max"  # v1: _close_v1_gaps
         return not limit.exists() or limit.read_text().strip() == "0"
 
     def _has_quota(self, relative: Path) -> bool:
