@@ -27,6 +27,9 @@ from sandbox.peer import ACQUIRE, Containers, Peer, descriptors, docker_api, unt
 pytestmark = pytest.mark.docker
 
 
+NOTHING_WARM = {"CELLBLOCK_LAUNCHER_WARM": "0"}
+
+
 @dataclass(frozen=True)
 class Running:
     """One launcher under test."""
@@ -192,7 +195,7 @@ def test_descriptors_nobody_asked_for_are_closed_where_the_kernel_passes_them_on
         "server.main()"
     )
     with (
-        launcher_process(tmp_path, program=("-c", older_kernel)) as (path, process),
+        launcher_process(tmp_path, program=("-c", older_kernel), **NOTHING_WARM) as (path, process),
         Peer(path) as peer,
         Path("/dev/null").open("rb") as null,
     ):
