@@ -193,6 +193,11 @@ class SandboxSettings(_Group):
         named += [(f"sandbox.chains[{level}]", chain) for level, chain in self.chains.items()]
         for where, chain in named:
             for isolation in set(chain) & set(get_args(Unisolated)):
+                if where == "sandbox.isolations" and isolation == self.unisolated:
+                    raise ValueError(
+                        f"{where} names {isolation}, which isolates nothing and which "
+                        f"CELLBLOCK_SANDBOX_UNISOLATED={isolation} allows already: take it out"
+                    )
                 if where == "sandbox.isolations" or isolation != self.unisolated:
                     raise ValueError(
                         f"{where} names {isolation}, which isolates nothing: for development only, "
@@ -258,8 +263,9 @@ def _default_state() -> Path:
 
 
 def _default_image_roots() -> Path:
-    if os.geteuid() == 0:
-        return Path("/var/lib/cellblock/images")
+    system = Path("/var/lib/cellblock/images")
+    if os.geteuid() == 0 or os.access(system, os.R_OK | os.X_OK):
+        return system
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(data).expanduser() / "cellblock" / "images"
 

@@ -13,7 +13,8 @@ from typing import Any
 _HEADER_TYPE, _HEADER = 1, 2
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 _DICTIONARY_DATA = 1
-_LENGTH, _COMPRESSION = 0, 3
+_LENGTH, _NODES, _COMPRESSION = 0, 1, 3
+_NODE_BYTES = 16  # struct FieldNode: length and null count, 64 bits each
 
 
 def check_stream(pyarrow: Any, ipc: bytes) -> None:
@@ -40,9 +41,39 @@ def _check_message(metadata: bytes, rows_most: int) -> None:
     if _field(metadata, batch, _COMPRESSION) is not None:
         raise ValueError("its buffers are compressed, which a job's tables never are")
     length = _field(metadata, batch, _LENGTH)
-    rows = struct.unpack_from("<q", metadata, length)[0] if length is not None else 0
-    if not 0 <= rows <= rows_most:
-        raise ValueError(f"it claims {rows} rows, which its bytes cannot hold")
+    claims = [struct.unpack_from("<q", metadata, length)[0]] if length is not None else []
+    nodes = _field(metadata, batch, _NODES)
+    if nodes is not None:
+        vector = _follow(metadata, nodes)
+        count = struct.unpack_from("<I", metadata, vector)[0]
+        claims += [
+            struct.unpack_from("<q", metadata, vector + 4 + _NODE_BYTES * number)[0]
+            for number in range(count)
+        ]
+    for rows in claims:
+        if not 0 <= rows <= rows_most:
+            raise ValueError(f"it claims {rows} rows, which its bytes cannot hold")
+
+
+def check_expansion(pyarrow: Any, table: Any) -> None:
+    """Raises ValueError for a table in which one value can stand in many places, each a copy in pandas."""
+    for field in table.schema:
+        # At the top a dictionary becomes a categorical, which holds each value once.
+        kind = field.type.value_type if pyarrow.types.is_dictionary(field.type) else field.type
+        if (shared := _shared(pyarrow, kind)) is not None:
+            raise ValueError(
+                f"the column {field.name!r} has {shared} in it, which pandas would copy; use to_table"
+            )
+
+
+def _shared(pyarrow: Any, kind: Any) -> str | None:
+    types = pyarrow.types
+    tests = ("is_dictionary", "is_run_end_encoded", "is_string_view", "is_binary_view", "is_list_view")
+    for test in (*tests, "is_large_list_view"):
+        if hasattr(types, test) and getattr(types, test)(kind):
+            return str(kind)
+    children = (kind.field(number).type for number in range(kind.num_fields))
+    return next((found for child in children if (found := _shared(pyarrow, child)) is not None), None)
 
 
 def _follow(data: bytes, place: int) -> int:

@@ -93,7 +93,3 @@ class StoreUnavailable(OperatorError):
 
 class SandboxUnavailable(OperatorError):
     """No isolation that the level allows works on this host at this moment."""
-
-
-class LevelUnavailable(SandboxUnavailable):
-    """The same, on a host where jobs of other levels run."""

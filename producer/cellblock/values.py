@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from cellblock.arrow_stream import check_stream
+from cellblock.arrow_stream import check_expansion, check_stream
 from cellblock.errors import InvalidJob, NotConfigured
 
 DEPTH_LIMIT = 100
@@ -68,9 +68,12 @@ class TableValue:
         return table
 
     def to_pandas(self) -> Any:
-        """As a ``pandas.DataFrame``. Raises what :meth:`to_table` raises."""
-        _arrow("reading a table", "pandas")
-        return self.to_table().to_pandas()
+        """As a ``pandas.DataFrame``. Raises what :meth:`to_table` raises, and ValueError for a table whose
+        values stand in many places at once."""
+        pyarrow = _arrow("reading a table", "pandas")
+        table = self.to_table()
+        check_expansion(pyarrow, table)
+        return table.to_pandas()
 
 
 def encode_input(name: str, value: object) -> InputValue:

@@ -181,6 +181,11 @@ def test_a_context_a_fleet_does_not_show_is_rejected_with_the_setting(fleet_url:
         (("run", "-", "--input", "a-b=1"), "inputs.'a-b': is not a variable's name"),
         (("run", "-", "--env", "PATH=/tmp"), "env.PATH: is refused by 'PATH'"),
         (("run", "-", "--env", "NAME"), "env: 'NAME' has no '='"),
+        (("run", "-", "--env", "A=1", "--env", "A=2"), "env.A: is given twice"),
+        (("run", "-", "--input", "a=1", "--input", "a=2"), "inputs.a: is given twice"),
+        (("run", "-", "--file", "x=/etc/hostname", "--file", "x=/etc/hosts"), "files.x: is given twice"),
+        (("run", "-", "--stdin", "-"), "stdin: is '-' twice"),
+        (("run", "."), "has no __main__.py; name a file of it with --entrypoint"),
         (("run", "-", "--artifact", "*"), "artifacts: where to? give --out DIR, or --json"),
         (("run", "-", "--artifact", "/etc/*", "--json"), "artifacts: '/etc/*' is not a relative path"),
         (("run", "-", "--out", "x"), "artifacts: --out has nothing to write"),
@@ -287,6 +292,32 @@ def test_up_refuses_a_port_that_was_asked_for_and_is_taken() -> None:
         done = cellblock("up", CELLBLOCK_MONITOR_PORT=str(port))
     assert done.returncode == 4
     assert f"CELLBLOCK_MONITOR_PORT={port} on 127.0.0.1 cannot be used: Address already in use" in done.stderr
+
+
+def test_up_says_at_once_that_its_redis_is_not_there() -> None:
+    done = cellblock("up", CELLBLOCK_REDIS_URL="redis://:secret@127.0.0.1:1/0")
+    assert done.returncode == 4
+    assert "127.0.0.1:1" in done.stderr
+    assert "secret" not in done.stdout + done.stderr
+
+
+@pytest.mark.docker
+def test_term_ends_an_embedded_run_and_leaves_no_folder(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [CELLBLOCK, "run", "-"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"import time; time.sleep(60)")
+    process.stdin.close()
+    wait_until(lambda: descendants(process.pid), 20, "its launcher")
+    below = descendants(process.pid)
+    process.terminate()
+    assert process.wait(timeout=30) == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
+    assert [pid for pid in below if Path(f"/proc/{pid}").exists()] == []
 
 
 @pytest.mark.docker

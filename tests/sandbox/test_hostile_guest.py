@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from cellblock import JobState, Outcome
-from cellblock.errors import LevelUnavailable
 from cellblock.models import JobResult
+from cellblock_workers.launcher.client import LevelUnavailable
 from cellblock_workers.launcher.protocol import REQUEST, Acquire, Probe, Reply, receive, send
 from cellblock_workers.worker import runner
 from cellblock_workers.worker.frames import frame

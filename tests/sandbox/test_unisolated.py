@@ -64,12 +64,12 @@ def test_what_cannot_be_had_without_a_sandbox_is_refused_with_the_reason(
 ) -> None:
     host = sandbox_hosts[way]
     refused = host.run("print(1)", image="datascience")
-    assert refused.outcome is Outcome.SANDBOX_ERROR
+    assert refused.outcome is Outcome.REJECTED
     assert refused.error is not None
     assert "leave the job's image out" in refused.error.message
     (host.contexts / "text").write_text("words")
     refused = host.run("print(1)", context_path=str(host.contexts / "text"))
-    assert refused.outcome is Outcome.SANDBOX_ERROR
+    assert refused.outcome is Outcome.REJECTED
     assert refused.error is not None
     assert "cannot be mounted without a sandbox" in refused.error.message
 

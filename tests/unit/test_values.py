@@ -222,3 +222,50 @@ def test_an_input_that_is_encoded_already_is_taken_as_it_is() -> None:
     once = JobSpec(code="pass", inputs={"x": [1]})
     again = JobSpec(code="pass", inputs=once.inputs)
     assert again.inputs == {"x": InputValue(kind="json", data=json.dumps([1]).encode())}
+
+
+def _stream(column: Any) -> TableValue:
+    batch = pyarrow.record_batch([column], names=["a"])
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return TableValue(ipc=sink.getvalue().to_pybytes())
+
+
+MANY = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        lambda: pyarrow.ListArray.from_arrays(pyarrow.array([0, MANY], pyarrow.int32()), pyarrow.nulls(MANY)),
+        lambda: pyarrow.FixedSizeListArray.from_arrays(pyarrow.nulls(MANY), MANY),
+        lambda: pyarrow.nulls(MANY),
+    ],
+)
+def test_a_few_bytes_that_claim_many_values_are_no_table(column: Any) -> None:
+    with pytest.raises(ValueError, match=r"claims \d+ rows"):
+        _stream(column()).to_table()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        lambda: pyarrow.array(["y" * 1000] * 10, pyarrow.string_view()),
+        lambda: pyarrow.StructArray.from_arrays([pyarrow.array(["y"] * 10).dictionary_encode()], names=["x"]),
+        lambda: pyarrow.RunEndEncodedArray.from_arrays(pyarrow.array([10], pyarrow.int32()), ["y" * 100]),
+    ],
+)
+def test_a_table_whose_values_pandas_would_multiply_is_for_to_table_alone(column: Any) -> None:
+    value = _stream(column())
+    assert value.to_table().num_rows == 10
+    with pytest.raises(ValueError, match="use to_table"):
+        value.to_pandas()
+
+
+def test_a_categorical_goes_through() -> None:
+    assert list(_stream(pyarrow.array(["b", "a", "b"]).dictionary_encode()).to_pandas()["a"]) == [
+        "b",
+        "a",
+        "b",
+    ]

@@ -24,6 +24,7 @@ from redis.exceptions import RedisError
 
 import cellblock_workers
 from cellblock.errors import NotConfigured
+from cellblock.ledger.connection import connect, store_errors
 from cellblock.signing import Verifier
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher import spawn
@@ -34,6 +35,7 @@ _log = structlog.get_logger(__name__)
 _PYTHON = sys.executable
 #: Whom the worker runs as: the account of config/host/systemd where it exists, else a number without one.
 _ACCOUNT, _NUMBER = "cellblock", 299_999
+_AS_CONFIGURED = "as configured"
 _SENTRY_USER = 65_534  # fixed in runsc
 
 
@@ -61,6 +63,8 @@ def run_up(*, json_output: bool = False) -> int:
             service, url = private_redis(folder)
             services.append(service)
             environment["CELLBLOCK_REDIS_URL"] = url
+        else:
+            _check_redis(settings)
         password = (
             settings.monitor.password.get_secret_value()
             if settings.monitor.password
@@ -79,10 +83,10 @@ def run_up(*, json_output: bool = False) -> int:
             )
         )
         where = {
-            "redis_url": environment.get("CELLBLOCK_REDIS_URL", "as configured"),
+            "redis_url": environment.get("CELLBLOCK_REDIS_URL", _AS_CONFIGURED),
             "flower_url": f"http://{settings.monitor.address}:{port}",
             "flower_user": settings.monitor.user,
-            "flower_password": password if settings.monitor.password is None else "as configured",
+            "flower_password": password if settings.monitor.password is None else _AS_CONFIGURED,
         }
         return Supervisor(services, on_ready=lambda: _announce(where, json_output)).run()
 
@@ -235,13 +239,20 @@ def _worker_user(settings: Settings) -> int | None:
     return user
 
 
+def _check_redis(settings: Settings) -> None:
+    """A person waits for this command: what cannot work is said at once. Raises :class:`StoreUnavailable`."""
+    with closing(connect(settings)) as redis, store_errors("looking for it"):
+        redis.ping()
+
+
 def _announce(where: dict[str, str], json_output: bool) -> None:
     if json_output:
         print(json.dumps(where), flush=True)  # noqa: T201 - the command's one line of output
         return
+    configured = where["redis_url"] == _AS_CONFIGURED
     lines = [
         "cellblock is up. In another terminal:",
-        f"  export CELLBLOCK_REDIS_URL={where['redis_url']}",
+        *([] if configured else [f"  export CELLBLOCK_REDIS_URL={where['redis_url']}"]),
         "  echo 'print(6*7)' | cellblock run -",
         f"Flower: {where['flower_url']}  user {where['flower_user']}  password {where['flower_password']}",
         "Ctrl-C stops everything.",

@@ -5,6 +5,7 @@ Exit codes: 0 outcome ok · 1 job failed · 2 usage · 3 refused · 4 our fault 
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -46,6 +47,8 @@ keys.register(app)
 
 def main() -> None:
     """Entry point of the console script."""
+    # TERM ends a run by the way an interrupt takes: its sandbox and its folders are removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         app()
     except (InvalidJob, SettingsError) as error:

@@ -6,11 +6,12 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cellblock.errors import InvalidJob
 
 _MAIN = "__main__.py"
+_Given = TypeVar("_Given")
 
 
 def read(
@@ -24,19 +25,33 @@ def read(
     stdin: Path | None,
 ) -> dict[str, Any]:
     """The fields of a JobSpec that these options stand for. Raises :class:`InvalidJob`."""
-    beside = dict(_named_file(given) for given in files or ())
+    if str(program) == "-" and stdin is not None and str(stdin) == "-":
+        raise InvalidJob("stdin", "is '-' twice: standard input is the program already")
+    beside = _once("files", [_named_file(given) for given in files or ()])
     fields: dict[str, Any] = {
         "stdin": _bytes(stdin, "stdin") if stdin else b"",
-        "env": dict(_pair(given, "env", "NAME=VALUE") for given in env or ()),
-        "inputs": {name: _json(name, text) for name, text in _inputs(inputs)},
+        "env": _once("env", [_pair(given, "env", "NAME=VALUE") for given in env or ()]),
+        "inputs": {name: _json(name, text) for name, text in _once("inputs", _inputs(inputs)).items()},
         "context_path": str(context.absolute()) if context else None,
         "artifacts": tuple(artifacts or ()),
     }
     if program.is_dir():
+        if entrypoint is None and not (program / _MAIN).is_file():
+            raise InvalidJob("entrypoint", f"{program} has no {_MAIN}; name a file of it with --entrypoint")
         return {**fields, "files": {**_folder(program), **beside}, "entrypoint": entrypoint or _MAIN}
     if entrypoint is not None:
         raise InvalidJob("entrypoint", f"{program} is not a folder; --entrypoint names a file of one")
     return {**fields, "code": _text(program), "files": beside}
+
+
+def _once(field: str, pairs: list[tuple[str, _Given]]) -> dict[str, _Given]:
+    """By name. Raises :class:`InvalidJob` for one that is given twice: which was meant?"""
+    found: dict[str, _Given] = {}
+    for name, given in pairs:
+        if name in found:
+            raise InvalidJob(f"{field}.{name}", "is given twice")
+        found[name] = given
+    return found
 
 
 def _inputs(inputs: list[str] | None) -> list[tuple[str, str]]:

@@ -42,6 +42,7 @@ def store_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except (RedisConnectionError, RedisTimeoutError) as error:
-        raise StoreUnavailable(f"Redis cannot be reached while {doing}: {type(error).__name__}") from error
+        # Its text names host, port and cause; a password is in the address only.
+        raise StoreUnavailable(f"Redis cannot be reached while {doing}: {error}") from error
     except RedisError as error:
         raise StoreUnavailable(f"Redis refused while {doing}: {error}") from error

@@ -38,6 +38,10 @@ def _examine(settings: Settings, json_output: bool) -> int:
         level: next((name for name in settings.sandbox.chain(level) if name in usable), None)
         for level in LEVELS
     }
+    open_to_all = settings.sandbox.unisolated
+    for level in LEVELS:  # asked for by name, and nothing to prove
+        if levels[level] is None and open_to_all in settings.sandbox.chain(level):
+            levels[level] = open_to_all
     ok = levels["standard"] is not None and all(check.status != "problem" for check in checks)
     if json_output:
         _print_json({"ok": ok, **report.host_as_json(checks, reports, levels)})

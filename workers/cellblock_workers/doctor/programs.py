@@ -19,9 +19,9 @@ from requests.exceptions import RequestException
 
 from cellblock_config import Settings
 from cellblock_workers.doctor.checks import Check
+from cellblock_workers.launcher.backend import BackendUnavailable
+from cellblock_workers.launcher.systemd import manager
 
-_SLICE = "cellblock-sandbox.slice"
-_UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system")
 #: kvm is not tried: in a nested virtual machine it hangs instead of failing.
 _PLATFORMS = ("systrap", "ptrace")
 _PLATFORM_S = 5.0
@@ -36,7 +36,7 @@ def program_checks(settings: Settings) -> Iterator[Check]:
     yield from _docker(settings)
     yield _image_roots(settings)
     yield _libseccomp()
-    yield from _systemd()
+    yield from _systemd(settings)
     yield _redis(settings)
 
 
@@ -124,7 +124,7 @@ def _image_roots(settings: Settings) -> Check:
     folder = settings.launcher.image_roots
     missing = [name for name in settings.sandbox.images if not (folder / name / "rootfs").is_dir()]
     if missing:
-        remedy = "the OCI runtime has no root for these: make images"
+        remedy = "these cannot run in namespaces or by the OCI runtime: make images"
         return Check("image roots", "warning", f"{folder}: missing {', '.join(missing)}", remedy)
     return Check("image roots", "ok", f"{folder}: {', '.join(settings.sandbox.images)}")
 
@@ -138,18 +138,24 @@ def _libseccomp() -> Check:
     return Check("libseccomp", "ok", "libseccomp.so.2")
 
 
-def _systemd() -> Iterator[Check]:
+def _systemd(settings: Settings) -> Iterator[Check]:
     if not Path("/run/systemd/system").is_dir():
         remedy = "scopes of systemd are not available; the other isolations do not need it"
         yield Check("systemd", "warning", "not the init system here", remedy)
         return
     yield Check("systemd", "ok", _first_line(["systemctl", "--version"]))
-    found = next((folder for folder in _UNIT_FOLDERS if (Path(folder) / _SLICE).exists()), None)
-    if found is None:
-        remedy = f"copy config/host/{_SLICE} to {_UNIT_FOLDERS[0]} and run systemctl daemon-reload"
-        yield Check("systemd slice", "warning", f"no {_SLICE}", remedy)
+    name = settings.launcher.slice
+    try:
+        found = manager.unit_file(name)
+    except BackendUnavailable as error:
+        found, name = "", f"{name}: {error}"
+    if found:
+        yield Check("systemd slice", "ok", found)
     else:
-        yield Check("systemd slice", "ok", f"{found}/{_SLICE}")
+        remedy = (
+            "the isolation systemd is not available: config/host/systemd/README.md says how to install it"
+        )
+        yield Check("systemd slice", "warning", f"no {name}", remedy)
 
 
 def _redis(settings: Settings) -> Check:

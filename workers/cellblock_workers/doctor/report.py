@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from cellblock_config import Isolation, LevelName
+from cellblock_config import Isolation, LevelName, Unisolated
 from cellblock_workers.canaries import CONTROLS, Finding
 from cellblock_workers.doctor.checks import Check, Status
 from cellblock_workers.doctor.ways import WayReport
@@ -98,6 +98,10 @@ def _way_as_check(report: WayReport) -> Check:
 
 def _level_as_check(level: LevelName, isolation: Isolation | None) -> Check:
     if isolation is not None:
+        if isolation in get_args(Unisolated):
+            return Check(
+                f"level {level}", "warning", f"runs on {isolation}", "it isolates nothing: for development"
+            )
         return Check(f"level {level}", "ok", f"runs on {isolation}")
     status: Status = "problem" if level == "standard" else "warning"
     remedy = "make one of its isolations work, above, or allow another: CELLBLOCK_SANDBOX_CHAINS"

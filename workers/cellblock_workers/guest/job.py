@@ -136,7 +136,10 @@ def run_job() -> int:
         value = run_program(source, path, main.__dict__)
         send_value(value, job["value_bytes"])
     except SystemExit as error:
-        return exit_status(error.code)
+        status = exit_status(error.code)
+        if status == 0:  # a program that says it is done has a result all the same
+            send_value(main.__dict__.get("result"), job["value_bytes"])
+        return status
     except BaseException as error:
         report_raised(error, path)
         return 1

@@ -23,6 +23,10 @@ class NotOnThisHost(StartFailed):
     """What this way needs is not installed, or not open to the launcher's user."""
 
 
+class NotOffered(StartFailed):
+    """This way works and has no means for what the job asks: a context, another image."""
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Everything that is fixed when a sandbox starts. Sandboxes of one profile are interchangeable."""

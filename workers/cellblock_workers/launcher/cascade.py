@@ -68,7 +68,8 @@ class Cascade:
         """Find each level's first backend that works; logs every step down. Returns :attr:`chosen`.
 
         A backend that answers and fails is stepped over; one that cannot be asked leaves its levels
-        without one, so that a daemon still coming up costs seconds and not the better isolation.
+        without one, so that a daemon that restarts costs seconds and not the better isolation. One whose
+        socket was never there is not on this host: start the launcher after it.
         """
         with self._lock:
             round_ = _Round(self._backends)
@@ -167,7 +168,7 @@ class _Round:
 
     def __init__(self, backends: Mapping[Isolation, Sequence[Backend]]) -> None:
         self._backends = backends
-        self._found: dict[Isolation, Backend | None] = {}
+        self._found: dict[Isolation, Backend | _Undecided | None] = {}
         self.absent: set[Isolation] = set()
         self.reasons: dict[str, str] = {}
 
@@ -176,11 +177,14 @@ class _Round:
         for isolation in chain:
             if isolation not in self._found:
                 self._found[isolation] = self._prove(isolation)
-            if (found := self._found[isolation]) is not None:
+            found = self._found[isolation]
+            if isinstance(found, _Undecided):
+                raise found
+            if found is not None:
                 return found
         return None
 
-    def _prove(self, isolation: Isolation) -> Backend | None:
+    def _prove(self, isolation: Isolation) -> Backend | _Undecided | None:
         undecided, absent = False, True
         for backend in self._backends[isolation]:
             try:
@@ -197,6 +201,4 @@ class _Round:
                 return backend
         if absent:
             self.absent.add(isolation)
-        if undecided:
-            raise _Undecided
-        return None
+        return _Undecided() if undecided else None

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from cellblock.admission import ResolvedLimits
-from cellblock.errors import CellblockError, LevelUnavailable, SandboxUnavailable
+from cellblock.errors import CellblockError, SandboxUnavailable
 from cellblock_config import LevelName
 from cellblock_workers.launcher.protocol import Acquire, Kill, Probe, Reply, Report, Request, receive, send
 
@@ -25,6 +25,10 @@ class SandboxRefused(CellblockError):
 
 class LevelNotOffered(SandboxRefused):
     """Nothing on this host satisfies the job's level; the message names the isolations and the remedies."""
+
+
+class LevelUnavailable(SandboxUnavailable):
+    """Nothing works for the job's level at this moment, on a host where jobs of other levels run."""
 
 
 class ContextNotMounted(SandboxRefused):

@@ -13,8 +13,17 @@ from pathlib import Path
 import structlog
 from pydantic import ValidationError
 
+from cellblock.admission import resolve_limits
+from cellblock.models import Limits
 from cellblock_config import LEVELS, Isolation, LevelName, Settings, load_settings
-from cellblock_workers.launcher.backend import Backend, BackendUnavailable, Profile, Sandbox, StartFailed
+from cellblock_workers.launcher.backend import (
+    Backend,
+    BackendUnavailable,
+    NotOffered,
+    Profile,
+    Sandbox,
+    StartFailed,
+)
 from cellblock_workers.launcher.cascade import Cascade, LevelRefused, NothingChosen
 from cellblock_workers.launcher.contexts import ContextRefused, resolve_context
 from cellblock_workers.launcher.docker_backend import DockerBackend
@@ -222,7 +231,7 @@ class Launcher:
         )
 
     def _code(self, error: BackendUnavailable, level: LevelName) -> ErrorCode:
-        if isinstance(error, LevelRefused):
+        if isinstance(error, (LevelRefused, NotOffered)):
             return "refused"
         if isinstance(error, NothingChosen) and self._cascade.chosen:
             return "level"
@@ -286,14 +295,10 @@ class Launcher:
 
 
 def _default_profile(settings: Settings) -> Profile:
-    level = LEVELS["standard"]
-    return Profile(
-        "standard",
-        settings.sandbox.default_image,
-        level.memory_bytes,
-        min(level.cpus, settings.sandbox.cpus_max),
-        min(level.pids, settings.sandbox.pids_max),
-    )
+    """What a job that names nothing will ask for."""
+    limits = resolve_limits("standard", Limits(), settings)
+    image = settings.sandbox.default_image
+    return Profile("standard", image, limits.memory_bytes, limits.cpus, limits.pids)
 
 
 def _outside(request: Acquire, settings: Settings) -> str | None:

@@ -27,7 +27,7 @@ import structlog
 from cellblock_config import Isolation, Settings
 from cellblock_workers.guest.program import guest_program
 from cellblock_workers.launcher.announcement import await_guest
-from cellblock_workers.launcher.backend import Evidence, Framing, Profile, StartFailed
+from cellblock_workers.launcher.backend import Evidence, Framing, NotOffered, Profile, StartFailed
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched, family_of
 from cellblock_workers.launcher.ownership import Ownership, Records
 from cellblock_workers.launcher.streams import sandbox_stream
@@ -64,9 +64,9 @@ class UnisolatedBackend:
     def start(self, profile: Profile) -> UnisolatedSandbox:
         """Start a guest in a folder of its own. Raises :class:`StartFailed`."""
         if profile.context is not None:
-            raise StartFailed(f"{self.isolation}: a context cannot be mounted without a sandbox")
+            raise NotOffered(f"{self.isolation}: a context cannot be mounted without a sandbox")
         if profile.image != self._settings.sandbox.default_image:
-            raise StartFailed(
+            raise NotOffered(
                 f"{self.isolation}: there is only this host's Python, not the image {profile.image}; "
                 "leave the job's image out"
             )

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import structlog
 
-from cellblock.errors import CellblockError, LevelUnavailable, SandboxUnavailable, StoreUnavailable
+from cellblock.errors import CellblockError, SandboxUnavailable, StoreUnavailable
 from cellblock.ledger import Claim, Dropped, Ledger
 from cellblock.models import JobResult
 from cellblock.signing import Verifier
 from cellblock_config import Settings
-from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.launcher.client import LauncherClient, LevelUnavailable
 from cellblock_workers.worker.execution import LeaseLost, execute, fault_result, rejected_result
 from cellblock_workers.worker.lease import Heart, Lease
 

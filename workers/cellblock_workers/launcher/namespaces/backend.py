@@ -18,7 +18,7 @@ import structlog
 from cellblock_config import Isolation, Settings
 from cellblock_workers.guest import guest_source, kernel
 from cellblock_workers.launcher.announcement import await_guest
-from cellblock_workers.launcher.backend import BackendUnavailable, Profile, StartFailed
+from cellblock_workers.launcher.backend import BackendUnavailable, NotOffered, Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import CgroupTree, Group, Groups
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
 from cellblock_workers.launcher.namespaces import canary
@@ -116,12 +116,15 @@ class NamespacesBackend:
         return removed
 
     def discard(self, sandbox: ForkedSandbox) -> None:
-        """Take one down. Idempotent. Raises :class:`StartFailed` if it will not go: the sweep's then."""
+        """Take one down. Raises :class:`StartFailed` if it will not go: its cgroup is the sweep's then."""
         sandbox.stream.close()
         if sandbox.watched and self._watch:
             self._watch.remove(sandbox.watched)
-        self._take_down(sandbox.id, sandbox.child, sandbox.group)
-        self._places.give_back(sandbox.place)
+        try:
+            self._take_down(sandbox.id, sandbox.child, sandbox.group)
+        finally:
+            if sandbox.child.ended.is_set():  # else its ids and devices are still somebody's
+                self._places.give_back(sandbox.place)
 
     def _settle_limits(self) -> None:
         """Once: by cgroup where the launcher may make them, else by a watch and per-process limits."""
@@ -144,8 +147,13 @@ class NamespacesBackend:
 
     def _start(self, sandbox_id: str, profile: Profile, which: int | None) -> ForkedSandbox:
         server = self._server(profile.image)
-        place, group, child = self._places.take(), None, None
         ours, theirs = sandbox_stream()
+        try:
+            place, group, child = self._places.take(), None, None
+        except StartFailed:
+            ours.close()
+            theirs.close()
+            raise
         try:
             self._records.write(sandbox_id)
             group = None if self._watch else self._cgroups.create(sandbox_id, profile, _GUEST_PIDS)
@@ -208,7 +216,7 @@ class NamespacesBackend:
         if profile.context is None:
             return []
         if not self._several_ids:
-            raise StartFailed("namespaces: a context can only be mounted by a launcher that is root")
+            raise NotOffered(f"{self.isolation}: only a launcher that is root can mount a context")
         return [kernel.detached_mount(profile.context, _INERT)]
 
     def _watched(self, child: Child, profile: Profile) -> Watched | None:

@@ -31,6 +31,7 @@ class ForkedSandbox:
     _discard: Callable[[ForkedSandbox], None]
     _cgroup: SandboxCgroup = field(init=False)
     _cpu_ms_before: int = field(init=False, default=0)
+    _destroyed: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._cgroup = SandboxCgroup((self.group.relative,) if self.group else ())
@@ -65,8 +66,10 @@ class ForkedSandbox:
         )
 
     def destroy(self) -> None:
-        """Kill and remove."""
-        self._discard(self)
+        """Kill and remove. Idempotent."""
+        if not self._destroyed:
+            self._destroyed = True
+            self._discard(self)
 
     def _cpu_ms(self) -> int | None:
         return self.watched.cpu_ms if self.watched else self._cgroup.cpu_ms()

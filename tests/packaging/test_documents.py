@@ -1,0 +1,24 @@
+"""What the documents point at is there: a table of controls is worth nothing when its tests have moved."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "SECURITY.md",
+    *(str(adr.relative_to(ROOT)) for adr in sorted(ROOT.glob("docs/adr/*.md"))),
+)
+A_PATH = re.compile(r"`((?:tests|docs|config|images|seccomp|examples)/[\w./-]+)`|\]\((?!http)([\w./-]+)\)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_path_of_a_document_exists(document: str) -> None:
+    text = (ROOT / document).read_text()
+    named = [inside or linked for inside, linked in A_PATH.findall(text)]
+    places = (ROOT, (ROOT / document).parent)
+    missing = [path for path in named if not any((place / path).exists() for place in places)]
+    assert not missing
