@@ -1,13 +1,13 @@
 """Settings, levels and the data cellblock ships with; imports neither of the other packages."""
 
+from cellblock_config.launcher import ContainerBackend, LauncherSettings
 from cellblock_config.levels import LEVELS, Isolation, LevelDefaults, LevelName, Unisolated
+from cellblock_config.sandbox import SandboxSettings
 from cellblock_config.settings import (
     EgressSettings,
-    LauncherSettings,
     LedgerSettings,
     MonitorSettings,
     RedisSettings,
-    SandboxSettings,
     Settings,
     SettingsError,
     TelemetrySettings,
@@ -18,6 +18,7 @@ from cellblock_config.signing import SigningSettings
 
 __all__ = [
     "LEVELS",
+    "ContainerBackend",
     "EgressSettings",
     "Isolation",
     "LauncherSettings",

@@ -8,43 +8,36 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+from difflib import get_close_matches
 from pathlib import Path
-from socket import gethostname
-from typing import Annotated, Literal, cast, get_args, get_origin
+from typing import Literal, cast, get_origin
 from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
     field_validator,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
-from cellblock_config.levels import LEVELS, MIB, Isolation, LevelName, Unisolated
+from cellblock_config.group import Group, PositiveSeconds
+from cellblock_config.launcher import LauncherSettings
+from cellblock_config.levels import MIB
+from cellblock_config.sandbox import SandboxSettings
 from cellblock_config.signing import SigningSettings
-
-Way = Literal["oci", "docker"]
-PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
-#: Of the top alone: numpy stands for numpy.linalg too.
-ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class SettingsError(ValueError):
     """A setting is missing, unknown or contradicts another; the message names it and the remedy."""
 
 
-class _Group(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class RedisSettings(_Group):
+class RedisSettings(Group):
     """Where the ledger and the broker live. Without a url, ``cellblock run`` runs embedded."""
 
     url: SecretStr | None = None
@@ -67,7 +60,7 @@ class RedisSettings(_Group):
         return url
 
 
-class LedgerSettings(_Group):
+class LedgerSettings(Group):
     """The job protocol's constants (design section 4)."""
 
     lease_s: PositiveSeconds = 10.0
@@ -109,217 +102,7 @@ class LedgerSettings(_Group):
         return self
 
 
-# fmt: off
-_STDLIB = (
-    "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "functools",
-    "hashlib", "heapq", "itertools", "json", "math", "random", "re", "statistics",
-    "string", "textwrap", "typing",
-)
-# fmt: on
-_PRELOAD = {"python": _STDLIB, "datascience": (*_STDLIB, "numpy", "pandas")}
-
-
-class SandboxSettings(_Group):
-    """What a job may ask for, and which isolations satisfy it."""
-
-    isolations: tuple[Isolation, ...] = Field(
-        ("gvisor", "runc", "systemd", "namespaces"),
-        description='What this host may use at all; ["gvisor"] refuses every fallback.',
-    )
-    unisolated: Unisolated | None = Field(
-        None,
-        description="For development only: also run jobs of level permissive with no isolation at all.",
-    )
-    chains: dict[LevelName, tuple[Isolation, ...]] = Field(
-        {}, description="Per level, what satisfies it, best first; the level's own chain by default."
-    )
-    module_guard: bool = Field(
-        False, description="Jobs import only their level's modules: a policy, not a security boundary."
-    )
-    modules: dict[LevelName, tuple[ModuleName, ...]] = Field(
-        {}, description="Per level, what the guard allows; the level's own list by default."
-    )
-    images: dict[str, str] = {
-        "python": "cellblock/python:latest",
-        "datascience": "cellblock/datascience:latest",
-    }
-    default_image: str = "python"
-    preload: dict[str, tuple[str, ...]] = Field(
-        _PRELOAD,
-        description="Per image, modules a fork-server imports once for all its sandboxes; other sandboxes "
-        "import ahead, each for itself, those of them that are not in the standard library.",
-    )
-    timeout_max_s: PositiveSeconds = 300.0
-    memory_max_bytes: int = Field(2048 * MIB, ge=64 * MIB)
-    memory_min_bytes: int = Field(64 * MIB, ge=32 * MIB)
-    cpus_max: float = Field(1.0, gt=0, le=64)
-    cpus_min: float = Field(0.05, gt=0)
-    pids_max: int = Field(256, ge=1, le=4096)
-    output_max_bytes: int = Field(64 * MIB, ge=1024)
-    tmp_bytes: int = Field(64 * MIB, ge=MIB)
-    env_allowed: tuple[str, ...] = Field(
-        ("*",), description="Globs of environment variables a job may set; [] for none."
-    )
-    env_refused: tuple[str, ...] = Field(
-        (
-            "LD_*",
-            "PYTHON*",
-            "GLIBC_TUNABLES",
-            "MALLOC_*",
-            "BASH_ENV",
-            "ENV",
-            "IFS",
-            "PATH",
-            "HOME",
-            "TMPDIR",
-            "USER",
-            "LOGNAME",
-            "LANG",
-            "LC_ALL",
-        ),
-        description="Globs of those it may not: what loaders, shells and the sandbox itself read.",
-    )
-    artifacts_s: PositiveSeconds = Field(10.0, description="How long collecting a job's files may take.")
-    kill_grace_s: PositiveSeconds = Field(2.0, description="The host kills this long after the guest should.")
-    start_timeout_s: PositiveSeconds = 30.0
-
-    @model_validator(mode="after")
-    def _no_isolation_is_asked_for_by_name(self) -> SandboxSettings:
-        if not self.usable:
-            raise ValueError(
-                f"sandbox.isolations is empty: name at least one of {', '.join(get_args(Isolation)[:4])}"
-            )
-        named = [("sandbox.isolations", self.isolations)]
-        named += [(f"sandbox.chains[{level}]", chain) for level, chain in self.chains.items()]
-        for where, chain in named:
-            for isolation in set(chain) & set(get_args(Unisolated)):
-                if where == "sandbox.isolations" and isolation == self.unisolated:
-                    raise ValueError(
-                        f"{where} names {isolation}, which isolates nothing and which "
-                        f"CELLBLOCK_SANDBOX_UNISOLATED={isolation} allows already: take it out"
-                    )
-                if where == "sandbox.isolations" or isolation != self.unisolated:
-                    raise ValueError(
-                        f"{where} names {isolation}, which isolates nothing: for development only, "
-                        f"set CELLBLOCK_SANDBOX_UNISOLATED={isolation}; else take it out"
-                    )
-        return self
-
-    @model_validator(mode="after")
-    def _bounds_agree(self) -> SandboxSettings:
-        if self.default_image not in self.images:
-            raise ValueError(
-                f"sandbox.default_image ({self.default_image!r}) is not one of sandbox.images "
-                f"({', '.join(sorted(self.images))})"
-            )
-        if self.memory_min_bytes > self.memory_max_bytes:
-            raise ValueError(
-                f"sandbox.memory_min_bytes ({self.memory_min_bytes}) is above "
-                f"sandbox.memory_max_bytes ({self.memory_max_bytes})"
-            )
-        if self.modules and not self.module_guard:
-            raise ValueError(
-                f"sandbox.modules (for {', '.join(self.modules)}) is set and sandbox.module_guard is off: "
-                "turn the guard on, or leave the modules out"
-            )
-        return self
-
-    def allowed_modules(self, level: LevelName) -> tuple[str, ...] | None:
-        """What a job of this level may import; None for everything its image has."""
-        return self.modules.get(level, LEVELS[level].modules) if self.module_guard else None
-
-    def preloaded(self, image: str) -> list[str]:
-        """What a sandbox with an interpreter of its own imports before its job comes."""
-        # What the guest needs of the standard library is there; more of it costs gVisor 3 ms for each module.
-        return [name for name in self.preload.get(image, ()) if name not in sys.stdlib_module_names]
-
-    @property
-    def usable(self) -> tuple[Isolation, ...]:
-        """Every isolation this host may use for any level."""
-        return (*self.isolations, self.unisolated) if self.unisolated else self.isolations
-
-    def chain(self, level: LevelName) -> tuple[Isolation, ...]:
-        """The isolations this host may use for a level, best first; empty where it may use none."""
-        chain = self.chains.get(level)
-        if chain is None:
-            # Below every other level's floor: for those the operator has to write the chain down.
-            last = (self.unisolated,) if self.unisolated and level == "permissive" else ()
-            chain = (*LEVELS[level].chain, *last)
-        return tuple(isolation for isolation in chain if isolation in self.usable)
-
-
-def _default_launcher_socket() -> Path:
-    if runtime_dir := os.environ.get("XDG_RUNTIME_DIR"):
-        return Path(runtime_dir) / "cellblock" / "launcher.sock"
-    if os.geteuid() == 0:
-        return Path("/run/cellblock/launcher.sock")
-    return Path(f"/tmp/cellblock-{os.getuid()}/launcher.sock")  # noqa: S108 - a shared folder is no use to others
-
-
-def _default_state() -> Path:
-    if os.geteuid() == 0:
-        return Path("/run/cellblock/sandboxes")
-    return _default_launcher_socket().with_name("sandboxes")
-
-
-def _default_image_roots() -> Path:
-    system = Path("/var/lib/cellblock/images")
-    if os.geteuid() == 0 or os.access(system, os.R_OK | os.X_OK):
-        return system
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "cellblock" / "images"
-
-
-class LauncherSettings(_Group):
-    """The privileged half of a host. The worker's requests are checked against these."""
-
-    socket: Path = Field(default_factory=_default_launcher_socket)
-    owner: str = Field(
-        default_factory=gethostname,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
-        description="Labels everything created; two launchers on one host need two names.",
-    )
-    allowed_uids: tuple[int, ...] = Field((), description="Besides the launcher's own uid.")
-    backends: tuple[Way, ...] = Field(
-        ("oci", "docker"), min_length=1, description="How gvisor and runc are started; the first that works."
-    )
-    docker_url: str = "unix:///var/run/docker.sock"
-    state: Path = Field(
-        default_factory=_default_state, description="What is made without a daemon: records, bundles."
-    )
-    image_roots: Path = Field(
-        default_factory=_default_image_roots,
-        description="Unpacked images, one folder each; make images fills it.",
-    )
-    slice: str = Field(
-        "cellblock-sandbox.slice",
-        pattern=r"^[A-Za-z0-9_]+(-[A-Za-z0-9_]+)*\.slice$",
-        max_length=128,
-        description="Of the isolation systemd: every sandbox is in it; its unit file bounds them all.",
-    )
-    warm: int = Field(2, ge=0, le=64, description="Sandboxes kept ready for each profile in use.")
-    warm_total: int = Field(8, ge=0, le=256, description="Sandboxes kept ready in all.")
-    sandboxes_max: int = Field(64, ge=1, le=1024)
-    starters: int = Field(2, ge=1, le=16, description="Sandboxes started at the same time.")
-    context_roots: tuple[Path, ...] = Field(
-        (),
-        description="Folders whose files jobs may ask for as their context; only operators may write there.",
-    )
-    sweep_s: PositiveSeconds = 30.0
-
-    @model_validator(mode="after")
-    def _pool_fits(self) -> LauncherSettings:
-        if self.warm > self.warm_total:
-            raise ValueError(f"launcher.warm ({self.warm}) is above launcher.warm_total ({self.warm_total})")
-        if self.warm_total > self.sandboxes_max:
-            raise ValueError(
-                f"launcher.warm_total ({self.warm_total}) is above "
-                f"launcher.sandboxes_max ({self.sandboxes_max})"
-            )
-        return self
-
-
-class WorkerSettings(_Group):
+class WorkerSettings(Group):
     """The unprivileged half of a host: talks to Redis and reads what sandboxes send."""
 
     concurrency: int = Field(8, ge=1, le=256)
@@ -332,7 +115,7 @@ class WorkerSettings(_Group):
     canary_s: PositiveSeconds = Field(3600.0, description="How often the attacks are run again.")
 
 
-class EgressSettings(_Group):
+class EgressSettings(Group):
     """What of a job's output is kept (requirement R8)."""
 
     output_limit_bytes: int = Field(4000, ge=64, le=16 * MIB)
@@ -350,7 +133,7 @@ class EgressSettings(_Group):
         return self
 
 
-class TelemetrySettings(_Group):
+class TelemetrySettings(Group):
     """Logs and error reports. Sentry stays off unless a DSN is set."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -359,7 +142,7 @@ class TelemetrySettings(_Group):
     environment: str = "production"
 
 
-class MonitorSettings(_Group):
+class MonitorSettings(Group):
     """Flower, for operators to watch; read-only and behind a password, always."""
 
     address: str = "127.0.0.1"
@@ -452,10 +235,17 @@ def load_settings(**groups: object) -> Settings:
             "CELLBLOCK_SANDBOX_ISOLATIONS='[\"gvisor\"]'"
         ) from None
     except ValidationError as error:
-        lines = [
-            f"{_setting_name(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()
-        ]
-        raise SettingsError("; ".join(lines)) from None
+        raise SettingsError("; ".join(_in_words(one) for one in error.errors())) from None
+
+
+def _in_words(error: ErrorDetails) -> str:
+    name = _setting_name(error["loc"])
+    if error["type"] == "extra_forbidden" and len(error["loc"]) > 1:
+        group, wrong, *_ = map(str, error["loc"])
+        known = cast(type[BaseModel], Settings.model_fields[group].annotation).model_fields
+        meant = get_close_matches(wrong, known, n=1) or sorted(known)
+        return f"{name}: there is no such setting; did you mean {' or '.join(meant)}?"
+    return f"{name}: {error['msg'].removeprefix('Value error, ')}"
 
 
 def _not_json() -> str | None:

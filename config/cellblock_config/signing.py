@@ -7,7 +7,9 @@ import binascii
 import re
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from cellblock_config.group import Group
 
 KEY_ID = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 #: Shorter secrets can be guessed from one signed job, offline.
@@ -15,14 +17,14 @@ _HMAC_LEAST_BYTES = 32
 _ED25519_BYTES = 32
 
 
-class SigningSettings(BaseModel):
+class SigningSettings(Group):
     """Producers need ``key`` and ``key_id``, workers ``trusted``; ``cellblock sign-key new`` makes both.
 
     A process takes what it signs itself without naming its own key in ``trusted``.
     """
 
     # hide_input: two of these values are secrets.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     key: SecretStr | None = Field(
         None, description="Signs what this process submits: hmac:<base64> or ed25519:<base64 of the seed>."

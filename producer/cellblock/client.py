@@ -15,7 +15,7 @@ from typing import Literal, Self
 
 from cellblock.admission import resolve
 from cellblock.broker import Publisher, create_celery
-from cellblock.errors import RateLimited, ResultTimeout, StoreUnavailable
+from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, StoreUnavailable
 from cellblock.ledger import Ledger, connect
 from cellblock.models import Event, JobResult, JobSpec, JobStatus
 from cellblock.signing import Signer
@@ -92,6 +92,8 @@ class Client:
         :class:`StoreUnavailable` (Redis out of reach). Submitting again with the same
         ``idempotency_key`` returns the first job.
         """
+        if not isinstance(spec, JobSpec):
+            raise InvalidJob("job", f"is a {type(spec).__name__}; write JobSpec(code=...)")
         job_id = uuid.uuid4().hex
         manifest = self._signer.signed(job_id, resolve(spec, self._settings))
         admission = self._ledger.admit(job_id, manifest, spec.idempotency_key)

@@ -1,4 +1,7 @@
-"""The contract: what a job is, how it can end, and what comes back."""
+"""The contract: what a job is, how it can end, and what comes back.
+
+Over 400 lines, because it is one document: whoever submits jobs or reads results finds all of it here.
+"""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_a_context_a_fleet_does_not_show_is_rejected_with_the_setting(fleet_url:
     [
         (("run", "-", "--level", "loose"), "level: "),
         (("run", "-", "--timeout", "-1"), "limits.timeout_s: "),
-        (("run", "-", "--timeout", "1e9"), "above the bound of 300"),
+        (("run", "-", "--timeout", "1e9"), "above the bound of 300.0 (CELLBLOCK_SANDBOX_TIMEOUT_MAX_S)"),
         (("run", "-", "--memory", "lots"), "limits.memory_bytes: 'lots' is not a size"),
         (
             ("run", "-", "--image", "nope"),

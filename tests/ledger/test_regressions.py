@@ -56,6 +56,11 @@ def test_a_store_that_never_answers_is_unavailable_within_five_seconds(silent, c
         assert time.monotonic() - started < 5
 
 
+def test_code_alone_is_not_a_job_and_the_answer_says_how_to_write_one(settings: Settings):
+    with Client(settings=settings) as client, pytest.raises(InvalidJob, match=r"write JobSpec\(code="):
+        client.submit("print(1)")  # type: ignore[arg-type]
+
+
 def test_events_waits_as_long_as_it_was_asked_to(settings: Settings):
     with Client(settings=settings) as client:
         assert client.events(wait_s=3) == []

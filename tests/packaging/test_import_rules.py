@@ -67,6 +67,12 @@ def test_the_guest_needs_nothing_but_the_standard_library(piece: str) -> None:
     assert found - {"__future__"} - GUEST_MAY_MISS <= sys.stdlib_module_names
 
 
+@pytest.mark.parametrize("module", [*PIECES, "kernel", "zygote"])
+def test_what_runs_in_an_image_is_python_3_8(module: str) -> None:
+    text = (SOURCES["cellblock_workers"] / f"guest/{module}.py").read_text()
+    ast.parse(text, feature_version=(3, 8))
+
+
 def test_the_guest_joined_is_one_program_without_a_name_twice() -> None:
     tree = ast.parse(guest_source(), feature_version=(3, 8))
     names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]

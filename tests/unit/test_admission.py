@@ -53,13 +53,23 @@ def test_cpu_time_follows_the_timeout_a_job_asks_for() -> None:
 
 
 BOUNDS: list[tuple[str, float, float, str]] = [
-    ("timeout_s", 300, 301, "above the bound of 300"),
+    ("timeout_s", 300, 301, "300.0 (CELLBLOCK_SANDBOX_TIMEOUT_MAX_S)"),
     ("cpu_s", 300, 300.5, "above the bound of 300"),
-    ("memory_bytes", 2048 * MIB, 4096 * MIB, "above the bound"),
-    ("memory_bytes", 64 * MIB, 32 * MIB, "below the bound"),
-    ("cpus", 1.0, 1.5, "above the bound of 1"),
+    (
+        "memory_bytes",
+        2048 * MIB,
+        4096 * MIB,
+        "2147483648 (2048M, CELLBLOCK_SANDBOX_MEM",
+    ),
+    (
+        "memory_bytes",
+        64 * MIB,
+        32 * MIB,
+        "67108864 (64M, CELLBLOCK_SANDBOX_MEM",
+    ),
+    ("cpus", 1.0, 1.5, "above the bound of 1.0 (CELLBLOCK_SANDBOX_CPUS_MAX)"),
     ("cpus", 0.05, 0.01, "below the bound of 0.05"),
-    ("pids", 256, 257, "above the bound of 256"),
+    ("pids", 256, 257, "above the bound of 256 (CELLBLOCK_SANDBOX_PIDS_MAX)"),
     ("output_bytes", 64 * MIB, 128 * MIB, "above the bound"),
 ]
 

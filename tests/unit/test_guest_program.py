@@ -8,7 +8,7 @@ from importlib.util import MAGIC_NUMBER
 
 import pytest
 
-from cellblock_workers.guest import program
+from cellblock_workers.launcher import guest_program as program
 
 
 @pytest.mark.parametrize("magic", [MAGIC_NUMBER, b"some other version"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,21 @@ def test_a_wrong_variable_is_refused_by_both_its_names(
         load_settings()
     assert named in str(caught.value)
     assert variable in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("CELLBLOCK_SANDBOX_ISOLATION", "did you mean isolations?"),
+        ("CELLBLOCK_REDIS_XYZZY", "did you mean broker_url or"),
+    ],
+)
+def test_a_setting_that_is_not_there_is_answered_with_one_that_is(
+    monkeypatch: pytest.MonkeyPatch, variable: str, meant: str
+) -> None:
+    monkeypatch.setenv(variable, "[]")
+    with pytest.raises(SettingsError, match=re.escape(meant)):
+        load_settings()
 
 
 CONTRADICTIONS: list[tuple[dict[str, object], str, str]] = [

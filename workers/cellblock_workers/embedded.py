@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from pathlib import Path
 
@@ -39,7 +38,7 @@ def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
     with running_launcher(settings, spec.level, roots) as socket:
         launcher = LauncherClient(socket, timeout_s=settings.sandbox.start_timeout_s + 10)
         if settings.sandbox.chain(spec.level):  # else there is nothing to wait for, and the launcher says so
-            _wait_for_probe(launcher, settings.sandbox.start_timeout_s)
+            launcher.await_probe(settings.sandbox.start_timeout_s)
         heart = Heart(ledger, _WORKER, settings.ledger, lambda: {"state": "ready"})
         reasons: list[str] = []
         runner = JobRunner(
@@ -78,15 +77,3 @@ def _context_roots(spec: JobSpec, settings: Settings) -> tuple[Path, ...]:
     except ContextRefused as refusal:
         raise InvalidJob("context_path", str(refusal)) from None
     return roots
-
-
-def _wait_for_probe(launcher: LauncherClient, timeout_s: float) -> None:
-    """Until the launcher's first probe is through. Raises :class:`SandboxUnavailable`."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        reply = launcher.probe()
-        if reply.isolations or reply.reasons:
-            return
-        if time.monotonic() > deadline:
-            raise SandboxUnavailable(f"the launcher found no isolation within {timeout_s:g} s")
-        time.sleep(0.02)

@@ -32,7 +32,7 @@ def _examine(settings: Settings, json_output: bool) -> int:
     checks = [*kernel_checks(), *program_checks(settings)]  # forks, so before there are threads
     ways = known_ways(settings)
     with _progress("starting a sandbox in each way", len(ways), console) as advance:
-        reports = probe_all(ways, settings, advance)
+        reports = probe_all(ways, settings, lambda: advance(1))
     usable = {way.way.isolation for way in reports if way.available}
     levels = {
         level: next((name for name in settings.sandbox.chain(level) if name in usable), None)
@@ -46,7 +46,7 @@ def _examine(settings: Settings, json_output: bool) -> int:
     if json_output:
         _print_json({"ok": ok, **report.host_as_json(checks, reports, levels)})
     else:
-        report.print_host(Console(), checks, reports, levels)
+        report.print_host(Console(), checks, reports, levels, settings.sandbox.usable)
     return 0 if ok else 1
 
 
@@ -56,7 +56,8 @@ def _attack(settings: Settings, json_output: bool) -> int:
     reports: list[WayReport] = []
     with _progress("attacking", len(ways) * len(CONTROLS), Console(stderr=True)) as advance:
         for way in ways:
-            reports.append(attack(way, settings, lambda finding: advance()))
+            reports.append(attack(way, settings, lambda finding: advance(1)))
+            advance(len(CONTROLS) - len(reports[-1].findings))  # those not tried: it cannot be used
     ok = _holds(reports)
     if json_output:
         _print_json({"ok": ok, **report.attack_as_json(reports)})
@@ -71,11 +72,11 @@ def _holds(reports: Sequence[WayReport]) -> bool:
 
 
 @contextmanager
-def _progress(what: str, total: int, console: Console) -> Iterator[Callable[[], None]]:
-    """A bar on a terminal, nothing elsewhere; the block calls what it is given once for each step."""
+def _progress(what: str, total: int, console: Console) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, nothing elsewhere; the block says how many steps it has taken."""
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(what, total=total)
-        yield lambda: progress.advance(task)
+        yield lambda steps: progress.advance(task, steps)
 
 
 def _print_json(found: dict[str, Any]) -> None:

@@ -60,13 +60,22 @@ def attack_as_json(ways: Sequence[WayReport]) -> dict[str, Any]:
     }
 
 
-def print_host(console: Console, checks: Sequence[Check], ways: Sequence[WayReport], levels: Levels) -> None:
-    """The checklist as a table, with the remedy under each line that has one."""
+def print_host(
+    console: Console,
+    checks: Sequence[Check],
+    ways: Sequence[WayReport],
+    levels: Levels,
+    allowed: Sequence[Isolation],
+) -> None:
+    """The checklist as a table, with the remedy under each line that has one.
+
+    ``allowed``: the isolations that the settings let this host use.
+    """
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False)
     for header in ("check", "", "found"):
         table.add_column(header, overflow="fold")
     rows = list(checks)
-    rows += [_way_as_check(report) for report in ways]
+    rows += [_way_as_check(report, report.way.isolation in allowed) for report in ways]
     rows += [_level_as_check(level, isolation) for level, isolation in levels.items()]
     for check in rows:
         found = Text(check.value)
@@ -89,8 +98,10 @@ def print_attack(console: Console, ways: Sequence[WayReport]) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _way_as_check(report: WayReport) -> Check:
+def _way_as_check(report: WayReport, allowed: bool) -> Check:
     name = f"isolation {_name(report)}"
+    if report.available and not allowed:
+        return Check(name, "ok", "passed its probe; not used: CELLBLOCK_SANDBOX_ISOLATIONS leaves it out")
     if report.available:
         return Check(name, "ok", "passed its probe")
     return Check(name, "warning", report.reason)

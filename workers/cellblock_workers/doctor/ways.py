@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from cellblock.errors import SandboxUnavailable
-from cellblock_config import LEVELS, Isolation, LevelName, Settings, Unisolated
+from cellblock_config import LEVELS, ContainerBackend, Isolation, LevelName, Settings, Unisolated
 from cellblock_workers.canaries import CONTROLS, Finding, Way, prove
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.launcher.ownership import Ownership
@@ -20,7 +20,6 @@ from cellblock_workers.launcher.server import build_backends
 from cellblock_workers.launcher.spawn import private_launcher
 
 _LEVEL: LevelName = "standard"
-_NO_BACKEND = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +39,13 @@ class WayReport:
 
 
 def known_ways(settings: Settings) -> list[Way]:
-    """What the launcher has backends for, whether or not they work here; then what it has none for."""
+    """What the launcher has backends for, whether or not they work here."""
     isolations = tuple(name for name in get_args(Isolation) if name not in get_args(Unisolated))
     everything = settings.model_copy(
         update={"sandbox": settings.sandbox.model_copy(update={"isolations": isolations, "unisolated": None})}
     )
     table = build_backends(everything, Ownership("doctor"))
-    ways = [Way(isolation, backend.name) for isolation, backends in table.items() for backend in backends]
-    return ways + [Way(isolation, _NO_BACKEND) for isolation in isolations if isolation not in table]
+    return [Way(isolation, backend.name) for isolation, backends in table.items() for backend in backends]
 
 
 def probe_all(ways: Sequence[Way], settings: Settings, done: Callable[[], None]) -> list[WayReport]:
@@ -88,27 +86,15 @@ def attack(way: Way, settings: Settings, found: Callable[[Finding], None]) -> Wa
 @contextmanager
 def _launcher(way: Way, settings: Settings) -> Iterator[Path]:
     """A launcher that has only this way, past its probe. Raises :class:`SandboxUnavailable`."""
-    if way.backend == _NO_BACKEND:
-        raise SandboxUnavailable("this version of cellblock has no backend for it")
     environment = {
         "CELLBLOCK_SANDBOX_ISOLATIONS": json.dumps([way.isolation]),
         "CELLBLOCK_SANDBOX_CHAINS": json.dumps({level: [way.isolation] for level in LEVELS}),
     }
-    if way.backend in settings.launcher.model_fields["backends"].default:
+    if way.backend in get_args(ContainerBackend):
         environment["CELLBLOCK_LAUNCHER_BACKENDS"] = json.dumps([way.backend])
     with private_launcher(f"doctor-{way.isolation}-{way.backend}", environment) as socket:
         with closing(LauncherClient(socket, timeout_s=settings.sandbox.start_timeout_s)) as client:
-            _await_probe(client, settings.sandbox.start_timeout_s)
+            reply = client.await_probe(settings.sandbox.start_timeout_s)
+            if not reply.isolations:
+                raise SandboxUnavailable("; ".join((reply.reasons or {}).values()))
         yield socket
-
-
-def _await_probe(client: LauncherClient, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        reply = client.probe()
-        if reply.isolations:
-            return
-        if reply.reasons:
-            raise SandboxUnavailable("; ".join(reply.reasons.values()))
-        time.sleep(0.02)
-    raise SandboxUnavailable(f"its probe gave no answer within {timeout_s:g} s")

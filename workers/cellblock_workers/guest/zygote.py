@@ -165,7 +165,7 @@ class Zygote:
             ("nothing else to see", lambda: kernel.pivot_root(NEW)),
             ("a network of its own", kernel.raise_loopback),
             ("its host name", lambda: kernel.set_host_name(b"sandbox")),
-            ("its limits", set_limits),
+            ("its limits", lambda: set_limits(request["rlimits"])),
             ("its processors", lambda: pin(request["processors"])),
             ("randomness of its own", reseed),
             ("a closed process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 0)),
@@ -253,14 +253,10 @@ def mount_context(context: int | None) -> None:
         kernel.attach_mount(context, f"{NEW}/mnt/context_data")
 
 
-def set_limits() -> None:
-    """The per-process limits a container has too."""
-    for which, value in (
-        (resource.RLIMIT_NOFILE, 1024),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_MEMLOCK, 65_536),
-    ):
-        resource.setrlimit(which, (value, value))
+def set_limits(rlimits: dict[str, int]) -> None:
+    """The per-process limits a container has too, by name."""
+    for name, value in rlimits.items():
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
     os.setsid()
 
 

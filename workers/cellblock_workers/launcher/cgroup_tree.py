@@ -129,7 +129,7 @@ class CgroupTree:
         except OSError as error:
             return (
                 f"cgroups: {error.filename or self._root} cannot be written ({error.strerror}); "
-                "run the launcher as root, or delegate the memory, pids and cpu controllers to its user"
+                "run the launcher as root"
             )
         return None
 

@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from cellblock.admission import ResolvedLimits
 from cellblock.errors import CellblockError, SandboxUnavailable
 from cellblock_config import LevelName
 from cellblock_workers.launcher.protocol import Acquire, Kill, Probe, Reply, Report, Request, receive, send
+
+_PROBE_AGAIN_S = 0.02
 
 
 class SandboxRefused(CellblockError):
@@ -68,6 +71,20 @@ class LauncherClient:
         """What the host can run now: ``isolations`` by level, empty while nothing works."""
         reply, _ = self._ask(Probe())
         return reply
+
+    def await_probe(self, timeout_s: float) -> Reply:
+        """The first answer of :meth:`probe` that says what works, or why nothing does.
+
+        Raises :class:`SandboxUnavailable` when there is none within ``timeout_s``.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            reply = self.probe()
+            if reply.isolations or reply.reasons:
+                return reply
+            if time.monotonic() > deadline:
+                raise SandboxUnavailable(f"the launcher's probe gave no answer within {timeout_s:g} s")
+            time.sleep(_PROBE_AGAIN_S)
 
     def acquire(
         self,

@@ -25,7 +25,6 @@ from docker.types import LogConfig, Mount, Ulimit
 from requests.exceptions import RequestException
 
 from cellblock_config import Isolation, Settings
-from cellblock_workers.guest.program import guest_program
 from cellblock_workers.launcher.announcement import await_guest
 from cellblock_workers.launcher.backend import (
     BackendUnavailable,
@@ -38,6 +37,8 @@ from cellblock_workers.launcher.backend import (
 from cellblock_workers.launcher.canary import CANARY, judge_canary
 from cellblock_workers.launcher.cgroups import SandboxCgroup, host_oom_kills
 from cellblock_workers.launcher.contexts import MOUNT_POINT
+from cellblock_workers.launcher.guest_program import guest_program
+from cellblock_workers.launcher.limits import GUEST_PIDS, MASKED, RLIMITS, SENTRY_PIDS, TMP_INODES
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.seccomp import strict_profile
 
@@ -45,19 +46,10 @@ _log = structlog.get_logger(__name__)
 
 RUNTIMES = {"gvisor": "runsc", "runc": "runc"}
 
-# Under runsc the host's process limit counts the sentry's own threads: too tight a one crashes the
-# sentry under a fork bomb, so the job is held by RLIMIT_NPROC inside (measured, docs/adr/0004).
-_SENTRY_PIDS = 1000
-_GUEST_PIDS = 1
 _SIGKILLED = 137
-_TMPFS = "rw,nosuid,nodev,noexec,mode=1777,nr_inodes=16384"
-
-
-_MASKED = (
-    *("/proc/asound", "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/latency_stats"),
-    *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/proc/interrupts"),
-    *("/sys", "/dev/mqueue"),
-)
+_TMPFS = f"rw,nosuid,nodev,noexec,mode=1777,nr_inodes={TMP_INODES}"
+# Beside what tells of the host in /proc: with other ways there is no such mount.
+_MASKED = (*MASKED, "/sys", "/dev/mqueue")
 
 
 class DockerBackend:
@@ -140,9 +132,13 @@ class DockerBackend:
         """Remove the containers of owners that are gone."""
         removed = 0
         with self._daemon_errors():
-            for found in self._api.containers(all=True, filters={"label": Ownership.LABEL_SANDBOX}):
-                if self._ownership.is_orphan(found["Labels"]) and self._remove(found["Id"]):
-                    removed += 1
+            found = self._api.containers(all=True, filters={"label": Ownership.LABEL_SANDBOX})
+        for container in found:
+            if self._ownership.is_orphan(container["Labels"]):
+                try:
+                    removed += self._remove(container["Id"])
+                except BackendUnavailable as error:  # one that will not go stops no other
+                    _log.warning("orphan_not_removed", container=container["Id"], reason=str(error))
         return removed
 
     def inspect(self, container: str) -> dict[str, Any]:
@@ -202,13 +198,9 @@ class DockerBackend:
             mem_limit=profile.memory_bytes,
             memswap_limit=profile.memory_bytes,  # no swap: the limit is the limit
             mem_swappiness=0 if not gvisor else None,
-            pids_limit=_SENTRY_PIDS if gvisor else profile.pids + _GUEST_PIDS,
+            pids_limit=SENTRY_PIDS if gvisor else profile.pids + GUEST_PIDS,
             nano_cpus=round(profile.cpus * 1e9),
-            ulimits=[
-                Ulimit(name="nofile", soft=1024, hard=1024),
-                Ulimit(name="core", soft=0, hard=0),
-                Ulimit(name="memlock", soft=65_536, hard=65_536),
-            ],
+            ulimits=[Ulimit(name=name.lower(), soft=value, hard=value) for name, value in RLIMITS.items()],
             oom_kill_disable=False,
             mounts=[Mount(MOUNT_POINT, profile.context, "bind", read_only=True)] if profile.context else None,
             log_config=LogConfig(type="none"),  # what a job prints is nobody's log file

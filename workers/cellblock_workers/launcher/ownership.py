@@ -9,10 +9,12 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import structlog
+
+from cellblock_workers.launcher.backend import BackendUnavailable
 
 _log = structlog.get_logger(__name__)
 
@@ -86,8 +88,23 @@ class Records:
         (self._folder / f"{sandbox_id}.json").unlink(missing_ok=True)
         self._ownership.forget(sandbox_id)
 
-    def orphans(self) -> Iterator[tuple[str, dict[str, str]]]:
-        """Sandboxes nobody owns any more, with their details."""
+    def clear(self, remove: Callable[[str, dict[str, str]], None]) -> int:
+        """Remove every sandbox that nobody owns any more; how many. One that will not go stops no other.
+
+        ``remove`` gets its id and details. What raises :class:`BackendUnavailable` is tried again next time.
+        """
+        cleared = 0
+        for sandbox_id, details in self._orphans():
+            try:
+                remove(sandbox_id, details)
+            except (BackendUnavailable, OSError) as error:
+                _log.warning("orphan_not_removed", sandbox=sandbox_id, reason=str(error))
+                continue
+            self.remove(sandbox_id)
+            cleared += 1
+        return cleared
+
+    def _orphans(self) -> Iterator[tuple[str, dict[str, str]]]:
         for path in sorted(self._folder.glob("*.json")):
             try:
                 record = json.loads(path.read_text())

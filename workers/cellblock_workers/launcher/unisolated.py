@@ -25,9 +25,10 @@ from pathlib import Path
 import structlog
 
 from cellblock_config import Isolation, Settings
-from cellblock_workers.guest.program import guest_program
 from cellblock_workers.launcher.announcement import await_guest
 from cellblock_workers.launcher.backend import Evidence, Framing, NotOffered, Profile, StartFailed
+from cellblock_workers.launcher.guest_program import guest_program
+from cellblock_workers.launcher.limits import RLIMITS
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched, family_of
 from cellblock_workers.launcher.ownership import Ownership, Records
 from cellblock_workers.launcher.streams import sandbox_stream
@@ -35,7 +36,6 @@ from cellblock_workers.launcher.streams import sandbox_stream
 _log = structlog.get_logger(__name__)
 
 _UNBOUNDED_BYTES = 1 << 62
-_OPEN_FILES = 1024  # as in every other sandbox
 _LAST_WORD_S = 3.0
 _GONE_S = 5.0
 _LOOK_S = 0.005
@@ -83,11 +83,7 @@ class UnisolatedBackend:
 
     def sweep(self) -> int:
         """Remove the folders of owners that are gone; their guests ended with them."""
-        removed = 0
-        for sandbox_id, details in self._records.orphans():
-            self._remove(sandbox_id, Path(details["folder"]))
-            removed += 1
-        return removed
+        return self._records.clear(lambda found, details: self._remove(found, Path(details["folder"])))
 
     def discard(self, sandbox: UnisolatedSandbox) -> None:
         """End whatever is left of one."""
@@ -133,7 +129,7 @@ class UnisolatedBackend:
         """Of the job. Processes are counted by uid, so they can only be bounded where it is the job's own."""
         if self.isolation == "none":
             return {}
-        limits = {"NOFILE": _OPEN_FILES, "FSIZE": self._settings.sandbox.tmp_bytes}
+        limits = {"NOFILE": RLIMITS["NOFILE"], "FSIZE": self._settings.sandbox.tmp_bytes}
         return {**limits, "NPROC": profile.pids} if os.geteuid() == 0 else limits
 
     def _remove(self, sandbox_id: str, folder: Path) -> None:

@@ -11,7 +11,7 @@ from cellblock.models import JobError, Outcome
 from cellblock_workers.launcher.protocol import Reply
 from cellblock_workers.worker.session import Conversation, Ending
 
-Evidence = dict[str, bool | int | float | str]
+EvidenceFields = dict[str, bool | int | float | str]
 
 #: What the interpreter makes of a thread the kernel refused.
 _NO_THREAD = ("RuntimeError", "can't start new thread")
@@ -25,7 +25,7 @@ class Verdict:
     exit_code: int | None = None
     signal: int | None = None
     error: JobError | None = None
-    evidence: Evidence = field(default_factory=dict)
+    evidence: EvidenceFields = field(default_factory=dict)
 
 
 def judge(conversation: Conversation, kernel: Reply, limits: ResolvedLimits) -> Verdict:
@@ -54,7 +54,7 @@ def judge(conversation: Conversation, kernel: Reply, limits: ResolvedLimits) -> 
     return _signalled(ending, limits, evidence)
 
 
-def _exited(code: int, conversation: Conversation, kernel: Reply, evidence: Evidence) -> Verdict:
+def _exited(code: int, conversation: Conversation, kernel: Reply, evidence: EvidenceFields) -> Verdict:
     if code == 0:
         return Verdict(Outcome.OK, 0, evidence=evidence)
     if (proof := _refused_a_process(conversation, kernel)) is not None:
@@ -69,7 +69,7 @@ def _exited(code: int, conversation: Conversation, kernel: Reply, evidence: Evid
     return Verdict(Outcome.EXIT, code, error=error, evidence=evidence)
 
 
-def _refused_a_process(conversation: Conversation, kernel: Reply) -> Evidence | None:
+def _refused_a_process(conversation: Conversation, kernel: Reply) -> EvidenceFields | None:
     """What shows that the job was refused a process or a thread; None if nothing does.
 
     Where the kernel cannot count the job's processes, the guest looks at the job's end. Threads are gone by
@@ -85,7 +85,7 @@ def _refused_a_process(conversation: Conversation, kernel: Reply) -> Evidence | 
     return None
 
 
-def _signalled(ending: Ending, limits: ResolvedLimits, evidence: Evidence) -> Verdict:
+def _signalled(ending: Ending, limits: ResolvedLimits, evidence: EvidenceFields) -> Verdict:
     number, cpu_ms = ending.signal or 0, ending.cpu_ms
     # The kernel sends SIGXCPU at the limit, and SIGKILL a second later to those who ignore it.
     # Either counts only with the CPU time to show for it: a job can send itself any signal. On a loaded host
@@ -110,21 +110,21 @@ def _disk_error(full: str) -> JobError:
     return JobError(type="DiskFull", message=f"No {what} were left in the work folder")
 
 
-def _with_disk(evidence: Evidence, ending: Ending) -> Evidence:
+def _with_disk(evidence: EvidenceFields, ending: Ending) -> EvidenceFields:
     return {**evidence, "disk_full_of": ending.full or ""}
 
 
-def _killed(outcome: Outcome, kind: str, message: str, evidence: Evidence) -> Verdict:
+def _killed(outcome: Outcome, kind: str, message: str, evidence: EvidenceFields) -> Verdict:
     number = int(signal.SIGKILL)
     return Verdict(outcome, 128 + number, number, JobError(type=kind, message=message), evidence)
 
 
-def _fault(what: str, evidence: Evidence) -> Verdict:
+def _fault(what: str, evidence: EvidenceFields) -> Verdict:
     error = JobError(type="SandboxError", message=what)
     return Verdict(Outcome.SANDBOX_ERROR, error=error, evidence={**evidence, "fault": what})
 
 
-def _evidence(kernel: Reply) -> Evidence:
+def _evidence(kernel: Reply) -> EvidenceFields:
     found = {
         "oom_kills": kernel.oom_kills,
         "watch_kills": kernel.watch_kills,

@@ -20,6 +20,7 @@ from cellblock_workers.guest import guest_source, kernel
 from cellblock_workers.launcher.announcement import await_guest
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOffered, Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import CgroupTree, Group, Groups
+from cellblock_workers.launcher.limits import GUEST_PIDS, RLIMITS, TMP_INODES
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
 from cellblock_workers.launcher.namespaces import canary
 from cellblock_workers.launcher.namespaces.boot import IDS
@@ -33,8 +34,6 @@ from cellblock_workers.launcher.streams import sandbox_stream
 
 _log = structlog.get_logger(__name__)
 
-_TMP_INODES = 16_384
-_GUEST_PIDS = 1
 _PROBES = 8  # places for canaries, and for what is being taken down
 _GONE_S = 10.0
 _LAST_WORD_S = 1.0
@@ -106,14 +105,12 @@ class NamespacesBackend:
 
     def sweep(self) -> int:
         """Remove the cgroups and records of owners that are gone; their processes died with them."""
-        removed = 0
-        for sandbox_id, _ in self._records.orphans():
-            group = self._cgroups.find(sandbox_id)
-            group.kill()
-            group.remove()
-            self._records.remove(sandbox_id)
-            removed += 1
-        return removed
+        return self._records.clear(self._sweep_one)
+
+    def _sweep_one(self, sandbox_id: str, _: dict[str, str]) -> None:
+        group = self._cgroups.find(sandbox_id)
+        group.kill()
+        group.remove()
 
     def discard(self, sandbox: ForkedSandbox) -> None:
         """Take one down. Raises :class:`StartFailed` if it will not go: its cgroup is the sweep's then."""
@@ -156,7 +153,7 @@ class NamespacesBackend:
             raise
         try:
             self._records.write(sandbox_id)
-            group = None if self._watch else self._cgroups.create(sandbox_id, profile, _GUEST_PIDS)
+            group = None if self._watch else self._cgroups.create(sandbox_id, profile, GUEST_PIDS)
             child = self._spawn(server, profile, place, which, theirs, group)
             theirs.close()  # the guest's alone now: when it ends, the stream does
             self._await(child, ours, which)
@@ -196,9 +193,10 @@ class NamespacesBackend:
             place=place if self._several_ids else 0,  # without root there is one /dev for all
             ids=self._places.ids(place),
             tmp_bytes=self._settings.sandbox.tmp_bytes,
-            tmp_inodes=_TMP_INODES,
+            tmp_inodes=TMP_INODES,
+            rlimits=RLIMITS,
             # With an id of its own only the job's processes count, else the guest is one of them.
-            nproc=0 if group else profile.pids + (0 if self._several_ids else _GUEST_PIDS),
+            nproc=0 if group else profile.pids + (0 if self._several_ids else GUEST_PIDS),
             processors=0 if group else math.ceil(profile.cpus),
             context=profile.context is not None,
             canary=which,

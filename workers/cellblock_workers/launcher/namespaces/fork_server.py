@@ -63,6 +63,7 @@ class Request:
     ids: tuple[int, int]
     tmp_bytes: int
     tmp_inodes: int
+    rlimits: dict[str, int]
     nproc: int
     processors: int
     context: bool
@@ -148,6 +149,8 @@ class ForkServer:
             raise BackendUnavailable(f"{self._name} is gone: {error}") from error
         if not child.answered.wait(timeout_s):
             self.close()  # its child may come yet: with the zygote gone it cannot
+            child.ended.wait(_END_S)
+            child.close()
             raise StartFailed(f"{self._name} did not answer within {timeout_s:g} s")
         if child.pidfd is None:
             self._forget(number)

@@ -11,12 +11,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cellblock_config import Isolation, Settings
-from cellblock_workers.guest.program import guest_program
 from cellblock_workers.launcher.announcement import await_guest
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, Profile, StartFailed
 from cellblock_workers.launcher.canary import CANARY, judge_canary
 from cellblock_workers.launcher.cgroup_tree import PARENT
 from cellblock_workers.launcher.cgroups import SandboxCgroup
+from cellblock_workers.launcher.guest_program import guest_program
 from cellblock_workers.launcher.oci.bundle import Bundle
 from cellblock_workers.launcher.oci.children import Family, adopt_orphans
 from cellblock_workers.launcher.oci.remains import Remains
@@ -97,15 +97,13 @@ class OciBackend:
 
     def sweep(self) -> int:
         """Remove what sandboxes of owners that are gone have left."""
-        removed = 0
-        for sandbox_id, details in self._records.orphans():
-            with self._host_errors():
-                remains = Remains(self._state, details["runtime"], sandbox_id)
-                remains.kill()
-                remains.remove()
-                self._records.remove(sandbox_id)
-            removed += 1
-        return removed
+        return self._records.clear(self._sweep_one)
+
+    def _sweep_one(self, sandbox_id: str, details: dict[str, str]) -> None:
+        with self._host_errors():
+            remains = Remains(self._state, details["runtime"], sandbox_id)
+            remains.kill()
+            remains.remove()
 
     def discard(self, sandbox: OciSandbox) -> None:
         """Kill a sandbox and remove whatever it left."""

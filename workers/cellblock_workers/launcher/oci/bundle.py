@@ -14,32 +14,15 @@ from typing import Any
 from cellblock_config import Isolation
 from cellblock_workers.launcher.backend import Profile
 from cellblock_workers.launcher.contexts import MOUNT_POINT
+from cellblock_workers.launcher.limits import GUEST_PIDS, MASKED, RLIMITS, SENTRY_PIDS, TMP_INODES
 from cellblock_workers.launcher.seccomp import oci_filter, strict_profile
 
-#: Under runsc the host's process limit counts the sentry's own threads: too tight a one crashes the
-#: sentry under a fork bomb, so the job is held by RLIMIT_NPROC inside (measured, docs/adr/0004).
-_SENTRY_PIDS = 1000
-_GUEST_PIDS = 1
 _PERIOD_US = 100_000
 _VIEW, _NOTHING = "rootfs", "nothing"
 _ENVIRONMENT = ("PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/", "HOSTNAME=sandbox")
 # The guest's: it gives up root, and kills the job. Dropped with the uid before the job.
 _CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL")
-_LIMITS = {"RLIMIT_NOFILE": 1024, "RLIMIT_CORE": 0, "RLIMIT_MEMLOCK": 65_536}
-# What the kernel tells in /proc of the whole host, and what of it could be set.
-_MASKED = (
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/key-users",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-)
+# What of the whole host could be set in /proc.
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 
@@ -80,7 +63,7 @@ class Bundle:
                 "cgroupsPath": f"/{self.cgroup}",
                 "resources": self._resources(),
                 "seccomp": oci_filter(strict_profile(self.isolation)),
-                "maskedPaths": list(_MASKED),
+                "maskedPaths": list(MASKED),
                 "readonlyPaths": list(_READ_ONLY),
             },
         }
@@ -100,7 +83,9 @@ class Bundle:
                 "inheritable": [],
                 "ambient": [],
             },
-            "rlimits": [{"type": name, "soft": value, "hard": value} for name, value in _LIMITS.items()],
+            "rlimits": [
+                {"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in RLIMITS.items()
+            ],
             "noNewPrivileges": True,
         }
 
@@ -120,7 +105,7 @@ class Bundle:
             _mount(
                 "/tmp",  # noqa: S108 - the sandbox's
                 "tmpfs",
-                *("rw", "nosuid", "nodev", "noexec", "mode=1777", "nr_inodes=16384"),
+                *("rw", "nosuid", "nodev", "noexec", "mode=1777", f"nr_inodes={TMP_INODES}"),
                 f"size={self.tmp_bytes}",
             ),
         ]
@@ -131,7 +116,7 @@ class Bundle:
         return {
             "devices": [{"allow": False, "access": "rwm"}],
             "memory": memory if gvisor else {**memory, "swappiness": 0},
-            "pids": {"limit": _SENTRY_PIDS if gvisor else self.profile.pids + _GUEST_PIDS},
+            "pids": {"limit": SENTRY_PIDS if gvisor else self.profile.pids + GUEST_PIDS},
             "cpu": {"period": _PERIOD_US, "quota": round(self.profile.cpus * _PERIOD_US)},
         }
 

@@ -1,0 +1,15 @@
+"""What every group of settings is: nothing unknown in it, no number that is none, and fixed once read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class Group(BaseModel):
+    """One group; its fields are the settings ``CELLBLOCK_<GROUP>_<NAME>``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -1,0 +1,86 @@
+"""Where and how a host's launcher makes sandboxes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from socket import gethostname
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from cellblock_config.group import Group, PositiveSeconds
+
+#: The two ways to start a container.
+ContainerBackend = Literal["oci", "docker"]
+
+
+def _default_launcher_socket() -> Path:
+    if runtime_dir := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime_dir) / "cellblock" / "launcher.sock"
+    if os.geteuid() == 0:
+        return Path("/run/cellblock/launcher.sock")
+    return Path(f"/tmp/cellblock-{os.getuid()}/launcher.sock")  # noqa: S108 - a shared folder is no use to others
+
+
+def _default_state() -> Path:
+    if os.geteuid() == 0:
+        return Path("/run/cellblock/sandboxes")
+    return _default_launcher_socket().with_name("sandboxes")
+
+
+def _default_image_roots() -> Path:
+    system = Path("/var/lib/cellblock/images")
+    if os.geteuid() == 0 or os.access(system, os.R_OK | os.X_OK):
+        return system
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser() / "cellblock" / "images"
+
+
+class LauncherSettings(Group):
+    """The privileged half of a host. The worker's requests are checked against these."""
+
+    socket: Path = Field(default_factory=_default_launcher_socket)
+    owner: str = Field(
+        default_factory=gethostname,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
+        description="Labels everything created; two launchers on one host need two names.",
+    )
+    allowed_uids: tuple[int, ...] = Field((), description="Besides the launcher's own uid.")
+    backends: tuple[ContainerBackend, ...] = Field(
+        ("oci", "docker"), min_length=1, description="How gvisor and runc are started; the first that works."
+    )
+    docker_url: str = "unix:///var/run/docker.sock"
+    state: Path = Field(
+        default_factory=_default_state, description="What is made without a daemon: records, bundles."
+    )
+    image_roots: Path = Field(
+        default_factory=_default_image_roots,
+        description="Unpacked images, one folder each; make images fills it.",
+    )
+    slice: str = Field(
+        "cellblock-sandbox.slice",
+        pattern=r"^[A-Za-z0-9_]+(-[A-Za-z0-9_]+)*\.slice$",
+        max_length=128,
+        description="Of the isolation systemd: every sandbox is in it; its unit file bounds them all.",
+    )
+    warm: int = Field(2, ge=0, le=64, description="Sandboxes kept ready for each profile in use.")
+    warm_total: int = Field(8, ge=0, le=256, description="Sandboxes kept ready in all.")
+    sandboxes_max: int = Field(64, ge=1, le=1024)
+    starters: int = Field(2, ge=1, le=16, description="Sandboxes started at the same time.")
+    context_roots: tuple[Path, ...] = Field(
+        (),
+        description="Folders whose files jobs may ask for as their context; only operators may write there.",
+    )
+    sweep_s: PositiveSeconds = 30.0
+
+    @model_validator(mode="after")
+    def _pool_fits(self) -> LauncherSettings:
+        if self.warm > self.warm_total:
+            raise ValueError(f"launcher.warm ({self.warm}) is above launcher.warm_total ({self.warm_total})")
+        if self.warm_total > self.sandboxes_max:
+            raise ValueError(
+                f"launcher.warm_total ({self.warm_total}) is above "
+                f"launcher.sandboxes_max ({self.sandboxes_max})"
+            )
+        return self

@@ -1,0 +1,153 @@
+"""What a sandbox is allowed, level by level."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, get_args
+
+from pydantic import Field, model_validator
+
+from cellblock_config.group import Group, PositiveSeconds
+from cellblock_config.levels import LEVELS, MIB, Isolation, LevelName, Unisolated
+
+#: Of the top alone: numpy stands for numpy.linalg too.
+ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+# fmt: off
+_STDLIB = (
+    "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "functools",
+    "hashlib", "heapq", "itertools", "json", "math", "random", "re", "statistics",
+    "string", "textwrap", "typing",
+)
+# fmt: on
+_PRELOAD = {"python": _STDLIB, "datascience": (*_STDLIB, "numpy", "pandas")}
+
+
+class SandboxSettings(Group):
+    """What a job may ask for, and which isolations satisfy it."""
+
+    isolations: tuple[Isolation, ...] = Field(
+        ("gvisor", "runc", "systemd", "namespaces"),
+        description='What this host may use at all; ["gvisor"] refuses every fallback.',
+    )
+    unisolated: Unisolated | None = Field(
+        None,
+        description="For development only: also run jobs of level permissive with no isolation at all.",
+    )
+    chains: dict[LevelName, tuple[Isolation, ...]] = Field(
+        {}, description="Per level, what satisfies it, best first; the level's own chain by default."
+    )
+    module_guard: bool = Field(
+        False, description="Jobs import only their level's modules: a policy, not a security boundary."
+    )
+    modules: dict[LevelName, tuple[ModuleName, ...]] = Field(
+        {}, description="Per level, what the guard allows; the level's own list by default."
+    )
+    images: dict[str, str] = Field(
+        {"python": "cellblock/python:latest", "datascience": "cellblock/datascience:latest"},
+        description="What jobs may ask for by name, and the image each name stands for.",
+    )
+    default_image: str = "python"
+    preload: dict[str, tuple[str, ...]] = Field(
+        _PRELOAD,
+        description="Per image, modules a fork-server imports once for all its sandboxes; other sandboxes "
+        "import ahead, each for itself, those of them that are not in the standard library.",
+    )
+    timeout_max_s: PositiveSeconds = 300.0
+    memory_max_bytes: int = Field(2048 * MIB, ge=64 * MIB)
+    memory_min_bytes: int = Field(64 * MIB, ge=32 * MIB)
+    cpus_max: float = Field(1.0, gt=0, le=64)
+    cpus_min: float = Field(0.05, gt=0)
+    pids_max: int = Field(256, ge=1, le=4096)
+    output_max_bytes: int = Field(64 * MIB, ge=1024)
+    tmp_bytes: int = Field(64 * MIB, ge=MIB)
+    env_allowed: tuple[str, ...] = Field(
+        ("*",), description="Globs of environment variables a job may set; [] for none."
+    )
+    env_refused: tuple[str, ...] = Field(
+        (
+            "LD_*",
+            "PYTHON*",
+            "GLIBC_TUNABLES",
+            "MALLOC_*",
+            "BASH_ENV",
+            "ENV",
+            "IFS",
+            "PATH",
+            "HOME",
+            "TMPDIR",
+            "USER",
+            "LOGNAME",
+            "LANG",
+            "LC_ALL",
+        ),
+        description="Globs of those it may not: what loaders, shells and the sandbox itself read.",
+    )
+    artifacts_s: PositiveSeconds = Field(10.0, description="How long collecting a job's files may take.")
+    kill_grace_s: PositiveSeconds = Field(2.0, description="The host kills this long after the guest should.")
+    start_timeout_s: PositiveSeconds = 30.0
+
+    @model_validator(mode="after")
+    def _no_isolation_is_asked_for_by_name(self) -> SandboxSettings:
+        if not self.usable:
+            raise ValueError(
+                f"sandbox.isolations is empty: name at least one of {', '.join(get_args(Isolation)[:4])}"
+            )
+        named = [("sandbox.isolations", self.isolations)]
+        named += [(f"sandbox.chains[{level}]", chain) for level, chain in self.chains.items()]
+        for where, chain in named:
+            for isolation in set(chain) & set(get_args(Unisolated)):
+                if where == "sandbox.isolations" and isolation == self.unisolated:
+                    raise ValueError(
+                        f"{where} names {isolation}, which isolates nothing and which "
+                        f"CELLBLOCK_SANDBOX_UNISOLATED={isolation} allows already: take it out"
+                    )
+                if where == "sandbox.isolations" or isolation != self.unisolated:
+                    raise ValueError(
+                        f"{where} names {isolation}, which isolates nothing: for development only, "
+                        f"set CELLBLOCK_SANDBOX_UNISOLATED={isolation}; else take it out"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _bounds_agree(self) -> SandboxSettings:
+        if self.default_image not in self.images:
+            raise ValueError(
+                f"sandbox.default_image ({self.default_image!r}) is not one of sandbox.images "
+                f"({', '.join(sorted(self.images))})"
+            )
+        if self.memory_min_bytes > self.memory_max_bytes:
+            raise ValueError(
+                f"sandbox.memory_min_bytes ({self.memory_min_bytes}) is above "
+                f"sandbox.memory_max_bytes ({self.memory_max_bytes})"
+            )
+        if self.modules and not self.module_guard:
+            raise ValueError(
+                f"sandbox.modules (for {', '.join(self.modules)}) is set and sandbox.module_guard is off: "
+                "turn the guard on, or leave the modules out"
+            )
+        return self
+
+    def allowed_modules(self, level: LevelName) -> tuple[str, ...] | None:
+        """What a job of this level may import; None for everything its image has."""
+        return self.modules.get(level, LEVELS[level].modules) if self.module_guard else None
+
+    def preloaded(self, image: str) -> list[str]:
+        """What a sandbox with an interpreter of its own imports before its job comes."""
+        # What the guest needs of the standard library is there; more of it costs gVisor 3 ms for each module.
+        return [name for name in self.preload.get(image, ()) if name not in sys.stdlib_module_names]
+
+    @property
+    def usable(self) -> tuple[Isolation, ...]:
+        """Every isolation this host may use for any level."""
+        return (*self.isolations, self.unisolated) if self.unisolated else self.isolations
+
+    def chain(self, level: LevelName) -> tuple[Isolation, ...]:
+        """The isolations this host may use for a level, best first; empty where it may use none."""
+        chain = self.chains.get(level)
+        if chain is None:
+            # Below every other level's floor: for those the operator has to write the chain down.
+            last = (self.unisolated,) if self.unisolated and level == "permissive" else ()
+            chain = (*LEVELS[level].chain, *last)
+        return tuple(isolation for isolation in chain if isolation in self.usable)

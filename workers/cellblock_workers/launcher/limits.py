@@ -1,0 +1,17 @@
+"""What bounds a sandbox besides its profile, the same in every way of making one."""
+
+from __future__ import annotations
+
+from cellblock_workers.guest.zygote import MASKED_FILES, MASKED_FOLDERS
+
+#: Processes of a sandbox that are none of the job's.
+GUEST_PIDS = 1
+#: Under runsc the host's process limit counts the sentry's own threads: too tight a one crashes the
+#: sentry under a fork bomb, so the job is held by RLIMIT_NPROC inside (measured, docs/adr/0004).
+SENTRY_PIDS = 1000
+#: Files in /tmp: an empty one costs the host about a kibibyte that no size option counts.
+TMP_INODES = 16_384
+#: Of each process, soft and hard, by the names of setrlimit(2).
+RLIMITS = {"NOFILE": 1024, "CORE": 0, "MEMLOCK": 65_536}
+#: What the kernel tells in /proc of the whole host.
+MASKED = tuple(f"/proc/{name}" for name in (*MASKED_FILES, *MASKED_FOLDERS))
