@@ -62,7 +62,7 @@ def _cgroups(root: Path) -> Check:
     missing = [name for name in _CONTROLLERS if name not in writable]
     if not missing:
         return Check("cgroups", "ok", f"{layout}; writable: {', '.join(_CONTROLLERS)}")
-    remedy = "run the launcher as root; the Docker daemon makes them for whoever may use it"
+    remedy = "run the launcher as root; what root cannot write either, the kernel has to be booted with"
     return Check("cgroups", "warning", f"{layout}; not writable: {', '.join(missing)}", remedy)
 
 
