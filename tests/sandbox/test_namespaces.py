@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -41,14 +42,18 @@ def zygotes_of(backend: NamespacesBackend) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
+    """None of a process that is just ending."""
     found: list[int] = []
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(word) for word in (thread / "children").read_text().split()]
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(word) for word in (thread / "children").read_text().split()]
     return found
 
 
 def arguments(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return []
 
 
 def uid_of(pid: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,7 @@ from cellblock_workers.launcher.backend import NotOnThisHost
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.systemd import manager
 from cellblock_workers.launcher.systemd.backend import ScopeBackend
-from parts import wait_until
+from parts import REPOSITORY, wait_until
 from sandbox.harness import MIB, Host
 from sandbox.peer import Peer, until_ready
 from sandbox.systemd_host import ROOMY, SLICE, UNITS, SystemdHost, chains_of, systemd_host
@@ -275,10 +276,14 @@ def test_a_worker_of_the_workers_unit_runs_a_job_in_a_scope(machine: SystemdHost
         CELLBLOCK_LAUNCHER_ALLOWED_UIDS=f"[{uid}]",
     )
     redis = "CELLBLOCK_REDIS_URL=redis://127.0.0.1:6379/0"
+    # The unit hides /home and /tmp, and what is installed here may be a checkout there.
+    seen = f"[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths={REPOSITORY} {sys.prefix}\n"
+    folder = "/run/systemd/system/cellblock-worker.service.d"
+    machine.sh(f"mkdir -p {folder}; printf '%s' '{seen}' >{folder}/checkout.conf")
     machine.sh("redis-server --port 6379 --save '' --daemonize yes --logfile /tmp/redis.log")
     machine.sh(
         f"install -m 600 /dev/null /etc/cellblock/worker.env; echo {redis} >/etc/cellblock/worker.env;"
-        "systemctl start cellblock-worker.service"
+        "systemctl daemon-reload; systemctl start cellblock-worker.service"
     )
     try:
         run = f"echo 'print(6*7)' | {redis} timeout 50 /opt/cellblock/bin/cellblock run - --json"
