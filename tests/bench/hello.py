@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -73,17 +73,21 @@ class Fleet:
 
 
 def main() -> int:
-    """Measure, print the tables, write build/bench/hello.json."""
-    with ExitStack() as stack:
-        fleets = {way: stack.enter_context(fleet(way)) for way in CHOSEN}
-        measured = Measured(
-            rounds=ROUNDS,
-            latency_ms=measure_latency(fleets),
-            jobs_per_s=measure_throughput(fleets),
-            idle_bytes=measure_memory(fleets),
-            pandas_ms=measure_pandas(fleets),
-        )
-    report(measured, Path("build/bench/hello.json"))
+    """Measure way by way, print the tables, write build/bench/hello-<way>.json.
+
+    One fleet at a time, as on any host: the timers of idle ones would be measured as the busy one's time.
+    Each is compared with baselines that ran between its own rounds.
+    """
+    for way in CHOSEN:
+        with fleet(way) as one:
+            measured = Measured(
+                rounds=ROUNDS,
+                latency_ms=measure_latency(way, one),
+                jobs_per_s=measure_throughput(way, one),
+                idle_bytes={way: measure_memory(one)},
+                pandas_ms=measure_pandas(way, one),
+            )
+        report(measured, Path(f"build/bench/hello-{way}.json"))
     return 0
 
 
@@ -106,85 +110,70 @@ def fleet(way: str) -> Iterator[Fleet]:
         yield started
 
 
-def measure_latency(fleets: Mapping[str, Fleet]) -> dict[str, list[float]]:
+def measure_latency(way: str, one: Fleet) -> dict[str, list[float]]:
     """Milliseconds from asking to having the output, variant by variant in turn."""
     daemon = docker.from_env()
-    plain: dict[str, Callable[[], object]] = {
-        "docker run runsc": docker_run_runsc,
-        "docker run runc": lambda: docker_sdk_runc(daemon),
-        "bare python": lambda: bare("python", "pass"),
+    variants: dict[str, Callable[[int], object]] = {
+        "docker run runsc": lambda _: docker_run_runsc(),
+        "docker run runc": lambda _: docker_sdk_runc(daemon),
+        "bare python": lambda _: bare("python", "pass"),
+        f"{way} warm": lambda _: one.run(JobSpec(code=HELLO)),
+        # A memory limit no pool holds: the sandbox is started for this job.
+        f"{way} cold": lambda number: one.run(
+            JobSpec(code=HELLO, limits=Limits(memory_bytes=200_000_000 + 4096 * number))
+        ),
     }
-    took: dict[str, list[float]] = {name: [] for name in plain}
-
-    def settle() -> None:
-        # All of them: one that fills its pool again would be measured as the next one's time.
-        for one in fleets.values():
-            one.settle()
-
+    took: dict[str, list[float]] = {name: [] for name in variants}
     for number in range(ROUNDS):
-        for name, variant in plain.items():
-            settle()
-            took[name].append(timed(variant))
-        for way, one in fleets.items():
-            settle()
-            took.setdefault(f"{way} warm", []).append(timed(lambda one=one: one.run(JobSpec(code=HELLO))))  # type: ignore[misc]
-        for way, one in fleets.items():
-            # A memory limit no pool holds: the sandbox is started for this job.
-            odd = JobSpec(code=HELLO, limits=Limits(memory_bytes=200_000_000 + 4096 * number))
-            settle()
-            took.setdefault(f"{way} cold", []).append(timed(lambda one=one, odd=odd: one.run(odd)))  # type: ignore[misc]
+        for name, variant in variants.items():
+            one.settle()
+            took[name].append(timed(lambda variant=variant, number=number: variant(number)))  # type: ignore[misc]
     daemon.close()
     return took
 
 
-def measure_throughput(fleets: Mapping[str, Fleet]) -> dict[str, list[float]]:
-    """Jobs per second with several at once, every way in turn."""
-    rates: dict[str, list[float]] = {"docker run runsc": []}
+def measure_throughput(way: str, one: Fleet) -> dict[str, list[float]]:
+    """Jobs per second with several at once, in turn with plain runs."""
+    rates: dict[str, list[float]] = {"docker run runsc": [], way: []}
     for _ in range(THROUGHPUT_ROUNDS):
+        one.settle()
         started = time.monotonic()
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda _: docker_run_runsc(), range(PLAIN_RUNS)))
         rates["docker run runsc"].append(PLAIN_RUNS / (time.monotonic() - started))
-        for way, one in fleets.items():
-            one.settle()
-            started = time.monotonic()
-            specs = (JobSpec(code=HELLO) for _ in range(THROUGHPUT_JOBS))
-            results = list(one.client.map(specs, ordered=False, window=PARALLEL))
-            rates.setdefault(way, []).append(len(results) / (time.monotonic() - started))
-            assert all(result.ok for result in results)
-            one.settle()
+        started = time.monotonic()
+        specs = (JobSpec(code=HELLO) for _ in range(THROUGHPUT_JOBS))
+        results = list(one.client.map(specs, ordered=False, window=PARALLEL))
+        rates[way].append(len(results) / (time.monotonic() - started))
+        assert all(result.ok for result in results)
     return rates
 
 
-def measure_memory(fleets: Mapping[str, Fleet]) -> dict[str, float]:
+def measure_memory(one: Fleet) -> float:
     """Bytes of an idle warm sandbox: what its cgroup holds that is not cached files, median of three.
 
     With Docker, the daemon's shim for each container (some 10 MB) comes on top.
     """
-    held: dict[str, float] = {}
-    for way, one in fleets.items():
-        manifest = resolve(JobSpec(code=HELLO), one.settings)
-        samples = []
-        for _ in range(3):
-            one.settle()
-            lent = one.launcher.acquire("bench", 1, manifest.level, manifest.image, manifest.limits)
-            samples.append(anonymous_bytes(cgroup_of(lent.id)))
-            one.launcher.kill(lent)
-        held[way] = statistics.median(samples)
-    return held
+    manifest = resolve(JobSpec(code=HELLO), one.settings)
+    samples = []
+    for _ in range(3):
+        one.settle()
+        lent = one.launcher.acquire("bench", 1, manifest.level, manifest.image, manifest.limits)
+        samples.append(anonymous_bytes(cgroup_of(lent.id)))
+        one.launcher.kill(lent)
+    return statistics.median(samples)
 
 
-def measure_pandas(fleets: Mapping[str, Fleet]) -> dict[str, list[float]]:
+def measure_pandas(way: str, one: Fleet) -> dict[str, list[float]]:
     """Milliseconds of a job that imports pandas, in a warm sandbox of the datascience image."""
-    took: dict[str, list[float]] = {"bare pandas": []}
+    took: dict[str, list[float]] = {"bare pandas": [], way: []}
     spec = JobSpec(code=PANDAS, image="datascience")
-    for one in fleets.values():
-        one.run(spec)
+    one.run(spec)
     for _ in range(PANDAS_ROUNDS):
+        one.settle(idle=4)  # two of each image
         took["bare pandas"].append(timed(lambda: bare("datascience", "import pandas")))
-        for way, one in fleets.items():
-            one.settle(idle=4)  # two of each image
-            took.setdefault(way, []).append(timed(lambda one=one: one.run(spec)))  # type: ignore[misc]
+        one.settle(idle=4)
+        took[way].append(timed(lambda: one.run(spec)))
     return took
 
 
