@@ -47,6 +47,7 @@ _log = structlog.get_logger(__name__)
 RUNTIMES = {"gvisor": "runsc", "runc": "runc"}
 
 _SIGKILLED = 137
+_PANICKED = 2  #: of a Go program: the sentry
 _TMPFS = f"rw,nosuid,nodev,noexec,mode=1777,nr_inodes={TMP_INODES}"
 # Beside what tells of the host in /proc: with other ways there is no such mount.
 _MASKED = (*MASKED, "/sys", "/dev/mqueue")
@@ -311,8 +312,10 @@ class DockerSandbox:
             return Evidence(True, None, oom_kills, pids_refused, peak, cpu_ms)
         state = self._final_state() if ended else self._backend.inspect(self._container)
         # containerd passes on the kernel's notice for the cgroup, but loses it when the exit is faster. A
-        # sandbox that nobody but the kernel can have killed is then told by the kernel's host-wide count.
-        killed = state.get("ExitCode") == _SIGKILLED and host_oom_kills() > self._host_oom_kills_before
+        # sandbox that nobody but the kernel can have killed is then told by the kernel's host-wide count. So
+        # is a sentry that panicked: it does when the kernel kills what it cannot do without.
+        sudden = {_SIGKILLED, _PANICKED} if self.isolation == "gvisor" else {_SIGKILLED}
+        killed = state.get("ExitCode") in sudden and host_oom_kills() > self._host_oom_kills_before
         if state.get("OOMKilled") or (ended and killed):
             oom_kills = max(oom_kills or 0, 1)
             peak = peak or self.profile.memory_bytes
