@@ -7,10 +7,10 @@ WITH_DOCKER := config/host/with-docker.sh
 # Debian's own interpreter where there is one: every user can read it, so the worker need not stay root.
 PYTHON ?= $(shell test -x /usr/bin/python3 && echo /usr/bin/python3 || echo python3)
 
-.PHONY: help setup host images demo test check fmt bench up clean lock
+.PHONY: help setup host images demo test test-faults check fmt bench up clean lock
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: host $(VENV)/ready images ## everything the other targets need; seconds when it is there
 
@@ -33,6 +33,10 @@ demo: setup ## 164 HumanEval programs and 20 hostile jobs through Redis, Celery 
 test: setup ## every test, on real Redis, Celery, Docker and gVisor
 	@$(WITH_DOCKER) images/build.sh worker redis systemd
 	@$(WITH_DOCKER) $(PY) -m pytest
+
+test-faults: setup ## three hosts under random faults for 5 minutes, and 100,000 jobs in a row
+	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m faults.chaos 2000 300 $${SEED:-$$RANDOM}
+	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m faults.soak 100000
 
 check: $(VENV)/ready ## lint, format, types, seccomp profile
 	@$(VENV)/bin/ruff check .

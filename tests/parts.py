@@ -20,6 +20,8 @@ from cellblock_workers.fleet import free_port
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: A launcher, as arguments of the interpreter.
 LAUNCHER = ("-m", "cellblock_workers.launcher.server")
+#: A worker, likewise.
+WORKER = ("-m", "cellblock_workers.worker.main")
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = 15.0, what: str = "the condition") -> Any:
@@ -97,7 +99,12 @@ def launcher_process(
 
 @contextmanager
 def worker_process(
-    folder: Path, redis_url: str, launcher: Path, **environment: str
+    folder: Path,
+    redis_url: str,
+    launcher: Path,
+    *,
+    program: Sequence[str] = WORKER,
+    **environment: str,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A Celery worker process without canaries, unless asked for; its log is ``worker.log`` in the folder."""
     variables = {
@@ -109,7 +116,7 @@ def worker_process(
     }
     with (folder / "worker.log").open("ab") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cellblock_workers.worker.main"],
+            [sys.executable, *program],
             env=variables,
             stdout=stderr,
             stderr=stderr,

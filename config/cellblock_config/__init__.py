@@ -2,6 +2,7 @@
 
 from cellblock_config.launcher import ContainerBackend, LauncherSettings
 from cellblock_config.levels import LEVELS, Isolation, LevelDefaults, LevelName, Unisolated
+from cellblock_config.redis_address import RedisAddress
 from cellblock_config.sandbox import SandboxSettings
 from cellblock_config.settings import (
     EgressSettings,
@@ -15,6 +16,7 @@ from cellblock_config.settings import (
     load_settings,
 )
 from cellblock_config.signing import SigningSettings
+from cellblock_config.webhooks import WebhookSettings
 
 __all__ = [
     "LEVELS",
@@ -26,6 +28,7 @@ __all__ = [
     "LevelDefaults",
     "LevelName",
     "MonitorSettings",
+    "RedisAddress",
     "RedisSettings",
     "SandboxSettings",
     "Settings",
@@ -33,6 +36,7 @@ __all__ = [
     "SigningSettings",
     "TelemetrySettings",
     "Unisolated",
+    "WebhookSettings",
     "WorkerSettings",
     "load_settings",
 ]

@@ -10,8 +10,7 @@ import json
 import os
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal, cast, get_origin
-from urllib.parse import urlsplit
+from typing import Annotated, Literal, cast, get_origin
 
 from dotenv import dotenv_values
 from pydantic import (
@@ -29,8 +28,10 @@ from pydantic_settings import SettingsError as SourceError
 from cellblock_config.group import Group, PositiveSeconds
 from cellblock_config.launcher import LauncherSettings
 from cellblock_config.levels import MIB
+from cellblock_config.redis_address import RedisAddress
 from cellblock_config.sandbox import SandboxSettings
 from cellblock_config.signing import SigningSettings
+from cellblock_config.webhooks import WebhookSettings
 
 
 class SettingsError(ValueError):
@@ -45,18 +46,17 @@ class RedisSettings(Group):
     key_prefix: str = Field("{cellblock}", min_length=1, max_length=64)
     connect_timeout_s: PositiveSeconds = 1.0
     socket_timeout_s: PositiveSeconds = 2.0
+    tls_ca: Path | None = Field(None, description="Who signed a rediss:// server; the system's by default.")
+    tls_cert: Path | None = Field(None, description="A client certificate, where the server asks for one.")
+    tls_key: Path | None = None
+    sentinel_password: SecretStr | None = Field(None, description="Of the sentinels, where they have one.")
 
     @field_validator("url", "broker_url", mode="after")
     @classmethod
     def _is_a_redis_url(cls, url: SecretStr | None) -> SecretStr | None:
         if url is None or url.get_secret_value() == "":
             return None
-        if not url.get_secret_value().startswith(("redis://", "rediss://")):
-            raise ValueError("must start with redis:// or rediss://, for example redis://127.0.0.1:6379/0")
-        try:
-            urlsplit(url.get_secret_value()).port  # noqa: B018 - parsing it is the check
-        except ValueError:
-            raise ValueError("names a port that is not a number from 0 to 65535") from None
+        RedisAddress.parse(url.get_secret_value())
         return url
 
 
@@ -67,10 +67,21 @@ class LedgerSettings(Group):
     beat_s: PositiveSeconds = 3.0
     reap_s: PositiveSeconds = 1.0
     loss_limit: int = Field(3, ge=1, le=100)
+    loss_backoff_s: tuple[Annotated[float, Field(ge=0, le=3600)], ...] = Field(
+        (0.0, 5.0, 30.0), min_length=1, description="Pause after the first, second, ... lost worker."
+    )
+    fault_retries: int = Field(2, ge=0, le=100, description="How often a fault of ours is tried again.")
+    retry_backoff_s: PositiveSeconds = Field(1.0, description="Before the first retry; then twice as long.")
+    tenant_slots: int = Field(0, ge=0, description="Jobs of one tenant that run at once; 0 for no bound.")
+    expires_s: PositiveSeconds = Field(
+        86_400.0, description="A job that has not started by then is rejected; a job may ask for less."
+    )
     republish_after_s: PositiveSeconds = 5.0
     queue_depth: int = Field(100_000, ge=1)
     job_ttl_s: int = Field(7 * 86_400, ge=60, description="A job that never ends is forgotten after this.")
     result_ttl_s: int = Field(86_400, ge=10)
+    dead_ttl_s: int = Field(7 * 86_400, ge=60, description="Of jobs that ended through our fault.")
+    dead_kept: int = Field(10_000, ge=1, description="How many of those are kept at most.")
     events_kept: int = Field(100_000, ge=100, description="Approximate length of the event stream.")
     code_bytes: int = Field(1 * MIB, ge=1, le=16 * MIB)
     stdin_bytes: int = Field(8 * MIB, ge=0, le=16 * MIB)
@@ -108,11 +119,21 @@ class WorkerSettings(Group):
     concurrency: int = Field(8, ge=1, le=256)
     user: str | None = Field(None, description="Started as root, the worker becomes this user.")
     visibility_timeout_s: int = Field(1800, ge=60)
+    drain_s: float = Field(
+        25.0, ge=0, le=3600, description="After TERM running jobs have this long; then they are given back."
+    )
     probe_s: PositiveSeconds = Field(1.0, description="How often a paused worker asks its launcher again.")
     canaries: bool = Field(
         True, description="Attack every isolation before the first claim, and use none that lets one through."
     )
     canary_s: PositiveSeconds = Field(3600.0, description="How often the attacks are run again.")
+    silent_s: PositiveSeconds = Field(
+        30.0, description="Jobs that wait this long while nothing is claimed: the worker counts as deaf."
+    )
+    health_address: str = "127.0.0.1"
+    health_port: int | None = Field(
+        None, ge=0, le=65_535, description="Where GET /health is; off by default."
+    )
 
 
 class EgressSettings(Group):
@@ -183,6 +204,7 @@ class Settings(BaseSettings):
     signing: SigningSettings = SigningSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     monitor: MonitorSettings = MonitorSettings()
+    webhooks: WebhookSettings = WebhookSettings()
 
     @model_validator(mode="after")
     def _groups_agree(self) -> Settings:
@@ -192,11 +214,11 @@ class Settings(BaseSettings):
                 f"sandbox.timeout_max_s ({self.sandbox.timeout_max_s}): "
                 "a shorter one delivers running jobs twice"
             )
-        if self.ledger.job_ttl_s < 2 * self.sandbox.timeout_max_s:
+        if self.ledger.job_ttl_s < self.ledger.expires_s + 2 * self.sandbox.timeout_max_s:
             raise ValueError(
-                f"ledger.job_ttl_s ({self.ledger.job_ttl_s}) must be at least twice "
-                f"sandbox.timeout_max_s ({self.sandbox.timeout_max_s}): "
-                "a job may not be forgotten while it runs"
+                f"ledger.job_ttl_s ({self.ledger.job_ttl_s}) must exceed ledger.expires_s "
+                f"({self.ledger.expires_s:g}) by twice sandbox.timeout_max_s "
+                f"({self.sandbox.timeout_max_s:g}): a job may not be forgotten before it has ended"
             )
         if self.ledger.files_bytes > self.sandbox.tmp_bytes:
             raise ValueError(

@@ -63,6 +63,8 @@ class Manifest(BaseModel):
     image: str
     limits: ResolvedLimits
     priority: PriorityClass
+    expires_s: float
+    retries: int
     trace_id: str
     submitted: float
     modules: tuple[str, ...] | None = None  #: what it may import; None: everything its image has
@@ -95,6 +97,8 @@ def resolve(spec: JobSpec, settings: Settings) -> Manifest:
         image=image,
         limits=resolve_limits(spec.level, spec.limits, settings),
         priority=spec.priority,
+        expires_s=_expiry(spec, settings.ledger),
+        retries=spec.retries,
         trace_id=spec.traceparent.split("-")[1] if spec.traceparent else secrets.token_hex(16),
         submitted=time.time(),
         modules=settings.sandbox.allowed_modules(spec.level),
@@ -125,6 +129,15 @@ def resolve_limits(level: LevelName, asked: Limits, settings: Settings) -> Resol
     _check_most("pids", limits.pids, bounds, "pids_max")
     _check_most("output_bytes", limits.output_bytes, bounds, "output_max_bytes")
     return limits
+
+
+def _expiry(spec: JobSpec, bounds: LedgerSettings) -> float:
+    if spec.expires_s is not None and spec.expires_s > bounds.expires_s:
+        raise InvalidJob(
+            "expires_s",
+            f"{spec.expires_s:g} is above the bound of {bounds.expires_s:g} (CELLBLOCK_LEDGER_EXPIRES_S)",
+        )
+    return spec.expires_s or bounds.expires_s
 
 
 def _check_payload(spec: JobSpec, bounds: LedgerSettings) -> None:

@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from cellblock.client import Client, Progress
 from cellblock.errors import ResultTimeout
-from cellblock.models import Event, JobResult, JobSpec, JobStatus
+from cellblock.models import DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock_config import Settings
 
 
@@ -83,9 +83,46 @@ class AsyncClient:
         """Stop a job. Idempotent; raises :class:`UnknownJob`."""
         return await asyncio.to_thread(self._client.cancel, job_id)
 
-    async def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
-        """Events after a stream id, oldest first."""
-        return await asyncio.to_thread(lambda: self._client.events(after, limit=limit, wait_s=wait_s))
+    async def dead(self, *, limit: int = 100) -> list[DeadLetter]:
+        """Jobs that ended through our fault, latest first."""
+        return await asyncio.to_thread(lambda: self._client.dead(limit=limit))
+
+    async def dead_letter(self, job_id: str) -> DeadLetter:
+        """One of them. Raises :class:`UnknownJob`."""
+        return await asyncio.to_thread(self._client.dead_letter, job_id)
+
+    async def retry_dead(self, job_id: str) -> AsyncJob:
+        """Let a dead letter run again. Raises :class:`UnknownJob`."""
+        return AsyncJob(self, (await asyncio.to_thread(self._client.retry_dead, job_id)).id)
+
+    async def drop_dead(self, job_id: str) -> None:
+        """Forget a dead letter and its payload. Raises :class:`UnknownJob`."""
+        await asyncio.to_thread(self._client.drop_dead, job_id)
+
+    async def events(
+        self,
+        after: str = "0",
+        *,
+        limit: int = 100,
+        wait_s: float = 0,
+        group: str | None = None,
+        consumer: str | None = None,
+        redeliver_s: float = 60,
+    ) -> list[Event]:
+        """Events after a stream id, or those of a consumer group; as :meth:`Client.events`."""
+        return await asyncio.to_thread(
+            lambda: self._client.events(
+                after, limit=limit, wait_s=wait_s, group=group, consumer=consumer, redeliver_s=redeliver_s
+            )
+        )
+
+    async def acknowledge(self, group: str, events: Iterable[Event]) -> None:
+        """These events are done with; the group sees them no more."""
+        await asyncio.to_thread(self._client.acknowledge, group, list(events))
+
+    async def rewind(self, group: str, after: str = "0") -> None:
+        """The group reads again from after this stream id."""
+        await asyncio.to_thread(self._client.rewind, group, after)
 
     async def map(
         self,

@@ -6,15 +6,23 @@ mode listed in docs/adr/0002-ledger-over-acks.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import ssl
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import quote
 
 from celery import Celery
 from kombu import Exchange, Queue
 from kombu.exceptions import OperationalError
 
-from cellblock.errors import NotConfigured, StoreUnavailable
+from cellblock.errors import StoreUnavailable
+from cellblock.ledger import Wake
+from cellblock.ledger.connection import address_of, sentinel_options, tls_options
 from cellblock.models import PRIORITY_CLASSES, PriorityClass
 from cellblock_config import Settings
+
+_log = logging.getLogger(__name__)
 
 RUN_TASK = "cellblock.run"
 
@@ -34,21 +42,50 @@ def queue_key(settings: Settings, priority: PriorityClass | str) -> str:
     return broker_prefix(settings) + queue_name(priority)
 
 
-def broker_url(settings: Settings) -> str:
-    """The broker's address: its own if one is set, else the ledger's."""
-    url = settings.redis.broker_url or settings.redis.url
-    if url is None:
-        raise NotConfigured(
-            "no Redis is configured: set CELLBLOCK_REDIS_URL, for example redis://127.0.0.1:6379/0"
-        )
-    return url.get_secret_value()
+def broker_options(settings: Settings) -> dict[str, Any]:
+    """Celery's words for the broker's address: its own if one is set, else the ledger's."""
+    address = address_of(settings, broker=True)
+    login = ""
+    if address.username or address.password:
+        login = f"{quote(address.username or '', safe='')}:{quote(address.password or '', safe='')}@"
+    scheme = "sentinel" if address.service else ("rediss" if address.tls else "redis")
+    options: dict[str, Any] = {
+        "broker_url": ";".join(
+            f"{scheme}://{login}{_host(host)}:{port}/{address.db}" for host, port in address.hosts
+        ),
+        "broker_transport_options": {
+            "global_keyprefix": broker_prefix(settings),
+            "visibility_timeout": settings.worker.visibility_timeout_s,
+            "unacked_restore_interval": 10,
+            "unacked_restore_throttle": 1,
+            "unacked_mutex_expire": 60,
+            "socket_timeout": 15,
+            "socket_connect_timeout": 2,
+            "socket_keepalive": True,
+            "health_check_interval": 10,
+        },
+    }
+    if address.service:
+        options["broker_transport_options"] |= {
+            "master_name": address.service,
+            "sentinel_kwargs": sentinel_options(address, settings.redis),
+        }
+    if address.tls:
+        tls = tls_options(address, settings.redis)
+        options["broker_use_ssl"] = {**tls, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+        del options["broker_use_ssl"]["ssl"]
+    return options
+
+
+def _host(name: str) -> str:
+    return f"[{name}]" if ":" in name else name
 
 
 def create_celery(settings: Settings) -> Celery:
     """A configured Celery app; connects to nothing yet."""
     app = Celery("cellblock", set_as_current=False)
     app.conf.update(
-        broker_url=broker_url(settings),
+        **broker_options(settings),
         task_queues=[
             Queue(queue_name(p), Exchange("cellblock", "direct"), queue_name(p)) for p in PRIORITY_CLASSES
         ],
@@ -76,17 +113,6 @@ def create_celery(settings: Settings) -> Celery:
         broker_pool_acquire_timeout=5,
         control_queue_expires=60,
         event_queue_expires=60,
-        broker_transport_options={
-            "global_keyprefix": broker_prefix(settings),
-            "visibility_timeout": settings.worker.visibility_timeout_s,
-            "unacked_restore_interval": 10,
-            "unacked_restore_throttle": 1,
-            "unacked_mutex_expire": 60,
-            "socket_timeout": 15,
-            "socket_connect_timeout": 2,
-            "socket_keepalive": True,
-            "health_check_interval": 10,
-        },
     )
     return app
 
@@ -96,6 +122,14 @@ class Publisher:
 
     def __init__(self, app: Celery) -> None:
         self._app = app
+
+    def wake(self, wakes: Iterable[Wake]) -> None:
+        """Send the messages of jobs that wait again; what cannot be sent now is left to the sweep."""
+        for job_id, priority in wakes:
+            try:
+                self.publish([job_id], priority)
+            except StoreUnavailable as error:
+                _log.warning("the wake-up of job %s was not sent (%s); the sweep will", job_id, error)
 
     def publish(self, job_ids: Sequence[str], priority: PriorityClass | str) -> None:
         """Wake a worker for these jobs. Harmless to repeat: a claimed job's message is dropped.

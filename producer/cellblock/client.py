@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import time
 import uuid
 from collections import Counter, deque
@@ -10,14 +12,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures import wait as wait_futures
+from contextlib import suppress
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 from cellblock.admission import resolve
 from cellblock.broker import Publisher, create_celery
-from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, StoreUnavailable
+from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, StoreUnavailable, UnknownJob
 from cellblock.ledger import Ledger, connect
-from cellblock.models import Event, JobResult, JobSpec, JobStatus
+from cellblock.ledger.groups import EventGroups
+from cellblock.models import DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock.signing import Signer
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
@@ -67,6 +71,7 @@ class Client:
         self._signer = Signer(settings.signing)
         self._redis = connect(settings)
         self._ledger = Ledger(self._redis, settings)
+        self._groups = EventGroups(self._redis, self._ledger.keys)
         self._app = create_celery(settings)
         self._publisher = Publisher(self._app)
         self._waiter = ResultWaiter(self._redis, self._ledger)
@@ -131,11 +136,66 @@ class Client:
 
     def cancel(self, job_id: str) -> Literal["cancelled", "requested", "terminal"]:
         """Stop a job. Idempotent; raises :class:`UnknownJob`."""
-        return self._ledger.cancel(job_id)
+        done = self._ledger.cancel(job_id)
+        self._publisher.wake(done.wake)
+        return cast(Literal["cancelled", "requested", "terminal"], done.word)
 
-    def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
-        """Events after a stream id, oldest first; waits up to ``wait_s`` seconds for the first."""
-        return self._ledger.events(after, limit=limit, wait_s=wait_s)
+    def dead(self, *, limit: int = 100) -> list[DeadLetter]:
+        """Jobs that ended through our fault and whose payload is kept, latest first."""
+        letters = []
+        for job_id in self._ledger.dead(limit=limit):
+            with suppress(UnknownJob):  # kept for long enough meanwhile
+                letters.append(self._ledger.dead_letter(job_id))
+        return letters
+
+    def dead_letter(self, job_id: str) -> DeadLetter:
+        """One of them. Raises :class:`UnknownJob`."""
+        return self._ledger.dead_letter(job_id)
+
+    def retry_dead(self, job_id: str) -> Job:
+        """Let a dead letter run again, its counts at zero. Raises :class:`UnknownJob`."""
+        done = self._ledger.revive(job_id, uuid.uuid4().hex)
+        if done.word != "revived":
+            why = "its payload has expired" if done.word == "gone" else "it is no dead letter"
+            raise UnknownJob(f"job {job_id} cannot be tried again: {why}")
+        self._publisher.wake(done.wake)
+        return Job(self, job_id)
+
+    def drop_dead(self, job_id: str) -> None:
+        """Forget a dead letter and its payload; its result stays. Raises :class:`UnknownJob`."""
+        if not self._ledger.bury(job_id):
+            raise UnknownJob(f"job {job_id} is no dead letter")
+
+    def events(
+        self,
+        after: str = "0",
+        *,
+        limit: int = 100,
+        wait_s: float = 0,
+        group: str | None = None,
+        consumer: str | None = None,
+        redeliver_s: float = 60,
+    ) -> list[Event]:
+        """Events after a stream id, oldest first; waits up to ``wait_s`` seconds for the first.
+
+        With ``group`` each event goes to one ``consumer`` of the group (by default this host and process),
+        at least once: :meth:`acknowledge` what is done with, or it comes again after ``redeliver_s``. A new
+        group starts after ``after``; :meth:`rewind` replays.
+        """
+        if group is None:
+            return self._ledger.events(after, limit=limit, wait_s=wait_s)
+        name = consumer or f"{socket.gethostname()}-{os.getpid()}"
+        return self._groups.read(
+            group, name, after=after, limit=limit, wait_s=wait_s, redeliver_s=redeliver_s
+        )
+
+    def acknowledge(self, group: str, events: Iterable[Event]) -> None:
+        """These events are done with; the group sees them no more."""
+        self._groups.acknowledge(group, [event.id for event in events])
+
+    def rewind(self, group: str, after: str = "0") -> None:
+        """The group reads again from after this stream id; ``0`` is the oldest event kept."""
+        self._groups.rewind(group, after)
 
     def map(
         self,

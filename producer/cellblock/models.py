@@ -56,6 +56,7 @@ class JobState(StrEnum):
     """Where the ledger has a job; ARCHITECTURE.md draws the arrows."""
 
     QUEUED = "queued"
+    PARKED = "parked"  #: waits until its tenant has a free slot
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -65,7 +66,7 @@ class JobState(StrEnum):
     @property
     def terminal(self) -> bool:
         """Whether the job has ended."""
-        return self not in {JobState.QUEUED, JobState.RUNNING}
+        return self not in {JobState.QUEUED, JobState.PARKED, JobState.RUNNING}
 
     @classmethod
     def after(cls, outcome: Outcome) -> JobState:
@@ -158,6 +159,12 @@ class JobSpec(_Request):
     image: str | None = Field(None, max_length=64, description="A name from sandbox.images.")
     limits: Limits = Limits()
     priority: PriorityClass = "normal"
+    expires_s: float | None = Field(
+        None,
+        gt=0,
+        description="Not started within this many seconds, it is rejected; the fleet's by default.",
+    )
+    retries: int = Field(0, ge=0, le=10, description="How often to run again what the program itself failed.")
     idempotency_key: str | None = Field(None, pattern=_NAME)
     traceparent: str | None = Field(None, description="W3C trace context of the caller.")
 
@@ -368,9 +375,34 @@ class JobStatus(_Contract):
     trace_id: str
 
 
+class PastAttempt(_Contract):
+    """An attempt that did not simply end."""
+
+    fence: int
+    worker: str
+    started: float = Field(description="Unix seconds, the store's clock, as is `ended`.")
+    ended: float
+    why: str = Field(description="lost, released, or the outcome that was tried again or was the last.")
+
+
+class DeadLetter(_Contract):
+    """A job that ended through our fault: its payload is kept, and an operator may let it run again."""
+
+    job_id: str
+    tenant: str
+    level: LevelName
+    priority: PriorityClass
+    outcome: Outcome
+    error: JobError | None = None
+    ended: float
+    attempts: list[PastAttempt] = Field(description="At most the last 20, oldest first.")
+    trace_id: str
+
+
 EventType = Literal[
     "agent.run.queued",
     "agent.run.started",
+    "agent.run.retried",
     "agent.run.succeeded",
     "agent.run.failed",
     "agent.run.cancelled",
@@ -394,7 +426,7 @@ class Event(_Contract):
     @property
     def terminal(self) -> bool:
         """Whether the job ended with this event; every accepted job has exactly one such."""
-        return self.type not in {"agent.run.queued", "agent.run.started"}
+        return self.type not in {"agent.run.queued", "agent.run.started", "agent.run.retried"}
 
     @classmethod
     def from_fields(cls, stream_id: str, fields: dict[str, str]) -> Self:

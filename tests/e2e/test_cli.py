@@ -164,6 +164,9 @@ def test_a_context_a_fleet_does_not_show_is_rejected_with_the_setting(fleet_url:
     ("arguments", "says"),
     [
         (("run", "-", "--level", "loose"), "level: "),
+        (("run", "-", "--retries", "11"), "retries: "),
+        (("run", "-", "--expires", "0"), "expires_s: "),
+        (("run", "-", "--expires", "1e9"), "above the bound of 86400 (CELLBLOCK_LEDGER_EXPIRES_S)"),
         (("run", "-", "--timeout", "-1"), "limits.timeout_s: "),
         (("run", "-", "--timeout", "1e9"), "above the bound of 300.0 (CELLBLOCK_SANDBOX_TIMEOUT_MAX_S)"),
         (("run", "-", "--memory", "lots"), "limits.memory_bytes: 'lots' is not a size"),

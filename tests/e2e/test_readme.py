@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from parts import REPOSITORY, worker_process
+from cellblock import Client, JobSpec, Outcome
+from parts import REPOSITORY, launcher_process, worker_process
 
 README = (REPOSITORY / "README.md").read_text()
 #: Run by CI and by hand: they are what runs this test, or longer than it.
@@ -54,6 +56,10 @@ def test_commands_and_program_that_need_a_fleet(
             done = run(["bash", "-euo", "pipefail", "-c", block], CELLBLOCK_REDIS_URL=redis_url)
             assert done.returncode == 0, done.stderr
             assert "agent.run.succeeded" in done.stdout
+        for reader in blocks("python fleet"):
+            done = run([sys.executable, "-c", reader], CELLBLOCK_REDIS_URL=redis_url)
+            assert done.returncode == 0, done.stderr
+            assert "agent.run.succeeded" in done.stdout
         (program,) = blocks("python")
         done = run([sys.executable, "-c", program], CELLBLOCK_REDIS_URL=redis_url)
     assert done.returncode == 0, done.stderr
@@ -61,6 +67,24 @@ def test_commands_and_program_that_need_a_fleet(
     assert sorted(int(line) for line in done.stdout.splitlines() if line.isdigit()) == [
         n**2 for n in range(10)
     ]
+
+
+@pytest.mark.docker
+def test_commands_for_dead_letters(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Injected: an image of that name was never built, so every attempt fails through our fault."""
+    images = {"python": "cellblock/python:latest", "ghost": "cellblock/never-built:latest"}
+    monkeypatch.setenv("CELLBLOCK_SANDBOX_IMAGES", json.dumps(images))
+    monkeypatch.setenv("CELLBLOCK_LEDGER_FAULT_RETRIES", "0")
+    monkeypatch.setenv("CELLBLOCK_SANDBOX_ISOLATIONS", '["runc"]')
+    with launcher_process(tmp_path) as (socket, _), worker_process(tmp_path, redis_url, socket):
+        with Client(redis_url) as client:
+            job = client.submit(JobSpec(code="print(1)", image="ghost"))
+            assert job.result(timeout_s=30).outcome is Outcome.SANDBOX_ERROR
+        (block,) = blocks("bash fleet-dead")
+        done = run(["bash", "-euo", "pipefail", "-c", block], CELLBLOCK_REDIS_URL=redis_url, job=job.id)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(job.id) >= 2
+    assert "1 will run again" in done.stdout
 
 
 @pytest.mark.docker

@@ -22,7 +22,8 @@ STORES = ("redis", "fakeredis")
 
 @contextmanager
 def open_ledger(store: str, redis_url: str, **groups: Any) -> Iterator[tuple[Ledger, Redis]]:
-    """A ledger on an empty store of this kind, and the store."""
+    """A ledger on an empty store of this kind, and the store. No pauses, unless the test is about them."""
+    groups["ledger"] = {"loss_backoff_s": (0.0,), "fault_retries": 0, **groups.get("ledger", {})}
     settings = load_settings(**{"redis": {"url": redis_url}, **groups})
     if store == "fakeredis":
         redis = cast(Redis, fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True))
@@ -73,13 +74,30 @@ def result_of(held: Claim, outcome: Outcome = Outcome.OK, **fields: Any) -> JobR
 
 def finish(ledger: Ledger, held: Claim, outcome: Outcome = Outcome.OK) -> bool:
     """End an attempt."""
-    return ledger.finish(held, result_of(held, outcome), operation())
+    return ledger.finish(held, result_of(held, outcome), operation()).word == "finished"
 
 
 def expire_lease(ledger: Ledger, redis: Redis, job_id: str = "job") -> None:
     """Injected: the lease's end is moved into the past, as if ten seconds had gone without a beat."""
     redis.zadd(ledger.keys.leases, {job_id: 1}, xx=True)
     assert redis.zscore(ledger.keys.leases, job_id) == 1, "there was a lease"
+
+
+def be_late(ledger: Ledger, redis: Redis, job_id: str = "job") -> None:
+    """Injected: the job's deadline is moved into the past, as if it had waited for too long."""
+    redis.hset(ledger.keys.job(job_id), "expires_ms", 1)
+    redis.zadd(ledger.keys.deadlines, {job_id: 1}, xx=True)
+
+
+@contextmanager
+def settings_of(ledger: Ledger, **changed: object) -> Iterator[None]:
+    """Injected: while the block runs, this ledger works under other settings."""
+    before = ledger._settings
+    ledger._settings = before.model_copy(update=changed)
+    try:
+        yield
+    finally:
+        ledger._settings = before
 
 
 def dump(redis: Redis) -> dict[str, Any]:

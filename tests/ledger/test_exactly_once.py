@@ -65,9 +65,9 @@ def test_release_resent_changes_nothing(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
     held = claim(ledger)
-    assert ledger.release(held, "op") == "released"
+    assert ledger.release(held, "op").word == "released"
     before = dump(redis)
-    assert ledger.release(held, "op") == "released"
+    assert ledger.release(held, "op").word == "released"
     assert dump(redis) == before
 
 
@@ -87,9 +87,9 @@ def test_release_that_cancelled_says_so_again_when_resent(store: Store) -> None:
     admit(ledger)
     held = claim(ledger)
     ledger.cancel("job")
-    assert ledger.release(held, "op") == "cancelled"
+    assert ledger.release(held, "op").word == "cancelled"
     before = dump(redis)
-    assert ledger.release(held, "op") == "cancelled"
+    assert ledger.release(held, "op").word == "cancelled"
     assert dump(redis) == before
 
 
@@ -110,7 +110,7 @@ def test_reap_resent_counts_one_loss(store: Store) -> None:
     admit(ledger)
     claim(ledger)
     expire_lease(ledger, redis)
-    assert [reaped.verdict for reaped in list(ledger.reap())] == ["requeued"]
+    assert [reaped.word for reaped in list(ledger.reap())] == ["requeued"]
     before = dump(redis)
     assert list(ledger.reap()) == []
     assert dump(redis) == before
@@ -146,7 +146,7 @@ def test_a_stale_attempt_writes_nothing(
     meanwhile(ledger, redis, stale)
     before = dump(redis)
     assert not finish(ledger, stale)
-    assert ledger.release(stale, operation()) == "stale"
+    assert ledger.release(stale, operation()).word == "stale"
     assert ledger.beat("w1", [("job", stale.fence)], {}) == {("job", stale.fence): "lost"}
     redis.delete(ledger.keys.worker("w1"))  # the beat's word on the worker itself is no job's matter
     assert dump(redis) == before
@@ -159,7 +159,7 @@ def test_a_fence_of_the_future_writes_nothing_either(store: Store) -> None:
     forged = Claim("job", held.fence + 1, "w1", held.manifest, held.admitted, held.started)
     before = dump(redis)
     assert not finish(ledger, forged)
-    assert ledger.release(forged, operation()) == "stale"
+    assert ledger.release(forged, operation()).word == "stale"
     assert dump(redis) == before
 
 

@@ -201,6 +201,40 @@ def test_a_backlog_is_not_flooded_with_copies(fleet: Fleet) -> None:
     assert redis.llen(queue_key(load_settings(), "normal")) == 1
 
 
+def test_a_message_lost_in_a_busy_queue_shows_by_being_overtaken(fleet: Fleet) -> None:
+    """A worker that took the message from the queue died before Celery had noted it."""
+    reaper, ledger, redis = fleet
+    queue = queue_key(load_settings(), "normal")
+    admit(ledger, "lost")
+    time.sleep(2 * QUICK["republish_after_s"])
+    for name in ("later", "waits"):
+        admit(ledger, name)
+    redis.rpush(queue, "{}")  # the queue is not empty
+    age(ledger, redis, "lost")
+    reaper.tick()
+    assert redis.llen(queue) == 1, "nothing that was queued later has been claimed"
+    claim(ledger, "later")
+    for _ in range(2):  # every other tick begins at the oldest again
+        reaper.tick()
+    assert redis.llen(queue) == 2
+    age(ledger, redis, "waits")
+    for _ in range(2):
+        reaper.tick()
+    assert redis.llen(queue) == 2, "not sent again at once, and what came after it is not concerned"
+
+
+def test_a_wrong_guess_is_repeated_ever_more_slowly(fleet: Fleet) -> None:
+    _, ledger, redis = fleet
+    admit(ledger)
+    gaps = []
+    for _ in range(4):
+        ledger.republished("job")
+        score = redis.zscore(ledger.keys.waiting, "job")
+        assert score is not None
+        gaps.append(score / 1000 - time.time())
+    assert [round(gap / QUICK["republish_after_s"]) for gap in gaps] == [0, 1, 3, 7]
+
+
 def test_a_claimed_job_is_not_published_again(fleet: Fleet) -> None:
     reaper, ledger, redis = fleet
     admit(ledger)

@@ -12,11 +12,30 @@ import pytest
 from redis import Redis
 
 from cellblock import Outcome, UnknownJob
-from cellblock.ledger import Dropped, Ledger
-from ledger.kit import STORES, admit, claim, expire_lease, finish, manifest, open_ledger
+from cellblock.ledger import Dropped, Keys, Ledger, Wake
+from ledger.kit import (
+    STORES,
+    admit,
+    be_late,
+    claim,
+    expire_lease,
+    finish,
+    manifest,
+    open_ledger,
+    result_of,
+    settings_of,
+    story,
+)
 
 Store = tuple[Ledger, Redis]
-TTLS = {"result_ttl_s": 100, "job_ttl_s": 1000, "events_kept": 100}
+TTLS = {
+    "result_ttl_s": 100,
+    "job_ttl_s": 1000,
+    "events_kept": 100,
+    "expires_s": 300,
+    "dead_ttl_s": 100,
+    "fault_retries": 0,
+}
 FOLDER = resources.files("cellblock.ledger") / "scripts"
 SCRIPTS = sorted(file.name for file in FOLDER.iterdir() if file.name.endswith(".lua"))
 
@@ -68,6 +87,45 @@ def _cancel(ledger: Ledger, redis: Redis) -> None:
     ledger.cancel("job")
 
 
+def _expire(ledger: Ledger, redis: Redis) -> None:
+    _queue(ledger, redis)
+    be_late(ledger, redis)
+    assert [done.word for done in ledger.expire()] == ["expired"]
+
+
+def _park(ledger: Ledger, redis: Redis) -> None:
+    """The job "job" waits for the slot that another of its tenant has."""
+    with settings_of(ledger, tenant_slots=1):
+        admit(ledger, "first")
+        claim(ledger, "first")
+        _queue(ledger, redis)
+        assert ledger.claim("job", "w1", "op") == Dropped("parked")
+
+
+def _promote(ledger: Ledger, redis: Redis) -> None:
+    _park(ledger, redis)
+    assert ledger.promote_parked() == [Wake("job", "normal")]
+    ledger.beat("w1", [("job", claim(ledger).fence)], {})
+
+
+def _retry(ledger: Ledger, redis: Redis) -> None:
+    with settings_of(ledger, fault_retries=1, retry_backoff_s=60):
+        _queue(ledger, redis)
+        held = claim(ledger)
+        assert ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), "op").word == "retried"
+
+
+def _delay(ledger: Ledger, redis: Redis) -> None:
+    _retry(ledger, redis)
+    redis.zadd(ledger.keys.delayed, {"job": 1}, xx=True)  # Injected: the pause is over
+    assert ledger.wake_delayed() == [Wake("job", "normal")]
+
+
+def _revive(ledger: Ledger, redis: Redis) -> None:
+    _lose_all(ledger, redis)
+    assert ledger.revive("job", "op").wake == (Wake("job", "normal"),)
+
+
 STORIES: dict[str, Callable[[Ledger, Redis], None]] = {
     "queued": _queue,
     "running": _run,
@@ -75,17 +133,35 @@ STORIES: dict[str, Callable[[Ledger, Redis], None]] = {
     "requeued": _lose,
     "worker_lost": _lose_all,
     "cancelled while waiting": _cancel,
+    "expired": _expire,
+    "parked": _park,
+    "promoted": _promote,
+    "retried": _retry,
+    "delayed": _delay,
+    "revived": _revive,
     **{outcome.value: _end(outcome) for outcome in Outcome if outcome is not Outcome.WORKER_LOST},
 }
 OUR_FAULT = {"worker_lost", "sandbox_error"}
-UNDER_WAY = {"queued", "running", "released", "requeued"}
+UNDER_WAY = {
+    "queued",
+    "running",
+    "released",
+    "requeued",
+    "parked",
+    "promoted",
+    "retried",
+    "delayed",
+    "revived",
+}
 
 
 @pytest.mark.parametrize("name", STORIES)
 def test_every_key_of_a_job_expires(store: Store, name: str) -> None:
     ledger, redis = store
     STORIES[name](ledger, redis)
-    lasting = {ledger.keys.waiting, ledger.keys.leases, ledger.keys.events}
+    keys = ledger.keys
+    indices = {keys.waiting, keys.delayed, keys.leases, keys.deadlines, keys.dead, keys.watermarks}
+    lasting = {*indices, keys.parked("default"), keys.parked_tenants, keys.slots("default"), keys.events}
     lives = {key: redis.ttl(key) for key in redis.keys("*") if key not in lasting}
     assert lives, "a job leaves something to look at"
     assert {key: life for key, life in lives.items() if not 0 < life <= 1000} == {}
@@ -107,16 +183,22 @@ def test_an_ended_job_leaves_no_trace_of_itself_but_events(store: Store) -> None
     for key in redis.keys("*"):
         if redis.ttl(key) != -1:
             redis.delete(key)  # as time does
-    assert redis.keys("*") == [ledger.keys.events], "empty sets go by themselves"
+    redis.zadd(ledger.keys.dead, {"job": 1}, xx=True)  # Injected: it died long ago
+    ledger.forget_the_dead()
+    assert set(redis.keys("*")) == {ledger.keys.events, ledger.keys.watermarks}, "empty sets go by themselves"
     with pytest.raises(UnknownJob):
         ledger.result("job")
 
 
-def test_a_job_whose_payload_has_expired_is_dropped_not_run(store: Store) -> None:
+def test_a_job_whose_payload_has_gone_is_not_run_and_ends_at_its_deadline(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
     redis.delete(ledger.keys.spec("job"))
-    assert ledger.claim("job", "w1", "op") == Dropped("expired")
+    assert ledger.claim("job", "w1", "op") == Dropped("late")
+    redis.zadd(ledger.keys.deadlines, {"job": 1})
+    redis.hset(ledger.keys.job("job"), "expires_ms", 1)
+    assert [done.word for done in ledger.expire()] == ["expired"]
+    assert story(ledger) == ["queued", "rejected"]
 
 
 def test_no_event_and_no_record_holds_code_or_stdin(store: Store) -> None:
@@ -144,25 +226,22 @@ def test_every_key_lives_under_the_prefix(redis_url: str, prefix: str) -> None:
 
 
 CALL = re.compile(r"redis\.call\('(\w+)'(?:, *([^,)]+))?")
+#: Names that hold a declared key: of a loop over some, of the few scripts that are not about one job.
+HOLDERS = {"index", "idempotency_key", "worker_key", "leases_key", "extended_key", "KEYS[i]"}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_scripts_name_keys_only_from_what_is_declared(script: str) -> None:
-    source = (FOLDER / script).read_text()
-    declared = {"keys.job", "keys.spec", "keys.result", "keys.waiting", "keys.leases", "keys.events"}
-    for names, values in re.findall(r"local ([\w, ]+) = (KEYS\[\d\](?:, KEYS\[\d\])*)\n", source):
-        declared |= dict(zip(names.split(", "), values.split(", "), strict=True)).keys()
-    if script == "prelude.lua":
-        declared |= {"job_key", "events_key"}  # parameters; the callers below pass declared names
-    calls = CALL.findall(source)
-    assert calls
-    for command, key in calls:
+    for command, key in CALL.findall((FOLDER / script).read_text()):
         if command not in {"TIME", "PUBLISH"}:
-            assert key in declared or re.fullmatch(r"KEYS\[\w+\]", key), f"{command} {key}"
-    for events_key, job_key in re.findall(r"\bemit\(([\w.]+), [\w.\[\]]+, [^,]+, ([\w.]+),", source):
-        assert {events_key, job_key} <= declared
-    table = re.search(r"local keys = \{ ([^}]+) \}", source)
-    assert all(re.fullmatch(r"\w+ = KEYS\[\d\]", entry) for entry in table[1].split(", ")) if table else True
+            assert key in HOLDERS or re.search(r"\bkeys\.\w+$", key), f"{command} {key}"
+
+
+def test_the_names_of_the_keys_are_those_that_are_passed() -> None:
+    prelude = (FOLDER / "prelude.lua").read_text()
+    names = re.findall(r"'(\w+)'", prelude[prelude.index("local KEY_NAMES") : prelude.index("local keys =")])
+    passed = [key.split(":")[1].replace("parked-tenants", "tenants") for key in Keys("p").of_job("j", "t")]
+    assert names == passed
 
 
 def test_the_scripts_touch_no_key_they_did_not_declare(redis_url: str) -> None:

@@ -10,7 +10,7 @@ from redis import Redis
 from redis.commands.core import Script
 
 from cellblock import JobState, Outcome
-from cellblock.ledger import Ledger, Reaped
+from cellblock.ledger import Ledger, Transition, Wake
 from ledger.kit import STORES, admit, claim, dump, events_of, expire_lease, finish, open_ledger, story
 from parts import wait_until
 
@@ -29,7 +29,7 @@ def test_a_lease_nobody_renews_runs_out_by_the_servers_clock(store_kind: str, re
         admit(ledger, priority="high")
         claim(ledger)
         reaped = wait_until(lambda: list(ledger.reap()), 5, "the lease running out")
-        assert reaped == [Reaped("job", "requeued", "high")]
+        assert reaped == [Transition("job", "requeued", (Wake("job", "high"),))]
 
 
 def test_a_live_lease_is_left_alone(store: Store) -> None:
@@ -46,7 +46,7 @@ def test_a_lost_job_waits_again_with_one_loss_and_its_payload(store: Store) -> N
     admit(ledger, code="print(1)")
     claim(ledger)
     expire_lease(ledger, redis)
-    assert list(ledger.reap()) == [Reaped("job", "requeued", "normal")]
+    assert list(ledger.reap()) == [Transition("job", "requeued", (Wake("job", "normal"),))]
     status = ledger.status("job")
     assert (status.state, status.attempt, status.losses) == (JobState.QUEUED, 1, 1)
     again = claim(ledger, worker="w2")
@@ -60,7 +60,7 @@ def test_a_job_that_loses_every_worker_ends_as_worker_lost(store: Store) -> None
     for _ in range(3):
         claim(ledger)
         expire_lease(ledger, redis)
-        verdicts += [reaped.verdict for reaped in list(ledger.reap())]
+        verdicts += [reaped.word for reaped in list(ledger.reap())]
     assert verdicts == ["requeued", "requeued", "lost"]
     assert story(ledger) == ["queued", "started", "started", "started", "failed"]
     last = events_of(ledger)[-1]
@@ -80,13 +80,13 @@ def test_a_lease_renewed_while_the_reaper_looked_is_left_alone(store: Store) -> 
     admit(ledger)
     held = claim(ledger)
     expire_lease(ledger, redis)
-    reap = ledger._scripts["reap"]
+    reap = ledger._scripts._scripts["reap"]
 
     def beaten_to_it(**given: Any) -> Any:
         ledger.beat("w1", [("job", held.fence)], {})
         return reap(**given)
 
-    ledger._scripts["reap"] = cast(Script, beaten_to_it)
+    ledger._scripts._scripts["reap"] = cast(Script, beaten_to_it)
     assert list(ledger.reap()) == []
     assert ledger.status("job").losses == 0
     assert finish(ledger, held)
@@ -98,14 +98,14 @@ def test_the_loss_limit_is_the_operators(store_kind: str, redis_url: str) -> Non
         admit(ledger)
         claim(ledger)
         expire_lease(ledger, redis)
-        assert [reaped.verdict for reaped in list(ledger.reap())] == ["lost"]
+        assert [reaped.word for reaped in list(ledger.reap())] == ["lost"]
 
 
 def test_releases_burn_no_attempt(store: Store) -> None:
     ledger, _ = store
     admit(ledger)
     for number in range(5):
-        assert ledger.release(claim(ledger), f"op{number}") == "released"
+        assert ledger.release(claim(ledger), f"op{number}").word == "released"
     assert ledger.status("job").losses == 0
     assert finish(ledger, claim(ledger))
 
@@ -116,7 +116,7 @@ def test_a_lost_job_that_was_asked_to_stop_ends_cancelled(store: Store) -> None:
     claim(ledger)
     ledger.cancel("job")
     expire_lease(ledger, redis)
-    assert list(ledger.reap()) == [Reaped("job", "cancelled", "normal")]
+    assert list(ledger.reap()) == [Transition("job", "cancelled")]
     assert story(ledger) == ["queued", "started", "cancelled"]
     result = ledger.result("job")
     assert result is not None

@@ -238,13 +238,13 @@ def test_a_lost_message_is_healed_behind_a_backlog_of_another_class(redis_url: s
 def test_a_submission_whose_first_reply_was_lost_still_wakes_a_worker(settings: Settings):
     """Injected: the admit script runs twice, as when redis-py resends after a lost reply."""
     with Client(settings=settings) as client, connect(settings) as redis:
-        script = client._ledger._scripts["admit"]
+        script = client._ledger._scripts._scripts["admit"]
 
         def twice(**given: Any) -> Any:
             script(**given)
             return script(**given)
 
-        client._ledger._scripts["admit"] = twice  # type: ignore[assignment]
+        client._ledger._scripts._scripts["admit"] = twice  # type: ignore[assignment]
         client.submit(SPEC)
         assert redis.llen(queue_key(load_settings(), "normal")) == 1
 

@@ -72,7 +72,7 @@ def _runner(ledger: Ledger, settings: Settings, folder: Path, asked: list[str]) 
         heart,
         settings,
         worker="worker",
-        on_released=lambda *_: None,
+        on_wake=lambda wakes: None,
         on_unavailable=asked.append,
     )
     launcher.close()
@@ -229,5 +229,5 @@ def test_an_unreadable_manifest_ends_its_job_under_its_own_fence_only(fleet: Fle
     fleet.overwrite(job_id, "{}")
     assert fleet.work(job_id) is None, "another attempt runs: a second delivery is dropped"
     assert finish(fleet.ledger, held)
-    assert fleet.ledger.release(held, operation()) == "stale"
+    assert fleet.ledger.release(held, operation()).word == "stale"
     assert story(fleet.ledger, job_id) == ["queued", "started", "succeeded"]

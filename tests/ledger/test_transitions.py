@@ -76,7 +76,7 @@ def test_finish_ends_it_with_the_result_and_one_terminal_event(store: Store, out
 def test_release_makes_it_wait_again_without_a_loss(store: Store) -> None:
     ledger, _ = store
     admit(ledger)
-    assert ledger.release(claim(ledger), "op") == "released"
+    assert ledger.release(claim(ledger), "op").word == "released"
     status = ledger.status("job")
     assert (status.state, status.attempt, status.losses) == (JobState.QUEUED, 1, 0)
     assert places(store) == (["job"], [])
@@ -88,8 +88,8 @@ def test_release_ends_a_job_that_was_asked_to_stop(store: Store) -> None:
     ledger, _ = store
     admit(ledger)
     held = claim(ledger)
-    assert ledger.cancel("job") == "requested"
-    assert ledger.release(held, "op") == "cancelled"
+    assert ledger.cancel("job").word == "requested"
+    assert ledger.release(held, "op").word == "cancelled"
     assert ledger.status("job").state is JobState.CANCELLED
     assert places(store) == ([], [])
     assert story(ledger) == ["queued", "started", "cancelled"]
@@ -98,7 +98,7 @@ def test_release_ends_a_job_that_was_asked_to_stop(store: Store) -> None:
 def test_cancel_ends_a_waiting_job_at_once(store: Store) -> None:
     ledger, _ = store
     admit(ledger)
-    assert ledger.cancel("job") == "cancelled"
+    assert ledger.cancel("job").word == "cancelled"
     assert ledger.status("job").state is JobState.CANCELLED
     assert places(store) == ([], [])
     assert story(ledger) == ["queued", "cancelled"]
@@ -114,7 +114,7 @@ def test_cancel_asks_a_running_job_to_stop_and_its_next_beat_says_so(store: Stor
     held = claim(ledger)
     key = (held.job_id, held.fence)
     assert ledger.beat("w1", [key], {}) == {key: "held"}
-    assert ledger.cancel("job") == "requested"
+    assert ledger.cancel("job").word == "requested"
     status = ledger.status("job")
     assert (status.state, status.cancel_requested) == (JobState.RUNNING, True)
     assert ledger.beat("w1", [key], {}) == {key: "cancel"}
@@ -126,7 +126,7 @@ def test_cancel_of_an_ended_job_changes_nothing(store: Store) -> None:
     ledger, _ = store
     admit(ledger)
     finish(ledger, claim(ledger))
-    assert ledger.cancel("job") == "terminal"
+    assert ledger.cancel("job").word == "terminal"
     assert ledger.status("job").state is JobState.SUCCEEDED
     assert story(ledger) == ["queued", "started", "succeeded"]
 

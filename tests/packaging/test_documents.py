@@ -1,9 +1,12 @@
 """What the documents point at is there: a table of controls is worth nothing when its tests have moved."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+
+from cellblock import Event
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
@@ -13,6 +16,11 @@ DOCUMENTS = (
     *(str(adr.relative_to(ROOT)) for adr in sorted(ROOT.glob("docs/adr/*.md"))),
 )
 A_PATH = re.compile(r"`((?:tests|docs|config|images|seccomp|examples)/[\w./-]+)`|\]\((?!http)([\w./-]+)\)")
+
+
+def test_the_schema_of_an_event_is_the_events() -> None:
+    """To write it anew: the right side of this comparison, as JSON, indented by 2."""
+    assert json.loads((ROOT / "docs/event.schema.json").read_text()) == Event.model_json_schema()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -59,7 +59,7 @@ class Host:
             self.heart,
             self.settings,
             worker="test-worker",
-            on_released=lambda job_id, _: self.released.append(job_id),
+            on_wake=lambda wakes: self.released.extend(wake.job_id for wake in wakes),
             on_unavailable=self.unavailable.append,
         )
 

@@ -191,7 +191,8 @@ def test_descriptors_do_not_reach_a_launcher_whose_kernel_can_refuse_them(launch
 
 def test_descriptors_nobody_asked_for_are_closed_where_the_kernel_passes_them_on(tmp_path: Path) -> None:
     older_kernel = (
-        "from cellblock_workers.launcher import server; server.refuse_descriptors = lambda receiver: False; "
+        "from cellblock_workers.launcher import listener, server; "
+        "listener.refuse_descriptors = lambda receiver: False; "
         "server.main()"
     )
     with (

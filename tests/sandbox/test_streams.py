@@ -133,7 +133,7 @@ def test_a_cancelled_job_dies_within_two_seconds_with_its_output_kept(
     ):
         wait_until(heard.is_set, what="the job's output")
         asked = time.monotonic()
-        assert host.ledger.cancel(job_id) == "requested"
+        assert host.ledger.cancel(job_id).word == "requested"
         host.heart.beat()
         result = wait()
     assert time.monotonic() - asked < 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
         launcher = LauncherClient(socket, timeout_s=settings.sandbox.start_timeout_s + 10)
         if settings.sandbox.chain(spec.level):  # else there is nothing to wait for, and the launcher says so
             launcher.await_probe(settings.sandbox.start_timeout_s)
-        heart = Heart(ledger, _WORKER, settings.ledger, lambda: {"state": "ready"})
+        heart = Heart(ledger, _WORKER, settings.ledger, lambda: {"state": "ready"}, launcher.renew)
         reasons: list[str] = []
         runner = JobRunner(
             ledger,
@@ -47,12 +48,16 @@ def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
             heart,
             settings,
             worker=_WORKER,
-            on_released=lambda *_: None,
+            on_wake=lambda wakes: None,
             on_unavailable=reasons.append,
         )
         heart.start()
         try:
             runner.run(job_id)
+            while (pause_s := ledger.due_in_s(job_id)) is not None:  # a failure is tried again
+                time.sleep(pause_s)
+                ledger.wake_delayed()
+                runner.run(job_id)
         finally:
             heart.stop()
             launcher.close()

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 import celery
@@ -24,12 +25,14 @@ from redis.exceptions import RedisError
 
 import cellblock_workers
 from cellblock.errors import NotConfigured
+from cellblock.ledger import Ledger
 from cellblock.ledger.connection import connect, store_errors
 from cellblock.signing import Verifier
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher import spawn
-from cellblock_workers.supervisor import Service, Supervisor, group_of
+from cellblock_workers.supervisor import REFUSED, Service, Supervisor, group_of
 from cellblock_workers.telemetry import configure_logging
+from cellblock_workers.worker.liveness import judge
 
 _log = structlog.get_logger(__name__)
 _PYTHON = sys.executable
@@ -48,6 +51,19 @@ def run_worker() -> int:
     with tempfile.TemporaryDirectory(prefix="cellblock-") as folder:
         Path(folder).chmod(0o755)
         return Supervisor(host_services(settings, Path(folder))).run()
+
+
+def run_check(*, silent_s: float | None = None, json_output: bool = False) -> int:
+    """Whether this host's workers consume: 0, or 1 with the reason. Raises :class:`StoreUnavailable`."""
+    settings = load_settings()
+    with closing(connect(settings)) as redis:
+        verdict = judge(Ledger(redis, settings), socket.gethostname(), silent_s or settings.worker.silent_s)
+    if json_output:
+        print(json.dumps(asdict(verdict)))  # noqa: T201 - the command's one line of output
+    else:
+        said = verdict.reason or f"{len(verdict.workers)} workers, {verdict.waiting} jobs wait"
+        print(f"{'ok' if verdict.ok else 'not ok'}: {said}")  # noqa: T201
+    return 0 if verdict.ok else 1
 
 
 def run_up(*, json_output: bool = False) -> int:
@@ -122,7 +138,7 @@ def host_services(
             )
         )
     worker = [_PYTHON, "-m", "cellblock_workers.worker.main"]
-    services.append(Service("worker", worker, environment, user, essential=True))
+    services.append(Service("worker", worker, environment, user, refusals=(REFUSED,), patient=True))
     return services
 
 

@@ -23,22 +23,34 @@ from cellblock_workers.telemetry import SUPERVISOR_VARIABLE
 
 _log = structlog.get_logger(__name__)
 
+#: The exit code of a process for which an operator has to mend something.
+REFUSED = 4
+
 _RESTART_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 _STABLE_S = 30.0
-#: Longer than the longest job: running jobs finish first; a second signal ends the wait.
-_STOP_S = 330.0
+#: Longer than a worker drains; a second signal ends the wait.
+_STOP_S = 3700.0
+#: How long a service may take to end at once.
+_NOW_S = 10.0
 _ONE_WISH_S = 0.5
+_AT_ONCE = 2  #: wishes to end: nothing waits any more
 
 
 @dataclass(slots=True)
 class Service:
-    """One process to keep running. ``essential``: when it ends, everything stops with its exit code."""
+    """One process to keep running. ``essential``: when it ends, everything stops with its exit code.
+
+    ``refusals``: exit codes that starting it again cannot mend; these stop everything too. ``patient``: TERM
+    may take it as long as its work does, and QUIT ends it in good order at once.
+    """
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     user: int | None = None
     essential: bool = False
+    refusals: tuple[int, ...] = ()
+    patient: bool = False
     ready: Callable[[subprocess.Popen[bytes]], None] | None = None
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
@@ -78,6 +90,7 @@ class Supervisor:
         """Until TERM or INT, or an essential service ends. Returns the exit code to leave with."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGQUIT, self._on_quit)
         code = 0
         try:
             for service in self._services:
@@ -100,8 +113,11 @@ class Supervisor:
             self._signals += 1
         self._signalled = now
 
+    def _on_quit(self, *_: object) -> None:
+        self._signals = _AT_ONCE
+
     def _look_after(self) -> int | None:
-        """Restart what died. The exit code of an essential service that ended, else None."""
+        """Restart what died. The exit code of what may not end so, else None."""
         now = time.monotonic()
         for service in self._services:
             if service.process is None:
@@ -112,7 +128,7 @@ class Supervisor:
             if code is None:
                 continue
             _log.error("service_ended", service=service.name, exit_code=code)
-            if service.essential:
+            if service.essential or code in service.refusals:
                 return code if code >= 0 else 128 - code
             service.restarts = 0 if now - service.started > _STABLE_S else service.restarts + 1
             self._postpone(service)
@@ -136,22 +152,29 @@ class Supervisor:
         service.process, service.due = None, time.monotonic() + pause_s
 
     def _stop(self) -> None:
-        seen = self._signals
-        if seen:
-            _log.info("stopping", note="running jobs finish first; signal again to end them now")
+        if self._signals == 1:
+            _log.info("stopping", note="running jobs may finish; signal again to give them back now")
         for service in reversed(self._services):
             process = service.process
             if process is None or process.poll() is not None:
                 continue
-            process.terminate()
-            deadline = time.monotonic() + _STOP_S
-            while process.poll() is None:
-                if time.monotonic() > deadline or self._signals > seen:
-                    _log.error("service_killed", service=service.name)
-                    process.kill()
-                    process.wait()
-                time.sleep(0.02)
+            self._end(service, process)
             _log.info("service_stopped", service=service.name, exit_code=process.returncode)
+
+    def _end(self, service: Service, process: subprocess.Popen[bytes]) -> None:
+        """TERM and time; after a second wish QUIT and little time; then what cannot be refused."""
+        process.terminate()
+        deadline, asked = time.monotonic() + _STOP_S, False
+        while process.poll() is None:
+            if self._signals >= _AT_ONCE and not asked:
+                if service.patient:
+                    process.send_signal(signal.SIGQUIT)
+                deadline, asked = time.monotonic() + _NOW_S, True
+            if time.monotonic() > deadline:
+                _log.error("service_killed", service=service.name)
+                process.kill()
+                process.wait()
+            time.sleep(0.02)
 
 
 def group_of(user: int) -> int:

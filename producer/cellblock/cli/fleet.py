@@ -15,18 +15,42 @@ def register(app: typer.Typer) -> None:
     app.command()(worker)
     app.command()(launcher)
     app.command()(monitor)
+    app.command()(webhooks)
     app.command()(up)
     app.command()(doctor)
 
 
-def worker() -> None:
+def worker(
+    check: Annotated[
+        bool, typer.Option("--check", help="Run none; say whether this host's workers consume, as 0 or 1.")
+    ] = False,
+    silent_s: Annotated[
+        float | None,
+        typer.Option("--silent", min=0.1, metavar="SECONDS", help="With --check: how long may jobs wait?"),
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False,
+) -> None:
     """Run a worker on this host, with a launcher beside it.
 
     Needs CELLBLOCK_REDIS_URL. Set CELLBLOCK_LAUNCHER_SOCKET to use a launcher that runs already.
+    TERM lets running jobs finish for CELLBLOCK_WORKER_DRAIN_S and gives the others back; a second
+    TERM, or QUIT, gives them back at once.
 
     Example: CELLBLOCK_REDIS_URL=redis://127.0.0.1:6379/0 cellblock worker
     """
+    if check:
+        sys.exit(extras.load("worker-check")(silent_s=silent_s, json_output=json_output))
+    if silent_s is not None or json_output:
+        raise typer.BadParameter("--silent and --json belong to --check")
     sys.exit(extras.load("worker")())
+
+
+def webhooks() -> None:
+    """Post events to the addresses of CELLBLOCK_WEBHOOKS_URLS, signed, until TERM.
+
+    Example: CELLBLOCK_WEBHOOKS_URLS='["https://example.org/hook"]' cellblock webhooks
+    """
+    extras.load("webhooks")()
 
 
 def launcher() -> None:

@@ -65,6 +65,10 @@ OutOpt = Annotated[
     typer.Option("--out", metavar="DIR", help="Where to write the artifacts; created if missing."),
 ]
 PriorityOpt = Annotated[str, typer.Option(help=f"Queue: {', '.join(PRIORITY_CLASSES)}.")]
+RetriesOpt = Annotated[int, typer.Option(help="How often to run again what the program itself failed.")]
+ExpiresOpt = Annotated[
+    float | None, typer.Option("--expires", metavar="SECONDS", help="Reject it if not started by then.")
+]
 KeyOpt = Annotated[str | None, typer.Option(help="Submitting the same key again returns the first job.")]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 JobArg = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
@@ -93,6 +97,8 @@ def run(
     artifact: ArtifactOpt = None,
     out: OutOpt = None,
     priority: PriorityOpt = "normal",
+    retries: RetriesOpt = 0,
+    expires: ExpiresOpt = None,
     json_output: JsonOpt = False,
 ) -> None:
     """Run one program and show what came back.
@@ -105,7 +111,7 @@ def run(
     """
     _check_out(artifact, out, json_output)
     payload = payloads.read(file, entrypoint, file_option, env, input_option, context, artifact, stdin)
-    spec = _spec(payload, args, level, tenant, image, timeout, memory, priority)
+    spec = _spec(payload, args, level, tenant, image, timeout, memory, priority, retries, expires)
     settings = load_settings()
     console = Console(stderr=True)
     with console.status("running…") if console.is_terminal else _silent():
@@ -130,6 +136,8 @@ def submit(
     context: ContextOpt = None,
     artifact: ArtifactOpt = None,
     priority: PriorityOpt = "normal",
+    retries: RetriesOpt = 0,
+    expires: ExpiresOpt = None,
     idempotency_key: KeyOpt = None,
     json_output: JsonOpt = False,
 ) -> None:
@@ -138,7 +146,9 @@ def submit(
     Example: cellblock submit program.py --idempotency-key order-17
     """
     payload = payloads.read(file, entrypoint, file_option, env, input_option, context, artifact, stdin)
-    spec = _spec(payload, args, level, tenant, image, timeout, memory, priority, idempotency_key)
+    spec = _spec(
+        payload, args, level, tenant, image, timeout, memory, priority, retries, expires, idempotency_key
+    )
     with Client() as client:
         job = client.submit(spec)
     typer.echo(json.dumps({"job_id": job.id}) if json_output else job.id)
@@ -180,22 +190,30 @@ def cancel(job: JobArg, json_output: JsonOpt = False) -> None:
 def events(
     after: Annotated[str, typer.Option(help="Start after this event id; 0 is the oldest kept.")] = "0",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing as events happen.")] = False,
+    group: Annotated[
+        str | None, typer.Option(help="Read as this consumer group, and acknowledge what was printed.")
+    ] = None,
     json_output: JsonOpt = False,
 ) -> None:
     """Print the event stream, oldest first.
+
+    With --group each event is printed to one reader of the group only, and a new group starts after --after.
 
     Example: cellblock events --follow --json
     """
     with Client() as client:
         while True:
-            batch = client.events(after, wait_s=1.0 if follow else 0)
+            batch = client.events(after, wait_s=1.0 if follow else 0, group=group)
             for event in batch:
-                after = event.id
+                after = event.id if group is None else after
                 typer.echo(
                     event.model_dump_json()
                     if json_output
                     else f"{event.id}  {event.type:<20} {event.job_id}  {event.outcome or ''}"
                 )
+            if group is not None:
+                sys.stdout.flush()
+                client.acknowledge(group, batch)
             if not batch and not follow:
                 return
 
@@ -209,6 +227,8 @@ def _spec(
     timeout: float | None,
     memory: str | None,
     priority: str,
+    retries: int,
+    expires_s: float | None,
     idempotency_key: str | None = None,
 ) -> JobSpec:
     limits: dict[str, Any] = {"timeout_s": timeout, "memory_bytes": _size(memory) if memory else None}
@@ -220,6 +240,8 @@ def _spec(
         image=image,
         limits=limits,
         priority=cast(PriorityClass, priority),
+        retries=retries,
+        expires_s=expires_s,
         idempotency_key=idempotency_key,
     )
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from cellblock.cli import fleet, jobs, keys
+from cellblock.cli import dead, fleet, jobs, keys
 from cellblock.errors import CallerError, InvalidJob, OperatorError, RateLimited, ResultTimeout
 from cellblock_config import SettingsError
 
@@ -43,6 +43,7 @@ def root(
 jobs.register(app)
 fleet.register(app)
 keys.register(app)
+dead.register(app)
 
 
 def main() -> None:

@@ -1,6 +1,27 @@
 """The ledger: Redis keys, the Lua transitions, and the one class that calls them."""
 
 from cellblock.ledger.keys import Keys
-from cellblock.ledger.store import Admission, Claim, Dropped, Held, Ledger, Reaped, connect
+from cellblock.ledger.store import (
+    Admission,
+    Claim,
+    Dropped,
+    Held,
+    Ledger,
+    Transition,
+    Unclaimed,
+    Wake,
+    connect,
+)
 
-__all__ = ["Admission", "Claim", "Dropped", "Held", "Keys", "Ledger", "Reaped", "connect"]
+__all__ = [
+    "Admission",
+    "Claim",
+    "Dropped",
+    "Held",
+    "Keys",
+    "Ledger",
+    "Transition",
+    "Unclaimed",
+    "Wake",
+    "connect",
+]

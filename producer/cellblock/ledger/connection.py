@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff
@@ -11,29 +12,73 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
+from redis.sentinel import Sentinel
 
 from cellblock.errors import NotConfigured, StoreUnavailable
-from cellblock_config import Settings
+from cellblock_config import RedisAddress, RedisSettings, Settings
 
 
-def connect(settings: Settings) -> Redis:
-    """Connect lazily to the ledger's Redis; every call fails within about four seconds.
-
-    A broken connection is replaced and the command sent once more: it may have run already, but every
-    script knows its own operation id. A server that does not answer in time is not asked again.
-    """
-    if settings.redis.url is None:
+def address_of(settings: Settings, *, broker: bool = False) -> RedisAddress:
+    """Where the ledger is, or Celery's queues. Raises :class:`NotConfigured` without an address."""
+    url = settings.redis.broker_url if broker and settings.redis.broker_url else settings.redis.url
+    if url is None:
         raise NotConfigured(
             "no Redis is configured: set CELLBLOCK_REDIS_URL, for example redis://127.0.0.1:6379/0"
         )
-    return Redis.from_url(
-        settings.redis.url.get_secret_value(),
-        decode_responses=True,
-        socket_connect_timeout=settings.redis.connect_timeout_s,
-        socket_timeout=settings.redis.socket_timeout_s,
-        socket_keepalive=True,
-        retry=Retry(ExponentialBackoff(cap=0.2, base=0.05), 1, supported_errors=(RedisConnectionError,)),
-    )
+    return RedisAddress.parse(url.get_secret_value())
+
+
+def connect(settings: Settings, *, broker: bool = False) -> Redis:
+    """Connect lazily to the ledger's Redis; every call fails within about four seconds.
+
+    A broken connection is replaced and the command sent once more: it may have run already, but every
+    script knows its own operation id. A server that does not answer in time is not asked again. With
+    sentinels each new connection asks them who is the master.
+    """
+    address = address_of(settings, broker=broker)
+    options: dict[str, Any] = {
+        "decode_responses": True,
+        "socket_connect_timeout": settings.redis.connect_timeout_s,
+        "socket_timeout": settings.redis.socket_timeout_s,
+        "socket_keepalive": True,
+        "retry": Retry(ExponentialBackoff(cap=0.2, base=0.05), 1, supported_errors=(RedisConnectionError,)),
+        **tls_options(address, settings.redis),
+    }
+    login: dict[str, Any] = {"db": address.db, "username": address.username, "password": address.password}
+    if address.service is None:
+        ((host, port),) = address.hosts
+        return Redis(host=host, port=port, **login, **options)
+    spoken = sentinel_options(address, settings.redis)
+    sentinels = Sentinel(address.hosts, sentinel_kwargs=spoken, **options)  # type: ignore[no-untyped-call]
+    return cast(Redis, sentinels.master_for(address.service, **login))  # type: ignore[no-untyped-call]
+
+
+def tls_options(address: RedisAddress, settings: RedisSettings) -> dict[str, Any]:
+    """What redis-py needs for TLS: the server's certificate is always checked, its name too."""
+    if not address.tls:
+        return {}
+    files = {
+        "ssl_ca_certs": settings.tls_ca,
+        "ssl_certfile": settings.tls_cert,
+        "ssl_keyfile": settings.tls_key,
+    }
+    return {
+        "ssl": True,
+        "ssl_cert_reqs": "required",
+        "ssl_check_hostname": True,
+        **{name: str(path) for name, path in files.items() if path is not None},
+    }
+
+
+def sentinel_options(address: RedisAddress, settings: RedisSettings) -> dict[str, Any]:
+    """How the sentinels themselves are spoken to: with a login of their own."""
+    password = settings.sentinel_password
+    return {
+        "socket_connect_timeout": settings.connect_timeout_s,
+        "socket_timeout": settings.socket_timeout_s,
+        "password": password.get_secret_value() if password else None,
+        **tls_options(address, settings),
+    }
 
 
 @contextmanager

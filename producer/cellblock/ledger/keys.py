@@ -1,19 +1,33 @@
 """Every Redis key of the ledger: name, type and life.
 
-==============================  =======  =======================================================
-``<p>:job:<id>``                hash     the job's record (fields: scripts/prelude.lua);
-                                         ``job_ttl_s``, then ``result_ttl_s`` once it has ended
-``<p>:spec:<id>``               string   the manifest (code, stdin); deleted when the job ends,
-                                         kept ``result_ttl_s`` when the fault was ours
-``<p>:result:<id>``             string   the filtered JobResult; ``result_ttl_s``
-``<p>:waiting``                 zset     jobs not running, by when they were last published (ms)
-``<p>:leases``                  zset     running jobs, by when their lease runs out (ms)
-``<p>:idempotency:<n>:<tenant>:<k>``  string   "job_id digest" of an accepted key; ``job_ttl_s``
-``<p>:worker:<name>``           string   what a worker last said of itself; three beats
-``<p>:extended``                string   set while leases were extended after an outage; one lease
-``<p>:events``                  stream   one entry per transition; about ``events_kept`` entries
-``<p>:done:<id>``               channel  published to when the job has ended
-==============================  =======  =======================================================
+=====================================  =======  ====================================================
+``<p>:job:<id>``                       hash     the job's record (fields: scripts/prelude.lua);
+                                                ``job_ttl_s``, then ``result_ttl_s`` once it has ended
+                                                (``dead_ttl_s`` if through our fault)
+``<p>:spec:<id>``                      string   the manifest (code, stdin); deleted when the job ends,
+                                                kept ``dead_ttl_s`` when the fault was ours
+``<p>:result:<id>``                    string   the filtered JobResult; as long as the record
+``<p>:attempts:<id>``                  list     history of attempts that did not simply end: the last 20
+``<p>:waiting``                        zset     queued jobs, by when they were last published (ms)
+``<p>:delayed``                        zset     queued jobs that may not start yet, by when they may (ms)
+``<p>:parked:<tenant>``                zset     "priority job_id" of jobs that wait for a slot, by
+                                                admission (ms)
+``<p>:parked-tenants``                 set      tenants that have any
+``<p>:slots:<tenant>``                 zset     who holds a slot: running jobs (0; their lease counts) and
+                                                promoted ones (until when it is kept, ms)
+``<p>:leases``                         zset     running jobs, by when their lease runs out (ms)
+``<p>:deadlines``                      zset     jobs not running, by when they are rejected (ms)
+``<p>:dead``                           zset     jobs that ended through our fault, by when (ms); at most
+                                                ``dead_kept``, for ``dead_ttl_s``
+``<p>:watermarks``                     hash     per priority, when the latest claimed job was queued (ms)
+``<p>:idempotency:<n>:<tenant>:<k>``   string   "job_id digest" of an accepted key; ``job_ttl_s``
+``<p>:worker:<name>``                  string   what a worker last said of itself; three beats
+``<p>:extended``                       string   set while leases were extended after an outage; one lease
+``<p>:schema``                         string   the version of all this
+``<p>:events``                         stream   one entry per transition; about ``events_kept`` entries
+``<p>:done:<id>``                      channel  published to when the job has ended
+``<p>:control``                        channel  ids of running jobs that were asked to stop
+=====================================  =======  ====================================================
 
 The prefix ``<p>`` holds a hash tag, so all keys of one fleet live in one slot.
 """
@@ -34,16 +48,44 @@ class Keys:
         return f"{self.prefix}:waiting"
 
     @property
+    def delayed(self) -> str:
+        return f"{self.prefix}:delayed"
+
+    @property
     def leases(self) -> str:
         return f"{self.prefix}:leases"
+
+    @property
+    def deadlines(self) -> str:
+        return f"{self.prefix}:deadlines"
+
+    @property
+    def dead(self) -> str:
+        return f"{self.prefix}:dead"
+
+    @property
+    def watermarks(self) -> str:
+        return f"{self.prefix}:watermarks"
 
     @property
     def extended(self) -> str:
         return f"{self.prefix}:extended"
 
     @property
+    def schema(self) -> str:
+        return f"{self.prefix}:schema"
+
+    @property
+    def control(self) -> str:
+        return f"{self.prefix}:control"
+
+    @property
     def events(self) -> str:
         return f"{self.prefix}:events"
+
+    @property
+    def parked_tenants(self) -> str:
+        return f"{self.prefix}:parked-tenants"
 
     def job(self, job_id: str) -> str:
         return f"{self.prefix}:job:{job_id}"
@@ -53,6 +95,15 @@ class Keys:
 
     def result(self, job_id: str) -> str:
         return f"{self.prefix}:result:{job_id}"
+
+    def attempts(self, job_id: str) -> str:
+        return f"{self.prefix}:attempts:{job_id}"
+
+    def slots(self, tenant: str) -> str:
+        return f"{self.prefix}:slots:{tenant}"
+
+    def parked(self, tenant: str) -> str:
+        return f"{self.prefix}:parked:{tenant}"
 
     def idempotency(self, tenant: str, key: str) -> str:
         # The length keeps apart what colons in names could make look alike.
@@ -64,13 +115,21 @@ class Keys:
     def done(self, job_id: str) -> str:
         return f"{self.prefix}:done:{job_id}"
 
-    def ending(self, job_id: str) -> list[str]:
-        """What every script that can end a job declares, in the scripts' order."""
+    def of_job(self, job_id: str, tenant: str) -> list[str]:
+        """What every script about one job declares, in the order of KEY_NAMES in scripts/prelude.lua."""
         return [
             self.job(job_id),
             self.spec(job_id),
             self.result(job_id),
+            self.attempts(job_id),
             self.waiting,
+            self.delayed,
             self.leases,
+            self.deadlines,
+            self.slots(tenant),
+            self.parked(tenant),
+            self.parked_tenants,
+            self.dead,
+            self.watermarks,
             self.events,
         ]

@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,20 @@ from pydantic import ValidationError
 from cellblock.admission import ResolvedLimits
 from cellblock.errors import CellblockError, SandboxUnavailable
 from cellblock_config import LevelName
-from cellblock_workers.launcher.protocol import Acquire, Kill, Probe, Reply, Report, Request, receive, send
+from cellblock_workers.launcher.protocol import (
+    Acquire,
+    Kill,
+    Probe,
+    Renew,
+    Reply,
+    Report,
+    Request,
+    receive,
+    send,
+)
 
 _PROBE_AGAIN_S = 0.02
+_RENEWED_AT_ONCE = 200
 
 
 class SandboxRefused(CellblockError):
@@ -94,8 +105,12 @@ class LauncherClient:
         image: str,
         limits: ResolvedLimits,
         context: str | None = None,
+        lease_s: float | None = None,
     ) -> Lent:
-        """Borrow a fresh sandbox of this level, with these limits and this context file in it."""
+        """Borrow a fresh sandbox of this level, with these limits and this context file in it.
+
+        With ``lease_s`` it is destroyed when :meth:`renew` has not named it for that long.
+        """
         request = Acquire(
             job_id=job_id,
             fence=fence,
@@ -105,6 +120,7 @@ class LauncherClient:
             cpus=limits.cpus,
             pids=limits.pids,
             context=context,
+            lease_s=lease_s,
         )
         reply, descriptors = self._ask(request)
         if len(descriptors) != 1 or not (
@@ -134,6 +150,11 @@ class LauncherClient:
         reply, _ = self._ask(Report(sandbox=lent.id, ended=ended, final=True))
         lent.stream.close()
         return reply
+
+    def renew(self, sandboxes: Sequence[str]) -> None:
+        """Say which sandboxes are still wanted. Raises :class:`SandboxUnavailable`."""
+        for first in range(0, len(sandboxes), _RENEWED_AT_ONCE):
+            self._ask(Renew(sandboxes=list(sandboxes[first : first + _RENEWED_AT_ONCE])))
 
     def kill(self, lent: Lent) -> None:
         """Give a sandbox back to be destroyed. A launcher that is gone has destroyed it already."""

@@ -40,6 +40,9 @@ class Acquire(_Message):
     cpus: float
     pids: int
     context: str | None = Field(None, max_length=4096, pattern=r"^/[^\x00]*$")
+    lease_s: float | None = Field(
+        None, gt=0, le=3600, description="Destroy it once nobody has renewed it for this long."
+    )
 
 
 class Report(_Message):
@@ -58,13 +61,20 @@ class Kill(_Message):
     sandbox: str = Field(max_length=64)
 
 
+class Renew(_Message):
+    """These sandboxes still belong to jobs of this worker; from any of its connections."""
+
+    op: Literal["renew"] = "renew"
+    sandboxes: list[Annotated[str, Field(max_length=64)]] = Field(max_length=200)
+
+
 class Sweep(_Message):
     """Remove what gone owners left."""
 
     op: Literal["sweep"] = "sweep"
 
 
-Request = Annotated[Probe | Acquire | Report | Kill | Sweep, Field(discriminator="op")]
+Request = Annotated[Probe | Acquire | Report | Kill | Renew | Sweep, Field(discriminator="op")]
 REQUEST: TypeAdapter[Request] = TypeAdapter(Request)
 
 #: context: this file may not be a job's context · denied: anything else outside the launcher's settings

@@ -27,6 +27,7 @@ from cellblock_workers.launcher.backend import (
 from cellblock_workers.launcher.cascade import Cascade, LevelRefused, NothingChosen
 from cellblock_workers.launcher.contexts import ContextRefused, resolve_context
 from cellblock_workers.launcher.docker_backend import DockerBackend
+from cellblock_workers.launcher.listener import listen
 from cellblock_workers.launcher.namespaces.backend import NamespacesBackend
 from cellblock_workers.launcher.oci.backend import OciBackend
 from cellblock_workers.launcher.oci.runtime import RUNTIMES
@@ -38,13 +39,15 @@ from cellblock_workers.launcher.protocol import (
     ErrorCode,
     Kill,
     Probe,
+    Renew,
     Reply,
     Report,
     Request,
     receive,
     send,
 )
-from cellblock_workers.launcher.streams import close_aside, refuse_descriptors
+from cellblock_workers.launcher.sandbox_leases import SandboxLeases
+from cellblock_workers.launcher.streams import close_aside
 from cellblock_workers.launcher.systemd.backend import ScopeBackend
 from cellblock_workers.launcher.unisolated import UnisolatedBackend
 from cellblock_workers.telemetry import configure_logging, die_with_parent
@@ -53,6 +56,7 @@ _log = structlog.get_logger(__name__)
 _CONNECTIONS_MAX = 512
 _REPROBE_S = 1.0
 _ACCEPT_PAUSE_S = 0.1
+_JANITOR_S = 0.5
 
 
 class Launcher:
@@ -62,6 +66,7 @@ class Launcher:
         self._settings = settings
         self._cascade = cascade
         self._pool = Pool(self._start, settings.launcher)
+        self._leases = SandboxLeases()
         self._stopping = threading.Event()
         self._doubtful = threading.Event()
         self._isolations: dict[LevelName, str] = {}
@@ -71,13 +76,12 @@ class Launcher:
         for end in (self._woken, self.wake):
             os.set_blocking(end, False)
         self._lock = threading.RLock()  # stop() runs in a signal handler, on the accepting thread
-        self._listener = _listen(
-            settings.launcher.socket, open_to_others=bool(settings.launcher.allowed_uids)
-        )
+        self._listener = listen(settings.launcher.socket, open_to_others=bool(settings.launcher.allowed_uids))
 
     def serve(self) -> None:
         """Probe, clean up after earlier lives, warm up, and answer until :meth:`stop`."""
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
+        threading.Thread(target=self._end_unwanted, name="janitor", daemon=True).start()
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
         poll.register(self._listener, select.POLLIN)
@@ -142,7 +146,7 @@ class Launcher:
             _log.debug("connection_lost", error=str(error))
         finally:
             for sandbox in owned.values():
-                self._pool.discard(sandbox)
+                self._discard(sandbox)
             with self._lock:
                 self._connections.discard(connection)
             connection.close()
@@ -172,8 +176,11 @@ class Launcher:
             reply = self._report(sandbox, request) if isinstance(request, Report) else Reply()
             if isinstance(request, Kill) or request.final:
                 del owned[sandbox.id]
-                self._pool.discard(sandbox)
+                self._discard(sandbox)
             return reply
+        if isinstance(request, Renew):
+            self._leases.renew(request.sandboxes)
+            return Reply()
         return Reply(removed=self._cascade.sweep())
 
     def _report(self, sandbox: Sandbox, request: Report) -> Reply:
@@ -209,6 +216,8 @@ class Launcher:
             send(connection, Reply(ok=False, error=self._code(error, request.level), message=str(error)))
             return
         owned[sandbox.id] = sandbox
+        if request.lease_s is not None:
+            self._leases.add(sandbox, request.lease_s)
         sandbox.lend()
         _log.debug("acquired", sandbox=sandbox.id, job_id=request.job_id, fence=request.fence, warm=warm)
         reply = Reply(
@@ -221,6 +230,19 @@ class Launcher:
         )
         send(connection, reply, sandbox.stream.fileno())
         sandbox.stream.close()  # the worker's now: when it closes its copy, the guest sees the end
+
+    def _discard(self, sandbox: Sandbox) -> None:
+        self._leases.remove(sandbox.id)
+        self._pool.discard(sandbox)
+
+    def _end_unwanted(self) -> None:
+        """Destroy what its worker has not asked for lately; the worker finds its stream closed."""
+        while not self._stopping.wait(_JANITOR_S):
+            for sandbox in self._leases.take_overdue():
+                _log.warning(
+                    "sandbox_unwanted", sandbox=sandbox.id, reason="its worker was silent for too long"
+                )
+                self._pool.discard(sandbox)
 
     def _profile(self, request: Acquire) -> Profile:
         context = request.context
@@ -315,36 +337,6 @@ def _outside(request: Acquire, settings: Settings) -> str | None:
         if not least <= value <= most:
             return f"{name} {value} is outside {least} to {most}"
     return None
-
-
-def _listen(path: Path, *, open_to_others: bool) -> socket.socket:
-    """Bind the socket. The folder is the launcher's own; who may speak is decided by peer credentials."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-    if path.parent.stat().st_uid not in {0, os.geteuid()}:
-        raise SystemExit(
-            f"{path.parent} belongs to somebody else; set CELLBLOCK_LAUNCHER_SOCKET to another path"
-        )
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if path.is_socket():
-        _refuse_if_alive(path)
-        path.unlink()
-    refuse_descriptors(listener)
-    listener.bind(str(path))
-    path.chmod(0o666 if open_to_others else 0o600)
-    listener.listen(128)
-    listener.setblocking(False)
-    return listener
-
-
-def _refuse_if_alive(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return
-    raise SystemExit(
-        f"another launcher already listens on {path}; set CELLBLOCK_LAUNCHER_SOCKET to another path"
-    )
 
 
 def build_launcher(settings: Settings) -> Launcher:

@@ -18,6 +18,10 @@ from cellblock_workers.worker.session import Session
 from cellblock_workers.worker.verdict import Verdict, judge
 
 
+class Drained(Exception):
+    """The worker ends before the job: somebody else runs it again."""
+
+
 class LeaseLost(Exception):
     """Another attempt owns the job, or may: whatever this one found out is void."""
 
@@ -25,7 +29,8 @@ class LeaseLost(Exception):
 def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobResult:
     """Run the claimed attempt to its end. The sandbox is destroyed whatever happens.
 
-    Raises :class:`SandboxUnavailable` (give the job back) and :class:`LeaseLost` (write nothing).
+    Raises :class:`SandboxUnavailable` and :class:`Drained` (give the job back), :class:`LeaseLost` (write
+    nothing).
     """
     claim = lease.claim
     manifest = claim.manifest
@@ -37,6 +42,7 @@ def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobRe
             manifest.image,
             manifest.limits,
             manifest.context_path,
+            lease.sandbox_s,
         )
     except ContextNotMounted as refusal:
         return rejected_result(claim, "ContextNotMounted", str(refusal))
@@ -44,10 +50,13 @@ def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobRe
         return rejected_result(claim, "LevelNotOffered", str(refusal))
     except SandboxRefused as refusal:
         return fault_result(claim, str(refusal))
+    lease.sandbox = lent.id
     try:
         conversation = Session(lent, launcher.connection(), lease, settings).run(manifest)
         if conversation.stop == "lost":
             raise LeaseLost(claim.job_id)
+        if conversation.stop == "drain":
+            raise Drained(claim.job_id)
         ended = not (conversation.ending or conversation.stop or conversation.fault)
         kernel = launcher.give_back(lent, ended=ended)
     except BaseException:

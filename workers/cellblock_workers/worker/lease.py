@@ -6,25 +6,36 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
 import structlog
 
-from cellblock.errors import StoreUnavailable
+from cellblock.errors import SandboxUnavailable, StoreUnavailable
 from cellblock.ledger import Claim, Ledger
 from cellblock_config import LedgerSettings
 
 _log = structlog.get_logger(__name__)
 
 
-class Lease:
-    """The right to run one attempt. Its descriptor turns readable when the attempt has to stop."""
+#: Why an attempt has to stop; a later word outweighs an earlier one only if it stands further right.
+Word = Literal["drain", "cancel", "lost"]
+_WEIGHT: tuple[Word, ...] = ("drain", "cancel", "lost")
 
-    def __init__(self, claim: Claim) -> None:
+
+class Lease:
+    """The right to run one attempt. Its descriptor turns readable when the attempt has to stop.
+
+    ``sandbox_s``: the launcher destroys the attempt's sandbox when nobody renews it for this long; None
+    leaves it to the connection it was borrowed on.
+    """
+
+    def __init__(self, claim: Claim, sandbox_s: float | None = None) -> None:
         self.claim = claim
-        self.stopped: Literal["cancel", "lost"] | None = None
+        self.sandbox_s = sandbox_s
+        self.sandbox: str | None = None  #: its id, once there is one
+        self.stopped: Word | None = None
         self.taken = time.monotonic()
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
@@ -32,9 +43,9 @@ class Lease:
         """For poll()."""
         return self._event
 
-    def stop(self, why: Literal["cancel", "lost"]) -> None:
-        """Make the attempt stop; a lost lease outweighs a cancellation."""
-        if self.stopped is None or why == "lost":
+    def stop(self, why: Word) -> None:
+        """Make the attempt stop: cancelled, given back because the worker ends, or lost to another."""
+        if self.stopped is None or _WEIGHT.index(why) > _WEIGHT.index(self.stopped):
             self.stopped = why
             os.eventfd_write(self._event, 1)
 
@@ -58,18 +69,24 @@ class Heart:
         worker: str,
         settings: LedgerSettings,
         status: Callable[[], Mapping[str, object]],
+        renew: Callable[[Sequence[str]], None] = lambda sandboxes: None,
     ) -> None:
+        """``renew`` tells the launcher which sandboxes still belong to a job of this worker."""
         self._ledger = ledger
         self._worker = worker
         self._settings = settings
         self._status = status
+        self._renew = renew
         self._leases: dict[tuple[str, int], Lease] = {}
-        self._renewed = time.monotonic()
+        self._renewed = self._claimed = time.monotonic()
         self._lock = threading.Lock()
         self._closing = threading.Event()
+        self._nudged = threading.Event()
+        self._draining = False
         self._threads = [
             threading.Thread(target=self._beat_on, name="heart", daemon=True),
             threading.Thread(target=self._guard, name="lease-guard", daemon=True),
+            threading.Thread(target=self._keep_sandboxes, name="sandbox-keeper", daemon=True),
         ]
 
     def start(self) -> None:
@@ -80,15 +97,19 @@ class Heart:
     def stop(self) -> None:
         """Stop beating; leases then run out by themselves."""
         self._closing.set()
+        self._nudged.set()
         for thread in self._threads:
             thread.join(timeout=5)
 
     @contextmanager
     def hold(self, claim: Claim) -> Iterator[Lease]:
         """Renew the claim's lease while the block runs."""
-        lease, key = Lease(claim), (claim.job_id, claim.fence)
+        lease, key = Lease(claim, sandbox_s=self._settings.lease_s), (claim.job_id, claim.fence)
         with self._lock:
+            self._claimed = time.monotonic()
             self._leases[key] = lease
+            if self._draining:
+                lease.stop("drain")
         try:
             yield lease
         finally:
@@ -96,9 +117,27 @@ class Heart:
                 del self._leases[key]
             lease.close()
 
+    def idle_s(self) -> float:
+        """How long ago the last job was claimed here; at first, since the start."""
+        return time.monotonic() - self._claimed
+
     def held(self) -> int:
         """How many jobs run here."""
         return len(self._leases)
+
+    def nudge(self, job_id: str) -> None:
+        """Something happened to this job: if it runs here, beat at once and hear what."""
+        with self._lock:
+            ours = any(held == job_id for held, _ in self._leases)
+        if ours:
+            self._nudged.set()
+
+    def drain(self) -> None:
+        """Stop every attempt, and every later one at once: their jobs are given back."""
+        with self._lock:
+            self._draining = True
+            for lease in self._leases.values():
+                lease.stop("drain")
 
     def beat(self) -> None:
         """Renew all leases once and pass on what the ledger says of them."""
@@ -124,6 +163,22 @@ class Heart:
                 if time.monotonic() - max(self._renewed, lease.taken) >= self._settings.lease_s:
                     lease.stop("lost")
 
+    def _keep_sandboxes(self) -> None:
+        # Apart from the beats: a launcher that hangs may not cost this worker its leases.
+        while not self._closing.wait(self._settings.beat_s):
+            with self._lock:
+                fresh = time.monotonic() - self._settings.lease_s
+                kept = [
+                    lease.sandbox
+                    for lease in self._leases.values()
+                    if lease.sandbox and lease.stopped != "lost" and max(self._renewed, lease.taken) > fresh
+                ]
+            if kept:
+                try:
+                    self._renew(kept)
+                except SandboxUnavailable as error:
+                    _log.warning("sandboxes_not_renewed", error=str(error))
+
     def _guard(self) -> None:
         # Apart from the beats: those may hang in a dead connection while the leases run out.
         while not self._closing.wait(self._settings.lease_s / 20):
@@ -135,4 +190,5 @@ class Heart:
                 self.beat()
             except Exception:  # the heart may not stop for a defect of ours
                 _log.exception("beat_crashed")
-            self._closing.wait(self._settings.beat_s)
+            self._nudged.wait(self._settings.beat_s)
+            self._nudged.clear()

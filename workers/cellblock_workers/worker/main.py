@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from dataclasses import asdict
 from typing import Any
 
 import structlog
@@ -16,21 +17,28 @@ from celery import Celery, bootsteps, signals
 from celery.exceptions import Reject
 from redis import Redis
 
-from cellblock.broker import RUN_TASK, Publisher, broker_url, create_celery
+from cellblock.broker import RUN_TASK, Publisher, create_celery
 from cellblock.errors import StoreUnavailable
-from cellblock.ledger import Ledger, connect
+from cellblock.ledger import Keys, Ledger, connect
+from cellblock.ledger.server import SchemaMismatch, check_schema, concerns
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.supervisor import REFUSED
 from cellblock_workers.telemetry import configure_logging, configure_sentry, die_with_parent
 from cellblock_workers.worker import transport
+from cellblock_workers.worker.control import Control
+from cellblock_workers.worker.endpoint import Endpoint
 from cellblock_workers.worker.health import Health
 from cellblock_workers.worker.lease import Heart
+from cellblock_workers.worker.liveness import judge
 from cellblock_workers.worker.proof import Proof
 from cellblock_workers.worker.reaper import Reaper
 from cellblock_workers.worker.runner import JobRunner
+from cellblock_workers.worker.shutdown import Shutdown
 
 _log = structlog.get_logger(__name__)
 _PAUSED_HOLD_S = 1.0
+_STORE_AGAIN_S = 1.0
 
 
 class Runtime:
@@ -38,9 +46,10 @@ class Runtime:
 
     def __init__(self, settings: Settings, app: Celery) -> None:
         self.name = f"{socket.gethostname()}-{os.getpid()}"
-        redis = connect(settings)
-        ledger = Ledger(redis, settings)
+        self.redis = connect(settings)
+        self.ledger = ledger = Ledger(self.redis, settings)
         publisher = Publisher(app)
+        self._concurrency = settings.worker.concurrency
         proof = Proof(settings) if settings.worker.canaries else None
         launcher = LauncherClient(
             settings.launcher.socket,
@@ -48,8 +57,9 @@ class Runtime:
             refuse=proof.refuse if proof else lambda lent: None,
         )
         self.health = Health(launcher, settings.worker.probe_s, proof)
-        self.heart = Heart(ledger, self.name, settings.ledger, self._status)
-        broker = Redis.from_url(broker_url(settings), socket_timeout=settings.redis.socket_timeout_s)
+        self.heart = Heart(ledger, self.name, settings.ledger, self._status, launcher.renew)
+        self.control = Control(self.redis, ledger.keys, self.heart)
+        broker = connect(settings, broker=True)
         self.reaper = Reaper(ledger, publisher, broker, settings)
         self.runner = JobRunner(
             ledger,
@@ -57,7 +67,7 @@ class Runtime:
             self.heart,
             settings,
             worker=self.name,
-            on_released=lambda job_id, priority: self._publish_again(publisher, job_id, priority),
+            on_wake=publisher.wake,
             on_unavailable=self.health.pause,
         )
 
@@ -66,10 +76,11 @@ class Runtime:
         self.heart.start()
         self.reaper.start()
         self.health.start()
+        self.control.start()
 
     def stop(self) -> None:
         """Stop them; called when no task runs any more."""
-        for part in (self.reaper, self.health, self.heart):
+        for part in (self.control, self.reaper, self.health, self.heart):
             part.stop()
 
     def run(self, job_ids: list[str]) -> None:
@@ -86,14 +97,13 @@ class Runtime:
                 _log.exception("job_crashed", job_id=job_id)
 
     def _status(self) -> dict[str, object]:
-        return {**self.health.status(), "running": self.heart.held(), "host": socket.gethostname()}
-
-    @staticmethod
-    def _publish_again(publisher: Publisher, job_id: str, priority: str) -> None:
-        try:
-            publisher.publish([job_id], priority)
-        except StoreUnavailable as error:
-            _log.warning("republish_left_to_the_sweep", job_id=job_id, error=str(error))
+        return {
+            **self.health.status(),
+            "running": self.heart.held(),
+            "concurrency": self._concurrency,
+            "idle_s": round(self.heart.idle_s(), 1),
+            "host": socket.gethostname(),
+        }
 
 
 def create_worker(settings: Settings) -> tuple[Celery, Runtime]:
@@ -144,8 +154,38 @@ def _gate(health: Health) -> type[bootsteps.StartStopStep]:
     return Gate
 
 
+def check_store(redis: Redis, keys: Keys) -> None:
+    """Wait until the store answers, refuse another version's, and warn of settings that lose jobs.
+
+    Raises :class:`SchemaMismatch`.
+    """
+    while True:
+        try:
+            check_schema(redis, keys)
+            for concern in concerns(redis):
+                _log.warning("redis_setting", **asdict(concern))
+            return
+        except StoreUnavailable as error:
+            _log.warning("waiting_for_the_store", error=str(error))
+            time.sleep(_STORE_AGAIN_S)
+
+
+def _endpoint(settings: Settings, runtime: Runtime) -> Endpoint | None:
+    """``GET /health``, where the settings ask for it."""
+    worker = settings.worker
+    if worker.health_port is None:
+        return None
+    endpoint = Endpoint(
+        worker.health_address,
+        worker.health_port,
+        lambda: judge(runtime.ledger, socket.gethostname(), worker.silent_s),
+    )
+    endpoint.start()
+    return endpoint
+
+
 def main() -> None:
-    """Run a worker until TERM: running jobs finish first."""
+    """Run a worker until TERM: running jobs finish first, or are given back after ``drain_s``."""
     die_with_parent()
     settings = load_settings()
     configure_logging(settings.telemetry)
@@ -153,6 +193,12 @@ def main() -> None:
     signals.setup_logging.connect(lambda **_: None, weak=False)  # ours is in place already
     transport.install()
     app, runtime = create_worker(settings)
+    try:
+        check_store(runtime.redis, runtime.ledger.keys)
+    except SchemaMismatch as error:
+        _log.error("worker_refuses_the_store", reason=str(error))
+        raise SystemExit(REFUSED) from None
+    Shutdown(runtime.heart.drain, settings.worker.drain_s).install()
     worker = app.Worker(
         hostname=f"cellblock@{runtime.name}",
         without_mingle=True,
@@ -161,11 +207,14 @@ def main() -> None:
         quiet=True,
     )
     runtime.start()
+    endpoint = _endpoint(settings, runtime)
     _log.info("worker_started", worker=runtime.name, at=time.time(), concurrency=settings.worker.concurrency)
     try:
         worker.start()
     finally:
         runtime.stop()
+        if endpoint is not None:
+            endpoint.stop()
     raise SystemExit(worker.exitcode)
 
 

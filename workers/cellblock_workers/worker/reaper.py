@@ -50,29 +50,33 @@ class Reaper:
             extended = self._ledger.extend_leases()
             _log.warning("leases_extended_after_outage", count=extended)
             self._outage = False
-        self._reap()
+        self._judge()
+        self._publisher.wake(self._ledger.wake_delayed())
+        self._publisher.wake(self._ledger.promote_parked())
+        self._ledger.forget_the_dead()
         self._republish()
         self._ticked = time.monotonic()
 
-    def _reap(self) -> None:
-        for reaped in self._ledger.reap():
-            _log.warning("job_reaped", job_id=reaped.job_id, verdict=reaped.verdict)
-            if reaped.verdict == "requeued":
-                self._publisher.publish([reaped.job_id], reaped.priority)
+    def _judge(self) -> None:
+        """Jobs whose worker is lost, and those that were not started in time."""
+        for judged in (self._ledger.reap(), self._ledger.expire()):
+            for done in judged:
+                _log.warning("job_reaped", job_id=done.job_id, verdict=done.word)
+                self._publisher.wake(done.wake)
 
     def _republish(self) -> None:
-        # A message is taken for lost only while its queue is empty: a backlog is not flooded with copies.
+        """Send again what has lost its message: its queue is empty, or later jobs of it have been claimed."""
         lengths: dict[str, int] = {}
         unclaimed = self._ledger.unclaimed(self._offset)
         # The next tick looks further: what waits behind a busy queue may not hide what has lost its message.
         self._offset = self._offset + len(unclaimed) if unclaimed else 0
-        for job_id, priority in unclaimed:
-            if priority not in lengths:
-                lengths[priority] = self._queue_length(priority)
-            if lengths[priority] == 0:
-                _log.warning("job_republished", job_id=job_id)
-                self._publisher.publish([job_id], priority)
-                self._ledger.republished(job_id)
+        for job in unclaimed:
+            if job.priority not in lengths:
+                lengths[job.priority] = self._queue_length(job.priority)
+            if job.overtaken or lengths[job.priority] == 0:
+                _log.warning("job_republished", job_id=job.job_id, overtaken=job.overtaken)
+                self._publisher.publish([job.job_id], job.priority)
+                self._ledger.republished(job.job_id)
 
     def _queue_length(self, priority: str) -> int:
         try:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from cellblock.errors import CellblockError, SandboxUnavailable, StoreUnavailable
-from cellblock.ledger import Claim, Dropped, Ledger
+from cellblock.ledger import Claim, Dropped, Ledger, Transition, Wake
 from cellblock.models import JobResult
 from cellblock.signing import Verifier
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient, LevelUnavailable
-from cellblock_workers.worker.execution import LeaseLost, execute, fault_result, rejected_result
+from cellblock_workers.worker.execution import Drained, LeaseLost, execute, fault_result, rejected_result
 from cellblock_workers.worker.lease import Heart, Lease
 
 _log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ class JobRunner:
         settings: Settings,
         *,
         worker: str,
-        on_released: Callable[[str, str], None],
+        on_wake: Callable[[Sequence[Wake]], None],
         on_unavailable: Callable[[str], None],
     ) -> None:
         self._ledger = ledger
@@ -44,7 +44,7 @@ class JobRunner:
         self._settings = settings
         self._verifier = Verifier(settings.signing)
         self._worker = worker
-        self._on_released = on_released
+        self._on_wake = on_wake
         self._on_unavailable = on_unavailable
 
     def run(self, job_id: str) -> None:
@@ -52,6 +52,7 @@ class JobRunner:
         claim = self._ledger.claim(job_id, self._worker, uuid.uuid4().hex)
         if isinstance(claim, Dropped):
             _log.info("delivery_dropped", job_id=job_id, why=claim.why)
+            self._on_wake(claim.wake)
             return
         with self._heart.hold(claim) as lease:
             self._attempt(claim, lease)
@@ -62,6 +63,10 @@ class JobRunner:
             result = self._refusal(claim) or execute(lease, self._launcher, self._settings)
         except LeaseLost:
             log.warning("lease_lost")
+            return
+        except Drained:
+            log.info("job_given_back", reason="this worker ends")
+            self._release(claim)
             return
         except LevelUnavailable as error:
             # Jobs of other levels go on here. Held for a moment, or this worker would claim it again at once.
@@ -77,15 +82,17 @@ class JobRunner:
         except Exception as error:  # our defect: the job still ends, and says whose fault it was
             log.exception("attempt_crashed")
             result = fault_result(claim, f"internal error: {type(error).__name__}")
-        if self._finish(claim, result):
-            log.info(
-                "job_finished",
-                outcome=result.outcome,
-                isolation=result.isolation,
-                wall_ms=result.usage.wall_ms,
-            )
-        else:
+        done = self._finish(claim, result)
+        if done.word == "stale":
             log.warning("finish_refused", outcome=result.outcome)
+            return
+        log.info(
+            "job_finished" if done.word == "finished" else "job_will_be_retried",
+            outcome=result.outcome,
+            isolation=result.isolation,
+            wall_ms=result.usage.wall_ms,
+        )
+        self._on_wake(done.wake)
 
     def _refusal(self, claim: Claim) -> JobResult | None:
         """Before a sandbox is asked for: what nobody vouches for may not come near one."""
@@ -94,13 +101,12 @@ class JobRunner:
 
     def _release(self, claim: Claim) -> None:
         try:
-            if self._ledger.release(claim, uuid.uuid4().hex) == "released":
-                self._on_released(claim.job_id, claim.manifest.priority)
+            self._on_wake(self._ledger.release(claim, uuid.uuid4().hex).wake)
         except CellblockError as error:
             # The lease runs out and the reaper requeues; that costs one loss, which is the truth then.
             _log.warning("release_failed", job_id=claim.job_id, error=str(error))
 
-    def _finish(self, claim: Claim, result: JobResult) -> bool:
+    def _finish(self, claim: Claim, result: JobResult) -> Transition:
         operation = uuid.uuid4().hex
         for pause_s in _FINISH_PAUSES_S:
             try:

@@ -33,7 +33,7 @@ _UNFINISHED = {
 
 _MS_MAX = 10**12  # thirty years, of all processors together
 #: Why the host, rather than the guest, ended the conversation.
-Stop = Literal["deadline", "output", "cancel", "lost"]
+Stop = Literal["deadline", "output", "drain", "cancel", "lost"]
 
 
 class Ending(BaseModel):

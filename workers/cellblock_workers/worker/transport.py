@@ -16,42 +16,68 @@ from kombu.utils.encoding import bytes_to_str
 _log = structlog.get_logger(__name__)
 
 
-class TolerantChannel(redis.Channel):
-    """Reads one message at a time; what cannot be read is logged once and gone."""
+class Tolerance:
+    """Beside a channel of kombu's: what cannot be read is logged once and gone."""
 
     def _brpop_read(self, **options: Any) -> Any:
         try:
-            return super()._brpop_read(**options)
+            return super()._brpop_read(**options)  # type: ignore[misc]
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             _log.error("corrupt_message_dropped", why=type(error).__name__)
             raise redis.Empty from None
 
+    def close(self) -> None:
+        """Close, also when the connection is gone already: kombu's own would end the worker over messages
+        that it cannot give back then. The ledger's sweep sends them again."""
+        if self.connection is None or self.connection.client is None:  # type: ignore[attr-defined]
+            self.do_restore = False
+        super().close()  # type: ignore[misc]
+
     def decode_body(self, body: Any, encoding: str | None = None) -> Any:
         """Give Celery text or bytes; what does not decode it then refuses as any other bad body."""
         try:
-            return super().decode_body(body, encoding)
+            return super().decode_body(body, encoding)  # type: ignore[misc]
         except ValueError as error:
             _log.error("corrupt_body", why=type(error).__name__)
             return b""
 
 
-class TolerantTransport(redis.Transport):
-    """Looks at a message's frame before anything relies on it."""
-
-    Channel = TolerantChannel
+class Inspection:
+    """Beside a transport of kombu's: looks at a message's frame before anything relies on it."""
 
     def _deliver(self, message: Any, queue: str) -> None:
         problem = _problem_of(message)
         if problem is None:
-            super()._deliver(message, queue)
+            super()._deliver(message, queue)  # type: ignore[misc]
         else:
             _log.error("corrupt_message_dropped", why=problem, queue=bytes_to_str(queue))
+
+
+class TolerantChannel(Tolerance, redis.Channel):
+    """Of one server."""
+
+
+class TolerantTransport(Inspection, redis.Transport):
+    """To one server."""
+
+    Channel = TolerantChannel
+
+
+class TolerantSentinelChannel(Tolerance, redis.SentinelChannel):
+    """Of the master that sentinels name."""
+
+
+class TolerantSentinelTransport(Inspection, redis.SentinelTransport):
+    """To the master that sentinels name."""
+
+    Channel = TolerantSentinelChannel
 
 
 def install() -> None:
     """Use it for every Redis broker of this process; called by the worker's main, never at import."""
     path = f"{__name__}:{TolerantTransport.__name__}"
-    TRANSPORT_ALIASES.update(redis=path, rediss=path)
+    sentinel = f"{__name__}:{TolerantSentinelTransport.__name__}"
+    TRANSPORT_ALIASES.update(redis=path, rediss=path, sentinel=sentinel)
 
 
 def _problem_of(message: Any) -> str | None:

@@ -3,14 +3,18 @@
 -- ARGV  worker lease_ms worker_ttl_ms status_json (job_id fence)...
 -- Returns one word per job: held | cancel (held, and asked to stop) | lost (stop, write nothing)
 local worker_key, leases_key = KEYS[1], KEYS[2]
-local worker, now = ARGV[1], now_ms()
-redis.call('SET', worker_key, ARGV[4], 'PX', ARGV[3])
+local lease_ms, ttl_ms = tonumber(ARGV[2]), tonumber(ARGV[3])
+if not lease_ms or not ttl_ms or #ARGV ~= 2 * #KEYS then
+  return { 'invalid', 'count' }
+end
+local now = now_ms()
+redis.call('SET', worker_key, ARGV[4], 'PX', int(ttl_ms))
 local replies = {}
 for i = 3, #KEYS do
   local job_id, fence = ARGV[2 * i - 1], ARGV[2 * i]
   local job = redis.call('HMGET', KEYS[i], 'state', 'attempt', 'cancel')
   if job[1] == 'running' and job[2] == fence then
-    redis.call('ZADD', leases_key, int(now + tonumber(ARGV[2])), job_id)
+    redis.call('ZADD', leases_key, int(now + lease_ms), job_id)
     replies[#replies + 1] = job[3] == '1' and 'cancel' or 'held'
   else
     replies[#replies + 1] = 'lost'

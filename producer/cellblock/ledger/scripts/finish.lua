@@ -1,17 +1,30 @@
 -- finish: the one effect of a job. Result, state, event, notification, under the right fence only.
--- KEYS  job spec result waiting leases events
--- ARGV  job_id fence op state outcome result result_ttl_s events_kept channel
--- Returns {"finished"} · {"stale", state}: another attempt owns the job, or it has ended; nothing changed
-local keys = { job = KEYS[1], spec = KEYS[2], result = KEYS[3], waiting = KEYS[4], leases = KEYS[5], events = KEYS[6] }
-local job_id, fence, op = ARGV[1], ARGV[2], ARGV[3]
-local job = redis.call('HMGET', keys.job, 'state', 'attempt', 'op_finish')
-if job[3] == op and job[2] == fence then
-  return { 'finished' }
+-- KEYS  of_job
+-- ARGV  counter: which failures are counted (faults: ours, failures: the job's own); up to `retries` of
+--       them the job runs again instead, after backoff_ms, doubled each time, times spread_percent
+-- Returns {"finished", job_id, priority, ...} or {"retried", ...}: the pairs have to be published
+--       · {"stale", state}: another attempt owns the job, or it has ended; nothing changed
+local a, invalid = arguments('job_id fence# op state outcome result counter retries# backoff_ms# ' ..
+  'spread_percent#' .. COMMON)
+if not a then
+  return invalid
 end
-if job[1] ~= 'running' or job[2] ~= fence then
+local job = redis.call('HMGET', keys.job, 'state', 'attempt', 'op_finish', 'cancel')
+if job[3] == a.op and job[2] == int(a.fence) then
+  return { is_terminal(job[1]) and 'finished' or 'retried' }
+end
+if job[1] ~= 'running' or job[2] ~= int(a.fence) then
   return { 'stale', job[1] or 'unknown' }
 end
-redis.call('HSET', keys.job, 'op_finish', op)
-close(keys, job_id, ARGV[4], ARGV[5], ARGV[6],
-  { result_ttl_s = ARGV[7], events_kept = ARGV[8], channel = ARGV[9] }, now_ms())
-return { 'finished' }
+local now = now_ms()
+redis.call('HSET', keys.job, 'op_finish', a.op)
+if a.retries > 0 and job[4] ~= '1' then
+  local failed = redis.call('HINCRBY', keys.job, a.counter, 1)
+  if failed <= a.retries then
+    local delay_ms = math.floor(a.backoff_ms * 2 ^ (failed - 1) * a.spread_percent / 100)
+    local woken = requeue(a, a.outcome, delay_ms, now)
+    emit(a.events_kept, 'retried', a.job_id, now)
+    return reply('retried', woken)
+  end
+end
+return reply('finished', close(a, a.state, a.outcome, a.result, now))

@@ -1,27 +1,33 @@
 -- reap: judge one job whose lease has run out: again into its queue, or ended as worker_lost.
--- KEYS  job spec result waiting leases events
--- ARGV  job_id loss_limit lost_result cancelled_result result_ttl_s events_kept channel
--- Returns {"live"} · {"gone"} · {"requeued"} · {"lost"} · {"cancelled"}
-local keys = { job = KEYS[1], spec = KEYS[2], result = KEYS[3], waiting = KEYS[4], leases = KEYS[5], events = KEYS[6] }
-local job_id, now = ARGV[1], now_ms()
-local expiry = redis.call('ZSCORE', keys.leases, job_id)
+-- KEYS  of_job
+-- ARGV  backoffs: milliseconds after the first, second, ... loss, with commas; the last one for all others
+-- Returns {"live"} · {"gone"} · {"requeued"|"lost"|"cancelled", job_id, priority, ...}: publish the pairs
+local a, invalid = arguments('job_id loss_limit# backoffs lost_result cancelled_result' .. COMMON)
+if not a then
+  return invalid
+end
+local now = now_ms()
+local expiry = redis.call('ZSCORE', keys.leases, a.job_id)
 if not expiry or tonumber(expiry) > now then
   return { 'live' }
 end
 local job = redis.call('HMGET', keys.job, 'state', 'cancel')
 if job[1] ~= 'running' then
-  redis.call('ZREM', keys.leases, job_id)
+  redis.call('ZREM', keys.leases, a.job_id)
   return { 'gone' }
 end
-local args = { result_ttl_s = ARGV[5], events_kept = ARGV[6], channel = ARGV[7] }
 local losses = redis.call('HINCRBY', keys.job, 'losses', 1)
 if job[2] == '1' then
-  close(keys, job_id, 'cancelled', 'cancelled', ARGV[4], args, now)
-  return { 'cancelled' }
+  return reply('cancelled', close(a, 'cancelled', 'cancelled', a.cancelled_result, now))
 end
-if losses >= tonumber(ARGV[2]) then
-  close(keys, job_id, 'failed', 'worker_lost', ARGV[3], args, now)
-  return { 'lost' }
+if losses >= a.loss_limit then
+  return reply('lost', close(a, 'failed', 'worker_lost', a.lost_result, now))
 end
-requeue(keys, job_id, now)
-return { 'requeued' }
+local delay_ms, at = 0, 0
+for given in a.backoffs:gmatch('%d+') do
+  at = at + 1
+  if at <= losses then
+    delay_ms = tonumber(given)
+  end
+end
+return reply('requeued', requeue(a, 'lost', delay_ms, now))

@@ -1,23 +1,23 @@
 -- release: give a running job back without counting a loss (this host cannot run it now).
 -- The fence stays raised, so whatever the given-back attempt still does is stale.
--- KEYS  job spec result waiting leases events
--- ARGV  job_id fence op cancelled_result result_ttl_s events_kept channel
--- Returns {"released"} · {"cancelled"} (it had been asked to stop) · {"stale", state}
-local keys = { job = KEYS[1], spec = KEYS[2], result = KEYS[3], waiting = KEYS[4], leases = KEYS[5], events = KEYS[6] }
-local job_id, fence, op = ARGV[1], ARGV[2], ARGV[3]
-local job = redis.call('HMGET', keys.job, 'state', 'attempt', 'op_release', 'cancel')
-if job[3] == op then
-  return { job[1] == 'cancelled' and 'cancelled' or 'released' }
+-- KEYS  of_job
+-- Returns {"released", job_id, priority, ...}: the pairs have to be published
+--       · {"cancelled", ...} (it had been asked to stop) · {"stale", state}
+local a, invalid = arguments('job_id fence# op cancelled_result' .. COMMON)
+if not a then
+  return invalid
 end
-if job[1] ~= 'running' or job[2] ~= fence then
+local job = redis.call('HMGET', keys.job, 'state', 'attempt', 'op_release', 'cancel', 'priority')
+if job[3] == a.op and job[2] == int(a.fence) then
+  -- Publishing it again is harmless; not to would leave it to the sweep.
+  return job[1] == 'cancelled' and { 'cancelled' } or { 'released', a.job_id, job[5] }
+end
+if job[1] ~= 'running' or job[2] ~= int(a.fence) then
   return { 'stale', job[1] or 'unknown' }
 end
 local now = now_ms()
-redis.call('HSET', keys.job, 'op_release', op)
+redis.call('HSET', keys.job, 'op_release', a.op)
 if job[4] == '1' then
-  close(keys, job_id, 'cancelled', 'cancelled', ARGV[4],
-    { result_ttl_s = ARGV[5], events_kept = ARGV[6], channel = ARGV[7] }, now)
-  return { 'cancelled' }
+  return reply('cancelled', close(a, 'cancelled', 'cancelled', a.cancelled_result, now))
 end
-requeue(keys, job_id, now)
-return { 'released' }
+return reply('released', requeue(a, 'released', 0, now))

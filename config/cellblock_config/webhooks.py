@@ -1,0 +1,49 @@
+"""Settings of webhooks: where events are posted, and how stubbornly."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from cellblock_config.group import Group, PositiveSeconds
+
+#: A shorter secret could be found from one delivery, offline.
+_SECRET_LEAST = 16
+
+
+class WebhookSettings(Group):
+    """What ``cellblock webhooks`` does. An address may hold a token, so none is ever shown whole."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    urls: tuple[SecretStr, ...] = Field((), description="Every event of interest goes to each of them.")
+    secret: SecretStr | None = Field(None, description="Receivers check signatures with it.")
+    events: tuple[str, ...] = Field(
+        ("agent.run.succeeded", "agent.run.failed", "agent.run.cancelled", "agent.run.rejected"),
+        description="Which types of events are posted.",
+    )
+    allow_private: bool = Field(False, description="Also to addresses of this host and of private networks.")
+    tries_max: int = Field(10, ge=1, le=100)
+    backoff_s: PositiveSeconds = Field(1.0, description="After the first failed try; then twice as long.")
+    timeout_s: float = Field(5.0, gt=0, le=60, description="Of one try.")
+    parallel: int = Field(4, ge=1, le=64, description="Tries at the same time.")
+    dead_kept: int = Field(10_000, ge=1, description="Deliveries that failed for good.")
+
+    @field_validator("urls")
+    @classmethod
+    def _are_addresses(cls, urls: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        for url in urls:
+            parts = urlsplit(url.get_secret_value())
+            if parts.scheme not in {"http", "https"} or not parts.hostname:
+                raise ValueError("every address must start with http:// or https:// and name a host")
+        return urls
+
+    @model_validator(mode="after")
+    def _are_signed(self) -> WebhookSettings:
+        if self.urls and (self.secret is None or len(self.secret.get_secret_value()) < _SECRET_LEAST):
+            raise ValueError(
+                f"webhooks.urls is set and webhooks.secret has fewer than {_SECRET_LEAST} characters: "
+                "receivers could not tell our events from anybody's"
+            )
+        return self

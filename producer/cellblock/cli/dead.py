@@ -1,0 +1,131 @@
+"""`cellblock dead`: jobs that ended through our fault, looked at, tried again or dropped."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from cellblock.client import Client
+from cellblock.errors import InvalidJob, UnknownJob
+from cellblock.models import DeadLetter
+
+JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+JobsArg = Annotated[list[str] | None, typer.Argument(metavar="JOB...", help="Job ids.")]
+AllOpt = Annotated[bool, typer.Option("--all", help="Every dead letter there is.")]
+_PAGE = 1000
+_WIDE = 200
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group to the root."""
+    group = typer.Typer(help="Jobs that ended through our fault: look, retry, drop.", no_args_is_help=True)
+    for command in (show, retry, drop):
+        group.command()(command)
+    group.command("list")(list_letters)
+    app.add_typer(group, name="dead", rich_help_panel=None)
+
+
+def list_letters(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, latest first.")] = 50,
+    json_output: JsonOpt = False,
+) -> None:
+    """List dead letters, latest first.
+
+    Example: cellblock dead list
+    """
+    with Client() as client:
+        letters = client.dead(limit=limit)
+    if json_output:
+        for letter in letters:
+            typer.echo(letter.model_dump_json())
+        return
+    table = Table(box=box.SIMPLE, show_edge=False)
+    for header in ("job", "tenant", "ended", "outcome", "attempts"):
+        table.add_column(header, no_wrap=True, overflow="ignore" if header == "job" else "ellipsis")
+    table.add_column("why", overflow="fold")
+    for one in letters:
+        why = one.error.message if one.error else ""
+        table.add_row(one.job_id, one.tenant, _when(one.ended), one.outcome, str(len(one.attempts)), why)
+    console = Console(width=None if sys.stdout.isatty() else _WIDE)  # a pipe is no reason to cut ids
+    console.print(table if letters else "no dead letters")
+
+
+def show(job: Annotated[str, typer.Argument(help="Job id.")], json_output: JsonOpt = False) -> None:
+    """Show one with the history of its attempts.
+
+    Example: cellblock dead show 6f9619ff8b86d011b42d00c04fc964ff
+    """
+    with Client() as client:
+        letter = client.dead_letter(job)
+    if json_output:
+        typer.echo(letter.model_dump_json())
+        return
+    typer.echo(_in_words(letter))
+
+
+def retry(jobs: JobsArg = None, every: AllOpt = False) -> None:
+    """Let dead letters run again, with their counts at zero.
+
+    Example: cellblock dead retry --all
+    """
+    with Client() as client:
+        done = 0
+        for job_id in _chosen(client, jobs, every):
+            try:
+                client.retry_dead(job_id)
+                done += 1
+            except UnknownJob as error:
+                typer.echo(f"cellblock: {error}", err=True)
+    _close(done, "will run again", jobs)
+
+
+def drop(jobs: JobsArg = None, every: AllOpt = False) -> None:
+    """Forget dead letters and their payloads; their results stay.
+
+    Example: cellblock dead drop --all
+    """
+    with Client() as client:
+        done = 0
+        for job_id in _chosen(client, jobs, every):
+            try:
+                client.drop_dead(job_id)
+                done += 1
+            except UnknownJob as error:
+                typer.echo(f"cellblock: {error}", err=True)
+    _close(done, "dropped", jobs)
+
+
+def _chosen(client: Client, jobs: list[str] | None, every: bool) -> list[str]:
+    if bool(jobs) == every:
+        raise InvalidJob("job", "name some, or give --all")
+    return jobs or [letter.job_id for letter in client.dead(limit=_PAGE)]
+
+
+def _close(done: int, what: str, asked: list[str] | None) -> None:
+    typer.echo(f"{done} {what}")
+    if asked and done < len(asked):
+        raise typer.Exit(2)
+
+
+def _in_words(letter: DeadLetter) -> str:
+    why = letter.error.message if letter.error else ""
+    lines = [
+        f"job      {letter.job_id}",
+        f"tenant   {letter.tenant}  level {letter.level}  queue {letter.priority}  trace {letter.trace_id}",
+        f"ended    {_when(letter.ended)} as {letter.outcome}: {why}",
+        "attempts",
+    ]
+    for past in letter.attempts:
+        took_s = past.ended - past.started
+        lines.append(f"  {past.fence:>3}  {_when(past.started)}  {took_s:8.2f} s  {past.worker}  {past.why}")
+    return "\n".join(lines)
+
+
+def _when(unix_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s))

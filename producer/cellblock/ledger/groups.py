@@ -1,0 +1,98 @@
+"""Consumer groups on the event stream: each event to one consumer of each group, at least once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from cellblock.ledger.connection import store_errors
+from cellblock.ledger.keys import Keys
+from cellblock.ledger.reads import entries
+from cellblock.models import Event
+
+#: One blocking read may not outlast the socket's own timeout.
+_STEP_S = 1.0
+
+
+class EventGroups:
+    """Reading in groups. Raises :class:`StoreUnavailable`. Thread-safe."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._stream = keys.events
+
+    def read(
+        self, group: str, consumer: str, *, after: str, limit: int, wait_s: float, redeliver_s: float
+    ) -> list[Event]:
+        """Events nobody of the group has acknowledged, to be acknowledged by this consumer.
+
+        First those that another reading delivered at least ``redeliver_s`` ago and that were never
+        acknowledged, then new ones; waits up to ``wait_s`` for the first. A group that is new starts after
+        the stream id ``after``.
+        """
+        deadline = time.monotonic() + wait_s
+        while True:
+            found = self._missed(group, consumer, after, limit, redeliver_s)
+            left_s = deadline - time.monotonic()
+            found = found or self._new(group, consumer, limit, min(left_s, _STEP_S))
+            if found or left_s <= 0:
+                return found
+
+    def acknowledge(self, group: str, event_ids: Sequence[str]) -> int:
+        """These are done with: they come to nobody of the group again. How many were still open."""
+        if not event_ids:
+            return 0
+        with store_errors("acknowledging events"):
+            return int(self._redis.xack(self._stream, group, *event_ids))
+
+    def rewind(self, group: str, after: str) -> None:
+        """The group reads on after this stream id, whatever it had read; creates it if it is new."""
+        self._create(group, after)
+        with store_errors("rewinding a group"):
+            self._redis.xgroup_setid(self._stream, group, after)
+
+    def _missed(self, group: str, consumer: str, after: str, limit: int, redeliver_s: float) -> list[Event]:
+        idle_ms = max(1, round(1000 * redeliver_s))
+        for _ in range(2):
+            try:
+                with store_errors("looking for missed events"):
+                    try:
+                        reply = self._redis.xautoclaim(
+                            self._stream, group, consumer, min_idle_time=idle_ms, start_id="0-0", count=limit
+                        )
+                    except ResponseError as error:
+                        if "NOGROUP" not in str(error):
+                            raise
+                        raise _NoGroup from None
+            except _NoGroup:
+                self._create(group, after)
+                continue
+            return [Event.from_fields(name, fields) for name, fields in cast(Any, reply)[1] if fields]
+        return []
+
+    def _new(self, group: str, consumer: str, limit: int, wait_s: float) -> list[Event]:
+        block = max(1, round(1000 * wait_s)) if wait_s > 0 else None
+        with store_errors("reading a group's events"):
+            reply = self._redis.xreadgroup(group, consumer, {self._stream: ">"}, count=limit, block=block)
+        return list(_events(reply))
+
+    def _create(self, group: str, after: str) -> None:
+        with store_errors("creating a group"):
+            try:
+                self._redis.xgroup_create(self._stream, group, id=after, mkstream=True)
+            except ResponseError as error:
+                if "BUSYGROUP" not in str(error):
+                    raise
+
+
+class _NoGroup(Exception):
+    """The group has to be created first."""
+
+
+def _events(reply: Any) -> Iterator[Event]:
+    for name, fields in entries(reply):
+        yield Event.from_fields(name, fields)

@@ -1,0 +1,207 @@
+"""What can be asked of the ledger; nothing here changes a job."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from redis import Redis
+
+from cellblock.errors import UnknownJob
+from cellblock.ledger.connection import store_errors
+from cellblock.ledger.keys import Keys
+from cellblock.models import (
+    DeadLetter,
+    Event,
+    JobResult,
+    JobState,
+    JobStatus,
+    Outcome,
+    PastAttempt,
+    PriorityClass,
+    Timings,
+)
+from cellblock_config import LevelName
+
+_EVENTS_STEP_S = 1.0
+
+
+class Reads:
+    """The asking half of :class:`~cellblock.ledger.Ledger`. Raises :class:`StoreUnavailable`."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self.keys = keys
+
+    def status(self, job_id: str) -> JobStatus:
+        """Where a job is. Raises :class:`UnknownJob`."""
+        record = self._record(job_id)
+        return JobStatus(
+            job_id=job_id,
+            state=JobState(record["state"]),
+            outcome=Outcome(record["outcome"]) if "outcome" in record else None,
+            tenant=record["tenant"],
+            attempt=int(record["attempt"]),
+            losses=int(record["losses"]),
+            cancel_requested=record.get("cancel") == "1",
+            worker=record.get("worker"),
+            timings=timings(record),
+            trace_id=record["trace_id"],
+        )
+
+    def result(self, job_id: str) -> JobResult | None:
+        """The result of an ended job, None while it is under way. Raises :class:`UnknownJob`."""
+        with store_errors("reading a result"):
+            pipe = self._redis.pipeline(transaction=False)
+            pipe.get(self.keys.result(job_id))
+            pipe.hgetall(self.keys.job(job_id))
+            stored, record = cast(tuple[str | None, dict[str, str]], tuple(pipe.execute()))
+        if not record:
+            raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
+        if stored is None:
+            return None
+        return JobResult.model_validate_json(stored).model_copy(update={"timings": timings(record)})
+
+    def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
+        """Events after a stream id, oldest first; waits up to ``wait_s`` for the first."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            left_s = deadline - time.monotonic()
+            # In steps: one blocking read may not outlast the socket's own timeout.
+            block = max(1, round(1000 * min(left_s, _EVENTS_STEP_S))) if left_s > 0 else None
+            with store_errors("reading events"):
+                reply = self._redis.xread({self.keys.events: after}, count=limit, block=block)
+            found = [Event.from_fields(stream_id, fields) for stream_id, fields in entries(reply)]
+            if found or left_s <= 0:
+                return found
+
+    def settled(self, job_ids: Sequence[str]) -> list[str]:
+        """Those of the jobs that have ended or are unknown, found in one round trip."""
+        with store_errors("looking for results"):
+            pipe = self._redis.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.exists(self.keys.result(job_id))
+                pipe.exists(self.keys.job(job_id))
+            found = pipe.execute()
+        pairs = zip(job_ids, found[::2], found[1::2], strict=True)
+        return [job_id for job_id, ended, known in pairs if ended or not known]
+
+    def depth(self) -> int:
+        """How many jobs wait."""
+        with store_errors("counting waiting jobs"):
+            return self._redis.zcard(self.keys.waiting)
+
+    def oldest_wait_s(self) -> float:
+        """How long the job waits that waits longest, of the hundred that were published first; 0 for none."""
+        with store_errors("looking for the oldest waiting job"):
+            ids = cast(list[str], self._redis.zrange(self.keys.waiting, 0, 99))
+            pipe = self._redis.pipeline(transaction=False)
+            for job_id in ids:
+                pipe.hget(self.keys.job(job_id), "queued_ms")
+            since = [int(queued_ms) for queued_ms in pipe.execute() if queued_ms is not None]
+            return (self._now_ms() - min(since)) / 1000 if since else 0.0
+
+    def running(self) -> int:
+        """How many jobs hold a lease."""
+        with store_errors("counting running jobs"):
+            return self._redis.zcard(self.keys.leases)
+
+    def workers(self) -> dict[str, dict[str, object]]:
+        """What every live worker last said of itself."""
+        pattern = self.keys.worker("*").replace("[", "\\[")
+        with store_errors("listing workers"):
+            names = list(self._redis.scan_iter(match=pattern, count=500))
+            values = cast(list[str | None], self._redis.mget(names)) if names else []
+        prefix = len(self.keys.worker(""))
+        return {name[prefix:]: json.loads(value) for name, value in zip(names, values, strict=True) if value}
+
+    def due_in_s(self, job_id: str) -> float | None:
+        """How long a job's pause before its next attempt still lasts; None if it is in none."""
+        with store_errors("reading a job's pause"):
+            due_ms = self._redis.zscore(self.keys.delayed, job_id)
+            return None if due_ms is None else max(0.0, (float(due_ms) - self._now_ms()) / 1000)
+
+    def attempts(self, job_id: str) -> list[PastAttempt]:
+        """The history of a job's attempts that did not simply end, oldest first."""
+        with store_errors("reading a job's attempts"):
+            lines = cast(list[str], self._redis.lrange(self.keys.attempts(job_id), 0, -1))
+        past = []
+        for line in lines:
+            fence, worker, started_ms, ended_ms, why = line.split(" ")
+            started, ended = int(started_ms) / 1000, int(ended_ms) / 1000
+            past.append(PastAttempt(fence=int(fence), worker=worker, started=started, ended=ended, why=why))
+        return past
+
+    def dead(self, *, limit: int = 100) -> list[str]:
+        """Ids of jobs that ended through our fault and wait for an operator, latest first."""
+        with store_errors("listing dead letters"):
+            return cast(list[str], self._redis.zrange(self.keys.dead, 0, limit - 1, desc=True))
+
+    def dead_letter(self, job_id: str) -> DeadLetter:
+        """What is known of a dead letter. Raises :class:`UnknownJob`."""
+        record = self._record(job_id)
+        with store_errors("reading a dead letter"):
+            if self._redis.zscore(self.keys.dead, job_id) is None:
+                raise UnknownJob(f"job {job_id} is no dead letter: it is {record['state']}")
+        result = self.result(job_id)
+        return DeadLetter(
+            job_id=job_id,
+            tenant=record["tenant"],
+            level=cast(LevelName, record["level"]),
+            priority=cast(PriorityClass, record["priority"]),
+            outcome=Outcome(record["outcome"]),
+            error=result.error if result else None,
+            ended=int(record["finished_ms"]) / 1000,
+            attempts=self.attempts(job_id),
+            trace_id=record["trace_id"],
+        )
+
+    def dead_count(self) -> int:
+        """How many of them there are."""
+        with store_errors("counting dead letters"):
+            return self._redis.zcard(self.keys.dead)
+
+    def _exists(self, job_id: str) -> bool:
+        with store_errors("reading a job"):
+            return bool(self._redis.exists(self.keys.job(job_id)))
+
+    def _record(self, job_id: str) -> dict[str, str]:
+        with store_errors("reading a job"):
+            record = cast(dict[str, str], self._redis.hgetall(self.keys.job(job_id)))
+        if not record:
+            raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
+        return record
+
+    def _tenant(self, job_id: str) -> str | None:
+        with store_errors("reading a job's tenant"):
+            return cast(str | None, self._redis.hget(self.keys.job(job_id), "tenant"))
+
+    def _now_ms(self) -> int:
+        seconds, micros = self._redis.time()
+        return int(seconds) * 1000 + int(micros) // 1000
+
+
+def entries(reply: Any) -> Iterator[tuple[str, dict[str, str]]]:
+    """The (id, fields) pairs of an XREAD reply; RESP3 answers with a map and one more level of lists."""
+    for chunk in reply.values() if isinstance(reply, dict) else [entries for _, entries in reply or []]:
+        for entry in chunk:
+            if isinstance(entry, list):
+                yield from (cast(tuple[str, dict[str, str]], tuple(inner)) for inner in entry)
+            else:
+                yield entry
+
+
+def timings(record: Mapping[str, str]) -> Timings:
+    """A job's times, from its record."""
+
+    def seconds(field: str) -> float | None:
+        return int(record[field]) / 1000 if field in record else None
+
+    return Timings(
+        submitted=float(record["submitted"]),
+        admitted=int(record["admitted_ms"]) / 1000,
+        started=seconds("started_ms"),
+        finished=seconds("finished_ms"),
+    )

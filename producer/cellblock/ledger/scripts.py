@@ -1,0 +1,58 @@
+"""The Lua transitions of scripts/, loaded and called; nothing else in cellblock changes a job's state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from typing import cast
+
+from redis import Redis
+from redis.commands.core import Script
+
+from cellblock.ledger.connection import store_errors
+
+NAMES = (
+    "admit",
+    "claim",
+    "beat",
+    "finish",
+    "release",
+    "cancel",
+    "reap",
+    "expire",
+    "wake",
+    "promote",
+    "republish",
+    "revive",
+    "extend",
+)
+
+
+class BadCall(Exception):
+    """A script was called with arguments that do not fit, and changed nothing: a defect of ours."""
+
+
+class Scripts:
+    """Calls transitions by name. Each runs whole or not at all, on the server's clock.
+
+    ``embedded``: for the in-process Redis of embedded runs, which knows neither memory limits nor flags.
+    """
+
+    def __init__(self, redis: Redis, *, embedded: bool) -> None:
+        self._scripts = {name: _load(redis, name, plain=embedded) for name in NAMES}
+
+    def run(self, name: str, keys: Sequence[str], args: Sequence[object]) -> list[str]:
+        """The script's reply. Raises :class:`StoreUnavailable`, :class:`BadCall`."""
+        with store_errors(f"running {name}"):
+            reply = cast(list[str], self._scripts[name](keys=list(keys), args=[str(arg) for arg in args]))
+        if reply and reply[0] == "invalid":
+            raise BadCall(f"{name}: {reply[1]} is missing, of the wrong kind or one too many")
+        return reply
+
+
+def _load(redis: Redis, name: str, *, plain: bool) -> Script:
+    folder = resources.files("cellblock.ledger") / "scripts"
+    # A full Redis has to shed load at admission and still let running jobs beat and end.
+    flags = "" if plain or name == "admit" else "#!lua flags=allow-oom\n"
+    prelude = (folder / "prelude.lua").read_text()
+    return redis.register_script(flags + prelude + (folder / f"{name}.lua").read_text())

@@ -1,0 +1,33 @@
+-- revive: an operator lets a dead letter run again, with its counts at zero. Idempotent under op.
+-- KEYS  of_job
+-- Returns {"revived", job_id, priority}: publish it · {"alive"}: it is no dead letter · {"gone"}: its payload is
+local a, invalid = arguments('job_id op expires_ms# job_ttl_s# events_kept#')
+if not a then
+  return invalid
+end
+local job = redis.call('HMGET', keys.job, 'state', 'op_revive', 'priority')
+if not job[1] then
+  redis.call('ZREM', keys.dead, a.job_id)
+  return { 'gone' }
+end
+if job[2] == a.op then
+  return { 'revived', a.job_id, job[3] }
+end
+if not redis.call('ZSCORE', keys.dead, a.job_id) then
+  return { 'alive' }
+end
+if redis.call('EXISTS', keys.spec) == 0 then
+  return { 'gone' }
+end
+local now = now_ms()
+redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel')
+redis.call('HSET', keys.job, 'state', 'queued', 'losses', '0', 'faults', '0', 'failures', '0', 'republished', '0',
+  'queued_ms', int(now), 'expires_ms', int(now + a.expires_ms), 'op_revive', a.op)
+redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
+redis.call('EXPIRE', keys.spec, int(a.job_ttl_s))
+redis.call('DEL', keys.result)
+redis.call('ZREM', keys.dead, a.job_id)
+redis.call('ZADD', keys.waiting, int(now), a.job_id)
+redis.call('ZADD', keys.deadlines, int(now + a.expires_ms), a.job_id)
+emit(a.events_kept, 'queued', a.job_id, now)
+return { 'revived', a.job_id, job[3] }

@@ -1,0 +1,81 @@
+"""What the ledger needs of its Redis: one schema, and settings that keep what was acknowledged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from redis import Redis
+
+from cellblock.errors import OperatorError
+from cellblock.ledger.connection import store_errors
+from cellblock.ledger.keys import Keys
+
+#: Raised whenever keys or fields change so that older workers would misread them.
+SCHEMA = 2
+_VERSION_LEAST = (7, 0)
+
+
+class SchemaMismatch(OperatorError):
+    """The store was written by another version of cellblock; the message names both versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """A setting of the server that can lose what was promised. ``remedy``: the line for redis.conf."""
+
+    setting: str
+    found: str
+    remedy: str
+    risk: str
+
+
+def check_schema(redis: Redis, keys: Keys) -> None:
+    """Claim a fresh store for this version, or refuse another's.
+
+    Raises :class:`SchemaMismatch`, :class:`StoreUnavailable`.
+    """
+    with store_errors("reading the schema version"):
+        redis.set(keys.schema, SCHEMA, nx=True)
+        found = cast(str, redis.get(keys.schema))
+    if found != str(SCHEMA):
+        raise SchemaMismatch(
+            f"the store holds schema {found} under {keys.prefix}, and this version of cellblock speaks "
+            f"{SCHEMA}: run the version that wrote it, or give this one another CELLBLOCK_REDIS_KEY_PREFIX"
+        )
+
+
+def concerns(redis: Redis) -> list[Concern]:
+    """Where the server is not set as docs and config/redis.conf say. Raises :class:`StoreUnavailable`."""
+    with store_errors("reading the server's settings"):
+        info = redis.info()
+    found = []
+    if (policy := info.get("maxmemory_policy")) != "noeviction":
+        found.append(
+            Concern(
+                "maxmemory-policy",
+                str(policy),
+                "maxmemory-policy noeviction",
+                "a full server would throw jobs away instead of refusing new ones",
+            )
+        )
+    if not info.get("aof_enabled"):
+        found.append(
+            Concern(
+                "appendonly",
+                "no",
+                "appendonly yes",
+                "a restart forgets every job accepted since the last dump",
+            )
+        )
+    version = tuple(int(part) for part in str(info.get("redis_version", "0.0")).split(".")[:2])
+    if version < _VERSION_LEAST:
+        found.append(
+            Concern(
+                "version",
+                str(info.get("redis_version")),
+                "Redis 7.0 or newer",
+                "scripts may not run when it is full",
+            )
+        )
+    return found

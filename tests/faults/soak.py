@@ -1,0 +1,89 @@
+"""Many tiny jobs through a real client, Redis and Celery worker; injected: a sandbox that answers at once.
+
+Run by tests/faults/test_chaos.py in a short form, by `make test-faults` in full. Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+
+from cellblock import Client, JobSpec
+from cellblock_config import load_settings
+from parts import RedisServer, launcher_process, wait_until, worker_process
+
+NAMESPACES = {"CELLBLOCK_SANDBOX_ISOLATIONS": '["namespaces"]'}
+#: The shortest there is: what of a job may stay for a while is gone when the run ends.
+RETENTION = {"result_ttl_s": 10, "events_kept": 1000}
+#: A worker whose jobs need no sandbox.
+WORKER = (
+    "import sys; sys.path.insert(0, sys.argv[1])\n"
+    "from cellblock_workers.worker import main, runner\n"
+    "from ledger.kit import result_of\n"
+    "runner.execute = lambda lease, launcher, settings: result_of(lease.claim)\n"
+    "main.main()\n"
+)
+
+
+def run(folder: Path, jobs: int, samples: int = 5) -> dict[str, Any]:
+    """Push the jobs through; keys, Redis' memory and the worker's, on the way and at the end."""
+    server = RedisServer(folder)
+    server.start()
+    settings = load_settings(redis={"url": server.url}, ledger=RETENTION)
+    variables = {f"CELLBLOCK_LEDGER_{name.upper()}": str(value) for name, value in RETENTION.items()}
+    seen: list[dict[str, float]] = []
+    try:
+        with (
+            launcher_process(folder, **NAMESPACES) as (socket, _),
+            worker_process(
+                folder,
+                server.url,
+                socket,
+                program=("-c", WORKER, str(Path(__file__).parent.parent)),
+                **NAMESPACES,
+                **variables,
+            ) as worker,
+            closing(Redis.from_url(server.url)) as redis,
+            Client(settings=settings) as client,
+        ):
+            started = time.monotonic()
+            specs = (JobSpec(code="pass") for _ in range(jobs))
+            for done, result in enumerate(client.map(specs, ordered=False, window=64), start=1):
+                assert result.ok
+                if done % (jobs // samples) == 0:
+                    seen.append(measure(redis, worker))
+            took_s = time.monotonic() - started
+            wait_until(lambda: int(redis.dbsize()) < 50, 60, "the last results being forgotten")
+            seen.append(measure(redis, worker))
+    finally:
+        server.stop()
+    return {"jobs": jobs, "jobs_per_s": round(jobs / took_s), "seen": seen}
+
+
+def measure(redis: Redis, worker: subprocess.Popen[bytes]) -> dict[str, float]:
+    """Keys, and resident megabytes of the server's data and of the worker."""
+    status = Path(f"/proc/{worker.pid}/status").read_text()
+    rss_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+    return {
+        "keys": int(redis.dbsize()),
+        "redis_mb": round(int(redis.info("memory")["used_memory"]) / 1e6, 1),
+        "worker_mb": round(rss_kb / 1024, 1),
+    }
+
+
+def main() -> None:
+    """Run it in full: the number of jobs is the argument."""
+    with tempfile.TemporaryDirectory(prefix="soak-") as name:
+        print(json.dumps(run(Path(name), int(sys.argv[1]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""The long runs of `make test-faults`, short: three hosts under random faults, and many jobs in a row."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from faults import chaos, soak
+
+
+@pytest.mark.timeout(400)
+def test_under_random_faults_every_accepted_job_ends_once_and_nothing_is_left(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    seed = random.SystemRandom().randrange(1 << 30)
+    print(f"seed {seed}")
+    print(json.dumps(chaos.run(tmp_path, jobs=150, for_s=40, seed=seed)))
+
+
+@pytest.mark.timeout(200)
+def test_many_jobs_leave_no_key_and_no_memory(tmp_path: Path) -> None:
+    found = soak.run(tmp_path, 3000)
+    print(json.dumps(found))
+    first, *_, last = found["seen"]
+    assert last["keys"] < 50, "of 3,000 jobs"
+    assert last["redis_mb"] < first["redis_mb"] + 2
+    assert last["worker_mb"] < first["worker_mb"] + 20

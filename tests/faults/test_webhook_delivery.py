@@ -1,0 +1,189 @@
+"""Webhooks against a real receiver that is late, wrong, gone or hostile."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from cellblock import Client
+from cellblock.webhooks import EVENT_HEADER, SIGNATURE_HEADER, verify
+from cellblock_config import Settings, load_settings
+from cellblock_workers.webhooks.delivery import Delivery
+from cellblock_workers.webhooks.sender import Sender
+from ledger.kit import admit, claim, finish
+from parts import wait_until
+
+SECRET = "of this test alone"
+
+
+@dataclass
+class Receiver:
+    """Answers with what ``answer`` says for each try, and keeps what came."""
+
+    port: int = 0
+    came: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    answer: Callable[[int], int] = lambda tries: 200
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook?token=sentinel-token"
+
+    def ids(self) -> list[str]:
+        return [headers[EVENT_HEADER] for headers, _ in self.came]
+
+
+@contextmanager
+def receiver() -> Iterator[Receiver]:
+    state = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            state.came.append((dict(self.headers), body))
+            code = state.answer(len(state.came))
+            if code == 0:
+                time.sleep(3)
+                return
+            self.send_response(code)
+            if code == 302:
+                self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
+def sender(redis_url: str, *urls: str, **hooks: Any) -> Iterator[tuple[Sender, Client]]:
+    """Started before anything happens: a new group hears only of what comes."""
+    settings: Settings = load_settings(
+        redis={"url": redis_url},
+        webhooks={
+            "urls": urls,
+            "secret": SECRET,
+            "allow_private": True,
+            "backoff_s": 0.05,
+            "timeout_s": 1,
+            **hooks,
+        },
+    )
+    one = Sender(settings)
+    with Client(settings=settings) as client:
+        one.accept()
+        one.start()
+        try:
+            yield one, client
+        finally:
+            one.stop()
+
+
+def run_a_job(client: Client, job_id: str = "job") -> None:
+    admit(client._ledger, job_id)
+    finish(client._ledger, claim(client._ledger, job_id))
+
+
+def test_an_event_is_posted_once_signed_and_without_code(redis_url: str) -> None:
+    with receiver() as hook, sender(redis_url, hook.url) as (_, client):
+        run_a_job(client)
+        wait_until(lambda: hook.came, 10, "the delivery")
+        time.sleep(0.5)
+        ((headers, body),) = hook.came
+        event = json.loads(body)
+        assert (event["type"], event["job_id"], event["outcome"]) == ("agent.run.succeeded", "job", "ok")
+        assert headers[EVENT_HEADER] == event["id"]
+        assert verify(body, headers[SIGNATURE_HEADER], SECRET)
+        assert headers["Host"] == f"127.0.0.1:{hook.port}"
+
+
+@pytest.mark.parametrize("wrong", [500, 404, 302, 0])
+def test_a_delivery_that_is_not_taken_is_tried_again_with_growing_pauses(redis_url: str, wrong: int) -> None:
+    with receiver() as hook, sender(redis_url, hook.url) as (_, client):
+        hook.answer = lambda tries: wrong if tries < 3 else 200
+        run_a_job(client)
+        wait_until(lambda: len(hook.came) == 3, 20, "the third try")
+        time.sleep(0.5)
+        assert len(set(hook.ids())) == 1, "the same event each time, and no more after it was taken"
+        assert len(hook.came) == 3
+
+
+def test_what_nobody_takes_is_a_dead_letter_and_can_be_tried_again(
+    redis_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with receiver() as hook, sender(redis_url, hook.url, tries_max=3) as (one, client):
+        hook.answer = lambda tries: 500
+        run_a_job(client)
+        wait_until(one._outbox.dead, 10, "giving up")
+        (item,) = one._outbox.dead()
+        assert (item.tries, item.why) == (3, "127.0.0.1 answered 500")
+        hook.answer = lambda tries: 200
+        assert one._outbox.retry(item.id)
+        wait_until(lambda: len(hook.came) == 4, 10, "the delivery")
+        wait_until(lambda: not one._outbox.dead(), 5, "nothing left")
+    assert "sentinel-token" not in "".join(capsys.readouterr()), "an address may hold a secret"
+
+
+def test_one_receiver_that_hangs_delays_no_other(redis_url: str) -> None:
+    with (
+        receiver() as slow,
+        receiver() as quick,
+        sender(redis_url, slow.url, quick.url, parallel=2) as (_, client),
+    ):
+        slow.answer = lambda tries: 0
+        for number in range(5):
+            run_a_job(client, f"job{number}")
+        wait_until(lambda: len(quick.came) == 5, 20, "the other receiver's five")
+
+
+def test_a_sender_that_died_between_reading_and_sending_loses_nothing(redis_url: str) -> None:
+    with receiver() as hook:
+        with sender(redis_url, hook.url) as (_, client):
+            pass  # the group exists from now on
+        with Client(redis_url) as client:
+            run_a_job(client)
+            assert client.events(group="webhooks", consumer="died"), "read, and never acknowledged"
+        with sender(redis_url, hook.url) as (one, _):
+            one._outbox.put([])
+            wait_until(lambda: _reads_again(one, hook), 20, "the event that the dead sender had read")
+
+
+def _reads_again(one: Sender, hook: Receiver) -> bool:
+    """Injected: the time after which an event is read again has passed."""
+    from cellblock_workers.webhooks import sender as module
+
+    module._REDELIVER_S = 0.01
+    try:
+        one.accept()
+    finally:
+        module._REDELIVER_S = 60.0
+    return bool(hook.came)
+
+
+def test_a_private_address_is_not_called_unless_allowed() -> None:
+    with receiver() as hook:
+        delivery = Delivery(SECRET, timeout_s=1, allow_private=False)
+        why = delivery.post(hook.url, "1-0", b"{}")
+        delivery.close()
+        assert why is not None
+        assert "127.0.0.1 points at 127.0.0.1" in why
+        assert "sentinel-token" not in why
+        assert hook.came == []

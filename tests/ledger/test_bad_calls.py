@@ -1,0 +1,89 @@
+"""A script that is called wrongly refuses by type and changes nothing; so does a store of another version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from cellblock.ledger import Ledger
+from cellblock.ledger.scripts import NAMES, BadCall
+from cellblock.ledger.server import SCHEMA, SchemaMismatch, check_schema, concerns
+from ledger.kit import STORES, admit, claim, dump, open_ledger
+
+Store = tuple[Ledger, Redis]
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
+    with open_ledger(request.param, redis_url) as opened:
+        yield opened
+
+
+#: Those that are not about one job count their arguments by their keys.
+OF_A_JOB = [name for name in NAMES if name not in {"beat", "extend"}]
+
+
+@pytest.mark.parametrize("name", OF_A_JOB)
+@pytest.mark.parametrize("args", [[], ["job"] * 2, ["job"] * 40], ids=["none", "too few", "too many"])
+def test_a_script_with_the_wrong_number_of_arguments_changes_nothing(
+    store: Store, name: str, args: list[str]
+) -> None:
+    ledger, redis = store
+    admit(ledger)
+    claim(ledger)
+    before = dump(redis)
+    given = args if name != "wake" or len(args) != 1 else []
+    with pytest.raises(BadCall, match=name):
+        ledger._scripts.run(name, ledger.keys.of_job("job", "default"), given)
+    assert dump(redis) == before
+
+
+@pytest.mark.parametrize("fence", ["", "x", "-1", "1.5", "1e3", "9" * 400, "nan", "0x1"])
+def test_a_fence_that_is_no_number_is_refused(store: Store, fence: str) -> None:
+    ledger, redis = store
+    admit(ledger)
+    held = claim(ledger)
+    calls: list[tuple[str, list[Any]]] = [
+        ("finish", ["op", "succeeded", "ok", "{}", "faults", 0, 0, 100]),
+        ("release", ["op", "{}"]),
+    ]
+    common = ["default", 0, 10, 10, 10, 10, 10, "channel"]
+    before = dump(redis)
+    for name, args in calls:
+        with pytest.raises(BadCall, match="fence"):
+            ledger._scripts.run(name, ledger.keys.of_job("job", "default"), ["job", fence, *args, *common])
+    assert dump(redis) == before
+    assert ledger.release(held, "op").word == "released"
+
+
+def test_a_beat_whose_keys_do_not_match_is_refused(store: Store) -> None:
+    ledger, redis = store
+    before = dump(redis)
+    with pytest.raises(BadCall):
+        ledger._scripts.run("beat", ["w", "l", "j"], ["w", 1000, 1000, "{}"])
+    assert dump(redis) == before
+
+
+def test_a_fresh_store_becomes_this_versions_and_anothers_is_refused(store: Store) -> None:
+    ledger, redis = store
+    check_schema(redis, ledger.keys)
+    check_schema(redis, ledger.keys)
+    redis.set(ledger.keys.schema, SCHEMA + 1)
+    with pytest.raises(SchemaMismatch, match=f"schema {SCHEMA + 1} .* speaks {SCHEMA}: .*KEY_PREFIX"):
+        check_schema(redis, ledger.keys)
+
+
+def test_settings_that_lose_jobs_are_named_with_the_line_to_write(redis_url: str) -> None:
+    with open_ledger("redis", redis_url) as (_, redis):
+        assert concerns(redis) == []
+        redis.config_set("maxmemory-policy", "allkeys-lru")
+        redis.config_set("appendonly", "no")
+        try:
+            found = {concern.setting: concern.remedy for concern in concerns(redis)}
+        finally:
+            redis.config_set("maxmemory-policy", "noeviction")
+            redis.config_set("appendonly", "yes")
+    assert found == {"maxmemory-policy": "maxmemory-policy noeviction", "appendonly": "appendonly yes"}

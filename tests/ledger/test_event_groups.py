@@ -1,0 +1,62 @@
+"""Consumer groups: each event to one consumer of each group, at least once, and again on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cellblock import Client, Event
+from cellblock_config import Settings
+from ledger.kit import admit, claim, finish
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[Client]:
+    """A client on a store with one job's three events."""
+    with Client(settings=settings) as opened:
+        admit(opened._ledger)
+        finish(opened._ledger, claim(opened._ledger))
+        yield opened
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event.type.removeprefix("agent.run.") for event in events]
+
+
+def test_two_consumers_of_a_group_share_the_events_and_two_groups_do_not(client: Client) -> None:
+    first = client.events(group="a", consumer="1", limit=2)
+    second = client.events(group="a", consumer="2", limit=2)
+    assert kinds(first) == ["queued", "started"]
+    assert kinds(second) == ["succeeded"]
+    assert kinds(client.events(group="b")) == ["queued", "started", "succeeded"]
+
+
+def test_what_was_not_acknowledged_comes_again_to_whoever_asks(client: Client) -> None:
+    lost = client.events(group="a", consumer="dies")
+    assert client.events(group="a", consumer="lives") == [], "not before its time"
+    again = client.events(group="a", consumer="lives", redeliver_s=0.001)
+    assert again == lost
+    client.acknowledge("a", again)
+    assert client.events(group="a", consumer="lives", redeliver_s=0.001) == []
+
+
+def test_a_new_group_may_start_late_and_any_group_may_go_back(client: Client) -> None:
+    latest = client.events()[-1].id
+    assert client.events(latest, group="late") == []
+    client.rewind("late")
+    assert kinds(client.events(group="late")) == ["queued", "started", "succeeded"]
+    client.rewind("late", latest)
+    admit(client._ledger, "next")
+    assert kinds(client.events(group="late")) == ["queued"]
+
+
+def test_an_empty_acknowledgement_is_nothing(client: Client) -> None:
+    client.acknowledge("a", [])
+
+
+def test_waiting_for_an_event_ends_with_it(client: Client) -> None:
+    client.acknowledge("a", client.events(group="a"))
+    assert client.events(group="a", wait_s=0.3) == []
+    admit(client._ledger, "next")
+    assert kinds(client.events(group="a", wait_s=5)) == ["queued"]

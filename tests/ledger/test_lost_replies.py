@@ -1,0 +1,161 @@
+"""Every script is sent again when its reply is lost; the second run changes nothing and answers the same."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from cellblock import Outcome
+from cellblock.ledger import Ledger, connect
+from cellblock_config import load_settings
+from ledger.kit import admit, be_late, claim, dump, expire_lease, manifest, operation, result_of
+
+
+class ReplyEater:
+    """Injected: a proxy in front of Redis that swallows the reply to one script and hangs up."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.hungry = False
+        self.ate: list[dict[str, Any]] = []
+        self.look: Callable[[], dict[str, Any]] = dict
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                ours, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._carry, args=(ours,), daemon=True).start()
+
+    def _carry(self, ours: socket.socket) -> None:
+        theirs = socket.create_connection(self._target)
+        asked = [b""]
+        threading.Thread(target=self._answer, args=(ours, theirs, asked), daemon=True).start()
+        with suppress(OSError):
+            while request := ours.recv(1 << 20):
+                asked[0] = request
+                theirs.sendall(request)
+            theirs.shutdown(socket.SHUT_RDWR)
+
+    def _answer(self, ours: socket.socket, theirs: socket.socket, asked: list[bytes]) -> None:
+        with ours, theirs, suppress(OSError):
+            while reply := theirs.recv(1 << 20):
+                if self.hungry and b"EVALSHA" in asked[0] and not reply.startswith(b"-NOSCRIPT"):
+                    self.hungry = False
+                    self.ate.append(self.look())
+                    ours.shutdown(socket.SHUT_RDWR)
+                    return
+                ours.sendall(reply)
+
+
+Setting = tuple[Ledger, Redis, ReplyEater]
+
+
+@pytest.fixture
+def behind(redis_url: str) -> Iterator[Setting]:
+    """A ledger behind the proxy, and its store seen past it."""
+    port = int(redis_url.rsplit(":", 1)[1].split("/")[0])
+    eater = ReplyEater(("127.0.0.1", port))
+    rules = {"tenant_slots": 1, "fault_retries": 1, "retry_backoff_s": 60}
+    with closing(Redis.from_url(redis_url, decode_responses=True)) as direct:
+        eater.look = lambda: dump(direct)
+        settings = load_settings(redis={"url": f"redis://127.0.0.1:{eater.port}/0"}, ledger=rules)
+        with connect(settings) as redis:
+            yield Ledger(redis, settings), direct, eater
+    eater.close()
+
+
+def _finish(ledger: Ledger, outcome: Outcome) -> Callable[[], Any]:
+    held, op = claim(ledger), operation()
+    return lambda: ledger.finish(held, result_of(held, outcome), op)
+
+
+def _lose(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    claim(ledger)
+    expire_lease(ledger, redis)
+    return lambda: [done.word for done in ledger.reap()]
+
+
+def _late(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    be_late(ledger, redis)
+    return lambda: [done.word for done in ledger.expire()]
+
+
+def _pause(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    _finish(ledger, Outcome.SANDBOX_ERROR)()
+    redis.zadd(ledger.keys.delayed, {"job": 1})
+    return ledger.wake_delayed
+
+
+def _die(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    for _ in range(2):
+        held = claim(ledger)
+        ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), operation())
+        redis.zadd(ledger.keys.delayed, {"job": 1}, xx=True)
+        ledger.wake_delayed()
+    op = operation()
+    return lambda: ledger.revive("job", op)
+
+
+def _release(ledger: Ledger) -> Callable[[], Any]:
+    held, op = claim(ledger), operation()
+    return lambda: ledger.release(held, op)
+
+
+def _beat(ledger: Ledger) -> Callable[[], Any]:
+    held = claim(ledger)
+    return lambda: ledger.beat("w1", [("job", held.fence)], {})
+
+
+def _claim(ledger: Ledger) -> Callable[[], Any]:
+    op = operation()
+    return lambda: ledger.claim("job", "w1", op)
+
+
+MANIFEST = manifest()
+#: What leads up to a call, and the call; a job "job" has been admitted before.
+CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
+    "admit": lambda ledger, _: lambda: ledger.admit("new", MANIFEST, "key"),
+    "claim": lambda ledger, _: _claim(ledger),
+    "beat": lambda ledger, _: _beat(ledger),
+    "finish": lambda ledger, _: _finish(ledger, Outcome.OK),
+    "retry": lambda ledger, _: _finish(ledger, Outcome.SANDBOX_ERROR),
+    "release": lambda ledger, _: _release(ledger),
+    "cancel": lambda ledger, _: lambda: ledger.cancel("job").word in {"cancelled", "terminal"},
+    "reap": _lose,
+    "expire": _late,
+    "wake": _pause,
+    "revive": _die,
+}
+#: These say the second time that there was nothing left to do.
+DONE_ALREADY = {"reap", "expire", "wake"}
+#: Written by the clock at each run, to the same end.
+CLOCKED = {"leases", "worker:w1"}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_reply_that_is_lost_costs_nothing(behind: Setting, name: str) -> None:
+    ledger, direct, eater = behind
+    admit(ledger)
+    call = CALLS[name](ledger, direct)
+    eater.hungry = True
+    said = call()
+    (after_the_first,) = eater.ate
+    clocked = {f"{ledger.keys.prefix}:{key}" for key in CLOCKED} if name == "beat" else set()
+    again = {key: value for key, value in dump(direct).items() if key not in clocked}
+    assert again == {key: value for key, value in after_the_first.items() if key not in clocked}
+    if name not in DONE_ALREADY:
+        assert said, "an answer like the one that was lost"

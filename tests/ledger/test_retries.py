@@ -1,0 +1,167 @@
+"""What is tried again: our faults up to a setting, a program's failures only where the job asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from cellblock import JobState, Outcome
+from cellblock.ledger import Dropped, Ledger, Wake
+from ledger.kit import (
+    STORES,
+    admit,
+    claim,
+    expire_lease,
+    finish,
+    open_ledger,
+    operation,
+    result_of,
+    settings_of,
+    story,
+)
+
+Store = tuple[Ledger, Redis]
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
+    settings = {"fault_retries": 2, "retry_backoff_s": 10, "loss_backoff_s": (0, 5, 30), "loss_limit": 3}
+    with open_ledger(request.param, redis_url, ledger=settings) as opened:
+        yield opened
+
+
+def fail(ledger: Ledger, outcome: Outcome, job_id: str = "job") -> str:
+    held = claim(ledger, job_id)
+    return ledger.finish(held, result_of(held, outcome), operation()).word
+
+
+def end_pause(ledger: Ledger, redis: Redis, job_id: str = "job") -> None:
+    """Injected: the pause before the next attempt is over."""
+    assert ledger.wake_delayed() == []
+    redis.zadd(ledger.keys.delayed, {job_id: 1}, xx=True)
+    assert ledger.wake_delayed() == [Wake(job_id, "normal")]
+
+
+def test_a_fault_of_ours_is_tried_again_after_growing_pauses_then_ends_as_a_dead_letter(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    for least, most in ((5, 15), (10, 30)):
+        assert fail(ledger, Outcome.SANDBOX_ERROR) == "retried"
+        pause_s = ledger.due_in_s("job")
+        assert pause_s is not None
+        assert least - 1 < pause_s <= most
+        assert ledger.claim("job", "w1", operation()) == Dropped("delayed"), "a stray message starts nothing"
+        end_pause(ledger, redis)
+    assert fail(ledger, Outcome.SANDBOX_ERROR) == "finished"
+    started = ["started", "retried"] * 2 + ["started", "failed"]
+    assert story(ledger) == ["queued", *started], "one terminal event"
+    assert ledger.dead() == ["job"]
+    assert [past.why for past in ledger.attempts("job")] == ["sandbox_error"] * 3
+    assert [past.fence for past in ledger.attempts("job")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "outcome", [Outcome.EXIT, Outcome.MEMORY, Outcome.WALL_TIMEOUT, Outcome.REJECTED, Outcome.OK]
+)
+def test_a_program_that_fails_is_not_run_again(store: Store, outcome: Outcome) -> None:
+    ledger, _ = store
+    admit(ledger)
+    assert fail(ledger, outcome) == "finished"
+    assert ledger.dead() == []
+
+
+def test_a_job_that_asks_for_retries_gets_as_many(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger, retries=1)
+    assert fail(ledger, Outcome.EXIT) == "retried"
+    end_pause(ledger, redis)
+    assert fail(ledger, Outcome.EXIT) == "finished"
+    result = ledger.result("job")
+    assert result is not None
+    assert (result.outcome, result.attempt) == (Outcome.EXIT, 2)
+
+
+def test_a_job_that_was_asked_to_stop_is_not_tried_again(store: Store) -> None:
+    ledger, _ = store
+    admit(ledger)
+    held = claim(ledger)
+    ledger.cancel("job")
+    assert ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), operation()).word == "finished"
+
+
+def test_a_retry_told_twice_is_one(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    held, op = claim(ledger), operation()
+    words = [ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), op).word for _ in range(2)]
+    assert words == ["retried", "retried"]
+    assert redis.hget(ledger.keys.job("job"), "faults") == "1"
+
+
+def test_a_cancelled_pause_is_an_end(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    fail(ledger, Outcome.SANDBOX_ERROR)
+    assert ledger.status("job").state is JobState.QUEUED
+    assert ledger.cancel("job").word == "cancelled"
+    assert redis.exists(ledger.keys.delayed) == 0
+
+
+def test_each_loss_is_followed_by_a_longer_pause(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    claim(ledger)
+    expire_lease(ledger, redis)
+    assert [done.wake for done in ledger.reap()] == [(Wake("job", "normal"),)]
+    claim(ledger)
+    expire_lease(ledger, redis)
+    assert [(done.word, done.wake) for done in ledger.reap()] == [("requeued", ())]
+    pause_s = ledger.due_in_s("job")
+    assert pause_s is not None
+    assert 4 < pause_s <= 5
+    end_pause(ledger, redis)
+    claim(ledger)
+    expire_lease(ledger, redis)
+    assert [done.word for done in ledger.reap()] == ["lost"]
+    assert [past.why for past in ledger.attempts("job")] == ["lost", "lost", "worker_lost"]
+
+
+def test_a_dead_letter_runs_again_when_an_operator_says_so(store: Store) -> None:
+    ledger, _ = store
+    with settings_of(ledger, fault_retries=0):
+        admit(ledger)
+        assert fail(ledger, Outcome.SANDBOX_ERROR) == "finished"
+    op = operation()
+    assert ledger.revive("job", op).wake == (Wake("job", "normal"),)
+    assert ledger.revive("job", op).word == "revived", "told twice"
+    assert ledger.revive("job", operation()).word == "alive"
+    assert ledger.result("job") is None
+    assert ledger.dead() == []
+    held = claim(ledger)
+    assert held.fence == 2, "nothing of an earlier attempt can be taken for one of this"
+    assert finish(ledger, held)
+    assert story(ledger) == ["queued", "started", "failed", "queued", "started", "succeeded"]
+
+
+def test_a_dead_letter_can_be_dropped_with_its_payload(store: Store) -> None:
+    ledger, redis = store
+    with settings_of(ledger, fault_retries=0):
+        admit(ledger)
+        fail(ledger, Outcome.SANDBOX_ERROR)
+    assert ledger.bury("job")
+    assert not ledger.bury("job")
+    assert redis.exists(ledger.keys.spec("job"), ledger.keys.attempts("job"), ledger.keys.dead) == 0
+    assert ledger.result("job") is not None
+    assert ledger.revive("job", operation()).word == "alive"
+
+
+def test_no_more_dead_letters_are_kept_than_the_setting_says(store: Store) -> None:
+    ledger, _ = store
+    with settings_of(ledger, fault_retries=0, dead_kept=3):
+        for number in range(6):
+            admit(ledger, f"job{number}")
+            fail(ledger, Outcome.SANDBOX_ERROR, f"job{number}")
+    assert ledger.dead() == ["job5", "job4", "job3"]
+    assert ledger.dead_count() == 3

@@ -1,0 +1,39 @@
+"""The launcher's listening socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from cellblock_workers.launcher.streams import refuse_descriptors
+
+
+def listen(path: Path, *, open_to_others: bool) -> socket.socket:
+    """Bind the socket. The folder is the launcher's own; who may speak is decided by peer credentials."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    if path.parent.stat().st_uid not in {0, os.geteuid()}:
+        raise SystemExit(
+            f"{path.parent} belongs to somebody else; set CELLBLOCK_LAUNCHER_SOCKET to another path"
+        )
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if path.is_socket():
+        _refuse_if_alive(path)
+        path.unlink()
+    refuse_descriptors(listener)
+    listener.bind(str(path))
+    path.chmod(0o666 if open_to_others else 0o600)
+    listener.listen(128)
+    listener.setblocking(False)
+    return listener
+
+
+def _refuse_if_alive(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return
+    raise SystemExit(
+        f"another launcher already listens on {path}; set CELLBLOCK_LAUNCHER_SOCKET to another path"
+    )

@@ -1,0 +1,41 @@
+"""Where a webhook may go: a name may point anywhere, at the moment it is used, even into this network."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+#: Ranges that carry an IPv4 address a gateway may unwrap: what is inside could be anybody.
+_WRAPPERS = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("2002::/16"))
+
+
+class AddressRefused(Exception):
+    """This name may not be called; the message says where it points, and which setting allows that."""
+
+
+def permitted(host: str, port: int, *, allow_private: bool) -> str:
+    """The one address to connect to for this host, which is all that may be used: names change.
+
+    Raises :class:`AddressRefused` if any of its addresses is not public, :class:`OSError` if it has none.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(info[4][0]) for info in found]
+    for address in addresses:
+        if not allow_private and not is_public(ipaddress.ip_address(address.partition("%")[0])):
+            raise AddressRefused(
+                f"{host} points at {address}, which is not a public address; "
+                "CELLBLOCK_WEBHOOKS_ALLOW_PRIVATE=true allows it"
+            )
+    return addresses[0]
+
+
+def is_public(address: Address) -> bool:
+    """Whether it is somebody's on the internet: not this host or network, not a group, not reserved."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        if any(address in wrapper for wrapper in _WRAPPERS):
+            return False
+    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)

@@ -1,0 +1,129 @@
+"""`cellblock webhooks`: reads the event stream as one group and posts what operators asked for."""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+
+import structlog
+
+from cellblock.errors import NotConfigured, StoreUnavailable
+from cellblock.ledger import Keys, connect
+from cellblock.ledger.groups import EventGroups
+from cellblock.models import Event
+from cellblock_config import Settings, WebhookSettings, load_settings
+from cellblock_workers.telemetry import configure_logging, die_with_parent
+from cellblock_workers.webhooks.delivery import Delivery
+from cellblock_workers.webhooks.outbox import Item, Outbox
+
+_log = structlog.get_logger(__name__)
+
+GROUP = "webhooks"
+_READ = 100
+_WAIT_S = 1.0
+_REDELIVER_S = 60.0
+_PAUSE_MAX_S = 3600.0
+
+
+class Sender:
+    """One thread moves events into the outbox, others empty it."""
+
+    def __init__(self, settings: Settings) -> None:
+        redis, hooks = connect(settings), settings.webhooks
+        if not hooks.urls or hooks.secret is None:
+            raise NotConfigured("webhooks need CELLBLOCK_WEBHOOKS_URLS and CELLBLOCK_WEBHOOKS_SECRET")
+        self._hooks = hooks
+        self._groups = EventGroups(redis, Keys(settings.redis.key_prefix))
+        self._outbox = Outbox(redis, settings.redis.key_prefix, hooks.dead_kept)
+        self._delivery = Delivery(
+            hooks.secret.get_secret_value(), timeout_s=hooks.timeout_s, allow_private=hooks.allow_private
+        )
+        self._name = f"{socket.gethostname()}-{id(self):x}"
+        self._closing = threading.Event()
+        self._threads = [threading.Thread(target=self._keep, args=(self.accept,), name="accept", daemon=True)]
+        self._threads += [
+            threading.Thread(target=self._keep, args=(self.send,), name=f"send-{number}", daemon=True)
+            for number in range(hooks.parallel)
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End after the tries under way."""
+        self._closing.set()
+        for thread in self._threads:
+            thread.join(timeout=2 * self._hooks.timeout_s + 5)
+        self._delivery.close()
+
+    def accept(self) -> bool:
+        """Put new events into the outbox, then acknowledge them. Whether there may be more at once."""
+        events = self._groups.read(
+            GROUP, self._name, after="$", limit=_READ, wait_s=_WAIT_S, redeliver_s=_REDELIVER_S
+        )
+        self._outbox.put([item for event in events for item in _items(event, self._hooks)])
+        self._groups.acknowledge(GROUP, [event.id for event in events])
+        return True
+
+    def send(self) -> bool:
+        """Try one delivery. Whether there was one."""
+        item = self._outbox.take(hold_s=4 * self._hooks.timeout_s)
+        if item is None:
+            return False
+        why = self._delivery.post(item.url, item.event_id, item.body.encode())
+        if why is None:
+            self._outbox.delivered(item)
+            return True
+        last = item.tries + 1 >= self._hooks.tries_max
+        pause_s = min(_PAUSE_MAX_S, self._hooks.backoff_s * 2**item.tries) * random.uniform(0.8, 1.2)  # noqa: S311
+        self._outbox.failed(item, why, None if last else pause_s)
+        _log.warning("webhook_failed", event_id=item.event_id, why=why, tries=item.tries + 1, given_up=last)
+        return True
+
+    def _keep(self, step: Callable[[], bool]) -> None:
+        while not self._closing.is_set():
+            try:
+                busy = step()
+            except StoreUnavailable as error:
+                _log.warning("webhooks_without_store", error=str(error))
+                busy = False
+            except Exception:  # a defect of ours may not end the deliveries
+                _log.exception("webhooks_crashed")
+                busy = False
+            if not busy:
+                self._closing.wait(_WAIT_S / 4)
+
+
+def _items(event: Event, hooks: WebhookSettings) -> Sequence[Item]:
+    if event.type not in hooks.events:
+        return []
+    body = event.model_dump_json()
+    return [
+        Item(f"{event.id}-{sha256(url.encode()).hexdigest()[:16]}", url, event.id, body)
+        for url in (one.get_secret_value() for one in hooks.urls)
+    ]
+
+
+def main() -> None:
+    """Send until TERM or INT."""
+    die_with_parent()
+    settings = load_settings()
+    configure_logging(settings.telemetry)
+    sender = Sender(settings)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    sender.start()
+    _log.info("webhooks_started", urls=len(settings.webhooks.urls), events=list(settings.webhooks.events))
+    ended.wait()
+    sender.stop()
+
+
+if __name__ == "__main__":
+    main()

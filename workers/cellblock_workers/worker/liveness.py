@@ -1,0 +1,49 @@
+"""Whether this host's workers consume: alive is not enough, one can sit deaf beside a full queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cellblock.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """The verdict, why, and what it rests on. ``oldest_s``: how long the oldest waiting job has waited."""
+
+    ok: bool
+    reason: str
+    waiting: int
+    oldest_s: float
+    workers: Mapping[str, Mapping[str, object]]
+
+
+def judge(ledger: Ledger, host: str, silent_s: float) -> Liveness:
+    """Judge the workers of one host by what they last said of themselves.
+
+    Not ok: no worker of it is heard of, or jobs have waited for ``silent_s`` while none of its workers
+    claimed any for as long although it had room. Raises :class:`StoreUnavailable`.
+    """
+    workers = {name: said for name, said in ledger.workers().items() if said.get("host") == host}
+    waiting, oldest_s = ledger.depth(), ledger.oldest_wait_s()
+    if not workers:
+        return Liveness(False, f"no worker of {host} has been heard of lately", waiting, oldest_s, workers)
+    deaf = [name for name, said in workers.items() if _has_room(said) and _idle_s(said) > silent_s]
+    if oldest_s > silent_s and len(deaf) == len(workers):
+        states = ", ".join(
+            f"{name}: {said.get('reason') or said.get('state')}" for name, said in workers.items()
+        )
+        reason = f"jobs wait for {oldest_s:.0f} s and nothing was claimed here for {silent_s:g} s ({states})"
+        return Liveness(False, reason, waiting, oldest_s, workers)
+    return Liveness(True, "", waiting, oldest_s, workers)
+
+
+def _has_room(said: Mapping[str, object]) -> bool:
+    running, concurrency = said.get("running"), said.get("concurrency")
+    return isinstance(running, int) and isinstance(concurrency, int) and running < concurrency
+
+
+def _idle_s(said: Mapping[str, object]) -> float:
+    idle_s = said.get("idle_s")
+    return float(idle_s) if isinstance(idle_s, int | float) else 0.0

@@ -1,0 +1,49 @@
+"""How a worker ends: running jobs get a while to finish, then they are given back, uncounted.
+
+Celery stops consuming at TERM and then waits for its tasks as long as they take; the bound on that is here.
+Its own QUIT would leave the tasks' threads behind, so QUIT is a TERM without patience.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+
+import structlog
+from celery import signals
+
+_log = structlog.get_logger(__name__)
+
+
+class Shutdown:
+    """TERM: ``drain`` after ``drain_s``. QUIT, or a second TERM: at once."""
+
+    def __init__(self, drain: Callable[[], None], drain_s: float) -> None:
+        self._drain = drain
+        self._drain_s = drain_s
+        self._seen = False
+
+    def install(self) -> None:
+        """Hear of Celery's shutdowns from now on."""
+        signals.worker_shutting_down.connect(self._on_shutdown, weak=False)
+        signals.worker_ready.connect(self._take_quit, weak=False)
+
+    def _take_quit(self, **_: object) -> None:
+        signal.signal(signal.SIGQUIT, self._on_quit)
+
+    def _on_quit(self, *_: object) -> None:
+        self._seen = True
+        signal.raise_signal(signal.SIGTERM)
+
+    def _on_shutdown(self, **_: object) -> None:
+        # Called from a signal handler: whatever takes a lock belongs to a thread of its own.
+        grace_s = 0.0 if self._seen else self._drain_s
+        self._seen = True
+        timer = threading.Timer(grace_s, self._give_back, (grace_s,))
+        timer.daemon = True
+        timer.start()
+
+    def _give_back(self, grace_s: float) -> None:
+        _log.warning("draining_ends", after_s=grace_s, note="jobs that still run are given back")
+        self._drain()
