@@ -25,16 +25,17 @@ def launcher() -> str | None:
 
 
 def worker() -> str | None:
-    """The ledger has a fresh record from this container's worker, and it says ready."""
+    """This container's worker says that it is ready, and consumes while jobs wait."""
     from cellblock.ledger import Ledger, connect
+    from cellblock_workers.worker.liveness import judge
 
     settings = load_settings()
     with closing(connect(settings)) as redis:
-        records = Ledger(redis, settings).workers().values()
-    mine = [record for record in records if record.get("host") == socket.gethostname()]
-    if not mine:
-        return "this worker has not said anything for three beats"
-    return None if any(record.get("state") == "ready" for record in mine) else f"paused: {mine[0]['reason']}"
+        verdict = judge(Ledger(redis, settings), socket.gethostname(), settings.worker.silent_s)
+    paused = [said for said in verdict.workers.values() if said.get("state") != "ready"]
+    if verdict.ok and paused and len(paused) == len(verdict.workers):
+        return f"paused: {paused[0]['reason']}"
+    return None if verdict.ok else verdict.reason
 
 
 def flower() -> str | None:

@@ -1,18 +1,23 @@
-"""Any order of any calls, on time or stale: the ledger does what a page of plain Python does."""
+"""Any order of any calls, on time or stale: the ledger does what a page of plain Python does.
+
+Settings: SEED to repeat a run, EXAMPLES (100) for a longer one.
+"""
 
 from __future__ import annotations
 
+import os
+import random
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    get_state_machine_test,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from redis import Redis
 
@@ -112,6 +117,7 @@ class Interleavings(RuleBasedStateMachine):
 
     ledger: Ledger
     redis: Redis
+    steps = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -274,6 +280,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def the_ledger_agrees(self) -> None:
+        Interleavings.steps += 1
         for job_id, job in (self.pick(0), self.pick(1)):
             status = self.ledger.status(job_id)
             assert (status.state, status.attempt, status.losses) == (job.state, job.attempt, job.losses)
@@ -310,12 +317,15 @@ class Interleavings(RuleBasedStateMachine):
 def test_every_interleaving_ends_each_job_at_most_once(store: str, redis_url: str) -> None:
     with open_ledger(store, redis_url, ledger=RULES) as (ledger, redis):
         machine = type("Interleavings", (Interleavings,), {"ledger": ledger, "redis": redis})
-        run_state_machine_as_test(
-            machine,
-            settings=settings(
-                max_examples=100,
-                stateful_step_count=30,
-                deadline=None,
-                suppress_health_check=[HealthCheck.too_slow],
-            ),
+        rules = settings(
+            max_examples=int(os.environ.get("EXAMPLES", "100")),
+            stateful_step_count=30,
+            deadline=None,
+            database=None,
+            suppress_health_check=[HealthCheck.too_slow],
         )
+        number = int(os.environ.get("SEED", random.SystemRandom().randrange(1 << 30)))
+        print(f"SEED={number}")
+        Interleavings.steps = 0
+        seed(number)(get_state_machine_test(machine, settings=rules))()
+        print(f"{Interleavings.steps} steps")

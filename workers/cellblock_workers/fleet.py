@@ -121,7 +121,7 @@ def host_services(
         allowed = {user} if user else set()
         launcher_environment = {
             **environment,
-            **spawn.NO_SIGNING_KEYS,
+            **spawn.NO_SECRETS,
             "CELLBLOCK_LAUNCHER_SOCKET": str(path),
             "CELLBLOCK_LAUNCHER_ALLOWED_UIDS": json.dumps(
                 sorted(allowed | set(settings.launcher.allowed_uids))
@@ -154,7 +154,7 @@ def private_redis(folder: Path) -> tuple[Service, str]:
     config.touch(mode=0o600)
     config.write_text(
         f"bind 127.0.0.1\nport {port}\nrequirepass {password}\ndir {folder}\n"
-        'save ""\nappendonly no\nmaxmemory-policy noeviction\nloglevel warning\n'
+        'save ""\nappendonly yes\nmaxmemory-policy noeviction\nloglevel warning\n'
     )
     url = f"redis://:{password}@127.0.0.1:{port}/0"
     return Service("redis", [binary, str(config)], essential=True, ready=lambda _: _wait_for_redis(url)), url

@@ -21,13 +21,15 @@ from cellblock_config import LEVELS, LevelName, Settings
 _log = structlog.get_logger(__name__)
 
 COMMAND = (sys.executable, "-m", "cellblock_workers.launcher.server")
-#: A launcher judges no signature, and what it does not hold no sandbox of its making can find.
-NO_SIGNING_KEYS = {
+#: A launcher judges no signature and posts no event, and what it does not hold no sandbox of its making can find.
+NO_SECRETS = {
     "CELLBLOCK_SIGNING_KEY": "",
     "CELLBLOCK_SIGNING_KEY_ID": "",
     "CELLBLOCK_SIGNING_TRUSTED": "{}",
     "CELLBLOCK_SIGNING_REQUIRE_SIGNATURE": "false",
     "CELLBLOCK_SIGNING_MAX_AGE_S": "0",
+    "CELLBLOCK_WEBHOOKS_URLS": "[]",
+    "CELLBLOCK_WEBHOOKS_SECRET": "",
 }
 _START_S = 15.0
 _STOP_S = 60.0
@@ -61,7 +63,7 @@ def private_launcher(purpose: str, environment: Mapping[str, str]) -> Iterator[P
         path = Path(folder) / "launcher.sock"
         variables = {
             **os.environ,
-            **NO_SIGNING_KEYS,
+            **NO_SECRETS,
             "CELLBLOCK_LAUNCHER_SOCKET": str(path),
             "CELLBLOCK_LAUNCHER_OWNER": f"{purpose}-{os.getpid()}",
             "CELLBLOCK_LAUNCHER_WARM": "0",
