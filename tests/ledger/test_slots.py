@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
-from cellblock import JobState, Outcome
+from cellblock import JobState, Outcome, RateLimited
 from cellblock.ledger import Dropped, Ledger, Wake
 from ledger.kit import (
     STORES,
@@ -135,6 +135,15 @@ def test_a_promotion_nobody_heard_of_is_made_good(store: Store) -> None:
     assert [job.job_id for job in ledger.unclaimed()] == [], "it is young"
     claim(ledger, "third")
     assert ledger.claim("second", "w1", operation()) == Dropped("parked")
+
+
+def test_parked_jobs_count_as_waiting_where_the_queue_is_full(store: Store) -> None:
+    ledger, _ = store
+    admit(ledger, "first")
+    claim(ledger, "first")
+    park(ledger, "second", "third")
+    with settings_of(ledger, queue_depth=2), pytest.raises(RateLimited, match="2 jobs are waiting"):
+        admit(ledger, "fourth")
 
 
 def test_without_a_bound_what_is_parked_comes_free(store: Store) -> None:

@@ -261,17 +261,21 @@ def _run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
         sys.exit(130)
 
 
+_WAITS_FOR = {
+    JobState.QUEUED: "a worker; is one running? (cellblock worker)",
+    JobState.PARKED: "a slot: its tenant runs all it may at once",
+}
+
+
 def _run_on_fleet(spec: JobSpec) -> JobResult:
     with Client() as client:
         job = client.submit(spec)
         try:
             with suppress(ResultTimeout):
                 return job.result(timeout_s=_QUEUED_HINT_S)
-            if job.status().state is JobState.QUEUED:
-                typer.echo(
-                    f"cellblock: job {job.id} still waits for a worker; is one running? (cellblock worker)",
-                    err=True,
-                )
+            why = _WAITS_FOR.get(job.status().state)
+            if why is not None:
+                typer.echo(f"cellblock: job {job.id} still waits for {why}", err=True)
             return job.result()
         except KeyboardInterrupt:
             job.cancel()

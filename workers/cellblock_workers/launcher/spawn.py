@@ -21,7 +21,7 @@ from cellblock_config import LEVELS, LevelName, Settings
 _log = structlog.get_logger(__name__)
 
 COMMAND = (sys.executable, "-m", "cellblock_workers.launcher.server")
-#: A launcher judges no signature and posts no event, and what it does not hold no sandbox of its making can find.
+#: A launcher judges and posts nothing, and what it does not hold no sandbox of its making can find.
 NO_SECRETS = {
     "CELLBLOCK_SIGNING_KEY": "",
     "CELLBLOCK_SIGNING_KEY_ID": "",

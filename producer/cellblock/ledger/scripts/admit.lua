@@ -22,7 +22,7 @@ if redis.call('EXISTS', keys.job) == 1 then
   local same = redis.call('HGET', keys.job, 'digest') == a.digest
   return { same and 'known' or 'conflict', a.job_id }
 end
-local waiting = redis.call('ZCARD', keys.waiting)
+local waiting = redis.call('ZCARD', keys.deadlines) -- queued, delayed and parked
 if waiting >= a.queue_depth then
   return { 'full', int(waiting) }
 end
