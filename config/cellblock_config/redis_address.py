@@ -32,7 +32,10 @@ class RedisAddress:
         netloc, _, path = place.partition("/")
         user, _, hosts = netloc.rpartition("@")
         name, _, password = user.partition(":")
-        service = parse_qs(query).get("service", [""])[0]
+        options = parse_qs(query)
+        if unknown := sorted(set(options) - {"service"}):
+            raise ValueError(f"has options that are not known: {', '.join(unknown)}; {EXAMPLES}")
+        service = options.get("service", [""])[0]
         if sentinels and not service:
             raise ValueError(f"names sentinels and not the service they watch: {EXAMPLES}")
         db = path.strip("/") or "0"

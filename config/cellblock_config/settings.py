@@ -43,13 +43,29 @@ class RedisSettings(Group):
 
     url: SecretStr | None = None
     broker_url: SecretStr | None = Field(None, description="Celery's Redis; the ledger's own by default.")
-    key_prefix: str = Field("{cellblock}", min_length=1, max_length=64)
+    key_prefix: str = Field(
+        "{cellblock}",
+        max_length=64,
+        pattern=r"^[^{}]*\{[^{}]+\}[^{}]*$",
+        description="With a hash tag in braces: all keys of a fleet belong into one slot of a Cluster.",
+    )
     connect_timeout_s: PositiveSeconds = 1.0
     socket_timeout_s: PositiveSeconds = 2.0
     tls_ca: Path | None = Field(None, description="Who signed a rediss:// server; the system's by default.")
     tls_cert: Path | None = Field(None, description="A client certificate, where the server asks for one.")
     tls_key: Path | None = None
     sentinel_password: SecretStr | None = Field(None, description="Of the sentinels, where they have one.")
+
+    @model_validator(mode="after")
+    def _tls_files_have_a_use(self) -> RedisSettings:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("redis.tls_cert and redis.tls_key belong together: set both, or neither")
+        urls = [url.get_secret_value() for url in (self.url, self.broker_url) if url is not None]
+        if (self.tls_ca or self.tls_cert) and urls and not any(url.startswith("rediss") for url in urls):
+            raise ValueError(
+                "redis.tls_ca and redis.tls_cert are for rediss:// addresses; redis.url is in the clear"
+            )
+        return self
 
     @field_validator("url", "broker_url", mode="after")
     @classmethod
@@ -63,15 +79,16 @@ class RedisSettings(Group):
 class LedgerSettings(Group):
     """The job protocol's constants (design section 4)."""
 
-    lease_s: PositiveSeconds = 10.0
+    lease_s: float = Field(10.0, gt=0, le=3600)
     beat_s: PositiveSeconds = 3.0
     reap_s: PositiveSeconds = 1.0
     loss_limit: int = Field(3, ge=1, le=100)
     loss_backoff_s: tuple[Annotated[float, Field(ge=0, le=3600)], ...] = Field(
         (0.0, 5.0, 30.0), min_length=1, description="Pause after the first, second, ... lost worker."
     )
-    fault_retries: int = Field(2, ge=0, le=100, description="How often a fault of ours is tried again.")
+    fault_retries: int = Field(2, ge=0, le=20, description="How often a fault of ours is tried again.")
     retry_backoff_s: PositiveSeconds = Field(1.0, description="Before the first retry; then twice as long.")
+    retry_backoff_max_s: PositiveSeconds = 300.0
     tenant_slots: int = Field(0, ge=0, description="Jobs of one tenant that run at once; 0 for no bound.")
     expires_s: PositiveSeconds = Field(
         86_400.0, description="A job that has not started by then is rejected; a job may ask for less."

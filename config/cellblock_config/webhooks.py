@@ -37,6 +37,10 @@ class WebhookSettings(Group):
             parts = urlsplit(url.get_secret_value())
             if parts.scheme not in {"http", "https"} or not parts.hostname:
                 raise ValueError("every address must start with http:// or https:// and name a host")
+            try:
+                parts.hostname.encode("idna"), parts.port
+            except ValueError:
+                raise ValueError("an address has a host or a port that cannot be one") from None
         return urls
 
     @model_validator(mode="after")

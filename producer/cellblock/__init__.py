@@ -23,6 +23,7 @@ from cellblock.errors import (
 )
 from cellblock.models import (
     Artifact,
+    DeadLetter,
     Event,
     JobError,
     JobResult,
@@ -31,6 +32,7 @@ from cellblock.models import (
     JobStatus,
     Limits,
     Outcome,
+    PastAttempt,
     SkippedArtifact,
     Timings,
     Usage,
@@ -47,6 +49,7 @@ __all__ = [
     "CallerError",
     "CellblockError",
     "Client",
+    "DeadLetter",
     "Event",
     "InputValue",
     "InvalidJob",
@@ -60,6 +63,7 @@ __all__ = [
     "NotConfigured",
     "OperatorError",
     "Outcome",
+    "PastAttempt",
     "RateLimited",
     "ResultTimeout",
     "SandboxUnavailable",

@@ -142,11 +142,17 @@ class Client:
 
     def dead(self, *, limit: int = 100) -> list[DeadLetter]:
         """Jobs that ended through our fault and whose payload is kept, latest first."""
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1 (got {limit})")
         letters = []
         for job_id in self._ledger.dead(limit=limit):
             with suppress(UnknownJob):  # kept for long enough meanwhile
                 letters.append(self._ledger.dead_letter(job_id))
         return letters
+
+    def dead_ids(self) -> list[str]:
+        """The ids of all of them, latest first."""
+        return self._ledger.dead(limit=0)
 
     def dead_letter(self, job_id: str) -> DeadLetter:
         """One of them. Raises :class:`UnknownJob`."""

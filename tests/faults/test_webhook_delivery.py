@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from cellblock import Client
 from cellblock.webhooks import EVENT_HEADER, SIGNATURE_HEADER, verify
 from cellblock_config import Settings, load_settings
+from cellblock_workers.telemetry import configure_logging
 from cellblock_workers.webhooks.delivery import Delivery
 from cellblock_workers.webhooks.sender import Sender
 from ledger.kit import admit, claim, finish
@@ -176,6 +178,47 @@ def _reads_again(one: Sender, hook: Receiver) -> bool:
     finally:
         module._REDELIVER_S = 60.0
     return bool(hook.came)
+
+
+def test_a_receiver_that_drips_has_no_more_time_than_any_other() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\n")
+                for _ in range(40):
+                    connection.sendall(b"X")
+                    time.sleep(0.25)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        delivery = Delivery(SECRET, timeout_s=1, allow_private=True)
+        began = time.monotonic()
+        why = delivery.post(f"http://127.0.0.1:{listener.getsockname()[1]}/", "1-0", b"{}")
+        assert time.monotonic() - began < 4
+        delivery.close()
+        thread.join()
+    assert why is not None
+    assert "did not answer" in why
+
+
+def test_an_address_nobody_foresaw_is_a_failed_try(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: object) -> str | None:
+        raise RuntimeError("a defect")  # Injected
+
+    with receiver() as hook, sender(redis_url, hook.url, tries_max=2) as (one, client):
+        monkeypatch.setattr(one._delivery, "post", break_down)
+        run_a_job(client)
+        wait_until(one._outbox.dead, 10, "giving up")
+
+
+def test_the_senders_log_holds_no_address(redis_url: str, capfd: pytest.CaptureFixture[str]) -> None:
+    configure_logging(load_settings(telemetry={"log_level": "debug"}).telemetry)
+    with receiver() as hook, sender(redis_url, hook.url) as (_, client):
+        run_a_job(client)
+        wait_until(lambda: hook.came, 10, "the delivery")
+    assert "sentinel-token" not in "".join(capfd.readouterr())
 
 
 def test_a_private_address_is_not_called_unless_allowed() -> None:

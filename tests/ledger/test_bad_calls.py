@@ -35,9 +35,8 @@ def test_a_script_with_the_wrong_number_of_arguments_changes_nothing(
     admit(ledger)
     claim(ledger)
     before = dump(redis)
-    given = args if name != "wake" or len(args) != 1 else []
     with pytest.raises(BadCall, match=name):
-        ledger._scripts.run(name, ledger.keys.of_job("job", "default"), given)
+        ledger._scripts.run(name, ledger.keys.of_job("job", "default"), args)
     assert dump(redis) == before
 
 
@@ -47,10 +46,10 @@ def test_a_fence_that_is_no_number_is_refused(store: Store, fence: str) -> None:
     admit(ledger)
     held = claim(ledger)
     calls: list[tuple[str, list[Any]]] = [
-        ("finish", ["op", "succeeded", "ok", "{}", "faults", 0, 0, 100]),
+        ("finish", ["op", "succeeded", "ok", "{}", "faults", 0, 0, 0, 100, ""]),
         ("release", ["op", "{}"]),
     ]
-    common = ["default", 0, 10, 10, 10, 10, 10, "channel"]
+    common = ["default", 0, 10, 10, 10, 10, "channel"]
     before = dump(redis)
     for name, args in calls:
         with pytest.raises(BadCall, match="fence"):
@@ -59,11 +58,66 @@ def test_a_fence_that_is_no_number_is_refused(store: Store, fence: str) -> None:
     assert ledger.release(held, "op").word == "released"
 
 
+@pytest.mark.parametrize(
+    ("state", "counter"),
+    [("bananas", "faults"), ("running", "faults"), ("failed", "attempt"), ("failed", "")],
+)
+def test_an_end_that_is_none_is_refused(store: Store, state: str, counter: str) -> None:
+    ledger, redis = store
+    admit(ledger)
+    claim(ledger)
+    before = dump(redis)
+    ending = [1, "op", state, "ok", "{}", counter, 0, 0, 0, 100, "", "default", 0, 10, 10, 10, 10, "channel"]
+    with pytest.raises(BadCall, match="state or counter"):
+        ledger._scripts.run("finish", ledger.keys.of_job("job", "default"), ["job", *ending])
+    assert dump(redis) == before
+
+
+@pytest.mark.parametrize("name", OF_A_JOB)
+def test_too_few_keys_are_refused(store: Store, name: str) -> None:
+    ledger, redis = store
+    admit(ledger)
+    before = dump(redis)
+    with pytest.raises(BadCall, match="keys"):
+        ledger._scripts.run(name, ledger.keys.of_job("job", "default")[:-1], ["job"])
+    assert dump(redis) == before
+
+
+@pytest.mark.parametrize("lease_ms", ["-5", "", "1.5", "x"])
+def test_a_lease_that_is_none_is_refused(store: Store, lease_ms: str) -> None:
+    ledger, redis = store
+    for name, keys, args in (
+        ("beat", ["w", "l", "n"], ["w", lease_ms, 1000, "{}"]),
+        ("extend", ["l", "e"], [lease_ms]),
+    ):
+        with pytest.raises(BadCall):
+            ledger._scripts.run(name, keys, args)
+    assert dump(redis) == {}
+
+
+def test_a_store_of_a_version_that_wrote_no_number_is_refused(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    with pytest.raises(SchemaMismatch, match="schema 1 "):
+        check_schema(redis, ledger.keys)
+
+
+def test_a_record_that_is_not_whole_stops_nobody_from_judging_the_others(store: Store) -> None:
+    ledger, redis = store
+    for name in ("broken", "whole"):
+        admit(ledger, name)
+        claim(ledger, name)
+        redis.zadd(ledger.keys.leases, {name: 1})
+    redis.hdel(ledger.keys.job("broken"), "level")
+    assert [done.job_id for done in ledger.reap()] == ["whole"]
+    assert redis.zrange(ledger.keys.leases, 0, -1) == []
+
+
 def test_a_beat_whose_keys_do_not_match_is_refused(store: Store) -> None:
     ledger, redis = store
     before = dump(redis)
     with pytest.raises(BadCall):
-        ledger._scripts.run("beat", ["w", "l", "j"], ["w", 1000, 1000, "{}"])
+        ledger._scripts.run("beat", ["w", "l", "n", "j"], ["w", 1000, 1000, "{}"])
     assert dump(redis) == before
 
 

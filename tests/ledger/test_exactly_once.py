@@ -148,7 +148,9 @@ def test_a_stale_attempt_writes_nothing(
     assert not finish(ledger, stale)
     assert ledger.release(stale, operation()).word == "stale"
     assert ledger.beat("w1", [("job", stale.fence)], {}) == {("job", stale.fence): "lost"}
-    redis.delete(ledger.keys.worker("w1"))  # the beat's word on the worker itself is no job's matter
+    redis.delete(
+        ledger.keys.worker("w1"), ledger.keys.workers
+    )  # the beat's word on the worker itself is no job's matter
     assert dump(redis) == before
 
 

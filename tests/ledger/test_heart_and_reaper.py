@@ -235,6 +235,23 @@ def test_a_wrong_guess_is_repeated_ever_more_slowly(fleet: Fleet) -> None:
     assert [round(gap / QUICK["republish_after_s"]) for gap in gaps] == [0, 1, 3, 7]
 
 
+def test_a_broker_that_is_away_does_not_keep_lost_jobs_from_being_found(redis_url: str) -> None:
+    """A queue that cannot be asked says nothing of the ledger: leases may not be extended for it."""
+    settings = load_settings(redis={"url": redis_url, "broker_url": "redis://127.0.0.1:1"}, ledger=QUICK)
+    app = create_celery(settings)
+    with connect(settings) as redis, connect(settings, broker=True) as broker:
+        ledger = Ledger(redis, settings)
+        reaper = Reaper(ledger, Publisher(app), broker, settings)
+        admit(ledger, "waits")
+        age(ledger, redis, "waits")
+        admit(ledger, "lost")
+        claim(ledger, "lost")
+        reaper.start()
+        wait_until(lambda: ledger.status("lost").losses == 1, 10, "the lost job being judged")
+        reaper.stop()
+    app.close()
+
+
 def test_a_claimed_job_is_not_published_again(fleet: Fleet) -> None:
     reaper, ledger, redis = fleet
     admit(ledger)

@@ -160,7 +160,15 @@ def test_every_key_of_a_job_expires(store: Store, name: str) -> None:
     ledger, redis = store
     STORIES[name](ledger, redis)
     keys = ledger.keys
-    indices = {keys.waiting, keys.delayed, keys.leases, keys.deadlines, keys.dead, keys.watermarks}
+    indices = {
+        keys.waiting,
+        keys.delayed,
+        keys.leases,
+        keys.deadlines,
+        keys.dead,
+        keys.watermarks,
+        keys.workers,
+    }
     lasting = {*indices, keys.parked("default"), keys.parked_tenants, keys.slots("default"), keys.events}
     lives = {key: redis.ttl(key) for key in redis.keys("*") if key not in lasting}
     assert lives, "a job leaves something to look at"
@@ -185,6 +193,8 @@ def test_an_ended_job_leaves_no_trace_of_itself_but_events(store: Store) -> None
             redis.delete(key)  # as time does
     redis.zadd(ledger.keys.dead, {"job": 1}, xx=True)  # Injected: it died long ago
     ledger.forget_the_dead()
+    redis.zadd(ledger.keys.workers, {"w1": 1}, xx=True)
+    assert ledger.workers() == {}
     assert set(redis.keys("*")) == {ledger.keys.events, ledger.keys.watermarks}, "empty sets go by themselves"
     with pytest.raises(UnknownJob):
         ledger.result("job")
@@ -227,7 +237,7 @@ def test_every_key_lives_under_the_prefix(redis_url: str, prefix: str) -> None:
 
 CALL = re.compile(r"redis\.call\('(\w+)'(?:, *([^,)]+))?")
 #: Names that hold a declared key: of a loop over some, of the few scripts that are not about one job.
-HOLDERS = {"index", "idempotency_key", "worker_key", "leases_key", "extended_key", "KEYS[i]"}
+HOLDERS = {"index", "idempotency_key", "worker_key", "workers_key", "leases_key", "extended_key", "KEYS[i]"}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -44,7 +44,6 @@ RULES = {
     "tenant_slots": SLOTS,
 }
 ENDS = [Outcome.OK, Outcome.MEMORY, Outcome.CANCELLED, Outcome.SANDBOX_ERROR]
-OUR_FAULT = {Outcome.SANDBOX_ERROR, Outcome.WORKER_LOST}
 
 
 @dataclass
@@ -174,7 +173,10 @@ class Interleavings(RuleBasedStateMachine):
             job.story.append("retried")
         else:
             assert word == "finished"
-            job.end(JobState.after(outcome), dead=outcome in OUR_FAULT)
+            job.end(
+                JobState.CANCELLED if fault and job.cancel else JobState.after(outcome),
+                dead=fault and not job.cancel,
+            )
         self.model.promote()
 
     @rule(which=WHICH, late=LATE)

@@ -13,6 +13,7 @@ from ledger.kit import (
     STORES,
     admit,
     claim,
+    dump,
     expire_lease,
     finish,
     open_ledger,
@@ -44,7 +45,7 @@ def end_pause(ledger: Ledger, redis: Redis, job_id: str = "job") -> None:
     assert ledger.wake_delayed() == [Wake(job_id, "normal")]
 
 
-def test_a_fault_of_ours_is_tried_again_after_growing_pauses_then_ends_as_a_dead_letter(store: Store) -> None:
+def test_a_fault_of_ours_is_tried_again_after_growing_pauses_then_is_a_dead_letter(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
     for least, most in ((5, 15), (10, 30)):
@@ -52,7 +53,7 @@ def test_a_fault_of_ours_is_tried_again_after_growing_pauses_then_ends_as_a_dead
         pause_s = ledger.due_in_s("job")
         assert pause_s is not None
         assert least - 1 < pause_s <= most
-        assert ledger.claim("job", "w1", operation()) == Dropped("delayed"), "a stray message starts nothing"
+        assert ledger.claim("job", "w1", operation()) == Dropped("delayed"), "a stray message"
         end_pause(ledger, redis)
     assert fail(ledger, Outcome.SANDBOX_ERROR) == "finished"
     started = ["started", "retried"] * 2 + ["started", "failed"]
@@ -81,14 +82,6 @@ def test_a_job_that_asks_for_retries_gets_as_many(store: Store) -> None:
     result = ledger.result("job")
     assert result is not None
     assert (result.outcome, result.attempt) == (Outcome.EXIT, 2)
-
-
-def test_a_job_that_was_asked_to_stop_is_not_tried_again(store: Store) -> None:
-    ledger, _ = store
-    admit(ledger)
-    held = claim(ledger)
-    ledger.cancel("job")
-    assert ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), operation()).word == "finished"
 
 
 def test_a_retry_told_twice_is_one(store: Store) -> None:
@@ -120,7 +113,7 @@ def test_each_loss_is_followed_by_a_longer_pause(store: Store) -> None:
     assert [(done.word, done.wake) for done in ledger.reap()] == [("requeued", ())]
     pause_s = ledger.due_in_s("job")
     assert pause_s is not None
-    assert 4 < pause_s <= 5
+    assert 2 < pause_s <= 7.5, "five seconds, spread"
     end_pause(ledger, redis)
     claim(ledger)
     expire_lease(ledger, redis)
@@ -157,11 +150,59 @@ def test_a_dead_letter_can_be_dropped_with_its_payload(store: Store) -> None:
     assert ledger.revive("job", operation()).word == "alive"
 
 
-def test_no_more_dead_letters_are_kept_than_the_setting_says(store: Store) -> None:
+@pytest.mark.parametrize("running", [False, True])
+def test_a_job_that_lives_cannot_be_dropped(store: Store, running: bool) -> None:
+    ledger, redis = store
+    admit(ledger)
+    if running:
+        claim(ledger)
+    before = dump(redis)
+    assert not ledger.bury("job")
+    assert dump(redis) == before
+
+
+def test_what_started_in_time_is_not_too_late_afterwards(store: Store) -> None:
+    """Its worker ends, or its pause lasts, beyond the deadline it had met: no fault of its caller's."""
+    ledger, redis = store
+    admit(ledger, expires_s=60)
+    held = claim(ledger)
+    redis.hset(ledger.keys.job("job"), "admitted_ms", 1)  # Injected: it was accepted long ago
+    redis.hset(ledger.keys.job("job"), "expires_ms", 2)
+    ledger.release(held, operation())
+    assert list(ledger.expire()) == []
+    assert finish(ledger, claim(ledger))
+
+
+def test_a_fault_of_ours_in_a_job_that_was_cancelled_is_a_cancellation(store: Store) -> None:
     ledger, _ = store
+    admit(ledger)
+    held = claim(ledger)
+    ledger.cancel("job")
+    assert ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), operation()).word == "finished"
+    result = ledger.result("job")
+    assert result is not None
+    assert result.outcome is Outcome.CANCELLED
+    assert (story(ledger)[-1], ledger.dead()) == ("cancelled", [])
+
+
+def test_a_pause_grows_to_its_bound_and_no_further(store: Store) -> None:
+    ledger, redis = store
+    with settings_of(ledger, fault_retries=20, retry_backoff_s=10, retry_backoff_max_s=40):
+        admit(ledger)
+        for _ in range(20):
+            assert fail(ledger, Outcome.SANDBOX_ERROR) == "retried"
+            pause_s = ledger.due_in_s("job")
+            assert pause_s is not None
+            assert 4 < pause_s <= 60
+            end_pause(ledger, redis)
+
+
+def test_no_more_dead_letters_are_kept_than_the_setting_says(store: Store) -> None:
+    ledger, redis = store
     with settings_of(ledger, fault_retries=0, dead_kept=3):
         for number in range(6):
             admit(ledger, f"job{number}")
             fail(ledger, Outcome.SANDBOX_ERROR, f"job{number}")
+        ledger.forget_the_dead()
     assert ledger.dead() == ["job5", "job4", "job3"]
-    assert ledger.dead_count() == 3
+    assert redis.exists(*(ledger.keys.spec(f"job{number}") for number in range(6))) == 3, "nor their payloads"

@@ -66,7 +66,8 @@ def configure_logging(settings: TelemetrySettings) -> None:
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
     logging.getLogger("celery").setLevel(max(logging.INFO, root.level))
-    for chatty in ("urllib3", "docker", "kombu", "amqp"):
+    # httpx would log whole addresses, and webhooks's may hold tokens.
+    for chatty in ("urllib3", "docker", "kombu", "amqp", "httpx", "httpcore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

@@ -18,7 +18,6 @@ from cellblock.models import DeadLetter
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 JobsArg = Annotated[list[str] | None, typer.Argument(metavar="JOB...", help="Job ids.")]
 AllOpt = Annotated[bool, typer.Option("--all", help="Every dead letter there is.")]
-_PAGE = 1000
 _WIDE = 200
 
 
@@ -75,14 +74,14 @@ def retry(jobs: JobsArg = None, every: AllOpt = False) -> None:
     Example: cellblock dead retry --all
     """
     with Client() as client:
-        done = 0
-        for job_id in _chosen(client, jobs, every):
+        done, chosen = 0, _chosen(client, jobs, every)
+        for job_id in chosen:
             try:
                 client.retry_dead(job_id)
                 done += 1
             except UnknownJob as error:
                 typer.echo(f"cellblock: {error}", err=True)
-    _close(done, "will run again", jobs)
+    _close(done, "will run again", chosen)
 
 
 def drop(jobs: JobsArg = None, every: AllOpt = False) -> None:
@@ -91,25 +90,25 @@ def drop(jobs: JobsArg = None, every: AllOpt = False) -> None:
     Example: cellblock dead drop --all
     """
     with Client() as client:
-        done = 0
-        for job_id in _chosen(client, jobs, every):
+        done, chosen = 0, _chosen(client, jobs, every)
+        for job_id in chosen:
             try:
                 client.drop_dead(job_id)
                 done += 1
             except UnknownJob as error:
                 typer.echo(f"cellblock: {error}", err=True)
-    _close(done, "dropped", jobs)
+    _close(done, "dropped", chosen)
 
 
 def _chosen(client: Client, jobs: list[str] | None, every: bool) -> list[str]:
     if bool(jobs) == every:
-        raise InvalidJob("job", "name some, or give --all")
-    return jobs or [letter.job_id for letter in client.dead(limit=_PAGE)]
+        raise InvalidJob("job", "name some, or give --all, not both")
+    return jobs or client.dead_ids()
 
 
-def _close(done: int, what: str, asked: list[str] | None) -> None:
+def _close(done: int, what: str, asked: list[str]) -> None:
     typer.echo(f"{done} {what}")
-    if asked and done < len(asked):
+    if done < len(asked):
         raise typer.Exit(2)
 
 

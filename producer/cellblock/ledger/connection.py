@@ -41,6 +41,7 @@ def connect(settings: Settings, *, broker: bool = False) -> Redis:
         "socket_connect_timeout": settings.redis.connect_timeout_s,
         "socket_timeout": settings.redis.socket_timeout_s,
         "socket_keepalive": True,
+        "health_check_interval": 5,  # a subscription whose other end is gone is found
         "retry": Retry(ExponentialBackoff(cap=0.2, base=0.05), 1, supported_errors=(RedisConnectionError,)),
         **tls_options(address, settings.redis),
     }

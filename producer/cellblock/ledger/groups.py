@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
+from typing import cast
 
+from pydantic import ValidationError
 from redis import Redis
 from redis.exceptions import ResponseError
 
@@ -13,6 +15,8 @@ from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
 from cellblock.ledger.reads import entries
 from cellblock.models import Event
+
+_log = logging.getLogger(__name__)
 
 #: One blocking read may not outlast the socket's own timeout.
 _STEP_S = 1.0
@@ -35,8 +39,9 @@ class EventGroups:
         the stream id ``after``.
         """
         deadline = time.monotonic() + wait_s
+        self._create(group, after)
         while True:
-            found = self._missed(group, consumer, after, limit, redeliver_s)
+            found = self._missed(group, consumer, limit, redeliver_s)
             left_s = deadline - time.monotonic()
             found = found or self._new(group, consumer, limit, min(left_s, _STEP_S))
             if found or left_s <= 0:
@@ -55,30 +60,36 @@ class EventGroups:
         with store_errors("rewinding a group"):
             self._redis.xgroup_setid(self._stream, group, after)
 
-    def _missed(self, group: str, consumer: str, after: str, limit: int, redeliver_s: float) -> list[Event]:
-        idle_ms = max(1, round(1000 * redeliver_s))
-        for _ in range(2):
-            try:
-                with store_errors("looking for missed events"):
-                    try:
-                        reply = self._redis.xautoclaim(
-                            self._stream, group, consumer, min_idle_time=idle_ms, start_id="0-0", count=limit
-                        )
-                    except ResponseError as error:
-                        if "NOGROUP" not in str(error):
-                            raise
-                        raise _NoGroup from None
-            except _NoGroup:
-                self._create(group, after)
-                continue
-            return [Event.from_fields(name, fields) for name, fields in cast(Any, reply)[1] if fields]
-        return []
+    def _missed(self, group: str, consumer: str, limit: int, redeliver_s: float) -> list[Event]:
+        idle_ms, cursor = max(1, round(1000 * redeliver_s)), "0-0"
+        while True:
+            with store_errors("looking for missed events"):
+                reply = self._redis.xautoclaim(
+                    self._stream, group, consumer, min_idle_time=idle_ms, start_id=cursor, count=limit
+                )
+            cursor, found, *_ = cast(tuple[str, list[tuple[str, dict[str, str]]]], reply)
+            events = self._parsed(group, found)
+            if events or cursor == "0-0":  # one call looks at a part of what is pending
+                return events
 
     def _new(self, group: str, consumer: str, limit: int, wait_s: float) -> list[Event]:
         block = max(1, round(1000 * wait_s)) if wait_s > 0 else None
         with store_errors("reading a group's events"):
             reply = self._redis.xreadgroup(group, consumer, {self._stream: ">"}, count=limit, block=block)
-        return list(_events(reply))
+        return self._parsed(group, entries(reply))
+
+    def _parsed(self, group: str, found: Iterable[tuple[str, dict[str, str]]]) -> list[Event]:
+        """What this version can read; the rest is logged and done with, or it would come back for ever."""
+        events = []
+        for name, fields in found:
+            if not fields:  # trimmed meanwhile
+                continue
+            try:
+                events.append(Event.from_fields(name, fields))
+            except (ValidationError, ValueError, KeyError):
+                _log.warning("event %s cannot be read by this version and is left out", name)
+                self.acknowledge(group, [name])
+        return events
 
     def _create(self, group: str, after: str) -> None:
         with store_errors("creating a group"):
@@ -87,12 +98,3 @@ class EventGroups:
             except ResponseError as error:
                 if "BUSYGROUP" not in str(error):
                     raise
-
-
-class _NoGroup(Exception):
-    """The group has to be created first."""
-
-
-def _events(reply: Any) -> Iterator[Event]:
-    for name, fields in entries(reply):
-        yield Event.from_fields(name, fields)

@@ -96,12 +96,18 @@ class Reads:
     def oldest_wait_s(self) -> float:
         """How long the job waits that waits longest, of the hundred that were published first; 0 for none."""
         with store_errors("looking for the oldest waiting job"):
-            ids = cast(list[str], self._redis.zrange(self.keys.waiting, 0, 99))
+            published = cast(
+                list[tuple[str, float]], self._redis.zrange(self.keys.waiting, 0, 99, withscores=True)
+            )
             pipe = self._redis.pipeline(transaction=False)
-            for job_id in ids:
-                pipe.hget(self.keys.job(job_id), "queued_ms")
-            since = [int(queued_ms) for queued_ms in pipe.execute() if queued_ms is not None]
-            return (self._now_ms() - min(since)) / 1000 if since else 0.0
+            for job_id, _ in published:
+                pipe.hmget(self.keys.job(job_id), ["queued_ms", "state"])
+            since = [
+                score if state == JobState.PARKED else int(queued_ms)  # promoted: it waits since then
+                for (_, score), (queued_ms, state) in zip(published, pipe.execute(), strict=True)
+                if queued_ms is not None
+            ]
+            return max(0.0, (self._now_ms() - min(since)) / 1000) if since else 0.0
 
     def running(self) -> int:
         """How many jobs hold a lease."""
@@ -110,12 +116,15 @@ class Reads:
 
     def workers(self) -> dict[str, dict[str, object]]:
         """What every live worker last said of itself."""
-        pattern = self.keys.worker("*").replace("[", "\\[")
         with store_errors("listing workers"):
-            names = list(self._redis.scan_iter(match=pattern, count=500))
-            values = cast(list[str | None], self._redis.mget(names)) if names else []
-        prefix = len(self.keys.worker(""))
-        return {name[prefix:]: json.loads(value) for name, value in zip(names, values, strict=True) if value}
+            now = self._now_ms()
+            self._redis.zremrangebyscore(self.keys.workers, "-inf", now)
+            names = cast(list[str], self._redis.zrange(self.keys.workers, 0, -1))
+            values = cast(
+                list[str | None],
+                self._redis.mget([self.keys.worker(name) for name in names]) if names else [],
+            )
+        return {name: json.loads(value) for name, value in zip(names, values, strict=True) if value}
 
     def due_in_s(self, job_id: str) -> float | None:
         """How long a job's pause before its next attempt still lasts; None if it is in none."""
@@ -135,7 +144,7 @@ class Reads:
         return past
 
     def dead(self, *, limit: int = 100) -> list[str]:
-        """Ids of jobs that ended through our fault and wait for an operator, latest first."""
+        """Ids of jobs that ended through our fault and wait for an operator, latest first; 0: all."""
         with store_errors("listing dead letters"):
             return cast(list[str], self._redis.zrange(self.keys.dead, 0, limit - 1, desc=True))
 

@@ -9,6 +9,7 @@ from typing import cast
 from redis import Redis
 from redis.commands.core import Script
 
+from cellblock.errors import CellblockError
 from cellblock.ledger.connection import store_errors
 
 NAMES = (
@@ -24,11 +25,12 @@ NAMES = (
     "promote",
     "republish",
     "revive",
+    "bury",
     "extend",
 )
 
 
-class BadCall(Exception):
+class BadCall(CellblockError):
     """A script was called with arguments that do not fit, and changed nothing: a defect of ours."""
 
 

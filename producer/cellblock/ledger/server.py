@@ -13,6 +13,7 @@ from cellblock.ledger.keys import Keys
 
 #: Raised whenever keys or fields change so that older workers would misread them.
 SCHEMA = 2
+_UNNUMBERED = 1  #: of versions that wrote none
 _VERSION_LEAST = (7, 0)
 
 
@@ -36,6 +37,8 @@ def check_schema(redis: Redis, keys: Keys) -> None:
     Raises :class:`SchemaMismatch`, :class:`StoreUnavailable`.
     """
     with store_errors("reading the schema version"):
+        if not redis.exists(keys.schema) and redis.exists(keys.events):
+            redis.set(keys.schema, _UNNUMBERED, nx=True)
         redis.set(keys.schema, SCHEMA, nx=True)
         found = cast(str, redis.get(keys.schema))
     if found != str(SCHEMA):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,9 +40,23 @@ __all__ = [
     "connect",
 ]
 
+_log = logging.getLogger(__name__)
+
 Held = Literal["held", "cancel", "lost"]
 #: Retries spread out: what failed together may not come back together.
 _SPREAD_PERCENT = (50, 150)
+#: What admit writes of every job: a record without it was not written by us.
+_WRITTEN_ONCE = {
+    "state",
+    "tenant",
+    "level",
+    "priority",
+    "trace_id",
+    "submitted",
+    "attempt",
+    "losses",
+    "admitted_ms",
+}
 
 
 class Wake(NamedTuple):
@@ -202,7 +217,7 @@ class Ledger(Reads):
     def _reject_unreadable(self, job_id: str, tenant: str, fence: str, operation: str) -> None:
         """End a job whose stored manifest is none. Nobody could run it: trying again changes nothing."""
         result = closing_result(job_id, self._record(job_id), Outcome.REJECTED, closing.UNREADABLE)
-        ending = [JobState.REJECTED, Outcome.REJECTED, result, "faults", 0, 0, 100]
+        ending = [JobState.REJECTED, Outcome.REJECTED, result, "failures", 0, 0, 0, 100, ""]
         self._transition("finish", job_id, tenant, [fence, operation, *ending])
 
     def beat(
@@ -212,7 +227,12 @@ class Ledger(Reads):
         flat = [part for pair in held for part in pair]
         words = self._scripts.run(
             "beat",
-            [self.keys.worker(worker), self.keys.leases, *(self.keys.job(job_id) for job_id, _ in held)],
+            [
+                self.keys.worker(worker),
+                self.keys.leases,
+                self.keys.workers,
+                *(self.keys.job(job_id) for job_id, _ in held),
+            ],
             [worker, _ms(self._settings.lease_s), _ms(3 * self._settings.beat_s), json.dumps(status), *flat],
         )
         return dict(zip(held, cast(list[Held], words), strict=True))
@@ -239,17 +259,19 @@ class Ledger(Reads):
                 "faults" if ours else "failures",
                 retries,
                 _ms(self._settings.retry_backoff_s),
-                random.randint(*_SPREAD_PERCENT),  # noqa: S311 - nobody gains by guessing it
+                _ms(self._settings.retry_backoff_max_s),
+                _spread(),
+                self._cancelled_result(claim.job_id) if ours else "",
             ],
         )
 
+    def _cancelled_result(self, job_id: str) -> str:
+        return closing_result(job_id, self._record(job_id), Outcome.CANCELLED, closing.CANCELLED)
+
     def release(self, claim: Claim, operation: str) -> Transition:
         """Give the job back uncounted: ``released``, ``cancelled`` if that had been asked, or ``stale``."""
-        record = self._record(claim.job_id)
-        result = closing_result(claim.job_id, record, Outcome.CANCELLED, closing.CANCELLED)
-        return self._transition(
-            "release", claim.job_id, claim.manifest.tenant, [claim.fence, operation, result]
-        )
+        args = [claim.fence, operation, self._cancelled_result(claim.job_id)]
+        return self._transition("release", claim.job_id, claim.manifest.tenant, args)
 
     def cancel(self, job_id: str) -> Transition:
         """``cancelled``: a waiting job has ended now. ``requested``: its worker will stop a running one.
@@ -278,17 +300,17 @@ class Ledger(Reads):
 
     def bury(self, job_id: str) -> bool:
         """Drop a dead letter with its payload and history; its result stays. Whether it was one."""
-        with store_errors("dropping a dead letter"):
-            pipe = self._redis.pipeline()
-            pipe.zrem(self.keys.dead, job_id)
-            pipe.delete(self.keys.spec(job_id), self.keys.attempts(job_id))
-            return bool(pipe.execute()[0])
+        (word,) = self._scripts.run("bury", self.keys.of_job(job_id, "-"), [job_id])
+        return word == "buried"
 
     def forget_the_dead(self) -> None:
-        """Drop dead letters older than ``dead_ttl_s`` from the list: nothing of them is left."""
+        """Drop dead letters older than ``dead_ttl_s``, and of too many the oldest with their payloads."""
         with store_errors("forgetting old dead letters"):
             before = self._now_ms() - 1000 * self._settings.dead_ttl_s
             self._redis.zremrangebyscore(self.keys.dead, "-inf", before)
+            surplus = cast(list[str], self._redis.zrange(self.keys.dead, 0, -1 - self._settings.dead_kept))
+        for job_id in surplus:
+            self.bury(job_id)
 
     def extend_leases(self) -> int | None:
         """After an outage: every lease gets its full length again. None if another reaper did it just now."""
@@ -303,7 +325,7 @@ class Ledger(Reads):
         for job_id, record in self._overdue(self.keys.leases, limit):
             lost = closing_result(job_id, record, Outcome.WORKER_LOST, closing.WORKER_LOST)
             cancelled = closing_result(job_id, record, Outcome.CANCELLED, closing.CANCELLED)
-            args = [self._settings.loss_limit, backoffs, lost, cancelled]
+            args = [self._settings.loss_limit, backoffs, _spread(), lost, cancelled]
             done = self._transition("reap", job_id, record["tenant"], args)
             if done.word not in {"live", "gone"}:
                 yield done
@@ -340,23 +362,32 @@ class Ledger(Reads):
         after_ms = _ms(self._settings.republish_after_s)
         with store_errors("looking for jobs without a message"):
             before = self._now_ms() - after_ms
-            ids = cast(
-                list[str],
-                self._redis.zrange(self.keys.waiting, "-inf", before, byscore=True, offset=offset, num=limit),
+            published = cast(
+                list[tuple[str, float]],
+                self._redis.zrange(
+                    self.keys.waiting, "-inf", before, byscore=True, offset=offset, num=limit, withscores=True
+                ),
             )
             pipe = self._redis.pipeline(transaction=False)
             pipe.hgetall(self.keys.watermarks)
-            for job_id in ids:
-                pipe.hmget(self.keys.job(job_id), ["priority", "queued_ms"])
+            for job_id, _ in published:
+                pipe.hmget(self.keys.job(job_id), ["priority", "queued_ms", "state"])
             watermarks, *found = pipe.execute()
-            gone = [job_id for job_id, (priority, _) in zip(ids, found, strict=True) if priority is None]
+            gone = [
+                job_id
+                for (job_id, _), (priority, *_) in zip(published, found, strict=True)
+                if priority is None
+            ]
             if gone:
                 self._redis.zrem(self.keys.waiting, *gone)  # their records have expired
-        return [
-            Unclaimed(job_id, priority, int(queued_ms) + after_ms < int(watermarks.get(priority, 0)))
-            for job_id, (priority, queued_ms) in zip(ids, found, strict=True)
-            if priority is not None
-        ]
+        unclaimed = []
+        for (job_id, score), (priority, queued_ms, state) in zip(published, found, strict=True):
+            if priority is not None:
+                # A promoted job was queued long ago, and its message sent when it was promoted.
+                sent_ms = score if state == JobState.PARKED else int(queued_ms)
+                overtaken = sent_ms + after_ms < int(watermarks.get(priority, 0))
+                unclaimed.append(Unclaimed(job_id, priority, overtaken))
+        return unclaimed
 
     def republished(self, job_id: str) -> None:
         """Note that a waiting job's message was sent again; a job claimed meanwhile is left alone."""
@@ -370,10 +401,16 @@ class Ledger(Reads):
             due = cast(list[str], self._redis.zrange(index, "-inf", now, byscore=True, offset=0, num=limit))
         for job_id in due:
             try:
-                yield job_id, self._record(job_id)
+                record = self._record(job_id)
             except UnknownJob:
-                with store_errors("forgetting an expired job"):
-                    self._redis.zrem(index, job_id)
+                record = {}
+            if record.keys() >= _WRITTEN_ONCE:
+                yield job_id, record
+                continue
+            if record:
+                _log.error("the record of job %s is not whole: %s leaves it alone now", job_id, index)
+            with store_errors("forgetting a job without a record"):
+                self._redis.zrem(index, job_id)
 
     def _transition(self, name: str, job_id: str, tenant: str, args: Sequence[object]) -> Transition:
         settings = self._settings
@@ -383,12 +420,15 @@ class Ledger(Reads):
             _ms(settings.lease_s),
             settings.result_ttl_s,
             settings.dead_ttl_s,
-            settings.dead_kept,
             settings.events_kept,
             self.keys.done(job_id),
         ]
         word, *wake = self._scripts.run(name, self.keys.of_job(job_id, tenant), [job_id, *args, *common])
         return Transition(job_id, word, () if word in {"stale", "terminal"} else _wakes(wake))
+
+
+def _spread() -> int:
+    return random.randint(*_SPREAD_PERCENT)  # noqa: S311 - nobody gains by guessing it
 
 
 def _wakes(flat: Sequence[str]) -> tuple[Wake, ...]:

@@ -8,7 +8,11 @@ import socket
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 #: Ranges that carry an IPv4 address a gateway may unwrap: what is inside could be anybody.
-_WRAPPERS = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("2002::/16"))
+_WRAPPERS = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "2002::/16", "192.88.99.0/24")))
+#: Of no use to anybody on the internet, and not known as such to this Python.
+_NOBODYS = (ipaddress.ip_network("3fff::/20"),)
+#: What stands before the IPv4 address in the last half of an ISATAP address.
+_ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 class AddressRefused(Exception):
@@ -36,6 +40,8 @@ def is_public(address: Address) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return is_public(address.ipv4_mapped)
-        if any(address in wrapper for wrapper in _WRAPPERS):
+        if address.is_site_local or (int(address) >> 32) & 0xFFFFFFFF in _ISATAP:
             return False
+    if any(address in network for network in (*_WRAPPERS, *_NOBODYS)):
+        return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)

@@ -76,7 +76,11 @@ class Sender:
         item = self._outbox.take(hold_s=4 * self._hooks.timeout_s)
         if item is None:
             return False
-        why = self._delivery.post(item.url, item.event_id, item.body.encode())
+        try:
+            why = self._delivery.post(item.url, item.event_id, item.body.encode())
+        except Exception as error:  # a defect, or an address nobody foresaw: a try like any other
+            _log.exception("webhook_crashed", event_id=item.event_id)
+            why = f"internal error: {type(error).__name__}"
         if why is None:
             self._outbox.delivered(item)
             return True

@@ -46,10 +46,14 @@ class Control:
             except RedisError as error:
                 _log.warning("control_lost", error=str(error))
                 self._closing.wait(_AGAIN_S)
+            except Exception:  # a defect of ours may not make this worker deaf
+                _log.exception("control_crashed")
+                self._closing.wait(_AGAIN_S)
 
     def _listen(self) -> None:
         with self._redis.pubsub(ignore_subscribe_messages=True) as channel:  # type: ignore[no-untyped-call]
             channel.subscribe(self._keys.control)
+            self._heart.nudge()  # for what was said while nobody listened
             while not self._closing.is_set():
                 message = channel.get_message(timeout=_LISTEN_S)
                 if message is not None:

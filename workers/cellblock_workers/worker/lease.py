@@ -31,12 +31,12 @@ class Lease:
     leaves it to the connection it was borrowed on.
     """
 
-    def __init__(self, claim: Claim, sandbox_s: float | None = None) -> None:
+    def __init__(self, claim: Claim, sandbox_s: float | None = None, taken: float | None = None) -> None:
         self.claim = claim
         self.sandbox_s = sandbox_s
         self.sandbox: str | None = None  #: its id, once there is one
         self.stopped: Word | None = None
-        self.taken = time.monotonic()
+        self.taken = time.monotonic() if taken is None else taken
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def fileno(self) -> int:
@@ -102,9 +102,10 @@ class Heart:
             thread.join(timeout=5)
 
     @contextmanager
-    def hold(self, claim: Claim) -> Iterator[Lease]:
-        """Renew the claim's lease while the block runs."""
-        lease, key = Lease(claim, sandbox_s=self._settings.lease_s), (claim.job_id, claim.fence)
+    def hold(self, claim: Claim, asked: float | None = None) -> Iterator[Lease]:
+        """Renew the claim's lease while the block runs. ``asked``: monotonic time when the claim was sent."""
+        lease = Lease(claim, sandbox_s=self._settings.lease_s, taken=asked)
+        key = (claim.job_id, claim.fence)
         with self._lock:
             self._claimed = time.monotonic()
             self._leases[key] = lease
@@ -125,10 +126,10 @@ class Heart:
         """How many jobs run here."""
         return len(self._leases)
 
-    def nudge(self, job_id: str) -> None:
-        """Something happened to this job: if it runs here, beat at once and hear what."""
+    def nudge(self, job_id: str | None = None) -> None:
+        """Something happened to this job, or to any: if it runs here, beat at once and hear what."""
         with self._lock:
-            ours = any(held == job_id for held, _ in self._leases)
+            ours = any(job_id in {None, held} for held, _ in self._leases)
         if ours:
             self._nudged.set()
 
@@ -178,6 +179,8 @@ class Heart:
                     self._renew(kept)
                 except SandboxUnavailable as error:
                     _log.warning("sandboxes_not_renewed", error=str(error))
+                except Exception:  # a defect of ours: without renewals every later sandbox would be destroyed
+                    _log.exception("renewal_crashed")
 
     def _guard(self) -> None:
         # Apart from the beats: those may hang in a dead connection while the leases run out.

@@ -19,13 +19,17 @@ class Liveness:
     workers: Mapping[str, Mapping[str, object]]
 
 
-def judge(ledger: Ledger, host: str, silent_s: float) -> Liveness:
-    """Judge the workers of one host by what they last said of themselves.
+def judge(ledger: Ledger, host: str, silent_s: float, worker: str | None = None) -> Liveness:
+    """Judge the workers of one host, or one of them, by what they last said of themselves.
 
     Not ok: no worker of it is heard of, or jobs have waited for ``silent_s`` while none of its workers
     claimed any for as long although it had room. Raises :class:`StoreUnavailable`.
     """
-    workers = {name: said for name, said in ledger.workers().items() if said.get("host") == host}
+    workers = {
+        name: said
+        for name, said in ledger.workers().items()
+        if said.get("host") == host and worker in {None, name}
+    }
     waiting, oldest_s = ledger.depth(), ledger.oldest_wait_s()
     if not workers:
         return Liveness(False, f"no worker of {host} has been heard of lately", waiting, oldest_s, workers)

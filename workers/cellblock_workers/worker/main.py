@@ -162,12 +162,15 @@ def check_store(redis: Redis, keys: Keys) -> None:
     while True:
         try:
             check_schema(redis, keys)
-            for concern in concerns(redis):
-                _log.warning("redis_setting", **asdict(concern))
-            return
+            break
         except StoreUnavailable as error:
             _log.warning("waiting_for_the_store", error=str(error))
             time.sleep(_STORE_AGAIN_S)
+    try:
+        for concern in concerns(redis):
+            _log.warning("redis_setting", **asdict(concern))
+    except StoreUnavailable as error:
+        _log.warning("redis_settings_unknown", error=str(error))
 
 
 def _endpoint(settings: Settings, runtime: Runtime) -> Endpoint | None:
@@ -178,7 +181,7 @@ def _endpoint(settings: Settings, runtime: Runtime) -> Endpoint | None:
     endpoint = Endpoint(
         worker.health_address,
         worker.health_port,
-        lambda: judge(runtime.ledger, socket.gethostname(), worker.silent_s),
+        lambda: judge(runtime.ledger, socket.gethostname(), worker.silent_s, runtime.name),
     )
     endpoint.start()
     return endpoint
@@ -206,8 +209,15 @@ def main() -> None:
         loglevel=settings.telemetry.log_level.upper(),
         quiet=True,
     )
+    try:
+        endpoint = _endpoint(settings, runtime)
+    except OSError as error:
+        place = f"{settings.worker.health_address}:{settings.worker.health_port}"
+        _log.error(
+            "health_endpoint_refused", reason=f"CELLBLOCK_WORKER_HEALTH_PORT: {place}: {error.strerror}"
+        )
+        raise SystemExit(REFUSED) from None
     runtime.start()
-    endpoint = _endpoint(settings, runtime)
     _log.info("worker_started", worker=runtime.name, at=time.time(), concurrency=settings.worker.concurrency)
     try:
         worker.start()

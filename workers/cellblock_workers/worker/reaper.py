@@ -8,7 +8,9 @@ import time
 
 import structlog
 from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from cellblock.broker import Publisher, queue_key
 from cellblock.errors import StoreUnavailable
@@ -50,11 +52,19 @@ class Reaper:
             extended = self._ledger.extend_leases()
             _log.warning("leases_extended_after_outage", count=extended)
             self._outage = False
-        self._judge()
-        self._publisher.wake(self._ledger.wake_delayed())
-        self._publisher.wake(self._ledger.promote_parked())
-        self._ledger.forget_the_dead()
-        self._republish()
+        for step in (
+            self._judge,
+            lambda: self._publisher.wake(self._ledger.wake_delayed()),
+            lambda: self._publisher.wake(self._ledger.promote_parked()),
+            self._ledger.forget_the_dead,
+            self._republish,
+        ):
+            try:
+                step()
+            except StoreUnavailable:
+                raise
+            except Exception:  # a defect in one step may not stop the others, in every worker
+                _log.exception("reaper_step_crashed")
         self._ticked = time.monotonic()
 
     def _judge(self) -> None:
@@ -82,9 +92,8 @@ class Reaper:
         try:
             length = self._broker.llen(queue_key(self._settings, priority))
         except RedisError as error:
-            raise StoreUnavailable(
-                f"the broker cannot be asked for its queue: {type(error).__name__}"
-            ) from error
+            reason = f"the broker cannot be asked for its queue: {type(error).__name__}"
+            raise StoreUnavailable(reason) from None  # says nothing of the ledger's Redis
         return int(length)
 
     def _tick_on(self) -> None:
@@ -92,7 +101,8 @@ class Reaper:
             try:
                 self.tick()
             except StoreUnavailable as error:
-                self._outage = True
+                # Nobody could beat: not so if the store answered and refused, or only the broker is away.
+                self._outage = isinstance(error.__cause__, (RedisConnectionError, RedisTimeoutError))
                 _log.warning("reaper_without_store", error=str(error))
             except Exception:  # the reaper may not stop for a defect of ours
                 _log.exception("reaper_crashed")

@@ -49,12 +49,13 @@ class JobRunner:
 
     def run(self, job_id: str) -> None:
         """Run one job if it is still to be run. Never raises for anything a job does."""
+        asked = time.monotonic()
         claim = self._ledger.claim(job_id, self._worker, uuid.uuid4().hex)
         if isinstance(claim, Dropped):
             _log.info("delivery_dropped", job_id=job_id, why=claim.why)
             self._on_wake(claim.wake)
             return
-        with self._heart.hold(claim) as lease:
+        with self._heart.hold(claim, asked) as lease:
             self._attempt(claim, lease)
 
     def _attempt(self, claim: Claim, lease: Lease) -> None:

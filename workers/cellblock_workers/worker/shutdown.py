@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 
 import structlog
 from celery import signals
 
 _log = structlog.get_logger(__name__)
+
+_ONE_WISH_S = 0.2
 
 
 class Shutdown:
@@ -23,6 +26,7 @@ class Shutdown:
         self._drain = drain
         self._drain_s = drain_s
         self._seen = False
+        self._last = float("-inf")
 
     def install(self) -> None:
         """Hear of Celery's shutdowns from now on."""
@@ -33,13 +37,16 @@ class Shutdown:
         signal.signal(signal.SIGQUIT, self._on_quit)
 
     def _on_quit(self, *_: object) -> None:
-        self._seen = True
+        self._seen, self._last = True, float("-inf")
         signal.raise_signal(signal.SIGTERM)
 
     def _on_shutdown(self, **_: object) -> None:
         # Called from a signal handler: whatever takes a lock belongs to a thread of its own.
+        now = time.monotonic()
+        if now - self._last < _ONE_WISH_S:  # a signal to a process and to its group is one wish, not two
+            return
         grace_s = 0.0 if self._seen else self._drain_s
-        self._seen = True
+        self._seen, self._last = True, now
         timer = threading.Timer(grace_s, self._give_back, (grace_s,))
         timer.daemon = True
         timer.start()

@@ -30,7 +30,8 @@ end
 local now = now_ms()
 redis.call('HSET', keys.job, 'state', 'queued', 'digest', a.digest, 'tenant', a.tenant, 'level', a.level,
   'priority', a.priority, 'trace_id', a.trace_id, 'submitted', a.submitted, 'attempt', '0', 'losses', '0',
-  'admitted_ms', int(now), 'queued_ms', int(now), 'expires_ms', int(now + a.expires_ms))
+  'admitted_ms', int(now), 'queued_ms', int(now), 'expires_ms', int(now + a.expires_ms),
+  'window_ms', int(a.expires_ms))
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
 redis.call('SET', keys.spec, a.manifest, 'EX', int(a.job_ttl_s))
 redis.call('ZADD', keys.waiting, int(now), a.job_id)

@@ -48,6 +48,7 @@ if a.slots > 0 then
   end
   redis.call('ZADD', keys.slots, '0', a.job_id)
 end
+redis.call('ZREM', keys.parked, priority .. ' ' .. a.job_id)
 
 local fence = redis.call('HINCRBY', keys.job, 'attempt', 1)
 redis.call('HSET', keys.job, 'state', 'running', 'worker', a.worker, 'op_claim', a.op, 'started_ms', int(now))

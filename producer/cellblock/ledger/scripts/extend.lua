@@ -4,6 +4,9 @@
 -- ARGV  lease_ms
 -- Returns {"extended", count} · {"done"}: another reaper did it within the last lease
 local leases_key, extended_key = KEYS[1], KEYS[2]
+if not whole(ARGV[1]) or #ARGV ~= 1 or #KEYS ~= 2 then
+  return { 'invalid', 'lease_ms' }
+end
 if not redis.call('SET', extended_key, '1', 'NX', 'PX', ARGV[1]) then
   return { 'done' }
 end

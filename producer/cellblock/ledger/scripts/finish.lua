@@ -1,13 +1,17 @@
 -- finish: the one effect of a job. Result, state, event, notification, under the right fence only.
 -- KEYS  of_job
 -- ARGV  counter: which failures are counted (faults: ours, failures: the job's own); up to `retries` of
---       them the job runs again instead, after backoff_ms, doubled each time, times spread_percent
+--       them the job runs again instead, after backoff_ms, doubled each time up to backoff_max_ms, times
+--       spread_percent. cancelled_result: for a fault of ours in a job that was asked to stop, else ""
 -- Returns {"finished", job_id, priority, ...} or {"retried", ...}: the pairs have to be published
 --       · {"stale", state}: another attempt owns the job, or it has ended; nothing changed
 local a, invalid = arguments('job_id fence# op state outcome result counter retries# backoff_ms# ' ..
-  'spread_percent#' .. COMMON)
+  'backoff_max_ms# spread_percent# cancelled_result' .. COMMON)
 if not a then
   return invalid
+end
+if not is_terminal(a.state) or (a.counter ~= 'faults' and a.counter ~= 'failures') then
+  return { 'invalid', 'state or counter' }
 end
 local job = redis.call('HMGET', keys.job, 'state', 'attempt', 'op_finish', 'cancel')
 if job[3] == a.op and job[2] == int(a.fence) then
@@ -18,10 +22,14 @@ if job[1] ~= 'running' or job[2] ~= int(a.fence) then
 end
 local now = now_ms()
 redis.call('HSET', keys.job, 'op_finish', a.op)
+if job[4] == '1' and a.counter == 'faults' then
+  return reply('finished', close(a, 'cancelled', 'cancelled', a.cancelled_result, now))
+end
 if a.retries > 0 and job[4] ~= '1' then
   local failed = redis.call('HINCRBY', keys.job, a.counter, 1)
   if failed <= a.retries then
-    local delay_ms = math.floor(a.backoff_ms * 2 ^ (failed - 1) * a.spread_percent / 100)
+    local pause_ms = math.min(a.backoff_max_ms, a.backoff_ms * 2 ^ math.min(failed - 1, 30))
+    local delay_ms = math.floor(pause_ms * a.spread_percent / 100)
     local woken = requeue(a, a.outcome, delay_ms, now)
     emit(a.events_kept, 'retried', a.job_id, now)
     return reply('retried', woken)

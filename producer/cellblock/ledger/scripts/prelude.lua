@@ -10,7 +10,7 @@
 --   worker       who holds (or last held) the lease
 --   cancel       "1" once a running job was asked to stop
 --   admitted_ms queued_ms started_ms finished_ms           the server's clock
---   expires_ms   a job that has not started by then is rejected
+--   expires_ms   a job that has not started by then is rejected; window_ms after it was queued
 --   republished  messages sent again since it was last queued
 --   outcome      set with the terminal state
 --   op_claim op_finish op_release                          last operation id of each kind: a resent
@@ -29,7 +29,7 @@ local ATTEMPTS_KEPT = 20
 local DIGITS_MAX = 15
 
 -- What ends or moves a job needs to know of the settings, after its own arguments.
-local COMMON = ' tenant slots# hold_ms# result_ttl_s# dead_ttl_s# dead_kept# events_kept# channel'
+local COMMON = ' tenant slots# hold_ms# result_ttl_s# dead_ttl_s# events_kept# channel'
 
 local function now_ms()
   local t = redis.call('TIME')
@@ -41,15 +41,23 @@ local function int(n)
   return string.format('%d', n)
 end
 
+-- A positive whole number, nil for anything else.
+local function whole(text)
+  return text and #text <= DIGITS_MAX and text:match('^%d+$') and tonumber(text) or nil
+end
+
 -- ARGV by name; a name with # is a whole number. A call that does not fit changes nothing:
 -- returns nil and {"invalid", which}.
 local function arguments(names)
   local given, at = {}, 0
+  if #KEYS < #KEY_NAMES then
+    return nil, { 'invalid', 'keys' }
+  end
   for name, kind in names:gmatch('([%a_]+)(#?)') do
     at = at + 1
     local value = ARGV[at]
-    if value and kind == '#' then
-      value = #value <= DIGITS_MAX and value:match('^%d+$') and tonumber(value)
+    if kind == '#' then
+      value = whole(value)
     end
     if not value then
       return nil, { 'invalid', name }
@@ -140,8 +148,6 @@ local function close(a, state, outcome, result, at_ms)
     note(outcome, at_ms, kept_s)
     redis.call('EXPIRE', keys.spec, int(kept_s))
     redis.call('ZADD', keys.dead, int(at_ms), a.job_id)
-    redis.call('ZREMRANGEBYSCORE', keys.dead, '-inf', int(at_ms - 1000 * a.dead_ttl_s))
-    redis.call('ZREMRANGEBYRANK', keys.dead, 0, -1 - a.dead_kept)
   else
     redis.call('DEL', keys.spec, keys.attempts)
   end
@@ -153,12 +159,16 @@ end
 -- Back among the waiting, at once or after delay_ms, in the one shape that release, reap and finish share.
 -- Returns what has to be published: the job itself unless it is delayed, and what its slot woke.
 local function requeue(a, why, delay_ms, at_ms)
-  local job = redis.call('HMGET', keys.job, 'priority', 'expires_ms')
+  local job = redis.call('HMGET', keys.job, 'priority', 'window_ms')
+  local due_ms = at_ms + delay_ms
+  -- It had started in time: what comes of that is no fault of its caller's.
+  local expires_ms = int(due_ms + tonumber(job[2]))
   note(why, at_ms, a.dead_ttl_s)
   leave(a.job_id, job[1])
-  redis.call('HSET', keys.job, 'state', 'queued', 'queued_ms', int(at_ms + delay_ms), 'republished', '0')
-  redis.call('ZADD', keys.deadlines, job[2], a.job_id)
-  redis.call('ZADD', delay_ms > 0 and keys.delayed or keys.waiting, int(at_ms + delay_ms), a.job_id)
+  redis.call('HSET', keys.job, 'state', 'queued', 'queued_ms', int(due_ms), 'expires_ms', expires_ms,
+    'republished', '0')
+  redis.call('ZADD', keys.deadlines, expires_ms, a.job_id)
+  redis.call('ZADD', delay_ms > 0 and keys.delayed or keys.waiting, int(due_ms), a.job_id)
   local woken = promote(a, at_ms)
   if delay_ms == 0 then
     table.insert(woken, 1, job[1])

@@ -1,8 +1,9 @@
 -- reap: judge one job whose lease has run out: again into its queue, or ended as worker_lost.
 -- KEYS  of_job
--- ARGV  backoffs: milliseconds after the first, second, ... loss, with commas; the last one for all others
+-- ARGV  backoffs: milliseconds after the first, second, ... loss, with commas; the last one for all others;
+--       times spread_percent
 -- Returns {"live"} · {"gone"} · {"requeued"|"lost"|"cancelled", job_id, priority, ...}: publish the pairs
-local a, invalid = arguments('job_id loss_limit# backoffs lost_result cancelled_result' .. COMMON)
+local a, invalid = arguments('job_id loss_limit# backoffs spread_percent# lost_result cancelled_result' .. COMMON)
 if not a then
   return invalid
 end
@@ -27,7 +28,7 @@ local delay_ms, at = 0, 0
 for given in a.backoffs:gmatch('%d+') do
   at = at + 1
   if at <= losses then
-    delay_ms = tonumber(given)
+    delay_ms = math.floor(tonumber(given) * a.spread_percent / 100)
   end
 end
 return reply('requeued', requeue(a, 'lost', delay_ms, now))

@@ -6,7 +6,7 @@ local a, invalid = arguments('job_id after_ms#')
 if not a then
   return invalid
 end
-if not redis.call('ZSCORE', keys.waiting, a.job_id) then
+if not redis.call('ZSCORE', keys.waiting, a.job_id) or redis.call('EXISTS', keys.job) == 0 then
   return { 'gone' }
 end
 local times = redis.call('HINCRBY', keys.job, 'republished', 1)
