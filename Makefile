@@ -34,7 +34,8 @@ test: setup ## every test, on real Redis, Celery, Docker and gVisor
 	@$(WITH_DOCKER) images/build.sh worker redis systemd
 	@$(WITH_DOCKER) $(PY) -m pytest
 
-test-faults: setup ## three hosts under random faults for 5 minutes, and 100,000 jobs in a row
+test-faults: setup ## every fault; three hosts under random ones for 5 minutes; 100,000 jobs in a row
+	@$(WITH_DOCKER) env EXAMPLES=1000 $(PY) -m pytest -q -s tests/faults tests/ledger
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m faults.chaos 2000 300 $${SEED:-$$RANDOM}
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m faults.soak 100000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
@@ -12,6 +13,18 @@ from cellblock_config.group import Group, PositiveSeconds
 _SECRET_LEAST = 16
 
 
+#: As cellblock.models has them; this package imports nothing of it, and a test compares the two.
+EventName = Literal[
+    "agent.run.queued",
+    "agent.run.started",
+    "agent.run.retried",
+    "agent.run.succeeded",
+    "agent.run.failed",
+    "agent.run.cancelled",
+    "agent.run.rejected",
+]
+
+
 class WebhookSettings(Group):
     """What ``cellblock webhooks`` does. An address may hold a token, so none is ever shown whole."""
 
@@ -19,7 +32,7 @@ class WebhookSettings(Group):
 
     urls: tuple[SecretStr, ...] = Field((), description="Every event of interest goes to each of them.")
     secret: SecretStr | None = Field(None, description="Receivers check signatures with it.")
-    events: tuple[str, ...] = Field(
+    events: tuple[EventName, ...] = Field(
         ("agent.run.succeeded", "agent.run.failed", "agent.run.cancelled", "agent.run.rejected"),
         description="Which types of events are posted.",
     )
@@ -45,7 +58,7 @@ class WebhookSettings(Group):
 
     @model_validator(mode="after")
     def _are_signed(self) -> WebhookSettings:
-        if self.urls and (self.secret is None or len(self.secret.get_secret_value()) < _SECRET_LEAST):
+        if self.urls and (self.secret is None or len(self.secret.get_secret_value().strip()) < _SECRET_LEAST):
             raise ValueError(
                 f"webhooks.urls is set and webhooks.secret has fewer than {_SECRET_LEAST} characters: "
                 "receivers could not tell our events from anybody's"

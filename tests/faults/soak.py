@@ -23,6 +23,8 @@ from parts import RedisServer, launcher_process, wait_until, worker_process
 NAMESPACES = {"CELLBLOCK_SANDBOX_ISOLATIONS": '["namespaces"]'}
 #: The shortest there is: what of a job may stay for a while is gone when the run ends.
 RETENTION = {"result_ttl_s": 10, "events_kept": 1000}
+#: The fleet's own: indices, the stream, what workers and Celery say of themselves.
+KEYS_LEFT = 50
 #: A worker whose jobs need no sandbox.
 WORKER = (
     "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -34,7 +36,10 @@ WORKER = (
 
 
 def run(folder: Path, jobs: int, samples: int = 5) -> dict[str, Any]:
-    """Push the jobs through; keys, Redis' memory and the worker's, on the way and at the end."""
+    """Push the jobs through; keys, Redis' memory and the worker's, on the way and at the end.
+
+    Raises AssertionError where any of them has grown.
+    """
     server = RedisServer(folder)
     server.start()
     settings = load_settings(redis={"url": server.url}, ledger=RETENTION)
@@ -61,10 +66,14 @@ def run(folder: Path, jobs: int, samples: int = 5) -> dict[str, Any]:
                 if done % (jobs // samples) == 0:
                     seen.append(measure(redis, worker))
             took_s = time.monotonic() - started
-            wait_until(lambda: int(redis.dbsize()) < 50, 60, "the last results being forgotten")
+            wait_until(lambda: int(redis.dbsize()) < KEYS_LEFT, 60, "the last results being forgotten")
             seen.append(measure(redis, worker))
     finally:
         server.stop()
+    first, *_, last = seen
+    assert last["keys"] < KEYS_LEFT, seen
+    assert last["redis_mb"] < first["redis_mb"] + 2, seen
+    assert last["worker_mb"] < first["worker_mb"] + 20, seen
     return {"jobs": jobs, "jobs_per_s": round(jobs / took_s), "seen": seen}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import threading
 import time
@@ -15,10 +16,13 @@ from typing import Any
 import pytest
 
 from cellblock import Client
+from cellblock.ledger import connect
 from cellblock.webhooks import EVENT_HEADER, SIGNATURE_HEADER, verify
 from cellblock_config import Settings, load_settings
 from cellblock_workers.telemetry import configure_logging
 from cellblock_workers.webhooks.delivery import Delivery
+from cellblock_workers.webhooks.failures import run_dead, run_retry
+from cellblock_workers.webhooks.outbox import Item, Outbox
 from cellblock_workers.webhooks.sender import Sender
 from ledger.kit import admit, claim, finish
 from parts import wait_until
@@ -129,7 +133,7 @@ def test_a_delivery_that_is_not_taken_is_tried_again_with_growing_pauses(redis_u
 
 
 def test_what_nobody_takes_is_a_dead_letter_and_can_be_tried_again(
-    redis_url: str, capsys: pytest.CaptureFixture[str]
+    redis_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with receiver() as hook, sender(redis_url, hook.url, tries_max=3) as (one, client):
         hook.answer = lambda tries: 500
@@ -138,10 +142,37 @@ def test_what_nobody_takes_is_a_dead_letter_and_can_be_tried_again(
         (item,) = one._outbox.dead()
         assert (item.tries, item.why) == (3, "127.0.0.1 answered 500")
         hook.answer = lambda tries: 200
-        assert one._outbox.retry(item.id)
+        monkeypatch.setenv("CELLBLOCK_REDIS_URL", redis_url)
+        assert run_dead(limit=5, json_output=True) == 0
+        shown = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert (shown["id"], shown["host"], shown["tries"]) == (item.id, "127.0.0.1", 3)
+        assert "sentinel-token" not in json.dumps(shown)
+        assert run_retry([item.id]) == 0
+        assert run_retry(["nobody's"]) == 2
         wait_until(lambda: len(hook.came) == 4, 10, "the delivery")
         wait_until(lambda: not one._outbox.dead(), 5, "nothing left")
     assert "sentinel-token" not in "".join(capsys.readouterr()), "an address may hold a secret"
+
+
+def test_a_try_that_took_too_long_has_no_say(redis_url: str) -> None:
+    with connect(load_settings(redis={"url": redis_url})) as redis:
+        outbox = Outbox(redis, "{p}", kept=10)
+        outbox.put([Item("1", "http://x", "1-0", "{}")])
+        slow = outbox.take(hold_s=0.001)
+        time.sleep(0.01)
+        quick = outbox.take(hold_s=60)
+        assert slow is not None
+        assert quick is not None
+        assert outbox.delivered(quick)
+        assert not outbox.failed(slow, "late", again_s=0)
+        assert not outbox.delivered(slow)
+        assert outbox.take(hold_s=1) is None, "it was delivered"
+        outbox.put([Item("2", "http://x", "2-0", "{}")])
+        lost = outbox.take(hold_s=60)
+        assert lost is not None
+        assert outbox.failed(lost, "gone", again_s=None)
+        outbox.put([Item("2", "http://x", "2-0", "{}")])
+        assert outbox.take(hold_s=1) is None, "it failed for good, and only an operator tries again"
 
 
 def test_one_receiver_that_hangs_delays_no_other(redis_url: str) -> None:
@@ -214,10 +245,15 @@ def test_an_address_nobody_foresaw_is_a_failed_try(redis_url: str, monkeypatch: 
 
 
 def test_the_senders_log_holds_no_address(redis_url: str, capfd: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
     configure_logging(load_settings(telemetry={"log_level": "debug"}).telemetry)
-    with receiver() as hook, sender(redis_url, hook.url) as (_, client):
-        run_a_job(client)
-        wait_until(lambda: hook.came, 10, "the delivery")
+    try:
+        with receiver() as hook, sender(redis_url, hook.url) as (_, client):
+            run_a_job(client)
+            wait_until(lambda: hook.came, 10, "the delivery")
+    finally:
+        root.handlers[:], root.level = before
     assert "sentinel-token" not in "".join(capfd.readouterr())
 
 

@@ -62,7 +62,11 @@ def test_a_job_that_loses_every_worker_ends_as_worker_lost(store: Store) -> None
         expire_lease(ledger, redis)
         verdicts += [reaped.word for reaped in list(ledger.reap())]
     assert verdicts == ["requeued", "requeued", "lost"]
-    assert story(ledger) == ["queued", "started", "started", "started", "failed"]
+    attempts = ["started", "retried"] * 2 + ["started", "failed"]
+    assert story(ledger) == ["queued", *attempts]
+    assert {event.outcome for event in events_of(ledger) if event.type.endswith("retried")} == {
+        Outcome.WORKER_LOST
+    }
     last = events_of(ledger)[-1]
     assert (last.outcome, last.attempt, last.tenant) == (Outcome.WORKER_LOST, 3, "acme")
     result = ledger.result("job")

@@ -266,6 +266,7 @@ class Interleavings(RuleBasedStateMachine):
                 else:
                     expected[job_id] = "requeued"
                     job.requeue()
+                    job.story.append("retried")
                 self.model.promote()
         assert {reaped.job_id: reaped.word for reaped in self.ledger.reap()} == expected
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from cellblock.models import EventType
 from cellblock.webhooks import sign, verify
 from cellblock_config import SettingsError, load_settings
+from cellblock_config.webhooks import EventName
 from cellblock_workers.webhooks.addresses import AddressRefused, is_public, permitted
 
 OURS = [
@@ -41,6 +43,10 @@ OURS = [
     "3fff::1",
     "2606:4700::5efe:7f00:1",
 ]
+
+
+def test_the_settings_know_the_events_there_are() -> None:
+    assert get_args(EventName) == get_args(EventType)
 
 
 @pytest.mark.parametrize("address", OURS)
@@ -93,6 +99,13 @@ def test_a_header_that_is_none_is_no_signature(header: str) -> None:
         ({"urls": ("ftp://x",), "secret": "s" * 16}, "http"),
         ({"urls": ("https://",), "secret": "s" * 16}, "name a host"),
         ({"urls": ("https://x",)}, "fewer than 16 characters"),
+        ({"urls": ("https://x:99999",), "secret": "s" * 16}, "port"),
+        ({"urls": ("https://a..b",), "secret": "s" * 16}, "host"),
+        ({"urls": ("https://x",), "secret": " " * 16}, "fewer than 16 characters"),
+        (
+            {"urls": ("https://x",), "secret": "s" * 16, "events": ("agent.run.suceeded",)},
+            "agent.run.succeeded",
+        ),
         ({"urls": ("https://x",), "secret": "short"}, "fewer than 16 characters"),
     ],
 )

@@ -15,7 +15,6 @@ def register(app: typer.Typer) -> None:
     app.command()(worker)
     app.command()(launcher)
     app.command()(monitor)
-    app.command()(webhooks)
     app.command()(up)
     app.command()(doctor)
 
@@ -43,14 +42,6 @@ def worker(
     if silent_s is not None or json_output:
         raise typer.BadParameter("--silent and --json belong to --check")
     sys.exit(extras.load("worker")())
-
-
-def webhooks() -> None:
-    """Post events to the addresses of CELLBLOCK_WEBHOOKS_URLS, signed, until TERM.
-
-    Example: CELLBLOCK_WEBHOOKS_URLS='["https://example.org/hook"]' cellblock webhooks
-    """
-    extras.load("webhooks")()
 
 
 def launcher() -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from cellblock.cli import dead, fleet, jobs, keys
+from cellblock.cli import dead, fleet, jobs, keys, webhooks
 from cellblock.errors import CallerError, InvalidJob, OperatorError, RateLimited, ResultTimeout
 from cellblock_config import SettingsError
 
@@ -44,6 +44,7 @@ jobs.register(app)
 fleet.register(app)
 keys.register(app)
 dead.register(app)
+webhooks.register(app)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from redis import Redis
-from redis.backoff import ExponentialBackoff
+from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -75,6 +75,7 @@ def sentinel_options(address: RedisAddress, settings: RedisSettings) -> dict[str
     """How the sentinels themselves are spoken to: with a login of their own."""
     password = settings.sentinel_password
     return {
+        "retry": Retry(NoBackoff(), 0),  # there is another one to ask
         "socket_connect_timeout": settings.connect_timeout_s,
         "socket_timeout": settings.socket_timeout_s,
         "password": password.get_secret_value() if password else None,

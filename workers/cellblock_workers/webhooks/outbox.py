@@ -12,18 +12,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib import resources
 from typing import cast
 
 from redis import Redis
 
 from cellblock.ledger.connection import store_errors
 
-_TAKE = """
-local id = redis.call('ZRANGE', KEYS[1], '-inf', ARGV[1], 'BYSCORE', 'LIMIT', 0, 1)[1]
-if not id then return nil end
-redis.call('ZADD', KEYS[1], ARGV[2], id)
-return redis.call('HGET', KEYS[2], id) or id
-"""
+#: Deliveries under way, of all addresses.
+DUE_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +35,14 @@ class Item:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An item, and until when (ms) it is this taker's."""
+
+    item: Item
+    until_ms: int
+
+
 class Outbox:
     """Raises :class:`StoreUnavailable`. Thread-safe; any number of senders may share it."""
 
@@ -47,57 +52,63 @@ class Outbox:
         self._dead = f"{prefix}:webhooks:dead"
         self._items = f"{prefix}:webhooks:items"
         self._kept = kept
-        self._take = redis.register_script(_TAKE)
+        folder = resources.files(__package__)
+        self._take = redis.register_script((folder / "take.lua").read_text())
+        self._settle = redis.register_script((folder / "settle.lua").read_text())
+
+    def full(self) -> bool:
+        """Whether as many are under way as may be: what comes then has to wait in the stream."""
+        with store_errors("counting deliveries"):
+            return self._redis.zcard(self._due) >= DUE_MAX
 
     def put(self, items: Sequence[Item]) -> None:
-        """Accept deliveries; the same id twice is one."""
+        """Accept deliveries; the same id twice is one, also when the first has failed for good."""
         if not items:
             return
         with store_errors("accepting deliveries"):
             now = self._now_ms()
-            pipe = self._redis.pipeline()
+            pipe = self._redis.pipeline(transaction=False)
             for item in items:
-                pipe.hsetnx(self._items, item.id, json.dumps(asdict(item)))
-                pipe.zadd(self._due, {item.id: now}, nx=True)
+                pipe.zscore(self._dead, item.id)
+            failed = pipe.execute()
+            pipe = self._redis.pipeline()
+            for item, dead_ms in zip(items, failed, strict=True):
+                if dead_ms is None:
+                    pipe.hsetnx(self._items, item.id, json.dumps(asdict(item)))
+                    pipe.zadd(self._due, {item.id: now}, nx=True)
             pipe.execute()
 
-    def take(self, hold_s: float) -> Item | None:
+    def take(self, hold_s: float) -> Taken | None:
         """A delivery that is due; nobody else gets it for ``hold_s``. None if there is none."""
-        with store_errors("taking a delivery"):
-            now = self._now_ms()
-            found = cast(
-                str | None, self._take(keys=[self._due, self._items], args=[now, now + round(1000 * hold_s)])
-            )
-        if found is None:
-            return None
-        if not found.startswith("{"):  # its item is gone: an operator dropped it
-            with store_errors("forgetting a delivery"):
-                self._redis.zrem(self._due, found)
-            return self.take(hold_s)
-        return Item(**json.loads(found))
+        while True:
+            with store_errors("taking a delivery"):
+                now = self._now_ms()
+                until_ms = now + round(1000 * hold_s)
+                found = cast(str | None, self._take(keys=[self._due, self._items], args=[now, until_ms]))
+            if found is None:
+                return None
+            if found != "gone":
+                return Taken(Item(**json.loads(found)), until_ms)
 
-    def delivered(self, item: Item) -> None:
-        """It was taken at the other end."""
-        with store_errors("noting a delivery"):
-            pipe = self._redis.pipeline()
-            pipe.zrem(self._due, item.id)
-            pipe.hdel(self._items, item.id)
-            pipe.execute()
+    def delivered(self, taken: Taken) -> bool:
+        """It was taken at the other end. False if it was somebody else's meanwhile."""
+        return self._settled(taken, "delivered", taken.item)
 
-    def failed(self, item: Item, why: str, again_s: float | None) -> None:
-        """A try failed: again after a pause, or never."""
-        with store_errors("noting a failed delivery"):
-            now = self._now_ms()
-            pipe = self._redis.pipeline()
-            pipe.hset(self._items, item.id, json.dumps(asdict(replace(item, tries=item.tries + 1, why=why))))
-            if again_s is not None:
-                pipe.zadd(self._due, {item.id: now + round(1000 * again_s)})
-            else:
-                pipe.zrem(self._due, item.id)
-                pipe.zadd(self._dead, {item.id: now})
-            pipe.execute()
-            if again_s is None:
+    def failed(self, taken: Taken, why: str, again_s: float | None) -> bool:
+        """A try failed: again after a pause, or never. False if it was somebody else's meanwhile."""
+        item = replace(taken.item, tries=taken.item.tries + 1, why=why)
+        done = self._settled(taken, "dead" if again_s is None else "again", item, again_s or 0)
+        if again_s is None:
+            with store_errors("forgetting old failures"):
                 self._forget_oldest()
+        return done
+
+    def _settled(self, taken: Taken, word: str, item: Item, again_s: float = 0) -> bool:
+        with store_errors("noting what became of a delivery"):
+            now = self._now_ms()
+            again_ms = now + round(1000 * again_s)
+            args: list[str | int] = [item.id, taken.until_ms, now, word, again_ms, json.dumps(asdict(item))]
+            return bool(self._settle(keys=[self._due, self._dead, self._items], args=args) == "settled")
 
     def dead(self, limit: int = 100) -> list[Item]:
         """Those that failed for good, latest first."""

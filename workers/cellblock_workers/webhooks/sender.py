@@ -27,6 +27,7 @@ _READ = 100
 _WAIT_S = 1.0
 _REDELIVER_S = 60.0
 _PAUSE_MAX_S = 3600.0
+_NAMES_S = 30.0  #: what looking up a name may take, besides
 
 
 class Sender:
@@ -64,6 +65,11 @@ class Sender:
 
     def accept(self) -> bool:
         """Put new events into the outbox, then acknowledge them. Whether there may be more at once."""
+        if self._outbox.full():
+            _log.warning(
+                "webhooks_wait", reason="too many deliveries are under way; events wait in the stream"
+            )
+            return False
         events = self._groups.read(
             GROUP, self._name, after="$", limit=_READ, wait_s=_WAIT_S, redeliver_s=_REDELIVER_S
         )
@@ -73,20 +79,21 @@ class Sender:
 
     def send(self) -> bool:
         """Try one delivery. Whether there was one."""
-        item = self._outbox.take(hold_s=4 * self._hooks.timeout_s)
-        if item is None:
+        taken = self._outbox.take(hold_s=4 * self._hooks.timeout_s + _NAMES_S)
+        if taken is None:
             return False
+        item = taken.item
         try:
             why = self._delivery.post(item.url, item.event_id, item.body.encode())
         except Exception as error:  # a defect, or an address nobody foresaw: a try like any other
             _log.exception("webhook_crashed", event_id=item.event_id)
             why = f"internal error: {type(error).__name__}"
         if why is None:
-            self._outbox.delivered(item)
+            self._outbox.delivered(taken)
             return True
         last = item.tries + 1 >= self._hooks.tries_max
         pause_s = min(_PAUSE_MAX_S, self._hooks.backoff_s * 2**item.tries) * random.uniform(0.8, 1.2)  # noqa: S311
-        self._outbox.failed(item, why, None if last else pause_s)
+        self._outbox.failed(taken, why, None if last else pause_s)
         _log.warning("webhook_failed", event_id=item.event_id, why=why, tries=item.tries + 1, given_up=last)
         return True
 

@@ -75,11 +75,11 @@ local function is_terminal(state)
 end
 
 -- The one place that writes events, so that every one carries the same fields.
-local function emit(kept, kind, job_id, at_ms)
+local function emit(kept, kind, job_id, at_ms, outcome)
   local job = redis.call('HMGET', keys.job, 'tenant', 'attempt', 'outcome', 'worker', 'trace_id')
   redis.call('XADD', keys.events, 'MAXLEN', '~', int(kept), '*',
     'type', 'agent.run.' .. kind, 'job_id', job_id, 'at_ms', int(at_ms), 'tenant', job[1],
-    'attempt', job[2], 'outcome', job[3] or '', 'worker', job[4] or '', 'trace_id', job[5])
+    'attempt', job[2], 'outcome', outcome or job[3] or '', 'worker', job[4] or '', 'trace_id', job[5])
 end
 
 -- One line of the history of an attempt that did not simply end: fence, worker, from, to, why.

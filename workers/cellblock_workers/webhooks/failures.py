@@ -1,0 +1,44 @@
+"""What an operator sees of deliveries that failed for good, and how they are tried again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from urllib.parse import urlsplit
+
+from cellblock.ledger import connect
+from cellblock_config import load_settings
+from cellblock_workers.webhooks.outbox import Item, Outbox
+
+
+def run_dead(*, limit: int, json_output: bool) -> int:
+    """Print them, latest first; of an address its host alone. Raises :class:`StoreUnavailable`."""
+    with _outbox() as outbox:
+        items = outbox.dead(limit)
+    for item in items:
+        shown = _shown(item)
+        print(json.dumps(shown) if json_output else "  ".join(map(str, shown.values())))  # noqa: T201
+    if not items and not json_output:
+        print("no delivery has failed for good")  # noqa: T201
+    return 0
+
+
+def run_retry(ids: Sequence[str]) -> int:
+    """Let these be tried again: 0, or 2 if one of them is none that failed."""
+    with _outbox() as outbox:
+        done = [outbox.retry(one) for one in ids]
+    print(f"{sum(done)} will be tried again")  # noqa: T201
+    return 0 if all(done) else 2
+
+
+@contextmanager
+def _outbox() -> Iterator[Outbox]:
+    settings = load_settings()
+    with closing(connect(settings)) as redis:
+        yield Outbox(redis, settings.redis.key_prefix, settings.webhooks.dead_kept)
+
+
+def _shown(item: Item) -> dict[str, object]:
+    host = urlsplit(item.url).hostname
+    return {"id": item.id, "event_id": item.event_id, "host": host, "tries": item.tries, "why": item.why}

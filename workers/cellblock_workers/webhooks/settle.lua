@@ -1,0 +1,23 @@
+-- settle: what became of a try. Only who still holds the delivery may say: a try that took too long has been
+-- given to another.
+-- KEYS  due dead items
+-- ARGV  id until_ms (as taken) now_ms word again_ms item
+--       word: delivered | again (at again_ms) | dead
+-- Returns "settled" · "stale"
+local due, dead, items = KEYS[1], KEYS[2], KEYS[3]
+local id, word = ARGV[1], ARGV[4]
+if redis.call('ZSCORE', due, id) ~= ARGV[2] then
+  return 'stale'
+end
+if word == 'delivered' then
+  redis.call('ZREM', due, id)
+  redis.call('HDEL', items, id)
+elseif word == 'again' then
+  redis.call('ZADD', due, ARGV[5], id)
+  redis.call('HSET', items, id, ARGV[6])
+else
+  redis.call('ZREM', due, id)
+  redis.call('ZADD', dead, ARGV[3], id)
+  redis.call('HSET', items, id, ARGV[6])
+end
+return 'settled'
