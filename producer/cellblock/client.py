@@ -20,7 +20,7 @@ from cellblock.admission import resolve
 from cellblock.broker import Publisher, create_celery
 from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, StoreUnavailable, UnknownJob
 from cellblock.ledger import Ledger, connect
-from cellblock.ledger.groups import EventGroups
+from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock.signing import Signer
 from cellblock.waiting import ResultWaiter
@@ -190,6 +190,8 @@ class Client:
         """
         if group is None:
             return self._ledger.events(after, limit=limit, wait_s=wait_s)
+        if group == WEBHOOKS_GROUP:
+            raise ValueError(f"the group {group!r} is the webhooks' own: its events would not be posted")
         name = consumer or f"{socket.gethostname()}-{os.getpid()}"
         return self._groups.read(
             group, name, after=after, limit=limit, wait_s=wait_s, redeliver_s=redeliver_s

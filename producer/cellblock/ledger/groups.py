@@ -18,6 +18,8 @@ from cellblock.models import Event
 
 _log = logging.getLogger(__name__)
 
+#: Of `cellblock webhooks`; nobody else may read in its name.
+WEBHOOKS_GROUP = "webhooks"
 #: One blocking read may not outlast the socket's own timeout.
 _STEP_S = 1.0
 

@@ -13,7 +13,7 @@ import structlog
 
 from cellblock.errors import NotConfigured, StoreUnavailable
 from cellblock.ledger import Keys, connect
-from cellblock.ledger.groups import EventGroups
+from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import Event
 from cellblock_config import Settings, WebhookSettings, load_settings
 from cellblock_workers.telemetry import configure_logging, die_with_parent
@@ -22,7 +22,6 @@ from cellblock_workers.webhooks.outbox import Item, Outbox
 
 _log = structlog.get_logger(__name__)
 
-GROUP = "webhooks"
 _READ = 100
 _WAIT_S = 1.0
 _REDELIVER_S = 60.0
@@ -71,10 +70,10 @@ class Sender:
             )
             return False
         events = self._groups.read(
-            GROUP, self._name, after="$", limit=_READ, wait_s=_WAIT_S, redeliver_s=_REDELIVER_S
+            WEBHOOKS_GROUP, self._name, after="$", limit=_READ, wait_s=_WAIT_S, redeliver_s=_REDELIVER_S
         )
         self._outbox.put([item for event in events for item in _items(event, self._hooks)])
-        self._groups.acknowledge(GROUP, [event.id for event in events])
+        self._groups.acknowledge(WEBHOOKS_GROUP, [event.id for event in events])
         return True
 
     def send(self) -> bool:
