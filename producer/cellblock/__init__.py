@@ -18,6 +18,7 @@ from cellblock.errors import (
     RateLimited,
     ResultTimeout,
     SandboxUnavailable,
+    SchemaMismatch,
     StoreUnavailable,
     UnknownJob,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "RateLimited",
     "ResultTimeout",
     "SandboxUnavailable",
+    "SchemaMismatch",
     "SkippedArtifact",
     "StoreUnavailable",
     "TableValue",

@@ -11,6 +11,7 @@
     └── OperatorError               whoever runs the fleet acts
         ├── NotConfigured           a needed setting or extra is missing
         ├── StoreUnavailable        Redis cannot be reached or refuses
+        ├── SchemaMismatch          Redis holds what another version of cellblock wrote
         └── SandboxUnavailable      no isolation works on this host now
 
 What untrusted code does is never an exception: it is an :class:`~cellblock.models.Outcome`.
@@ -89,6 +90,10 @@ class NotConfigured(OperatorError):
 
 class StoreUnavailable(OperatorError):
     """Redis cannot be reached, or answered with an error; nothing was half-written."""
+
+
+class SchemaMismatch(OperatorError):
+    """The store was written by another version of cellblock; the message names both versions."""
 
 
 class SandboxUnavailable(OperatorError):

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from cellblock import SchemaMismatch
 from cellblock.ledger import Ledger
 from cellblock.ledger.scripts import NAMES, BadCall
-from cellblock.ledger.server import SCHEMA, SchemaMismatch, check_schema, concerns
+from cellblock.ledger.server import SCHEMA, check_schema, concerns
 from ledger.kit import STORES, admit, claim, dump, open_ledger
 
 Store = tuple[Ledger, Redis]
@@ -98,8 +99,17 @@ def test_a_lease_that_is_none_is_refused(store: Store, lease_ms: str) -> None:
 def test_a_store_of_a_version_that_wrote_no_number_is_refused(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
+    redis.delete(ledger.keys.schema)
     with pytest.raises(SchemaMismatch, match="schema 1 "):
         check_schema(redis, ledger.keys)
+
+
+def test_a_producer_refuses_a_store_of_another_version_too(store: Store) -> None:
+    ledger, redis = store
+    redis.set(ledger.keys.schema, 99)
+    with pytest.raises(SchemaMismatch, match="schema 99"):
+        admit(ledger)
+    assert list(dump(redis)) == [ledger.keys.schema]
 
 
 def test_a_record_that_is_not_whole_stops_nobody_from_judging_the_others(store: Store) -> None:

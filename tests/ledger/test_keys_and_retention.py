@@ -169,7 +169,14 @@ def test_every_key_of_a_job_expires(store: Store, name: str) -> None:
         keys.watermarks,
         keys.workers,
     }
-    lasting = {*indices, keys.parked("default"), keys.parked_tenants, keys.slots("default"), keys.events}
+    lasting = {
+        *indices,
+        keys.parked("default"),
+        keys.parked_tenants,
+        keys.slots("default"),
+        keys.events,
+        keys.schema,
+    }
     lives = {key: redis.ttl(key) for key in redis.keys("*") if key not in lasting}
     assert lives, "a job leaves something to look at"
     assert {key: life for key, life in lives.items() if not 0 < life <= 1000} == {}
@@ -195,7 +202,9 @@ def test_an_ended_job_leaves_no_trace_of_itself_but_events(store: Store) -> None
     ledger.forget_the_dead()
     redis.zadd(ledger.keys.workers, {"w1": 1}, xx=True)
     assert ledger.workers() == {}
-    assert set(redis.keys("*")) == {ledger.keys.events, ledger.keys.watermarks}, "empty sets go by themselves"
+    assert set(redis.keys("*")) == {ledger.keys.events, ledger.keys.watermarks, ledger.keys.schema}, (
+        "empty sets go by themselves"
+    )
     with pytest.raises(UnknownJob):
         ledger.result("job")
 

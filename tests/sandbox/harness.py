@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fakeredis
 
@@ -42,6 +42,8 @@ class Host:
     """Everything of a worker but its queue. Jobs run in the calling thread."""
 
     def __init__(self, socket: Path, **groups: object) -> None:
+        # A fault of ours is a test's result, not something to be tried again.
+        groups["ledger"] = {"fault_retries": 0, **cast(dict[str, Any], groups.get("ledger", {}))}
         self.settings: Settings = load_settings(**{"launcher": {"socket": socket}, **groups})
         self.ledger = Ledger(
             fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True),

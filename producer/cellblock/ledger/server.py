@@ -7,7 +7,7 @@ from typing import cast
 
 from redis import Redis
 
-from cellblock.errors import OperatorError
+from cellblock.errors import SchemaMismatch
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
 
@@ -15,10 +15,6 @@ from cellblock.ledger.keys import Keys
 SCHEMA = 2
 _UNNUMBERED = 1  #: of versions that wrote none
 _VERSION_LEAST = (7, 0)
-
-
-class SchemaMismatch(OperatorError):
-    """The store was written by another version of cellblock; the message names both versions."""
 
 
 @dataclass(frozen=True, slots=True)

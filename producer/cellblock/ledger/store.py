@@ -25,6 +25,7 @@ from cellblock.ledger.connection import connect, store_errors
 from cellblock.ledger.keys import Keys
 from cellblock.ledger.reads import Reads
 from cellblock.ledger.scripts import Scripts
+from cellblock.ledger.server import check_schema
 from cellblock.models import JobResult, JobState, Outcome
 from cellblock_config import Settings
 
@@ -122,13 +123,17 @@ class Ledger(Reads):
         super().__init__(redis, Keys(settings.redis.key_prefix))
         self._settings = settings.ledger
         self._scripts = Scripts(redis, embedded=embedded)
+        self._schema_checked = False
 
     def admit(self, job_id: str, manifest: Manifest, idempotency_key: str | None = None) -> Admission:
         """Store the job and make it wait. Calling again with the same id or key changes nothing.
 
         Raises :class:`InvalidJob` when the key was used for a different job, :class:`RateLimited`
-        when too many jobs wait already.
+        when too many jobs wait already, :class:`SchemaMismatch` on a store of another version.
         """
+        if not self._schema_checked:  # once: a store that is new becomes this version's with its first job
+            check_schema(self._redis, self.keys)
+            self._schema_checked = True
         reply, value = self._admit(job_id, manifest, idempotency_key)
         if reply == "known" and value != job_id and not self._exists(value):
             reply, value = self._admit(job_id, manifest, idempotency_key, forgotten=value)

@@ -18,9 +18,9 @@ from celery.exceptions import Reject
 from redis import Redis
 
 from cellblock.broker import RUN_TASK, Publisher, create_celery
-from cellblock.errors import StoreUnavailable
+from cellblock.errors import SchemaMismatch, StoreUnavailable
 from cellblock.ledger import Keys, Ledger, connect
-from cellblock.ledger.server import SchemaMismatch, check_schema, concerns
+from cellblock.ledger.server import check_schema, concerns
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.supervisor import REFUSED

@@ -29,9 +29,23 @@ class Tolerance:
     def close(self) -> None:
         """Close, also when the connection is gone already: kombu's own would end the worker over messages
         that it cannot give back then. The ledger's sweep sends them again."""
-        if self.connection is None or self.connection.client is None:  # type: ignore[attr-defined]
+        if self._is_cut_off():
             self.do_restore = False
         super().close()  # type: ignore[misc]
+
+    def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
+        """Acknowledge, but for a message of a connection that is gone: kombu's own would end the worker.
+        Should it come again, the ledger drops it."""
+        if not self._is_cut_off():
+            super().basic_ack(delivery_tag, multiple)  # type: ignore[misc]
+
+    def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Give back, but for a message of a connection that is gone."""
+        if not self._is_cut_off():
+            super().basic_reject(delivery_tag, requeue)  # type: ignore[misc]
+
+    def _is_cut_off(self) -> bool:
+        return self.connection is None or self.connection.client is None  # type: ignore[attr-defined]
 
     def decode_body(self, body: Any, encoding: str | None = None) -> Any:
         """Give Celery text or bytes; what does not decode it then refuses as any other bad body."""
