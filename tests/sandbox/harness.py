@@ -42,8 +42,12 @@ class Host:
     """Everything of a worker but its queue. Jobs run in the calling thread."""
 
     def __init__(self, socket: Path, **groups: object) -> None:
-        # A fault of ours is a test's result, not something to be tried again.
-        groups["ledger"] = {"fault_retries": 0, **cast(dict[str, Any], groups.get("ledger", {}))}
+        # A fault of ours is a test's result, not something to be tried again. Nothing beats here.
+        groups["ledger"] = {
+            "fault_retries": 0,
+            "lease_s": 600,
+            **cast(dict[str, Any], groups.get("ledger", {})),
+        }
         self.settings: Settings = load_settings(**{"launcher": {"socket": socket}, **groups})
         self.ledger = Ledger(
             fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True),
