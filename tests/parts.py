@@ -18,6 +18,8 @@ from redis.exceptions import RedisError
 from cellblock_workers.fleet import free_port
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+#: The installed command.
+CELLBLOCK = str(Path(sys.executable).with_name("cellblock"))
 #: A launcher, as arguments of the interpreter.
 LAUNCHER = ("-m", "cellblock_workers.launcher.server")
 #: A worker, likewise.
@@ -67,6 +69,19 @@ class RedisServer:
                 return bool(redis.ping())
             except RedisError:
                 return False
+
+
+def cellblock(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [CELLBLOCK, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env={**os.environ, **environment},
+        check=False,
+    )
 
 
 @contextmanager

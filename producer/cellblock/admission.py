@@ -120,14 +120,12 @@ def resolve_limits(level: LevelName, asked: Limits, settings: Settings) -> Resol
         pids=asked.pids or min(default.pids, bounds.pids_max),
         output_bytes=asked.output_bytes or min(default.output_bytes, bounds.output_max_bytes),
     )
-    _check_most("timeout_s", limits.timeout_s, bounds, "timeout_max_s")
-    _check_most("cpu_s", asked.cpu_s or 0, bounds, "timeout_max_s")
-    _check_most("memory_bytes", limits.memory_bytes, bounds, "memory_max_bytes")
-    _check_least("memory_bytes", limits.memory_bytes, bounds, "memory_min_bytes")
-    _check_most("cpus", limits.cpus, bounds, "cpus_max")
-    _check_least("cpus", limits.cpus, bounds, "cpus_min")
-    _check_most("pids", limits.pids, bounds, "pids_max")
-    _check_most("output_bytes", limits.output_bytes, bounds, "output_max_bytes")
+    _check_bound("timeout_s", limits.timeout_s, bounds, "timeout_max_s")
+    _check_bound("cpu_s", asked.cpu_s or 0, bounds, "timeout_max_s")
+    _check_bound("memory_bytes", limits.memory_bytes, bounds, "memory_max_bytes", "memory_min_bytes")
+    _check_bound("cpus", limits.cpus, bounds, "cpus_max", "cpus_min")
+    _check_bound("pids", limits.pids, bounds, "pids_max")
+    _check_bound("output_bytes", limits.output_bytes, bounds, "output_max_bytes")
     return limits
 
 
@@ -172,14 +170,14 @@ def _check_environment(env: dict[str, str], bounds: SandboxSettings) -> None:
                 raise InvalidJob(f"env.{name}", f"is refused by {pattern!r} (CELLBLOCK_SANDBOX_ENV_REFUSED)")
 
 
-def _check_most(name: str, value: float, bounds: SandboxSettings, setting: str) -> None:
-    if value > getattr(bounds, setting):
-        raise InvalidJob(f"limits.{name}", f"{value} is above the bound of {_bound(bounds, setting)}")
-
-
-def _check_least(name: str, value: float, bounds: SandboxSettings, setting: str) -> None:
-    if value < getattr(bounds, setting):
-        raise InvalidJob(f"limits.{name}", f"{value} is below the bound of {_bound(bounds, setting)}")
+def _check_bound(
+    name: str, value: float, bounds: SandboxSettings, most: str, least: str | None = None
+) -> None:
+    """``most`` and ``least`` are settings."""
+    if value > getattr(bounds, most):
+        raise InvalidJob(f"limits.{name}", f"{value} is above the bound of {_bound(bounds, most)}")
+    if least is not None and value < getattr(bounds, least):
+        raise InvalidJob(f"limits.{name}", f"{value} is below the bound of {_bound(bounds, least)}")
 
 
 def _bound(bounds: SandboxSettings, setting: str) -> str:

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -20,22 +19,7 @@ from typing import Any
 import pytest
 
 from cellblock import JobResult
-from parts import wait_until, worker_process
-
-CELLBLOCK = str(Path(sys.executable).with_name("cellblock"))
-
-
-def cellblock(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
-    return subprocess.run(
-        [CELLBLOCK, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        env={**os.environ, **environment},
-        check=False,
-    )
+from parts import CELLBLOCK, cellblock, wait_until, worker_process
 
 
 @pytest.fixture

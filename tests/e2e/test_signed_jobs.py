@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +14,9 @@ from dotenv import dotenv_values
 from cellblock import Client, JobResult, JobSpec, Outcome
 from cellblock.ledger import Ledger
 from cellblock_config import load_settings
-from parts import wait_until, worker_process
+from parts import CELLBLOCK, cellblock, wait_until, worker_process
 
-CELLBLOCK = str(Path(sys.executable).with_name("cellblock"))
 KINDS = {"hmac": (), "ed25519": ("--ed25519",)}
-
-
-def cellblock(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
-    return subprocess.run(
-        [CELLBLOCK, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        env={**os.environ, **environment},
-        check=False,
-    )
 
 
 def fresh_key(folder: Path, kind: str) -> tuple[dict[str, str], dict[str, str]]:

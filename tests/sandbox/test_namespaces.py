@@ -6,7 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -304,16 +304,19 @@ def test_an_image_that_was_made_anew_is_used_for_the_next_sandbox_while_the_old_
         libraries = Path(f"/proc/{pid_of(sandbox.child.pidfd or 0)}/root/usr")
         return any(libraries.glob("l*/**/pandas/__init__.py"))
 
-    old = backend.start(PROFILE)
-    rootfs.unlink()
-    rootfs.symlink_to(unpacked / "datascience" / "rootfs")
-    new = backend.start(PROFILE)
-    assert (knows_pandas(old), knows_pandas(new)) == (False, True)
-    assert not old.child.ended.is_set()
-    before = len(zygotes_of(backend))
-    old.destroy()
-    wait_until(lambda: len(zygotes_of(backend)) == before - 1, what="the old zygote ending")
-    new.destroy()
+    with ExitStack() as stack:
+        stack.callback(backend.close)
+        old = backend.start(PROFILE)
+        stack.callback(old.destroy)
+        rootfs.unlink()
+        rootfs.symlink_to(unpacked / "datascience" / "rootfs")
+        new = backend.start(PROFILE)
+        stack.callback(new.destroy)
+        assert (knows_pandas(old), knows_pandas(new)) == (False, True)
+        assert not old.child.ended.is_set()
+        before = len(zygotes_of(backend))
+        old.destroy()
+        wait_until(lambda: len(zygotes_of(backend)) == before - 1, what="the old zygote ending")
 
 
 def test_a_full_disk_for_records_is_a_failed_start_and_leaves_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from cellblock_config import LEVELS, Settings, load_settings
-from cellblock_workers.canaries import CONTROLS
+from cellblock_workers.canaries import CONTROLS, Finding
 from cellblock_workers.doctor import report
 from cellblock_workers.doctor.kernel import kernel_checks
 from cellblock_workers.doctor.programs import program_checks
@@ -56,8 +57,14 @@ def _attack(settings: Settings, json_output: bool) -> int:
     reports: list[WayReport] = []
     with _progress("attacking", len(ways) * len(CONTROLS), Console(stderr=True)) as advance:
         for way in ways:
-            reports.append(attack(way, settings, lambda finding: advance(1)))
-            advance(len(CONTROLS) - len(reports[-1].findings))  # those not tried: it cannot be used
+            tried = itertools.count()
+
+            def found(_: Finding, tried: Iterator[int] = tried) -> None:
+                next(tried)
+                advance(1)
+
+            reports.append(attack(way, settings, found))
+            advance(len(CONTROLS) - next(tried))  # the others: it cannot be used, or broke off
     ok = _holds(reports)
     if json_output:
         _print_json({"ok": ok, **report.attack_as_json(reports)})

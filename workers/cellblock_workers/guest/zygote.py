@@ -39,6 +39,7 @@ MASKED_FILES = (
     "key-users",
     "latency_stats",
     "timer_list",
+    "timer_stats",
     "sched_debug",
     "kmsg",
 )

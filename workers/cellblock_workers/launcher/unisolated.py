@@ -64,7 +64,10 @@ class UnisolatedBackend:
     def start(self, profile: Profile) -> UnisolatedSandbox:
         """Start a guest in a folder of its own. Raises :class:`StartFailed`."""
         if profile.context is not None:
-            raise NotOffered(f"{self.isolation}: a context cannot be mounted without a sandbox")
+            raise NotOffered(
+                f"{self.isolation}: a context cannot be mounted without a sandbox; "
+                "hand the data over as a file or an input"
+            )
         if profile.image != self._settings.sandbox.default_image:
             raise NotOffered(
                 f"{self.isolation}: there is only this host's Python, not the image {profile.image}; "

@@ -214,7 +214,10 @@ class NamespacesBackend:
         if profile.context is None:
             return []
         if not self._several_ids:
-            raise NotOffered(f"{self.isolation}: only a launcher that is root can mount a context")
+            raise NotOffered(
+                f"{self.isolation}: only a launcher that is root can mount a context; run it as root, or "
+                "hand the data over as a file or an input"
+            )
         return [kernel.detached_mount(profile.context, _INERT)]
 
     def _watched(self, child: Child, profile: Profile) -> Watched | None:
