@@ -18,6 +18,8 @@ from redis.exceptions import RedisError
 from cellblock_workers.fleet import free_port
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+#: The quickest isolation, as variables.
+NAMESPACES = {"CELLBLOCK_SANDBOX_ISOLATIONS": '["namespaces"]'}
 #: The installed command.
 CELLBLOCK = str(Path(sys.executable).with_name("cellblock"))
 #: A launcher, as arguments of the interpreter.

@@ -112,13 +112,18 @@ class LedgerSettings(Group):
     artifacts_bytes: int = Field(16 * MIB, ge=0, le=64 * MIB, description="All returned files of one job.")
 
     @model_validator(mode="after")
-    def _lease_outlives_two_beats(self) -> LedgerSettings:
-        if self.lease_s <= 2 * self.beat_s:
+    def _lease_outlives_three_beats(self) -> LedgerSettings:
+        if self.lease_s < 3 * self.beat_s:
             raise ValueError(
-                f"ledger.lease_s ({self.lease_s}) must be more than twice ledger.beat_s ({self.beat_s}): "
-                "one lost beat may not cost a job its lease"
+                f"ledger.lease_s ({self.lease_s:g}) must be at least three times ledger.beat_s "
+                f"({self.beat_s:g}): one lost beat may not cost a job its lease"
             )
         return self
+
+    @property
+    def quiet_s(self) -> float:
+        """However a store goes away, no lease runs out sooner: the last beat before may be a beat old."""
+        return self.lease_s - 2 * self.beat_s
 
     @model_validator(mode="after")
     def _one_artifact_fits_all(self) -> LedgerSettings:

@@ -146,6 +146,5 @@ class Publisher:
                 retry=False,
             )
         except (OperationalError, OSError, TimeoutError) as error:
-            raise StoreUnavailable(
-                f"the broker cannot be reached while publishing: {type(error).__name__}"
-            ) from error
+            # Its text names host, port and cause; a password is in the address only.
+            raise StoreUnavailable(f"the broker took no message: {error or type(error).__name__}") from error

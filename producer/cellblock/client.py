@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import time
 import uuid
@@ -29,6 +30,8 @@ from cellblock_config import Settings, load_settings
 _log = logging.getLogger(__name__)
 
 Progress = Callable[[int, JobResult], None]
+_EVENT_ID = re.compile(r"\$|\d{1,20}(-\d{1,20})?", re.ASCII)
+_GROUP_MAX = 64
 
 
 class Job:
@@ -186,12 +189,15 @@ class Client:
 
         With ``group`` each event goes to one ``consumer`` of the group (by default this host and process),
         at least once: :meth:`acknowledge` what is done with, or it comes again after ``redeliver_s``. A new
-        group starts after ``after``; :meth:`rewind` replays.
+        group starts after ``after``; :meth:`rewind` replays. Raises :class:`InvalidJob` for what is no id or
+        name.
         """
+        if limit < 1:
+            raise InvalidJob("limit", f"{limit}: at least 1")
+        _check_event_id(after)
         if group is None:
             return self._ledger.events(after, limit=limit, wait_s=wait_s)
-        if group == WEBHOOKS_GROUP:
-            raise ValueError(f"the group {group!r} is the webhooks' own: its events would not be posted")
+        _check_group(group)
         name = consumer or f"{socket.gethostname()}-{os.getpid()}"
         return self._groups.read(
             group, name, after=after, limit=limit, wait_s=wait_s, redeliver_s=redeliver_s
@@ -199,10 +205,13 @@ class Client:
 
     def acknowledge(self, group: str, events: Iterable[Event]) -> None:
         """These events are done with; the group sees them no more."""
+        _check_group(group)
         self._groups.acknowledge(group, [event.id for event in events])
 
     def rewind(self, group: str, after: str = "0") -> None:
         """The group reads again from after this stream id; ``0`` is the oldest event kept."""
+        _check_group(group)
+        _check_event_id(after)
         self._groups.rewind(group, after)
 
     def map(
@@ -261,6 +270,20 @@ class Client:
                 continue
             self.result_future(job_id)  # watched from the start, so a short job's end is heard
             return job_id
+
+
+def _check_event_id(after: str) -> None:
+    if not _EVENT_ID.fullmatch(after):
+        raise InvalidJob(
+            "after", f"{after!r} is no event id; one looks like 1795282613989-0, 0 is the oldest"
+        )
+
+
+def _check_group(group: str) -> None:
+    if not group or len(group) > _GROUP_MAX:
+        raise InvalidJob("group", f"{group[:80]!r}: a group's name has 1 to {_GROUP_MAX} characters")
+    if group == WEBHOOKS_GROUP:
+        raise InvalidJob("group", f"{group!r} is the webhooks' own: its events would not be posted")
 
 
 def _take_done(flight: Counter[Future[JobResult]], *, timeout_s: float | None) -> Iterator[JobResult]:

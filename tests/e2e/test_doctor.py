@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -22,8 +21,7 @@ from cellblock_workers.doctor import kernel, programs, report
 from cellblock_workers.doctor.checks import Check
 from cellblock_workers.doctor.command import _holds
 from cellblock_workers.doctor.ways import WayReport, known_ways
-
-CELLBLOCK = str(Path(sys.executable).with_name("cellblock"))
+from parts import CELLBLOCK
 
 
 def doctor(*arguments: str, timeout_s: float = 60, **environment: str) -> subprocess.CompletedProcess[str]:

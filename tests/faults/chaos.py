@@ -24,7 +24,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from cellblock import CallerError, Client, Event, JobSpec, StoreUnavailable
-from faults.hosts import Network, RedisHost, WorkerHost, hosts
+from faults.hosts import Network, RedisHost, WorkerHost, hosts, remains, sandbox_cgroups
 from parts import wait_until
 
 SLOTS = 9
@@ -137,6 +137,7 @@ def submit_all(client: Client, count: int, over_s: float, chance: random.Random)
 def run(folder: Path, *, jobs: int, for_s: float, seed: int) -> dict[str, object]:
     """Run it; the report. Raises AssertionError for whatever does not hold."""
     chance = random.Random(seed)
+    before = sandbox_cgroups()
     with hosts(folder, 3, **SETTINGS) as (network, store, workers), Client(store.url) as client:
         wait_until(lambda: len(client._ledger.workers()) == 3, 60, "three workers")
         chaos = Chaos(network, store, workers, chance)
@@ -155,8 +156,8 @@ def run(folder: Path, *, jobs: int, for_s: float, seed: int) -> dict[str, object
         check(client, expected, events)
         for host in workers:
             host.stop()
-        left = [str(path) for host in workers for path in (host.folder / "state").rglob("records/*.json")]
-        assert left == [], "no sandbox is left behind"
+        left = [one for host in workers for one in remains(host)]
+        assert (left, sandbox_cgroups() - before) == ([], set()), "no sandbox is left behind"
         return report(expected, events, chaos, drained_s) | {"seed": seed}
 
 

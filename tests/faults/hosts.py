@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from pathlib import Path
 from redis import Redis
 from redis.exceptions import RedisError
 
-from parts import wait_until
+from parts import NAMESPACES, wait_until
 
 REDIS_PORT = 6379
 REDIS_ADDRESS = "10.214.0.1"
@@ -49,21 +50,9 @@ class Network:
         namespace = f"{self._prefix}-{name}"
         ip("netns", "add", namespace)
         self._names.append(namespace)
-        ip(
-            "-n",
-            self._switch,
-            "link",
-            "add",
-            name,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "netns",
-            namespace,
-        )
-        ip("-n", self._switch, "link", "set", name, "master", "bridge", "up")
+        switch = ("-n", self._switch, "link")
+        ip(*switch, "add", name, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+        ip(*switch, "set", name, "master", "bridge", "up")
         ip("-n", namespace, "addr", "add", f"{address}/24", "dev", "eth0")
         ip("-n", namespace, "link", "set", "eth0", "up")
         ip("-n", namespace, "link", "set", "lo", "up")
@@ -106,18 +95,7 @@ class RedisHost:
         binary = shutil.which("redis-server")
         assert binary
         options = ["--bind", REDIS_ADDRESS, "--port", str(REDIS_PORT), "--protected-mode", "no"]
-        options += [
-            "--dir",
-            str(self.folder),
-            "--save",
-            "",
-            "--appendonly",
-            "yes",
-            "--appendfsync",
-            "always",
-            "--maxmemory-policy",
-            "noeviction",
-        ]
+        options += ["--dir", str(self.folder), "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
         with (self.folder / "log").open("ab") as log:
             command = inside(self._namespace, "redis", binary, *options)
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -149,7 +127,7 @@ class WorkerHost:
         self._namespace = network.join(self.name, f"10.214.0.{10 + number}")
         self._settings = {
             "CELLBLOCK_REDIS_URL": url,
-            "CELLBLOCK_SANDBOX_ISOLATIONS": '["namespaces"]',
+            **NAMESPACES,
             "CELLBLOCK_WORKER_CANARIES": "false",
             "CELLBLOCK_WORKER_CONCURRENCY": "4",
             "CELLBLOCK_LAUNCHER_OWNER": f"{namespace_safe(folder.name)}-{self.name}",
@@ -197,6 +175,27 @@ class WorkerHost:
             raise
 
 
+def remains(host: WorkerHost) -> list[str]:
+    """Processes that were started for this host, and records of its sandboxes."""
+    return [
+        *(f"process {pid}: {command_line(pid)}" for pid in _processes_naming(str(host.folder))),
+        *(str(record) for record in (host.folder / "state").rglob("records/*.json")),
+    ]
+
+
+def sandbox_cgroups() -> set[str]:
+    """Every cgroup that is some sandbox's: one that is gone holds no process either."""
+    return {str(path) for root in Path("/sys/fs/cgroup").rglob("cellblock") for path in root.rglob("*/")}
+
+
+def _processes_naming(text: str) -> Iterator[int]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended this moment
+            said = (folder / "environ").read_bytes() + (folder / "cmdline").read_bytes()
+            if text.encode() in said and int(folder.name) != os.getpid():
+                yield int(folder.name)
+
+
 def namespace_safe(name: str) -> str:
     """A name as a setting may be."""
     return "".join(letter if letter.isalnum() else "-" for letter in name)[:40].strip("-") or "test"
@@ -230,6 +229,10 @@ def hosts(
     """
     network = Network()
     network.open()
+    # Its name is short: sockets lie in it. A host without power removes nothing itself.
+    scratch = tempfile.TemporaryDirectory(prefix="hosts-")
+    Path(scratch.name).chmod(0o755)
+    settings = {"TMPDIR": scratch.name, **settings}
     started: list[WorkerHost] = []
     store: RedisHost | None = None
     try:
@@ -248,6 +251,7 @@ def hosts(
             with suppress(ProcessLookupError, AssertionError):
                 store.kill()
         network.close()
+        scratch.cleanup()
 
 
 @contextmanager

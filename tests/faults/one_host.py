@@ -11,9 +11,8 @@ from pathlib import Path
 
 from cellblock import Client, Job, JobSpec, JobState
 from cellblock_workers.launcher.client import LauncherClient
-from parts import launcher_process, wait_until, worker_process
+from parts import NAMESPACES, launcher_process, wait_until, worker_process
 
-NAMESPACES = {"CELLBLOCK_SANDBOX_ISOLATIONS": '["namespaces"]'}
 QUICK = {"CELLBLOCK_LEDGER_LEASE_S": "3", "CELLBLOCK_LEDGER_BEAT_S": "0.5", "CELLBLOCK_LEDGER_REAP_S": "0.3"}
 LONG = JobSpec(code="import time\nprint('begun', flush=True)\ntime.sleep(60)")
 

@@ -16,9 +16,7 @@ from redis.exceptions import RedisError
 from cellblock import Client, JobSpec, StoreUnavailable
 from cellblock_config import load_settings
 from cellblock_workers.fleet import free_port
-from parts import launcher_process, wait_until, worker_process
-
-NAMESPACES = {"CELLBLOCK_SANDBOX_ISOLATIONS": '["namespaces"]'}
+from parts import NAMESPACES, launcher_process, wait_until, worker_process
 
 
 @contextmanager

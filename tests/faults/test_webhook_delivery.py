@@ -153,8 +153,8 @@ def test_what_nobody_takes_is_a_dead_letter_and_can_be_tried_again(
         shown = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert (shown["id"], shown["host"], shown["tries"]) == (item.id, "127.0.0.1", 3)
         assert "sentinel-token" not in json.dumps(shown)
-        assert run_retry([item.id]) == 0
-        assert run_retry(["nobody's"]) == 2
+        assert run_retry([item.id], json_output=True) == 0
+        assert run_retry(["nobody's"], json_output=False) == 2
         wait_until(lambda: len(hook.came) == 4, 10, "the delivery")
         wait_until(lambda: not one._outbox.dead(), 5, "nothing left")
     assert "sentinel-token" not in "".join(capsys.readouterr()), "an address may hold a secret"

@@ -20,8 +20,8 @@ from redis import Redis
 from cellblock import JobSpec, JobState, Outcome
 from cellblock.ledger import Keys
 from cellblock_workers.fleet import free_port
-from faults.one_host import LONG, NAMESPACES, Host, one_host
-from parts import wait_until, worker_process
+from faults.one_host import LONG, Host, one_host
+from parts import NAMESPACES, wait_until, worker_process
 
 
 @pytest.fixture

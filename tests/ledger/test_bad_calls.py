@@ -24,7 +24,7 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 
 
 #: Those that are not about one job count their arguments by their keys.
-OF_A_JOB = [name for name in NAMES if name not in {"beat", "extend"}]
+OF_A_JOB = [name for name in NAMES if name not in {"beat", "tick"}]
 
 
 @pytest.mark.parametrize("name", OF_A_JOB)
@@ -89,7 +89,7 @@ def test_a_lease_that_is_none_is_refused(store: Store, lease_ms: str) -> None:
     ledger, redis = store
     for name, keys, args in (
         ("beat", ["w", "l", "n"], ["w", lease_ms, 1000, "{}"]),
-        ("extend", ["l", "e"], [lease_ms]),
+        ("tick", ["w", "l"], [lease_ms, 1]),
     ):
         with pytest.raises(BadCall):
             ledger._scripts.run(name, keys, args)

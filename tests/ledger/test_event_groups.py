@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cellblock import Client, Event
+from cellblock import Client, Event, InvalidJob
+from cellblock.ledger import groups
 from cellblock_config import Settings
 from ledger.kit import admit, claim, finish
 
@@ -60,3 +61,49 @@ def test_waiting_for_an_event_ends_with_it(client: Client) -> None:
     assert client.events(group="a", wait_s=0.3) == []
     admit(client._ledger, "next")
     assert kinds(client.events(group="a", wait_s=5)) == ["queued"]
+
+
+@pytest.mark.parametrize("after", ["", "-", "yesterday", "1-2-3", "0-0 ", "9" * 21, "\uff11"])
+def test_what_is_no_event_id_is_named(client: Client, after: str) -> None:
+    for call in (
+        lambda: client.events(after),
+        lambda: client.events(after, group="a"),
+        lambda: client.rewind("a", after),
+    ):
+        with pytest.raises(InvalidJob, match="no event id"):
+            call()
+
+
+@pytest.mark.parametrize("group", ["", "webhooks", "g" * 65])
+def test_a_group_that_is_not_ones_own_is_refused(client: Client, group: str) -> None:
+    for call in (
+        lambda: client.events(group=group),
+        lambda: client.rewind(group),
+        lambda: client.acknowledge(group, []),
+    ):
+        with pytest.raises(InvalidJob, match="group: "):
+            call()
+
+
+def test_no_event_is_less_than_nothing(client: Client) -> None:
+    with pytest.raises(InvalidJob, match="at least 1"):
+        client.events(limit=0)
+
+
+def test_consumers_of_long_ago_are_forgotten_unless_they_hold_events(
+    client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.events(group="a", consumer="holds", limit=1)
+    client.acknowledge("a", client.events(group="a", consumer="gone"))
+    monkeypatch.setattr(groups, "_CONSUMER_IDLE_S", -1.0)  # injected: as if a day had passed
+    with Client(settings=settings) as later:
+        later.events(group="a", consumer="new")
+        names = {one["name"] for one in later._redis.xinfo_consumers(later._ledger.keys.events, "a")}
+    assert names == {"holds"}
+
+
+def test_a_group_may_be_there_before_the_first_job(settings: Settings) -> None:
+    with Client(settings=settings) as first:
+        assert first.events(group="early") == []
+        admit(first._ledger)
+        assert kinds(first.events(group="early")) == ["queued"]

@@ -246,7 +246,7 @@ def test_every_key_lives_under_the_prefix(redis_url: str, prefix: str) -> None:
 
 CALL = re.compile(r"redis\.call\('(\w+)'(?:, *([^,)]+))?")
 #: Names that hold a declared key: of a loop over some, of the few scripts that are not about one job.
-HOLDERS = {"index", "idempotency_key", "worker_key", "workers_key", "leases_key", "extended_key", "KEYS[i]"}
+HOLDERS = {"index", "idempotency_key", "worker_key", "workers_key", "leases_key", "watermarks_key", "KEYS[i]"}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -25,7 +25,7 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 
 @pytest.mark.parametrize("store_kind", STORES)
 def test_a_lease_nobody_renews_runs_out_by_the_servers_clock(store_kind: str, redis_url: str) -> None:
-    with open_ledger(store_kind, redis_url, ledger={"lease_s": 0.05, "beat_s": 0.02}) as (ledger, _):
+    with open_ledger(store_kind, redis_url, ledger={"lease_s": 0.06, "beat_s": 0.02}) as (ledger, _):
         admit(ledger, priority="high")
         claim(ledger)
         reaped = wait_until(lambda: list(ledger.reap()), 5, "the lease running out")
@@ -155,3 +155,48 @@ def test_a_lease_of_a_job_that_does_not_run_is_dropped_without_a_loss(store: Sto
     assert list(ledger.reap()) == []
     assert redis.zcard(ledger.keys.leases) == 0
     assert ledger.status("job").losses == 0
+
+
+def quiet_for(ledger: Ledger, redis: Redis, seconds: float) -> None:
+    """Injected: the last tick is moved into the past, as if no reaper had reached the store since."""
+    redis.hincrby(ledger.keys.watermarks, "ticked", -round(1000 * seconds))
+
+
+def test_nobody_is_judged_after_an_outage_before_all_leases_were_extended_once(store: Store) -> None:
+    ledger, redis = store
+    for name in ("one", "two"):
+        admit(ledger, name)
+        claim(ledger, name)
+    assert ledger.tick() is None
+    quiet_for(ledger, redis, 11)
+    for name in ("one", "two"):
+        expire_lease(ledger, redis, name)
+    assert list(ledger.reap()) == [], "a round that began before the outage judges nobody"
+    assert (ledger.tick(), ledger.tick()) == (2, None)
+    assert list(ledger.reap()) == []
+    expire_lease(ledger, redis, "one")
+    assert [done.word for done in ledger.reap()] == ["requeued"], "whoever does not beat even now is lost"
+
+
+@pytest.mark.parametrize(("quiet_s", "failed", "extended"), [(3, True, None), (5, True, 1), (5, False, None)])
+def test_a_short_outage_extends_leases_for_those_who_felt_it(
+    store: Store, quiet_s: float, failed: bool, extended: int | None
+) -> None:
+    """By default a lease is 10 s and a beat 3: none runs out within 4 s of an outage."""
+    ledger, redis = store
+    admit(ledger)
+    claim(ledger)
+    ledger.tick()
+    quiet_for(ledger, redis, quiet_s)
+    assert ledger.tick(failed=failed) == extended
+
+
+def test_a_reaper_that_was_frozen_alone_extends_nothing(store: Store) -> None:
+    """Another reaper ticked meanwhile: the store was there, and who did not beat is lost."""
+    ledger, redis = store
+    admit(ledger)
+    claim(ledger)
+    ledger.tick()
+    expire_lease(ledger, redis)
+    assert ledger.tick(failed=True) is None
+    assert [done.word for done in ledger.reap()] == ["requeued"]

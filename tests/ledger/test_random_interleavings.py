@@ -122,6 +122,8 @@ class Interleavings(RuleBasedStateMachine):
         super().__init__()
         self.redis.flushall()
         self.model = Model()
+        self.outage = False  #: no reaper has ticked for longer than a lease
+        self.ledger.tick()
         self.admit()
         self.admit()
 
@@ -255,7 +257,7 @@ class Interleavings(RuleBasedStateMachine):
     def reap(self) -> None:
         expected = {}
         for job_id, job in self.model.items():
-            if job.state is JobState.RUNNING and job.lease_over:
+            if job.state is JobState.RUNNING and job.lease_over and not self.outage:
                 job.losses += 1
                 if job.cancel:
                     expected[job_id] = "cancelled"
@@ -269,6 +271,19 @@ class Interleavings(RuleBasedStateMachine):
                     job.story.append("retried")
                 self.model.promote()
         assert {reaped.job_id: reaped.word for reaped in self.ledger.reap()} == expected
+
+    @rule()
+    def go_without_reapers(self) -> None:
+        self.redis.hset(self.ledger.keys.watermarks, "ticked", 1)
+        self.outage = True
+
+    @rule()
+    def tick(self) -> None:
+        running = [job for job in self.model.values() if job.state is JobState.RUNNING]
+        assert self.ledger.tick() == (len(running) if self.outage else None)
+        for job in running:
+            job.lease_over = job.lease_over and not self.outage
+        self.outage = False
 
     @rule()
     def look_for_missed_promotions(self) -> None:

@@ -146,7 +146,7 @@ def test_a_setting_that_is_not_there_is_answered_with_one_that_is(
 
 
 CONTRADICTIONS: list[tuple[dict[str, object], str, str]] = [
-    ({"ledger": {"lease_s": 6, "beat_s": 3}}, "ledger.lease_s", "ledger.beat_s"),
+    ({"ledger": {"lease_s": 8.9, "beat_s": 3}}, "ledger.lease_s", "ledger.beat_s"),
     ({"sandbox": {"default_image": "nope"}}, "sandbox.default_image", "sandbox.images"),
     (
         {"sandbox": {"memory_min_bytes": 2**32, "memory_max_bytes": 2**31}},
@@ -192,7 +192,7 @@ def test_a_contradiction_names_both_settings(groups: dict[str, object], one: str
 
 def test_the_edge_of_every_rule_is_allowed() -> None:
     load_settings(
-        ledger={"lease_s": 6.001, "beat_s": 3},
+        ledger={"lease_s": 9, "beat_s": 3},
         launcher={"warm": 8, "warm_total": 8, "sandboxes_max": 8},
         egress={"output_limit_bytes": 4000, "output_head_bytes": 1000, "output_tail_bytes": 3000},
         worker={"visibility_timeout_s": 600},

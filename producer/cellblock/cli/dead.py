@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -68,36 +70,22 @@ def show(job: Annotated[str, typer.Argument(help="Job id.")], json_output: JsonO
     typer.echo(_in_words(letter))
 
 
-def retry(jobs: JobsArg = None, every: AllOpt = False) -> None:
+def retry(jobs: JobsArg = None, every: AllOpt = False, json_output: JsonOpt = False) -> None:
     """Let dead letters run again, with their counts at zero.
 
     Example: cellblock dead retry --all
     """
     with Client() as client:
-        done, chosen = 0, _chosen(client, jobs, every)
-        for job_id in chosen:
-            try:
-                client.retry_dead(job_id)
-                done += 1
-            except UnknownJob as error:
-                typer.echo(f"cellblock: {error}", err=True)
-    _close(done, "will run again", chosen)
+        _each(_chosen(client, jobs, every), client.retry_dead, "will run again", json_output)
 
 
-def drop(jobs: JobsArg = None, every: AllOpt = False) -> None:
+def drop(jobs: JobsArg = None, every: AllOpt = False, json_output: JsonOpt = False) -> None:
     """Forget dead letters and their payloads; their results stay.
 
     Example: cellblock dead drop --all
     """
     with Client() as client:
-        done, chosen = 0, _chosen(client, jobs, every)
-        for job_id in chosen:
-            try:
-                client.drop_dead(job_id)
-                done += 1
-            except UnknownJob as error:
-                typer.echo(f"cellblock: {error}", err=True)
-    _close(done, "dropped", chosen)
+        _each(_chosen(client, jobs, every), client.drop_dead, "dropped", json_output)
 
 
 def _chosen(client: Client, jobs: list[str] | None, every: bool) -> list[str]:
@@ -106,9 +94,22 @@ def _chosen(client: Client, jobs: list[str] | None, every: bool) -> list[str]:
     return jobs or client.dead_ids()
 
 
-def _close(done: int, what: str, asked: list[str]) -> None:
-    typer.echo(f"{done} {what}")
-    if done < len(asked):
+def _each(jobs: list[str], act: Callable[[str], object], what: str, json_output: bool) -> None:
+    """Do it to each, say what became of it; exit code 2 if it could not be done to all."""
+    refused = 0
+    for job_id in jobs:
+        problem = None
+        try:
+            act(job_id)
+        except UnknownJob as error:
+            problem, refused = str(error), refused + 1
+        if json_output:
+            typer.echo(json.dumps({"job_id": job_id, "done": problem is None, "error": problem}))
+        elif problem:
+            typer.echo(f"cellblock: {problem}", err=True)
+    if not json_output:
+        typer.echo(f"{len(jobs) - refused} {what}")
+    if refused:
         raise typer.Exit(2)
 
 

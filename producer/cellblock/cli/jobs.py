@@ -193,15 +193,21 @@ def events(
     group: Annotated[
         str | None, typer.Option(help="Read as this consumer group, and acknowledge what was printed.")
     ] = None,
+    rewind: Annotated[bool, typer.Option("--rewind", help="The group reads again, from --after on.")] = False,
     json_output: JsonOpt = False,
 ) -> None:
     """Print the event stream, oldest first.
 
-    With --group each event is printed to one reader of the group only, and a new group starts after --after.
+    With --group each event is printed to one reader of the group only, and a new group starts after --after;
+    with --rewind an old one does too.
 
     Example: cellblock events --follow --json
     """
+    if rewind and group is None:
+        raise InvalidJob("--rewind", "only a group has a place to go back from: name it with --group")
     with Client() as client:
+        if rewind and group is not None:
+            client.rewind(group, after)
         while True:
             batch = client.events(after, wait_s=1.0 if follow else 0, group=group)
             for event in batch:

@@ -41,9 +41,10 @@ def dead(
 
 def retry(
     deliveries: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of deliveries.")],
+    json_output: JsonOpt = False,
 ) -> None:
     """Let failed deliveries be tried again from the start.
 
     Example: cellblock webhooks retry 1795282613989-0-1f0c
     """
-    sys.exit(extras.load("webhooks-retry")(deliveries))
+    sys.exit(extras.load("webhooks-retry")(deliveries, json_output=json_output))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from importlib import resources
 from typing import cast
 
 from pydantic import ValidationError
@@ -14,6 +15,7 @@ from redis.exceptions import ResponseError
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
 from cellblock.ledger.reads import entries
+from cellblock.ledger.server import check_schema
 from cellblock.models import Event
 
 _log = logging.getLogger(__name__)
@@ -22,14 +24,21 @@ _log = logging.getLogger(__name__)
 WEBHOOKS_GROUP = "webhooks"
 #: One blocking read may not outlast the socket's own timeout.
 _STEP_S = 1.0
+#: A consumer that was not heard of for a day, and how often to look for such.
+_CONSUMER_IDLE_S = 86_400.0
+_PRUNE_S = 3600.0
 
 
 class EventGroups:
-    """Reading in groups. Raises :class:`StoreUnavailable`. Thread-safe."""
+    """Reading in groups. Raises :class:`StoreUnavailable`, :class:`SchemaMismatch`. Thread-safe."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
+        self._keys = keys
         self._stream = keys.events
+        self._schema_checked = False
+        self._prune = redis.register_script((resources.files(__package__) / "prune.lua").read_text())
+        self._pruned: dict[str, float] = {}  # group → monotonic time
 
     def read(
         self, group: str, consumer: str, *, after: str, limit: int, wait_s: float, redeliver_s: float
@@ -42,6 +51,7 @@ class EventGroups:
         """
         deadline = time.monotonic() + wait_s
         self._create(group, after)
+        self._forget_consumers(group)
         while True:
             found = self._missed(group, consumer, limit, redeliver_s)
             left_s = deadline - time.monotonic()
@@ -93,7 +103,18 @@ class EventGroups:
                 self.acknowledge(group, [name])
         return events
 
+    def _forget_consumers(self, group: str) -> None:
+        """Every process reads under a name of its own: those of long ago may not pile up."""
+        now = time.monotonic()
+        if now - self._pruned.get(group, float("-inf")) > _PRUNE_S:
+            with store_errors("forgetting consumers"):
+                self._prune(keys=[self._stream], args=[group, round(1000 * _CONSUMER_IDLE_S)])
+            self._pruned[group] = now
+
     def _create(self, group: str, after: str) -> None:
+        if not self._schema_checked:  # it may be the group that makes the stream, in a store nobody claimed
+            check_schema(self._redis, self._keys)
+            self._schema_checked = True
         with store_errors("creating a group"):
             try:
                 self._redis.xgroup_create(self._stream, group, id=after, mkstream=True)

@@ -19,11 +19,11 @@
 ``<p>:deadlines``                      zset     jobs not running, by when they are rejected (ms)
 ``<p>:dead``                           zset     jobs that ended through our fault, by when (ms); about
                                                 ``dead_kept``, for ``dead_ttl_s``
-``<p>:watermarks``                     hash     per priority, when the latest claimed job was queued (ms)
+``<p>:watermarks``                     hash     per priority, when the latest claimed job was queued (ms);
+                                                and ``ticked``: when a reaper last began a round (ms)
 ``<p>:idempotency:<n>:<tenant>:<k>``   string   "job_id digest" of an accepted key; ``job_ttl_s``
 ``<p>:worker:<name>``                  string   what a worker last said of itself; three beats
 ``<p>:workers``                        zset     names of workers, by when that is forgotten (ms)
-``<p>:extended``                       string   set while leases were extended after an outage; one lease
 ``<p>:schema``                         string   the version of all this
 ``<p>:events``                         stream   one entry per transition; about ``events_kept`` entries
 ``<p>:done:<id>``                      channel  published to when the job has ended
@@ -71,10 +71,6 @@ class Keys:
     @property
     def workers(self) -> str:
         return f"{self.prefix}:workers"
-
-    @property
-    def extended(self) -> str:
-        return f"{self.prefix}:extended"
 
     @property
     def schema(self) -> str:

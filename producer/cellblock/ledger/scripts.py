@@ -26,7 +26,7 @@ NAMES = (
     "republish",
     "revive",
     "bury",
-    "extend",
+    "tick",
 )
 
 

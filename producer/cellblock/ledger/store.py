@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 from pydantic import ValidationError
 from redis import Redis
@@ -22,10 +20,9 @@ from cellblock.errors import InvalidJob, RateLimited, UnknownJob
 from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import connect, store_errors
-from cellblock.ledger.keys import Keys
-from cellblock.ledger.reads import Reads
-from cellblock.ledger.scripts import Scripts
 from cellblock.ledger.server import check_schema
+from cellblock.ledger.transitions import Transition, Wake, ms, spread, wakes_of
+from cellblock.ledger.upkeep import Unclaimed, Upkeep
 from cellblock.models import JobResult, JobState, Outcome
 from cellblock_config import Settings
 
@@ -41,30 +38,7 @@ __all__ = [
     "connect",
 ]
 
-_log = logging.getLogger(__name__)
-
 Held = Literal["held", "cancel", "lost"]
-#: Retries spread out: what failed together may not come back together.
-_SPREAD_PERCENT = (50, 150)
-#: What admit writes of every job: a record without it was not written by us.
-_WRITTEN_ONCE = {
-    "state",
-    "tenant",
-    "level",
-    "priority",
-    "trace_id",
-    "submitted",
-    "attempt",
-    "losses",
-    "admitted_ms",
-}
-
-
-class Wake(NamedTuple):
-    """A job whose message has to be sent."""
-
-    job_id: str
-    priority: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,34 +69,14 @@ class Dropped:
     wake: tuple[Wake, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """What became of a job. ``wake``: jobs this lets run, to be published; the sweep is the second net."""
-
-    job_id: str
-    word: str
-    wake: tuple[Wake, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Unclaimed:
-    """A job that waits for longer than a message should take. ``overtaken``: later ones have been claimed."""
-
-    job_id: str
-    priority: str
-    overtaken: bool
-
-
-class Ledger(Reads):
+class Ledger(Upkeep):
     """All transitions of jobs, and what can be asked of them. Thread-safe.
 
     Every method raises :class:`StoreUnavailable` when Redis is out of reach.
     """
 
     def __init__(self, redis: Redis, settings: Settings, *, embedded: bool = False) -> None:
-        super().__init__(redis, Keys(settings.redis.key_prefix))
-        self._settings = settings.ledger
-        self._scripts = Scripts(redis, embedded=embedded)
+        super().__init__(redis, settings, embedded=embedded)
         self._schema_checked = False
 
     def admit(self, job_id: str, manifest: Manifest, idempotency_key: str | None = None) -> Admission:
@@ -166,7 +120,7 @@ class Ledger(Reads):
                 f"{manifest.submitted:.6f}",
                 self._settings.queue_depth,
                 self._settings.job_ttl_s,
-                _ms(manifest.expires_s),
+                ms(manifest.expires_s),
                 self._settings.events_kept,
                 1 if idempotency_key else 0,
                 forgotten,
@@ -184,7 +138,7 @@ class Ledger(Reads):
                 self._redis.zrem(self.keys.waiting, job_id)
             return Dropped("unknown")
         settings = self._settings
-        lease_ms = _ms(settings.lease_s)
+        lease_ms = ms(settings.lease_s)
         word, *values = self._scripts.run(
             "claim",
             self.keys.of_job(job_id, tenant),
@@ -201,7 +155,7 @@ class Ledger(Reads):
             ],
         )
         if word == "parked":
-            return Dropped("parked", _wakes(values))
+            return Dropped("parked", wakes_of(values))
         if word == "drop":
             return Dropped(values[0])
         fence, stored, admitted_ms, started_ms = values
@@ -238,7 +192,7 @@ class Ledger(Reads):
                 self.keys.workers,
                 *(self.keys.job(job_id) for job_id, _ in held),
             ],
-            [worker, _ms(self._settings.lease_s), _ms(3 * self._settings.beat_s), json.dumps(status), *flat],
+            [worker, ms(self._settings.lease_s), ms(3 * self._settings.beat_s), json.dumps(status), *flat],
         )
         return dict(zip(held, cast(list[Held], words), strict=True))
 
@@ -263,9 +217,9 @@ class Ledger(Reads):
                 result.model_dump_json(),
                 "faults" if ours else "failures",
                 retries,
-                _ms(self._settings.retry_backoff_s),
-                _ms(self._settings.retry_backoff_max_s),
-                _spread(),
+                ms(self._settings.retry_backoff_s),
+                ms(self._settings.retry_backoff_max_s),
+                spread(),
                 self._cancelled_result(claim.job_id) if ours else "",
             ],
         )
@@ -299,149 +253,9 @@ class Ledger(Reads):
         if tenant is None:
             raise UnknownJob(f"no job {job_id}: never accepted here, or it was kept long enough")
         settings = self._settings
-        args = [job_id, operation, _ms(settings.expires_s), settings.job_ttl_s, settings.events_kept]
+        args = [job_id, operation, ms(settings.expires_s), settings.job_ttl_s, settings.events_kept]
         word, *wake = self._scripts.run("revive", self.keys.of_job(job_id, tenant), args)
-        return Transition(job_id, word, _wakes(wake))
-
-    def bury(self, job_id: str) -> bool:
-        """Drop a dead letter with its payload and history; its result stays. Whether it was one."""
-        (word,) = self._scripts.run("bury", self.keys.of_job(job_id, "-"), [job_id])
-        return word == "buried"
-
-    def forget_the_dead(self) -> None:
-        """Drop dead letters older than ``dead_ttl_s``, and of too many the oldest with their payloads."""
-        with store_errors("forgetting old dead letters"):
-            before = self._now_ms() - 1000 * self._settings.dead_ttl_s
-            self._redis.zremrangebyscore(self.keys.dead, "-inf", before)
-            surplus = cast(list[str], self._redis.zrange(self.keys.dead, 0, -1 - self._settings.dead_kept))
-        for job_id in surplus:
-            self.bury(job_id)
-
-    def extend_leases(self) -> int | None:
-        """After an outage: every lease gets its full length again. None if another reaper did it just now."""
-        reply, *count = self._scripts.run(
-            "extend", [self.keys.leases, self.keys.extended], [_ms(self._settings.lease_s)]
-        )
-        return int(count[0]) if reply == "extended" else None
-
-    def reap(self, limit: int = 100) -> Iterator[Transition]:
-        """Judge up to ``limit`` jobs whose lease has run out: ``requeued``, ``lost``, ``cancelled``."""
-        backoffs = ",".join(str(_ms(pause_s)) for pause_s in self._settings.loss_backoff_s)
-        for job_id, record in self._overdue(self.keys.leases, limit):
-            lost = closing_result(job_id, record, Outcome.WORKER_LOST, closing.WORKER_LOST)
-            cancelled = closing_result(job_id, record, Outcome.CANCELLED, closing.CANCELLED)
-            args = [self._settings.loss_limit, backoffs, _spread(), lost, cancelled]
-            done = self._transition("reap", job_id, record["tenant"], args)
-            if done.word not in {"live", "gone"}:
-                yield done
-
-    def expire(self, limit: int = 100) -> Iterator[Transition]:
-        """End up to ``limit`` jobs that were not started in time: ``expired`` each."""
-        for job_id, record in self._overdue(self.keys.deadlines, limit):
-            late = closing_result(job_id, record, Outcome.REJECTED, closing.EXPIRED)
-            done = self._transition("expire", job_id, record["tenant"], [late])
-            if done.word == "expired":
-                yield done
-
-    def wake_delayed(self, limit: int = 1000) -> list[Wake]:
-        """Up to ``limit`` jobs whose delay is over, now waiting, to be published."""
-        wakes: list[Wake] = []
-        for job_id, record in self._overdue(self.keys.delayed, limit):
-            _, *woken = self._scripts.run("wake", self.keys.of_job(job_id, record["tenant"]), [job_id])
-            wakes += _wakes(woken)
-        return wakes
-
-    def promote_parked(self, limit: int = 100) -> list[Wake]:
-        """Jobs of up to ``limit`` tenants that have a free slot, should a promotion have been missed."""
-        with store_errors("looking for parked jobs"):
-            tenants = cast(list[str], self._redis.srandmember(self.keys.parked_tenants, limit))
-        wakes: list[Wake] = []
-        for tenant in tenants:
-            args = [tenant, self._settings.tenant_slots, _ms(self._settings.lease_s)]
-            _, *woken = self._scripts.run("promote", self.keys.of_job("-", tenant), args)
-            wakes += _wakes(woken)
-        return wakes
-
-    def unclaimed(self, offset: int = 0, limit: int = 1000) -> list[Unclaimed]:
-        """Jobs published longer than ``republish_after_s`` ago and not yet claimed, from ``offset`` on."""
-        after_ms = _ms(self._settings.republish_after_s)
-        with store_errors("looking for jobs without a message"):
-            before = self._now_ms() - after_ms
-            published = cast(
-                list[tuple[str, float]],
-                self._redis.zrange(
-                    self.keys.waiting, "-inf", before, byscore=True, offset=offset, num=limit, withscores=True
-                ),
-            )
-            pipe = self._redis.pipeline(transaction=False)
-            pipe.hgetall(self.keys.watermarks)
-            for job_id, _ in published:
-                pipe.hmget(self.keys.job(job_id), ["priority", "queued_ms", "state"])
-            watermarks, *found = pipe.execute()
-            gone = [
-                job_id
-                for (job_id, _), (priority, *_) in zip(published, found, strict=True)
-                if priority is None
-            ]
-            if gone:
-                self._redis.zrem(self.keys.waiting, *gone)  # their records have expired
-        unclaimed = []
-        for (job_id, score), (priority, queued_ms, state) in zip(published, found, strict=True):
-            if priority is not None:
-                # A promoted job was queued long ago, and its message sent when it was promoted.
-                sent_ms = score if state == JobState.PARKED else int(queued_ms)
-                overtaken = sent_ms + after_ms < int(watermarks.get(priority, 0))
-                unclaimed.append(Unclaimed(job_id, priority, overtaken))
-        return unclaimed
-
-    def republished(self, job_id: str) -> None:
-        """Note that a waiting job's message was sent again; a job claimed meanwhile is left alone."""
-        args = [job_id, _ms(self._settings.republish_after_s)]
-        self._scripts.run("republish", self.keys.of_job(job_id, "-"), args)
-
-    def _overdue(self, index: str, limit: int) -> Iterator[tuple[str, dict[str, str]]]:
-        """(id, record) of up to ``limit`` jobs whose time in this index has passed."""
-        with store_errors("looking for what is due"):
-            now = self._now_ms()
-            due = cast(list[str], self._redis.zrange(index, "-inf", now, byscore=True, offset=0, num=limit))
-        for job_id in due:
-            try:
-                record = self._record(job_id)
-            except UnknownJob:
-                record = {}
-            if record.keys() >= _WRITTEN_ONCE:
-                yield job_id, record
-                continue
-            if record:
-                _log.error("the record of job %s is not whole: %s leaves it alone now", job_id, index)
-            with store_errors("forgetting a job without a record"):
-                self._redis.zrem(index, job_id)
-
-    def _transition(self, name: str, job_id: str, tenant: str, args: Sequence[object]) -> Transition:
-        settings = self._settings
-        common = [
-            tenant,
-            settings.tenant_slots,
-            _ms(settings.lease_s),
-            settings.result_ttl_s,
-            settings.dead_ttl_s,
-            settings.events_kept,
-            self.keys.done(job_id),
-        ]
-        word, *wake = self._scripts.run(name, self.keys.of_job(job_id, tenant), [job_id, *args, *common])
-        return Transition(job_id, word, () if word in {"stale", "terminal"} else _wakes(wake))
-
-
-def _spread() -> int:
-    return random.randint(*_SPREAD_PERCENT)  # noqa: S311 - nobody gains by guessing it
-
-
-def _wakes(flat: Sequence[str]) -> tuple[Wake, ...]:
-    return tuple(Wake(job_id, priority) for job_id, priority in zip(flat[::2], flat[1::2], strict=True))
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
+        return Transition(job_id, word, wakes_of(wake))
 
 
 def _digest(manifest: Manifest) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from urllib.parse import urlsplit
@@ -24,12 +25,18 @@ def run_dead(*, limit: int, json_output: bool) -> int:
     return 0
 
 
-def run_retry(ids: Sequence[str]) -> int:
+def run_retry(ids: Sequence[str], *, json_output: bool) -> int:
     """Let these be tried again: 0, or 2 if one of them is none that failed."""
     with _outbox() as outbox:
-        done = [outbox.retry(one) for one in ids]
-    print(f"{sum(done)} will be tried again")  # noqa: T201
-    return 0 if all(done) else 2
+        done = {one: outbox.retry(one) for one in ids}
+    for one, was in done.items():
+        if json_output:
+            print(json.dumps({"id": one, "done": was}))  # noqa: T201
+        elif not was:
+            print(f"cellblock: {one} is no delivery that failed for good", file=sys.stderr)  # noqa: T201
+    if not json_output:
+        print(f"{sum(done.values())} will be tried again")  # noqa: T201
+    return 0 if all(done.values()) else 2
 
 
 @contextmanager

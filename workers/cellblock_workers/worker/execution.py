@@ -12,9 +12,10 @@ from cellblock_workers.launcher.client import (
     LevelNotOffered,
     SandboxRefused,
 )
+from cellblock_workers.launcher.protocol import Reply
 from cellblock_workers.worker.claims import Value
 from cellblock_workers.worker.lease import Lease
-from cellblock_workers.worker.session import Session
+from cellblock_workers.worker.session import Conversation, Session
 from cellblock_workers.worker.verdict import Verdict, judge
 
 
@@ -62,7 +63,12 @@ def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobRe
     except BaseException:
         launcher.kill(lent)
         raise
-    verdict = judge(conversation, kernel, manifest.limits)
+    return _measured(claim, conversation, kernel, lent)
+
+
+def _measured(claim: Claim, conversation: Conversation, kernel: Reply, lent: Lent) -> JobResult:
+    """What the attempt came to: the kernel's word before the guest's."""
+    verdict = judge(conversation, kernel, claim.manifest.limits)
     guest_cpu_ms = conversation.ending.cpu_ms if conversation.ending else 0
     usage = Usage(
         wall_ms=conversation.wall_ms,

@@ -8,9 +8,7 @@ import time
 
 import structlog
 from redis import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from cellblock.broker import Publisher, queue_key
 from cellblock.errors import StoreUnavailable
@@ -29,8 +27,8 @@ class Reaper:
         self._broker = broker
         self._settings = settings
         self._offset = 0
-        self._ticked = time.monotonic()
-        self._outage = False
+        self._failed = False
+        self._began = time.monotonic()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._tick_on, name="reaper", daemon=True)
 
@@ -48,10 +46,12 @@ class Reaper:
 
         Raises :class:`StoreUnavailable`.
         """
-        if self._outage or time.monotonic() - self._ticked > self._settings.ledger.lease_s:
-            extended = self._ledger.extend_leases()
+        hung = time.monotonic() - self._began > self._settings.ledger.quiet_s
+        self._began = time.monotonic()
+        extended = self._ledger.tick(failed=self._failed or hung)
+        self._failed = False
+        if extended is not None:
             _log.warning("leases_extended_after_outage", count=extended)
-            self._outage = False
         for step in (
             self._judge,
             lambda: self._publisher.wake(self._ledger.wake_delayed()),
@@ -65,7 +65,6 @@ class Reaper:
                 raise
             except Exception:  # a defect in one step may not stop the others, in every worker
                 _log.exception("reaper_step_crashed")
-        self._ticked = time.monotonic()
 
     def _judge(self) -> None:
         """Jobs whose worker is lost, and those that were not started in time."""
@@ -101,8 +100,7 @@ class Reaper:
             try:
                 self.tick()
             except StoreUnavailable as error:
-                # Nobody could beat: not so if the store answered and refused, or only the broker is away.
-                self._outage = isinstance(error.__cause__, (RedisConnectionError, RedisTimeoutError))
+                self._failed = True
                 _log.warning("reaper_without_store", error=str(error))
             except Exception:  # the reaper may not stop for a defect of ours
                 _log.exception("reaper_crashed")

@@ -1,13 +1,18 @@
 -- reap: judge one job whose lease has run out: again into its queue, or ended as worker_lost.
 -- KEYS  of_job
 -- ARGV  backoffs: milliseconds after the first, second, ... loss, with commas; the last one for all others;
---       times spread_percent
+--       times spread_percent. Nobody is judged when no
+--       round began within quiet_ms
 -- Returns {"live"} · {"gone"} · {"requeued"|"lost"|"cancelled", job_id, priority, ...}: publish the pairs
-local a, invalid = arguments('job_id loss_limit# backoffs spread_percent# lost_result cancelled_result' .. COMMON)
+local a, invalid = arguments('job_id quiet_ms# loss_limit# backoffs spread_percent# lost_result cancelled_result' .. COMMON)
 if not a then
   return invalid
 end
 local now = now_ms()
+local ticked = redis.call('HGET', keys.watermarks, 'ticked')
+if ticked and now - tonumber(ticked) > a.quiet_ms then
+  return { 'live' } -- the store was away since: the next tick extends the lease
+end
 local expiry = redis.call('ZSCORE', keys.leases, a.job_id)
 if not expiry or tonumber(expiry) > now then
   return { 'live' }

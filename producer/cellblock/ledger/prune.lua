@@ -1,0 +1,17 @@
+-- prune: forget consumers of a group that were not heard of for a while and hold nothing. In one step, so
+-- that none is forgotten between being given an event and acknowledging it.
+-- KEYS  events
+-- ARGV  group idle_ms
+-- Returns how many
+local pruned = 0
+for _, flat in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  local consumer = {}
+  for i = 1, #flat, 2 do
+    consumer[flat[i]] = flat[i + 1]
+  end
+  if consumer.pending == 0 and consumer.idle > tonumber(ARGV[2]) then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], consumer.name)
+    pruned = pruned + 1
+  end
+end
+return pruned

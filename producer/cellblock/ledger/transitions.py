@@ -1,0 +1,72 @@
+"""How every script about a job is called, and what it answers: the base of the ledger's two halves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from redis import Redis
+
+from cellblock.ledger.keys import Keys
+from cellblock.ledger.reads import Reads
+from cellblock.ledger.scripts import Scripts
+from cellblock_config import Settings
+
+#: Retries spread out: what failed together may not come back together.
+_SPREAD_PERCENT = (50, 150)
+
+
+class Wake(NamedTuple):
+    """A job whose message has to be sent."""
+
+    job_id: str
+    priority: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What became of a job. ``wake``: jobs this lets run, to be published; the sweep is the second net."""
+
+    job_id: str
+    word: str
+    wake: tuple[Wake, ...] = ()
+
+
+class Transitions(Reads):
+    """The calling half of :class:`~cellblock.ledger.Ledger`. Raises :class:`StoreUnavailable`."""
+
+    def __init__(self, redis: Redis, settings: Settings, *, embedded: bool = False) -> None:
+        super().__init__(redis, Keys(settings.redis.key_prefix))
+        self._settings = settings.ledger
+        self._scripts = Scripts(redis, embedded=embedded)
+
+    def _transition(self, name: str, job_id: str, tenant: str, args: Sequence[object]) -> Transition:
+        settings = self._settings
+        common = [
+            tenant,
+            settings.tenant_slots,
+            ms(settings.lease_s),
+            settings.result_ttl_s,
+            settings.dead_ttl_s,
+            settings.events_kept,
+            self.keys.done(job_id),
+        ]
+        word, *wake = self._scripts.run(name, self.keys.of_job(job_id, tenant), [job_id, *args, *common])
+        return Transition(job_id, word, () if word in {"stale", "terminal"} else wakes_of(wake))
+
+
+def spread() -> int:
+    """Percent of a pause: a random one."""
+    return random.randint(*_SPREAD_PERCENT)  # noqa: S311 - nobody gains by guessing it
+
+
+def wakes_of(flat: Sequence[str]) -> tuple[Wake, ...]:
+    """The flat pairs job_id, priority of a reply."""
+    return tuple(Wake(job_id, priority) for job_id, priority in zip(flat[::2], flat[1::2], strict=True))
+
+
+def ms(seconds: float) -> int:
+    """Whole milliseconds, as scripts take them."""
+    return round(seconds * 1000)

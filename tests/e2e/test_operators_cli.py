@@ -1,0 +1,90 @@
+"""What operators type: dead letters and events, with JSON for scripts and an exit code that counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Client, JobSpec, Outcome
+from cellblock.ledger import Claim, Ledger
+from cellblock_config import Settings
+from ledger.kit import claim, operation, result_of
+from parts import cellblock
+
+
+@pytest.fixture
+def ledger(settings: Settings) -> Iterator[Ledger]:
+    """Of a fleet whose only worker is the test."""
+    with Client(settings=settings) as client:
+        yield client._ledger
+
+
+def dead_letter(ledger: Ledger, settings: Settings) -> Claim:
+    """Injected: a sandbox that broke on each attempt there was."""
+    with Client(settings=settings) as client:
+        job_id = client.submit(JobSpec(code="print(1)")).id
+    ledger._settings = ledger._settings.model_copy(update={"fault_retries": 0})
+    held = claim(ledger, job_id)
+    ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), operation())
+    return held
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_dead_letters_for_scripts(ledger: Ledger, settings: Settings, redis_url: str) -> None:
+    job_id = dead_letter(ledger, settings).job_id
+    listed = cellblock("dead", "list", "--json", CELLBLOCK_REDIS_URL=redis_url)
+    assert [one["job_id"] for one in lines(listed.stdout)] == [job_id]
+    done = cellblock("dead", "retry", job_id, "nobody", "--json", CELLBLOCK_REDIS_URL=redis_url)
+    assert done.returncode == 2
+    assert lines(done.stdout) == [
+        {"job_id": job_id, "done": True, "error": None},
+        {
+            "job_id": "nobody",
+            "done": False,
+            "error": "no job nobody: never accepted here, or it was kept long enough",
+        },
+    ]
+    again = cellblock("dead", "drop", job_id, CELLBLOCK_REDIS_URL=redis_url)
+    assert (again.returncode, again.stdout) == (2, "0 dropped\n")
+    assert again.stderr == f"cellblock: job {job_id} is no dead letter\n"
+
+
+def test_a_group_reads_once_and_again_when_it_goes_back(
+    ledger: Ledger, settings: Settings, redis_url: str
+) -> None:
+    job_id = dead_letter(ledger, settings).job_id
+    read = ("events", "--group", "billing", "--json")
+    kinds = ["agent.run.queued", "agent.run.started", "agent.run.failed"]
+    for more, expected in ((), kinds), ((), []), (("--rewind",), kinds):
+        done = cellblock(*read, *more, CELLBLOCK_REDIS_URL=redis_url)
+        assert [one["type"] for one in lines(done.stdout) if one["job_id"] == job_id] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("events", "--rewind"), "--rewind: only a group"),
+        (("events", "--after", "yesterday"), "after: 'yesterday' is no event id"),
+        (("events", "--group", "webhooks"), "group: 'webhooks' is the webhooks' own"),
+        (("dead", "retry"), "name some, or give --all"),
+        (("dead", "drop", "some", "--all"), "name some, or give --all"),
+        (("dead", "show", "nobody"), "no job nobody"),
+    ],
+)
+def test_what_cannot_be_done_exits_with_usage(redis_url: str, arguments: tuple[str, ...], says: str) -> None:
+    done = cellblock(*arguments, CELLBLOCK_REDIS_URL=redis_url)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_shows_an_example_of_each(tmp_path: Path) -> None:
+    for command in (("dead", "list"), ("dead", "retry"), ("dead", "drop"), ("dead", "show"), ("events",)):
+        assert f"Example: cellblock {' '.join(command)}" in cellblock(*command, "--help").stdout
