@@ -163,8 +163,8 @@ class Client:
 
     def retry_dead(self, job_id: str) -> Job:
         """Let a dead letter run again, its counts at zero. Raises :class:`UnknownJob`."""
-        done = self._ledger.revive(job_id, uuid.uuid4().hex)
-        if done.word != "revived":
+        done = self._ledger.retry_dead(job_id, uuid.uuid4().hex)
+        if done.word != "retried":
             why = "its payload has expired" if done.word == "gone" else "it is no dead letter"
             raise UnknownJob(f"job {job_id} cannot be tried again: {why}")
         self._publisher.wake(done.wake)
@@ -172,7 +172,7 @@ class Client:
 
     def drop_dead(self, job_id: str) -> None:
         """Forget a dead letter and its payload; its result stays. Raises :class:`UnknownJob`."""
-        if not self._ledger.bury(job_id):
+        if not self._ledger.drop_dead(job_id, uuid.uuid4().hex):
             raise UnknownJob(f"job {job_id} is no dead letter")
 
     def events(

@@ -28,7 +28,7 @@ OF_A_JOB = [name for name in NAMES if name not in {"beat", "tick"}]
 
 
 @pytest.mark.parametrize("name", OF_A_JOB)
-@pytest.mark.parametrize("args", [[], ["job"] * 2, ["job"] * 40], ids=["none", "too few", "too many"])
+@pytest.mark.parametrize("args", [[], ["job"] * 40], ids=["too few", "too many"])
 def test_a_script_with_the_wrong_number_of_arguments_changes_nothing(
     store: Store, name: str, args: list[str]
 ) -> None:
@@ -50,7 +50,7 @@ def test_a_fence_that_is_no_number_is_refused(store: Store, fence: str) -> None:
         ("finish", ["op", "succeeded", "ok", "{}", "faults", 0, 0, 0, 100, ""]),
         ("release", ["op", "{}"]),
     ]
-    common = ["default", 0, 10, 10, 10, 10, "channel"]
+    common = ["default", 0, 10, 10, 10, 10, 10, "channel"]
     before = dump(redis)
     for name, args in calls:
         with pytest.raises(BadCall, match="fence"):
@@ -68,7 +68,27 @@ def test_an_end_that_is_none_is_refused(store: Store, state: str, counter: str) 
     admit(ledger)
     claim(ledger)
     before = dump(redis)
-    ending = [1, "op", state, "ok", "{}", counter, 0, 0, 0, 100, "", "default", 0, 10, 10, 10, 10, "channel"]
+    ending = [
+        1,
+        "op",
+        state,
+        "ok",
+        "{}",
+        counter,
+        0,
+        0,
+        0,
+        100,
+        "",
+        "default",
+        0,
+        10,
+        10,
+        10,
+        10,
+        10,
+        "channel",
+    ]
     with pytest.raises(BadCall, match="state or counter"):
         ledger._scripts.run("finish", ledger.keys.of_job("job", "default"), ["job", *ending])
     assert dump(redis) == before
@@ -114,11 +134,13 @@ def test_a_producer_refuses_a_store_of_another_version_too(store: Store) -> None
 
 def test_a_record_that_is_not_whole_stops_nobody_from_judging_the_others(store: Store) -> None:
     ledger, redis = store
-    for name in ("broken", "whole"):
+    for name in ("broken", "garbled", "odd", "whole"):
         admit(ledger, name)
         claim(ledger, name)
         redis.zadd(ledger.keys.leases, {name: 1})
     redis.hdel(ledger.keys.job("broken"), "level")
+    redis.hset(ledger.keys.job("garbled"), "losses", "many")
+    redis.hset(ledger.keys.job("odd"), "level", "unheard-of")
     assert [done.job_id for done in ledger.reap()] == ["whole"]
     assert redis.zrange(ledger.keys.leases, 0, -1) == []
 

@@ -13,6 +13,7 @@ from redis import Redis
 
 from cellblock import Outcome
 from cellblock.ledger import Ledger, connect
+from cellblock.ledger.scripts import NAMES
 from cellblock_config import load_settings
 from ledger.kit import admit, be_late, claim, dump, expire_lease, manifest, operation, result_of
 
@@ -107,7 +108,33 @@ def _die(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
         redis.zadd(ledger.keys.delayed, {"job": 1}, xx=True)
         ledger.wake_delayed()
     op = operation()
-    return lambda: ledger.revive("job", op)
+    return lambda: ledger.retry_dead("job", op)
+
+
+def _drop(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    _die(ledger, redis)
+    op = operation()
+    return lambda: ledger.drop_dead("job", op)
+
+
+def _promote(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    """Injected: the slot of the running job is gone, and nobody promoted."""
+    claim(ledger)
+    admit(ledger, "parked")
+    ledger.claim("parked", "w1", operation())
+    redis.delete(ledger.keys.slots("default"))
+    return ledger.promote_parked
+
+
+def _republish(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    redis.zadd(ledger.keys.waiting, {"job": 1})
+    return lambda: ledger.republished("job")
+
+
+def _tick(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    claim(ledger)
+    redis.set(ledger.keys.ticked, 1)
+    return ledger.tick
 
 
 def _release(ledger: Ledger) -> Callable[[], Any]:
@@ -132,18 +159,22 @@ CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
     "claim": lambda ledger, _: _claim(ledger),
     "beat": lambda ledger, _: _beat(ledger),
     "finish": lambda ledger, _: _finish(ledger, Outcome.OK),
-    "retry": lambda ledger, _: _finish(ledger, Outcome.SANDBOX_ERROR),
+    "finish_retried": lambda ledger, _: _finish(ledger, Outcome.SANDBOX_ERROR),
     "release": lambda ledger, _: _release(ledger),
     "cancel": lambda ledger, _: lambda: ledger.cancel("job").word in {"cancelled", "terminal"},
     "reap": _lose,
     "expire": _late,
     "wake": _pause,
-    "revive": _die,
+    "retry_dead": _die,
+    "drop": _drop,
+    "promote": _promote,
+    "republish": _republish,
+    "tick": _tick,
 }
 #: These say the second time that there was nothing left to do.
-DONE_ALREADY = {"reap", "expire", "wake"}
+DONE_ALREADY = {"reap", "expire", "wake", "promote", "tick", "republish"}
 #: Written by the clock at each run, to the same end.
-CLOCKED = {"leases", "worker:w1", "workers"}
+CLOCKED = {"beat": {"leases", "worker:w1", "workers"}, "tick": {"ticked"}}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -154,8 +185,12 @@ def test_a_reply_that_is_lost_costs_nothing(behind: Setting, name: str) -> None:
     eater.hungry = True
     said = call()
     (after_the_first,) = eater.ate
-    clocked = {f"{ledger.keys.prefix}:{key}" for key in CLOCKED} if name == "beat" else set()
+    clocked = {f"{ledger.keys.prefix}:{key}" for key in CLOCKED.get(name, ())}
     again = {key: value for key, value in dump(direct).items() if key not in clocked}
     assert again == {key: value for key, value in after_the_first.items() if key not in clocked}
     if name not in DONE_ALREADY:
         assert said, "an answer like the one that was lost"
+
+
+def test_every_script_is_among_them() -> None:
+    assert set(NAMES) - {"retry"} <= set(CALLS), "retry is what ends a dead letter's wait: retry_dead"

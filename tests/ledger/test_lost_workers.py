@@ -159,7 +159,7 @@ def test_a_lease_of_a_job_that_does_not_run_is_dropped_without_a_loss(store: Sto
 
 def quiet_for(ledger: Ledger, redis: Redis, seconds: float) -> None:
     """Injected: the last tick is moved into the past, as if no reaper had reached the store since."""
-    redis.hincrby(ledger.keys.watermarks, "ticked", -round(1000 * seconds))
+    redis.decrby(ledger.keys.ticked, round(1000 * seconds))
 
 
 def test_nobody_is_judged_after_an_outage_before_all_leases_were_extended_once(store: Store) -> None:

@@ -237,10 +237,10 @@ class Interleavings(RuleBasedStateMachine):
             assert self.model[promoted.job_id].kept
 
     @rule(which=WHICH)
-    def revive(self, which: int) -> None:
+    def retry_dead(self, which: int) -> None:
         job_id, job = self.pick(which)
-        word = self.ledger.revive(job_id, operation()).word
-        assert word == ("revived" if job.dead else "alive")
+        word = self.ledger.retry_dead(job_id, operation()).word
+        assert word == ("retried" if job.dead else "alive")
         if job.dead:
             job.requeue()
             job.losses, job.faults, job.cancel, job.dead = 0, 0, False, False
@@ -274,7 +274,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule()
     def go_without_reapers(self) -> None:
-        self.redis.hset(self.ledger.keys.watermarks, "ticked", 1)
+        self.redis.set(self.ledger.keys.ticked, 1)
         self.outage = True
 
     @rule()

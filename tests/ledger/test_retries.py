@@ -127,9 +127,9 @@ def test_a_dead_letter_runs_again_when_an_operator_says_so(store: Store) -> None
         admit(ledger)
         assert fail(ledger, Outcome.SANDBOX_ERROR) == "finished"
     op = operation()
-    assert ledger.revive("job", op).wake == (Wake("job", "normal"),)
-    assert ledger.revive("job", op).word == "revived", "told twice"
-    assert ledger.revive("job", operation()).word == "alive"
+    assert ledger.retry_dead("job", op).wake == (Wake("job", "normal"),)
+    assert ledger.retry_dead("job", op).word == "retried", "told twice"
+    assert ledger.retry_dead("job", operation()).word == "alive"
     assert ledger.result("job") is None
     assert ledger.dead() == []
     held = claim(ledger)
@@ -143,11 +143,13 @@ def test_a_dead_letter_can_be_dropped_with_its_payload(store: Store) -> None:
     with settings_of(ledger, fault_retries=0):
         admit(ledger)
         fail(ledger, Outcome.SANDBOX_ERROR)
-    assert ledger.bury("job")
-    assert not ledger.bury("job")
+    op = operation()
+    assert ledger.drop_dead("job", op)
+    assert ledger.drop_dead("job", op), "told twice"
+    assert not ledger.drop_dead("job", operation())
     assert redis.exists(ledger.keys.spec("job"), ledger.keys.attempts("job"), ledger.keys.dead) == 0
     assert ledger.result("job") is not None
-    assert ledger.revive("job", operation()).word == "alive"
+    assert ledger.retry_dead("job", operation()).word == "alive"
 
 
 @pytest.mark.parametrize("running", [False, True])
@@ -157,7 +159,7 @@ def test_a_job_that_lives_cannot_be_dropped(store: Store, running: bool) -> None
     if running:
         claim(ledger)
     before = dump(redis)
-    assert not ledger.bury("job")
+    assert not ledger.drop_dead("job", operation())
     assert dump(redis) == before
 
 
@@ -206,3 +208,37 @@ def test_no_more_dead_letters_are_kept_than_the_setting_says(store: Store) -> No
         ledger.forget_the_dead()
     assert ledger.dead() == ["job5", "job4", "job3"]
     assert redis.exists(*(ledger.keys.spec(f"job{number}") for number in range(6))) == 3, "nor their payloads"
+
+
+def test_a_dead_letter_that_runs_again_has_the_window_its_caller_gave_it(store: Store) -> None:
+    ledger, redis = store
+    with settings_of(ledger, fault_retries=0):
+        admit(ledger, expires_s=50)
+        fail(ledger, Outcome.SANDBOX_ERROR)
+    ledger.retry_dead("job", operation())
+    queued, expires = redis.hmget(ledger.keys.job("job"), ["queued_ms", "expires_ms"])
+    assert int(str(expires)) - int(str(queued)) == 50_000
+    assert redis.zscore(ledger.keys.deadlines, "job") == int(str(expires))
+
+
+def test_a_job_in_a_long_pause_is_remembered_until_its_deadline(store: Store) -> None:
+    ledger, redis = store
+    with settings_of(ledger, fault_retries=1, job_ttl_s=100, retry_backoff_s=1000, retry_backoff_max_s=1000):
+        admit(ledger, expires_s=50)
+        assert fail(ledger, Outcome.SANDBOX_ERROR) == "retried"
+        deadline_s = (redis.zscore(ledger.keys.deadlines, "job") or 0) / 1000 - redis.time()[0]
+    for key in (ledger.keys.job("job"), ledger.keys.spec("job")):
+        assert redis.ttl(key) > deadline_s > 500
+
+
+@pytest.mark.parametrize("how", ["finish", "release"])
+def test_an_attempt_whose_job_is_forgotten_is_stale(store: Store, how: str) -> None:
+    ledger, redis = store
+    admit(ledger)
+    held = claim(ledger)
+    redis.delete(ledger.keys.job("job"))
+    before = dump(redis)
+    fault = result_of(held, Outcome.SANDBOX_ERROR)
+    done = ledger.finish(held, fault, "op") if how == "finish" else ledger.release(held, "op")
+    assert done.word == "stale"
+    assert dump(redis) == before

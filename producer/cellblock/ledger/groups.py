@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from redis import Redis
 from redis.exceptions import ResponseError
 
+from cellblock.errors import StoreUnavailable
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
 from cellblock.ledger.reads import entries
@@ -36,7 +37,6 @@ class EventGroups:
         self._redis = redis
         self._keys = keys
         self._stream = keys.events
-        self._schema_checked = False
         self._prune = redis.register_script((resources.files(__package__) / "prune.lua").read_text())
         self._pruned: dict[str, float] = {}  # group → monotonic time
 
@@ -50,12 +50,18 @@ class EventGroups:
         the stream id ``after``.
         """
         deadline = time.monotonic() + wait_s
-        self._create(group, after)
-        self._forget_consumers(group)
         while True:
-            found = self._missed(group, consumer, limit, redeliver_s)
-            left_s = deadline - time.monotonic()
-            found = found or self._new(group, consumer, limit, min(left_s, _STEP_S))
+            try:
+                found = self._missed(group, consumer, limit, redeliver_s)
+                self._forget_consumers(group)
+                left_s = deadline - time.monotonic()
+                found = found or self._new(group, consumer, limit, min(left_s, _STEP_S))
+            except StoreUnavailable as error:
+                # Made only where there is none: a full store would refuse that, and reading empties no store.
+                if not str(error.__cause__).startswith("NOGROUP"):
+                    raise
+                self._create(group, after)
+                continue
             if found or left_s <= 0:
                 return found
 
@@ -112,9 +118,7 @@ class EventGroups:
             self._pruned[group] = now
 
     def _create(self, group: str, after: str) -> None:
-        if not self._schema_checked:  # it may be the group that makes the stream, in a store nobody claimed
-            check_schema(self._redis, self._keys)
-            self._schema_checked = True
+        check_schema(self._redis, self._keys)  # it may be this that makes the stream, in a store of nobody
         with store_errors("creating a group"):
             try:
                 self._redis.xgroup_create(self._stream, group, id=after, mkstream=True)

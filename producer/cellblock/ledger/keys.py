@@ -8,7 +8,8 @@
                                                 kept ``dead_ttl_s`` when the fault was ours
 ``<p>:result:<id>``                    string   the filtered JobResult; as long as the record
 ``<p>:attempts:<id>``                  list     history of attempts that did not simply end: the last 20
-``<p>:waiting``                        zset     queued jobs, by when they were last published (ms)
+``<p>:waiting``                        zset     queued jobs and promoted ones, by when their message was last
+                                                sent (ms), or may be looked for again
 ``<p>:delayed``                        zset     queued jobs that may not start yet, by when they may (ms)
 ``<p>:parked:<tenant>``                zset     "priority job_id" of jobs that wait for a slot, by
                                                 admission (ms)
@@ -19,8 +20,8 @@
 ``<p>:deadlines``                      zset     jobs not running, by when they are rejected (ms)
 ``<p>:dead``                           zset     jobs that ended through our fault, by when (ms); about
                                                 ``dead_kept``, for ``dead_ttl_s``
-``<p>:watermarks``                     hash     per priority, when the latest claimed job was queued (ms);
-                                                and ``ticked``: when a reaper last began a round (ms)
+``<p>:watermarks``                     hash     per priority, when the latest claimed job was queued (ms)
+``<p>:ticked``                         string   when a reaper last began a round (ms)
 ``<p>:idempotency:<n>:<tenant>:<k>``   string   "job_id digest" of an accepted key; ``job_ttl_s``
 ``<p>:worker:<name>``                  string   what a worker last said of itself; three beats
 ``<p>:workers``                        zset     names of workers, by when that is forgotten (ms)
@@ -67,6 +68,10 @@ class Keys:
     @property
     def watermarks(self) -> str:
         return f"{self.prefix}:watermarks"
+
+    @property
+    def ticked(self) -> str:
+        return f"{self.prefix}:ticked"
 
     @property
     def workers(self) -> str:
@@ -132,5 +137,6 @@ class Keys:
             self.parked_tenants,
             self.dead,
             self.watermarks,
+            self.ticked,
             self.events,
         ]

@@ -89,7 +89,7 @@ class Reads:
         return [job_id for job_id, ended, known in pairs if ended or not known]
 
     def depth(self) -> int:
-        """How many jobs wait."""
+        """How many jobs wait for a worker; those parked or delayed wait for something else."""
         with store_errors("counting waiting jobs"):
             return self._redis.zcard(self.keys.waiting)
 
@@ -166,11 +166,6 @@ class Reads:
             attempts=self.attempts(job_id),
             trace_id=record["trace_id"],
         )
-
-    def dead_count(self) -> int:
-        """How many of them there are."""
-        with store_errors("counting dead letters"):
-            return self._redis.zcard(self.keys.dead)
 
     def _exists(self, job_id: str) -> bool:
         with store_errors("reading a job"):

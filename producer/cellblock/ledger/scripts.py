@@ -24,8 +24,8 @@ NAMES = (
     "wake",
     "promote",
     "republish",
-    "revive",
-    "bury",
+    "retry",
+    "drop",
     "tick",
 )
 

@@ -33,10 +33,10 @@ def check_schema(redis: Redis, keys: Keys) -> None:
     Raises :class:`SchemaMismatch`, :class:`StoreUnavailable`.
     """
     with store_errors("reading the schema version"):
-        if not redis.exists(keys.schema) and redis.exists(keys.events):
-            redis.set(keys.schema, _UNNUMBERED, nx=True)
-        redis.set(keys.schema, SCHEMA, nx=True)
-        found = cast(str, redis.get(keys.schema))
+        found = cast(str | None, redis.get(keys.schema))
+        if found is None:  # nothing is written otherwise: a full store refuses even what changes nothing
+            redis.set(keys.schema, _UNNUMBERED if redis.exists(keys.events) else SCHEMA, nx=True)
+            found = cast(str, redis.get(keys.schema))
     if found != str(SCHEMA):
         raise SchemaMismatch(
             f"the store holds schema {found} under {keys.prefix}, and this version of cellblock speaks "

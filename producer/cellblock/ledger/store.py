@@ -1,7 +1,8 @@
 """The only owner of state changes: a typed face over the Lua transitions.
 
-Each transition is one script under scripts/, run on the server's clock and idempotent under an
-operation id, so a call resent after a lost reply changes nothing. ARCHITECTURE.md draws the states.
+Each transition is one script under scripts/, run on the server's clock and idempotent, by an operation id or
+by the state it finds, so a call resent after a lost reply changes nothing. What reapers call is in upkeep.py.
+ARCHITECTURE.md draws the states.
 """
 
 from __future__ import annotations
@@ -225,7 +226,10 @@ class Ledger(Upkeep):
         )
 
     def _cancelled_result(self, job_id: str) -> str:
-        return closing_result(job_id, self._record(job_id), Outcome.CANCELLED, closing.CANCELLED)
+        try:
+            return closing_result(job_id, self._record(job_id), Outcome.CANCELLED, closing.CANCELLED)
+        except UnknownJob:  # the script finds no job either, and says so
+            return ""
 
     def release(self, claim: Claim, operation: str) -> Transition:
         """Give the job back uncounted: ``released``, ``cancelled`` if that had been asked, or ``stale``."""
@@ -244,8 +248,8 @@ class Ledger(Upkeep):
             raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
         return done
 
-    def revive(self, job_id: str, operation: str) -> Transition:
-        """Let a dead letter run again: ``revived``, ``alive`` if it is none, ``gone`` if its payload is.
+    def retry_dead(self, job_id: str, operation: str) -> Transition:
+        """Let a dead letter run again: ``retried``, ``alive`` if it is none, ``gone`` if its payload is.
 
         Raises :class:`UnknownJob`.
         """
@@ -253,9 +257,14 @@ class Ledger(Upkeep):
         if tenant is None:
             raise UnknownJob(f"no job {job_id}: never accepted here, or it was kept long enough")
         settings = self._settings
-        args = [job_id, operation, ms(settings.expires_s), settings.job_ttl_s, settings.events_kept]
-        word, *wake = self._scripts.run("revive", self.keys.of_job(job_id, tenant), args)
+        args = [job_id, operation, settings.job_ttl_s, settings.events_kept]
+        word, *wake = self._scripts.run("retry", self.keys.of_job(job_id, tenant), args)
         return Transition(job_id, word, wakes_of(wake))
+
+    def drop_dead(self, job_id: str, operation: str) -> bool:
+        """Forget a dead letter with its payload and history; its result stays. Whether it was one."""
+        (word,) = self._scripts.run("drop", self.keys.of_job(job_id, "-"), [job_id, operation])
+        return word == "dropped"
 
 
 def _digest(manifest: Manifest) -> str:

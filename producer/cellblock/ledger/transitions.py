@@ -48,6 +48,7 @@ class Transitions(Reads):
             tenant,
             settings.tenant_slots,
             ms(settings.lease_s),
+            settings.job_ttl_s,
             settings.result_ttl_s,
             settings.dead_ttl_s,
             settings.events_kept,

@@ -16,19 +16,6 @@ from cellblock.models import JobState, Outcome
 
 _log = logging.getLogger(__name__)
 
-#: What admit writes of every job: a record without it was not written by us.
-_WRITTEN_ONCE = {
-    "state",
-    "tenant",
-    "level",
-    "priority",
-    "trace_id",
-    "submitted",
-    "attempt",
-    "losses",
-    "admitted_ms",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
@@ -53,7 +40,7 @@ class Upkeep(Transitions):
         """
         lease_ms = ms(self._settings.lease_s)
         args = [lease_ms, ms(self._settings.quiet_s) if failed else lease_ms]
-        _, *extended = self._scripts.run("tick", [self.keys.watermarks, self.keys.leases], args)
+        _, *extended = self._scripts.run("tick", [self.keys.ticked, self.keys.leases], args)
         return int(extended[0]) if extended else None
 
     def reap(self, limit: int = 100) -> Iterator[Transition]:
@@ -141,11 +128,6 @@ class Upkeep(Transitions):
         args = [job_id, ms(self._settings.republish_after_s)]
         self._scripts.run("republish", self.keys.of_job(job_id, "-"), args)
 
-    def bury(self, job_id: str) -> bool:
-        """Drop a dead letter with its payload and history; its result stays. Whether it was one."""
-        (word,) = self._scripts.run("bury", self.keys.of_job(job_id, "-"), [job_id])
-        return word == "buried"
-
     def forget_the_dead(self) -> None:
         """Drop dead letters older than ``dead_ttl_s``, and of too many the oldest with their payloads."""
         with store_errors("forgetting old dead letters"):
@@ -153,7 +135,7 @@ class Upkeep(Transitions):
             self._redis.zremrangebyscore(self.keys.dead, "-inf", before)
             surplus = cast(list[str], self._redis.zrange(self.keys.dead, 0, -1 - self._settings.dead_kept))
         for job_id in surplus:
-            self.bury(job_id)
+            self._scripts.run("drop", self.keys.of_job(job_id, "-"), [job_id, "-"])
 
     def _overdue(self, index: str, limit: int) -> Iterator[tuple[str, dict[str, str]]]:
         """(id, record) of up to ``limit`` jobs whose time in this index has passed."""
@@ -163,12 +145,13 @@ class Upkeep(Transitions):
         for job_id in due:
             try:
                 record = self._record(job_id)
+                closing_result(job_id, record, Outcome.CANCELLED, closing.CANCELLED)
             except UnknownJob:
-                record = {}
-            if record.keys() >= _WRITTEN_ONCE:
+                pass
+            except (KeyError, ValueError):  # not written by us: it may not stop the others
+                _log.error("the record of job %s is not whole: %s leaves it alone now", job_id, index)
+            else:
                 yield job_id, record
                 continue
-            if record:
-                _log.error("the record of job %s is not whole: %s leaves it alone now", job_id, index)
             with store_errors("forgetting a job without a record"):
                 self._redis.zrem(index, job_id)

@@ -4,8 +4,11 @@
 -- Returns one word per job: held | cancel (held, and asked to stop) | lost (stop, write nothing)
 local worker_key, leases_key, workers_key = KEYS[1], KEYS[2], KEYS[3]
 local lease_ms, ttl_ms = whole(ARGV[2]), whole(ARGV[3])
-if not lease_ms or not ttl_ms or #ARGV ~= 2 * #KEYS - 2 then
+if #KEYS < 3 or #ARGV ~= 2 * #KEYS - 2 then
   return { 'invalid', 'count' }
+end
+if not lease_ms or not ttl_ms then
+  return { 'invalid', lease_ms and 'worker_ttl_ms' or 'lease_ms' }
 end
 local now = now_ms()
 redis.call('SET', worker_key, ARGV[4], 'PX', int(ttl_ms))

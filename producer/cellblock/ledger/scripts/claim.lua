@@ -43,7 +43,7 @@ if a.slots > 0 then
     redis.call('HSET', keys.job, 'state', 'parked')
     redis.call('ZREM', keys.waiting, a.job_id)
     redis.call('ZADD', keys.parked, job[4], priority .. ' ' .. a.job_id)
-    redis.call('SADD', keys.tenants, a.tenant)
+    redis.call('SADD', keys.parked_tenants, a.tenant)
     return reply('parked', promote(a, now))
   end
   redis.call('ZADD', keys.slots, '0', a.job_id)

@@ -13,12 +13,12 @@
 --   expires_ms   a job that has not started by then is rejected; window_ms after it was queued
 --   republished  messages sent again since it was last queued
 --   outcome      set with the terminal state
---   op_claim op_finish op_release                          last operation id of each kind: a resent
+--   op_claim op_finish op_release op_retry op_drop         last operation id of each kind: a resent
 --                                                          script finds its own id and changes nothing
 
 -- What every script about one job declares, in the order of ledger/keys.py `of_job`.
 local KEY_NAMES = { 'job', 'spec', 'result', 'attempts', 'waiting', 'delayed', 'leases', 'deadlines', 'slots',
-  'parked', 'tenants', 'dead', 'watermarks', 'events' }
+  'parked', 'parked_tenants', 'dead', 'watermarks', 'ticked', 'events' }
 local keys = {}
 for i, name in ipairs(KEY_NAMES) do
   keys[name] = KEYS[i]
@@ -29,7 +29,7 @@ local ATTEMPTS_KEPT = 20
 local DIGITS_MAX = 15
 
 -- What ends or moves a job needs to know of the settings, after its own arguments.
-local COMMON = ' tenant slots# hold_ms# result_ttl_s# dead_ttl_s# events_kept# channel'
+local COMMON = ' tenant slots# hold_ms# job_ttl_s# result_ttl_s# dead_ttl_s# events_kept# channel'
 
 local function now_ms()
   local t = redis.call('TIME')
@@ -117,7 +117,7 @@ local function promote(a, at_ms)
     woken[#woken + 1] = priority
   end
   if redis.call('ZCARD', keys.parked) == 0 then
-    redis.call('SREM', keys.tenants, a.tenant)
+    redis.call('SREM', keys.parked_tenants, a.tenant)
   end
   return woken
 end
@@ -167,6 +167,10 @@ local function requeue(a, why, delay_ms, at_ms)
   leave(a.job_id, job[1])
   redis.call('HSET', keys.job, 'state', 'queued', 'queued_ms', int(due_ms), 'expires_ms', expires_ms,
     'republished', '0')
+  -- However often it comes back: nothing of it may be forgotten before its deadline.
+  local ttl_s = int(a.job_ttl_s + math.ceil(delay_ms / 1000))
+  redis.call('EXPIRE', keys.job, ttl_s)
+  redis.call('EXPIRE', keys.spec, ttl_s)
   redis.call('ZADD', keys.deadlines, expires_ms, a.job_id)
   redis.call('ZADD', delay_ms > 0 and keys.delayed or keys.waiting, int(due_ms), a.job_id)
   local woken = promote(a, at_ms)

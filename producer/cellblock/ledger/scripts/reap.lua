@@ -9,7 +9,7 @@ if not a then
   return invalid
 end
 local now = now_ms()
-local ticked = redis.call('HGET', keys.watermarks, 'ticked')
+local ticked = redis.call('GET', keys.ticked)
 if ticked and now - tonumber(ticked) > a.quiet_ms then
   return { 'live' } -- the store was away since: the next tick extends the lease
 end

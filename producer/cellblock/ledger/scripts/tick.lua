@@ -1,16 +1,19 @@
 -- tick: a reaper begins its round. When none did for longer than quiet_ms, the store was away or the whole
 -- fleet was: nobody could beat, an expired lease says nothing, and every lease gets its full length again.
--- KEYS  watermarks leases
+-- KEYS  ticked leases
 -- ARGV  lease_ms quiet_ms
 -- Returns {"ticked"} · {"extended", count}
-local watermarks_key, leases_key = KEYS[1], KEYS[2]
+local ticked_key, leases_key = KEYS[1], KEYS[2]
 local lease_ms, quiet_ms = whole(ARGV[1]), whole(ARGV[2])
-if not lease_ms or not quiet_ms or #ARGV ~= 2 or #KEYS ~= 2 then
-  return { 'invalid', 'lease_ms' }
+if #ARGV ~= 2 or #KEYS ~= 2 then
+  return { 'invalid', 'count' }
+end
+if not lease_ms or not quiet_ms then
+  return { 'invalid', lease_ms and 'quiet_ms' or 'lease_ms' }
 end
 local now = now_ms()
-local before = tonumber(redis.call('HGET', watermarks_key, 'ticked') or now)
-redis.call('HSET', watermarks_key, 'ticked', int(now))
+local before = tonumber(redis.call('GET', ticked_key) or now)
+redis.call('SET', ticked_key, int(now))
 if now - before <= quiet_ms then
   return { 'ticked' }
 end

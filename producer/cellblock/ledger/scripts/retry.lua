@@ -1,17 +1,17 @@
--- revive: an operator lets a dead letter run again, with its counts at zero. Idempotent under op.
+-- retry: an operator lets a dead letter run again, with its counts at zero. Idempotent under op.
 -- KEYS  of_job
--- Returns {"revived", job_id, priority}: publish it · {"alive"}: it is no dead letter · {"gone"}: its payload is
-local a, invalid = arguments('job_id op expires_ms# job_ttl_s# events_kept#')
+-- Returns {"retried", job_id, priority}: publish it · {"alive"}: it is no dead letter · {"gone"}: its payload is
+local a, invalid = arguments('job_id op job_ttl_s# events_kept#')
 if not a then
   return invalid
 end
-local job = redis.call('HMGET', keys.job, 'state', 'op_revive', 'priority')
+local job = redis.call('HMGET', keys.job, 'state', 'op_retry', 'priority', 'window_ms')
 if not job[1] then
   redis.call('ZREM', keys.dead, a.job_id)
   return { 'gone' }
 end
 if job[2] == a.op then
-  return { 'revived', a.job_id, job[3] }
+  return { 'retried', a.job_id, job[3] }
 end
 if not redis.call('ZSCORE', keys.dead, a.job_id) then
   return { 'alive' }
@@ -20,14 +20,15 @@ if redis.call('EXISTS', keys.spec) == 0 then
   return { 'gone' }
 end
 local now = now_ms()
+local expires_ms = int(now + tonumber(job[4]))
 redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel')
 redis.call('HSET', keys.job, 'state', 'queued', 'losses', '0', 'faults', '0', 'failures', '0', 'republished', '0',
-  'queued_ms', int(now), 'expires_ms', int(now + a.expires_ms), 'op_revive', a.op)
+  'queued_ms', int(now), 'expires_ms', expires_ms, 'op_retry', a.op)
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
 redis.call('EXPIRE', keys.spec, int(a.job_ttl_s))
 redis.call('DEL', keys.result)
 redis.call('ZREM', keys.dead, a.job_id)
 redis.call('ZADD', keys.waiting, int(now), a.job_id)
-redis.call('ZADD', keys.deadlines, int(now + a.expires_ms), a.job_id)
+redis.call('ZADD', keys.deadlines, expires_ms, a.job_id)
 emit(a.events_kept, 'queued', a.job_id, now)
-return { 'revived', a.job_id, job[3] }
+return { 'retried', a.job_id, job[3] }
