@@ -120,6 +120,15 @@ class LedgerSettings(Group):
             )
         return self
 
+    @model_validator(mode="after")
+    def _reapers_are_in_time(self) -> LedgerSettings:
+        if self.quiet_s < 2 * self.reap_s:
+            raise ValueError(
+                f"ledger.reap_s ({self.reap_s:g}) must be at most half of ledger.lease_s less two beats "
+                f"({self.quiet_s:g}): a slower reaper would take its own pauses for outages"
+            )
+        return self
+
     @property
     def quiet_s(self) -> float:
         """However a store goes away, no lease runs out sooner: the last beat before may be a beat old."""

@@ -123,13 +123,19 @@ class Publisher:
     def __init__(self, app: Celery) -> None:
         self._app = app
 
-    def wake(self, wakes: Iterable[Wake]) -> None:
-        """Send the messages of jobs that wait again; what cannot be sent now is left to the sweep."""
+    def wake(self, wakes: Iterable[Wake]) -> bool:
+        """Send the messages of jobs that wait again; what cannot be sent now is left to the sweep.
+
+        Whether all were sent.
+        """
+        sent = True
         for job_id, priority in wakes:
             try:
                 self.publish([job_id], priority)
             except StoreUnavailable as error:
                 _log.warning("the wake-up of job %s was not sent (%s); the sweep will", job_id, error)
+                sent = False
+        return sent
 
     def publish(self, job_ids: Sequence[str], priority: PriorityClass | str) -> None:
         """Wake a worker for these jobs. Harmless to repeat: a claimed job's message is dropped.

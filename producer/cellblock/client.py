@@ -30,7 +30,7 @@ from cellblock_config import Settings, load_settings
 _log = logging.getLogger(__name__)
 
 Progress = Callable[[int, JobResult], None]
-_EVENT_ID = re.compile(r"\$|\d{1,20}(-\d{1,20})?", re.ASCII)
+_EVENT_ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
 _GROUP_MAX = 64
 
 
@@ -194,7 +194,7 @@ class Client:
         """
         if limit < 1:
             raise InvalidJob("limit", f"{limit}: at least 1")
-        _check_event_id(after)
+        _check_event_id(after, end=group is not None)
         if group is None:
             return self._ledger.events(after, limit=limit, wait_s=wait_s)
         _check_group(group)
@@ -211,7 +211,7 @@ class Client:
     def rewind(self, group: str, after: str = "0") -> None:
         """The group reads again from after this stream id; ``0`` is the oldest event kept."""
         _check_group(group)
-        _check_event_id(after)
+        _check_event_id(after, end=True)
         self._groups.rewind(group, after)
 
     def map(
@@ -272,8 +272,9 @@ class Client:
             return job_id
 
 
-def _check_event_id(after: str) -> None:
-    if not _EVENT_ID.fullmatch(after):
+def _check_event_id(after: str, *, end: bool) -> None:
+    """``end``: whether ``$``, the end of the stream, has a meaning: a group remembers where that was."""
+    if not _EVENT_ID.fullmatch(after) and not (end and after == "$"):
         raise InvalidJob(
             "after", f"{after!r} is no event id; one looks like 1795282613989-0, 0 is the oldest"
         )

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from cellblock import Client
@@ -24,9 +28,9 @@ from cellblock_workers.telemetry import configure_logging
 from cellblock_workers.webhooks import sender as sender_module
 from cellblock_workers.webhooks.delivery import Delivery
 from cellblock_workers.webhooks.failures import run_dead, run_retry
-from cellblock_workers.webhooks.outbox import Item, Outbox
+from cellblock_workers.webhooks.outbox import Item, Outbox, receiver_of
 from cellblock_workers.webhooks.sender import Sender
-from ledger.kit import admit, claim, finish
+from ledger.kit import admit, claim, dump, finish
 from parts import wait_until
 
 SECRET = "of this test alone"
@@ -163,7 +167,7 @@ def test_what_nobody_takes_is_a_dead_letter_and_can_be_tried_again(
 def test_a_try_that_took_too_long_has_no_say(redis_url: str) -> None:
     with connect(load_settings(redis={"url": redis_url})) as redis:
         outbox = Outbox(redis, "{p}", kept=10)
-        outbox.put([Item("1", "http://x", "1-0", "{}")])
+        outbox.put([Item("1", "r", "x", "1-0", "{}")])
         slow = outbox.take(hold_s=0.001)
         time.sleep(0.01)
         quick = outbox.take(hold_s=60)
@@ -173,11 +177,11 @@ def test_a_try_that_took_too_long_has_no_say(redis_url: str) -> None:
         assert not outbox.failed(slow, "late", again_s=0)
         assert not outbox.delivered(slow)
         assert outbox.take(hold_s=1) is None, "it was delivered"
-        outbox.put([Item("2", "http://x", "2-0", "{}")])
+        outbox.put([Item("2", "r", "x", "2-0", "{}")])
         lost = outbox.take(hold_s=60)
         assert lost is not None
         assert outbox.failed(lost, "gone", again_s=None)
-        outbox.put([Item("2", "http://x", "2-0", "{}")])
+        outbox.put([Item("2", "r", "x", "2-0", "{}")])
         assert outbox.take(hold_s=1) is None, "it failed for good, and only an operator tries again"
 
 
@@ -211,12 +215,29 @@ def test_a_sender_that_died_between_reading_and_sending_loses_nothing(
             wait_until(lambda: hook.came, 20, "the event that the dead sender had read")
 
 
-def test_a_receiver_that_drips_has_no_more_time_than_any_other() -> None:
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of 127.0.0.1, with its key, in one file."""
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    asked = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=hook"]
+    asked += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(file), "-out", "-"]
+    made = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    file.write_text(file.read_text() + made)
+    return file
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_receiver_that_drips_has_no_more_time_than_any_other(scheme: str, certificate: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
 
         def drip() -> None:
             connection, _ = listener.accept()
-            with connection, suppress(OSError):
+            with suppress(OSError), ExitStack() as stack:
+                if scheme == "https":
+                    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                    context.load_cert_chain(certificate)
+                    connection = context.wrap_socket(connection, server_side=True)
+                stack.enter_context(connection)
                 connection.sendall(b"HTTP/1.1 200 OK\r\n")
                 for _ in range(40):
                     connection.sendall(b"X")
@@ -225,8 +246,11 @@ def test_a_receiver_that_drips_has_no_more_time_than_any_other() -> None:
         thread = threading.Thread(target=drip)
         thread.start()
         delivery = Delivery(SECRET, timeout_s=1, allow_private=True)
+        # The test's certificate is nobody's: this one trusts it.
+        trusting = ssl.create_default_context(cafile=str(certificate))
+        delivery._http = httpx.Client(timeout=1, trust_env=False, verify=trusting)
         began = time.monotonic()
-        why = delivery.post(f"http://127.0.0.1:{listener.getsockname()[1]}/", "1-0", b"{}")
+        why = delivery.post(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/", "1-0", b"{}")
         assert time.monotonic() - began < 4
         delivery.close()
         thread.join()
@@ -266,3 +290,49 @@ def test_a_private_address_is_not_called_unless_allowed() -> None:
         assert "127.0.0.1 points at 127.0.0.1" in why
         assert "sentinel-token" not in why
         assert hook.came == []
+
+
+def test_redis_holds_no_address_and_does_not_decide_on_one(redis_url: str) -> None:
+    """Whoever can write to Redis gets nothing signed and sent to an address of theirs."""
+    with receiver() as hook, sender(redis_url, hook.url, tries_max=1) as (one, client):
+        with connect(load_settings(redis={"url": redis_url})) as redis:
+            hook.answer = lambda tries: 500
+            run_a_job(client)
+            wait_until(one._outbox.dead, 10, "giving up")
+            assert "sentinel-token" not in str(dump(redis))
+        foreign = Item("mine", receiver_of("http://127.0.0.1:1/"), "127.0.0.1", "1-0", "{}")
+        one._outbox.put([foreign])
+        wait_until(lambda: len(one._outbox.dead()) == 2, 10, "giving up on a stranger")
+        assert "CELLBLOCK_WEBHOOKS_URLS" in one._outbox.dead()[0].why
+        assert len(hook.came) == 1
+
+
+def failed_for_good(outbox: Outbox, name: str) -> None:
+    outbox.put([Item(name, "r", "x", "1-0", "{}")])
+    taken = outbox.take(hold_s=60)
+    assert taken is not None
+    assert outbox.failed(taken, "gone", again_s=None)
+
+
+def test_of_those_that_failed_for_good_the_latest_are_kept(redis_url: str) -> None:
+    with connect(load_settings(redis={"url": redis_url})) as redis:
+        outbox = Outbox(redis, "{p}", kept=2)
+        for name in ("1", "2", "3"):
+            failed_for_good(outbox, name)
+        assert [item.id for item in outbox.dead()] == ["3", "2"]
+        assert set(map(str, redis.hkeys("{p}:webhooks:items"))) == {"2", "3"}
+
+
+def test_a_retry_whose_reply_was_lost_is_one(redis_url: str) -> None:
+    with connect(load_settings(redis={"url": redis_url})) as redis:
+        outbox = Outbox(redis, "{p}", kept=2)
+        failed_for_good(outbox, "1")
+        assert outbox.retry("1")
+        assert outbox.retry("1"), "told twice"
+        assert outbox.dead() == []
+        again = outbox.take(hold_s=60)
+        assert again is not None
+        assert again.item.tries == 0
+        assert outbox.delivered(again)
+        assert not outbox.retry("1")
+        assert redis.exists("{p}:webhooks:items", "{p}:webhooks:due", "{p}:webhooks:dead") == 0

@@ -249,3 +249,10 @@ def test_a_full_queue_still_knows_what_it_accepted_and_takes_more_when_one_start
     assert ledger.admit("job3", manifest()).fresh
     assert story(ledger, "job3") == ["queued"]
     assert ledger.status("job3").state is JobState.QUEUED
+
+
+def test_a_key_whose_job_is_forgotten_is_free_for_any_job(store: Store) -> None:
+    ledger, redis = store
+    ledger.admit("old", manifest(code="1"), "key")
+    redis.delete(ledger.keys.job("old"))
+    assert ledger.admit("new", manifest(code="2"), "key").job_id == "new"

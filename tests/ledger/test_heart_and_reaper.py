@@ -7,8 +7,9 @@ import json
 import select
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -70,6 +71,34 @@ def test_a_lost_lease_has_to_stop_also_when_it_was_cancelled(
         list(ledger.reap())
         heart.beat()
         assert (lease.stopped, has_to_stop(lease)) == ("lost", True)
+
+
+def test_a_beat_renews_no_lease_that_it_did_not_name(
+    heart: Heart, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: a job is claimed while the beat is under way."""
+    admit(ledger)
+    beat = ledger.beat
+    with ExitStack() as stack:
+        held: list[Lease] = []
+
+        def slow(*given: Any) -> Any:
+            held.append(stack.enter_context(heart.hold(claim(ledger), asked=1.0)))
+            return beat(*given)
+
+        monkeypatch.setattr(ledger, "beat", slow)
+        heart.beat()
+        assert held[0].renewed == 1.0
+
+
+def test_a_cancel_between_the_claim_and_its_lease_is_not_forgotten(heart: Heart, ledger: Ledger) -> None:
+    admit(ledger)
+    held = claim(ledger)
+    ledger.cancel("job")
+    heart.nudge("job")
+    heart.nudge("of another host")
+    with heart.hold(held):
+        assert heart._nudged.is_set(), "the next beat is now"
 
 
 def test_a_beating_heart_keeps_a_short_lease_alive(redis_url: str) -> None:
@@ -252,6 +281,18 @@ def test_a_broker_that_is_away_does_not_keep_lost_jobs_from_being_found(redis_ur
         wait_until(lambda: ledger.status("lost").losses == 1, 10, "the lost job being judged")
         reaper.stop()
     app.close()
+
+
+def test_a_reaper_that_was_just_started_judges_nobody_by_an_outage_it_did_not_see(fleet: Fleet) -> None:
+    """Injected: the store was away for most of a lease, and others held leases meanwhile."""
+    reaper, ledger, redis = fleet
+    admit(ledger)
+    claim(ledger)
+    ledger.tick()
+    redis.decrby(ledger.keys.ticked, round(900 * QUICK["lease_s"]))
+    expire_lease(ledger, redis)
+    reaper.tick()
+    assert ledger.status("job").losses == 0
 
 
 def test_a_claimed_job_is_not_published_again(fleet: Fleet) -> None:

@@ -247,7 +247,16 @@ def test_every_key_lives_under_the_prefix(redis_url: str, prefix: str) -> None:
 
 CALL = re.compile(r"redis\.call\('(\w+)'(?:, *([^,)]+))?")
 #: Names that hold a declared key: of a loop over some, of the few scripts that are not about one job.
-HOLDERS = {"index", "idempotency_key", "worker_key", "workers_key", "leases_key", "ticked_key", "KEYS[i]"}
+HOLDERS = {
+    "index",
+    "idempotency_key",
+    "worker_key",
+    "workers_key",
+    "leases_key",
+    "ticked_key",
+    "watermarks_key",
+    "KEYS[i]",
+}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -285,3 +294,13 @@ def test_the_scripts_touch_no_key_they_did_not_declare(redis_url: str) -> None:
                 undeclared += [seen["command"]] if words[1] not in declared else []
     assert len(touched) > 100
     assert undeclared == []
+
+
+def test_the_prelude_names_every_field_of_a_record(redis_url: str) -> None:
+    header = (FOLDER / "prelude.lua").read_text().split("\n\n")[0]
+    known = set(re.findall(r"[a-z_]+", header))
+    with open_ledger("redis", redis_url) as (ledger, redis):
+        for tell in STORIES.values():
+            tell(ledger, redis)
+            assert set(map(str, redis.hkeys(ledger.keys.job("job")))) <= known
+            redis.flushall()

@@ -25,7 +25,10 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 
 @pytest.mark.parametrize("store_kind", STORES)
 def test_a_lease_nobody_renews_runs_out_by_the_servers_clock(store_kind: str, redis_url: str) -> None:
-    with open_ledger(store_kind, redis_url, ledger={"lease_s": 0.06, "beat_s": 0.02}) as (ledger, _):
+    with open_ledger(store_kind, redis_url, ledger={"lease_s": 0.1, "beat_s": 0.02, "reap_s": 0.01}) as (
+        ledger,
+        _,
+    ):
         admit(ledger, priority="high")
         claim(ledger)
         reaped = wait_until(lambda: list(ledger.reap()), 5, "the lease running out")
@@ -200,3 +203,23 @@ def test_a_reaper_that_was_frozen_alone_extends_nothing(store: Store) -> None:
     expire_lease(ledger, redis)
     assert ledger.tick(failed=True) is None
     assert [done.word for done in ledger.reap()] == ["requeued"]
+
+
+def test_a_clock_that_was_put_back_holds_no_job_for_the_time_it_was_ahead(store: Store) -> None:
+    """Injected: a lease and a mark that a server with its clock a day ahead has written."""
+    ledger, redis = store
+    admit(ledger)
+    claim(ledger)
+    now_ms = 1000 * redis.time()[0]
+    redis.zadd(ledger.keys.leases, {"job": now_ms + 86_400_000})
+    redis.hset(ledger.keys.watermarks, "normal", now_ms + 86_400_000)
+    ledger.tick()
+    assert (redis.zscore(ledger.keys.leases, "job") or 0) <= now_ms + 12_000
+    assert int(str(redis.hget(ledger.keys.watermarks, "normal"))) <= now_ms + 2_000
+
+
+def test_names_of_workers_do_not_pile_up(store: Store) -> None:
+    ledger, redis = store
+    redis.zadd(ledger.keys.workers, {f"w{number}": 1 for number in range(300)})
+    ledger.beat("alive", [], {})
+    assert redis.zrange(ledger.keys.workers, 0, -1) == ["alive"]

@@ -242,3 +242,13 @@ def test_an_attempt_whose_job_is_forgotten_is_stale(store: Store, how: str) -> N
     done = ledger.finish(held, fault, "op") if how == "finish" else ledger.release(held, "op")
     assert done.word == "stale"
     assert dump(redis) == before
+
+
+def test_a_job_that_never_starts_anywhere_still_meets_its_deadline(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger, expires_s=50)
+    before = redis.hget(ledger.keys.job("job"), "expires_ms")
+    for _ in range(3):
+        assert ledger.release(claim(ledger), operation(), ran=False).word == "released"
+    assert redis.hget(ledger.keys.job("job"), "expires_ms") == before
+    assert redis.zscore(ledger.keys.deadlines, "job") == int(str(before))

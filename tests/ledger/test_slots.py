@@ -171,3 +171,44 @@ def test_a_parked_job_can_be_cancelled_and_can_be_too_late(store: Store) -> None
     assert result.outcome is Outcome.REJECTED
     assert result.error is not None
     assert result.error.type == "Expired"
+
+
+def test_a_message_that_takes_longer_than_a_slot_is_kept_does_not_go_round_for_ever(store: Store) -> None:
+    """Injected: what was kept for the promoted job is over when its message arrives, each time."""
+    ledger, redis = store
+    admit(ledger, "running")
+    held = claim(ledger, "running")
+    park(ledger, "a", "b", "c")
+    assert [wake.job_id for wake in ledger.finish(held, result_of(held), operation()).wake] == ["a"]
+    redis.zadd(ledger.keys.slots("default"), {"a": 1}, xx=True)
+    assert [wake.job_id for wake in ledger.promote_parked()] == ["b"], "the slot goes on to the next"
+    late = claim(ledger, "a")
+    assert redis.zrange(ledger.keys.slots("default"), 0, -1) == ["a"], "one slot, one job"
+    assert ledger.claim("b", "w1", operation()) == Dropped("parked")
+    assert [wake.job_id for wake in ledger.finish(late, result_of(late), operation()).wake] == ["b"]
+    assert finish(ledger, claim(ledger, "b"))
+    assert finish(ledger, claim(ledger, "c"))
+
+
+def test_a_bound_set_while_jobs_run_counts_them(store: Store) -> None:
+    ledger, _ = store
+    with settings_of(ledger, tenant_slots=0):
+        for job_id in ("one", "two", "three"):
+            admit(ledger, job_id)
+            claim(ledger, job_id)
+    with settings_of(ledger, tenant_slots=2):
+        park(ledger, "four")
+        assert ledger.promote_parked() == []
+
+
+def test_thousands_are_promoted_in_rounds(redis_url: str) -> None:
+    with open_ledger("redis", redis_url, ledger={"tenant_slots": 1}) as (ledger, redis):
+        admit(ledger, "first")
+        held = claim(ledger, "first")
+        parked = {f"normal job{number:05}": number for number in range(9000)}
+        redis.zadd(ledger.keys.parked("default"), parked)  # Injected: their records do not matter here
+        redis.sadd(ledger.keys.parked_tenants, "default")
+        with settings_of(ledger, tenant_slots=20_000):
+            assert len(ledger.finish(held, result_of(held), operation()).wake) == 1000
+            assert [len(ledger.promote_parked()) for _ in range(9)] == [1000] * 8 + [0]
+        assert redis.exists(ledger.keys.parked_tenants) == 0

@@ -13,6 +13,8 @@ from redis import Redis
 
 from cellblock import Client, JobSpec, StoreUnavailable
 from cellblock.ledger import Ledger, connect
+from cellblock.ledger.groups import EventGroups
+from cellblock.ledger.server import check_schema
 from cellblock_config import Settings, load_settings
 from cellblock_workers.fleet import free_port
 from ledger.kit import admit, claim, dump, events_of, finish, manifest
@@ -129,6 +131,13 @@ def test_a_full_store_sheds_load_at_admission_and_lets_running_jobs_end(own_redi
     redis = connect(settings)
     ledger = Ledger(redis, settings)
     admit(ledger)
+    groups = EventGroups(redis, ledger.keys)
+
+    def read() -> list[str]:
+        events = groups.read("billing", "c", after="0", limit=10, wait_s=0, redeliver_s=60)
+        return [event.type.removeprefix("agent.run.") for event in events]
+
+    assert read() == ["queued"]
     before = dump(redis)
     redis.config_set("maxmemory", 1)
     with pytest.raises(StoreUnavailable, match="refused"):
@@ -137,6 +146,8 @@ def test_a_full_store_sheds_load_at_admission_and_lets_running_jobs_end(own_redi
     held = claim(ledger)
     assert ledger.beat("worker", [(held.job_id, held.fence)], {}) == {(held.job_id, held.fence): "held"}
     assert finish(ledger, held)
+    check_schema(redis, ledger.keys)  # a worker that starts now
+    assert read() == ["started", "succeeded"]
     redis.config_set("maxmemory", 0)
     redis.close()
 

@@ -28,8 +28,9 @@ REFUSED = 4
 
 _RESTART_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 _STABLE_S = 30.0
-#: Longer than a worker drains; a second signal ends the wait.
-_STOP_S = 3700.0
+#: How long a service may take to end: a patient one longer than a worker drains; a second signal ends that.
+_STOP_S = 60.0
+_STOP_PATIENT_S = 3700.0
 #: How long a service may take to end at once.
 _NOW_S = 10.0
 _ONE_WISH_S = 0.5
@@ -87,7 +88,7 @@ class Supervisor:
         self._signalled = float("-inf")
 
     def run(self) -> int:
-        """Until TERM or INT, or an essential service ends. Returns the exit code to leave with."""
+        """Until TERM, INT or QUIT, or an essential service ends, or one refuses. Returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGQUIT, self._on_quit)
@@ -164,7 +165,8 @@ class Supervisor:
     def _end(self, service: Service, process: subprocess.Popen[bytes]) -> None:
         """TERM and time; after a second wish QUIT and little time; then what cannot be refused."""
         process.terminate()
-        deadline, asked = time.monotonic() + _STOP_S, False
+        limit_s = _STOP_PATIENT_S if service.patient else _STOP_S
+        deadline, asked = time.monotonic() + limit_s, False
         while process.poll() is None:
             if self._signals >= _AT_ONCE and not asked:
                 if service.patient:

@@ -90,7 +90,7 @@ class Ledger(Upkeep):
             check_schema(self._redis, self.keys)
             self._schema_checked = True
         reply, value = self._admit(job_id, manifest, idempotency_key)
-        if reply == "known" and value != job_id and not self._exists(value):
+        if reply in {"known", "conflict"} and value != job_id and not self._exists(value):
             reply, value = self._admit(job_id, manifest, idempotency_key, forgotten=value)
         if reply == "full":
             raise RateLimited(
@@ -231,9 +231,12 @@ class Ledger(Upkeep):
         except UnknownJob:  # the script finds no job either, and says so
             return ""
 
-    def release(self, claim: Claim, operation: str) -> Transition:
-        """Give the job back uncounted: ``released``, ``cancelled`` if that had been asked, or ``stale``."""
-        args = [claim.fence, operation, self._cancelled_result(claim.job_id)]
+    def release(self, claim: Claim, operation: str, *, ran: bool = True) -> Transition:
+        """Give the job back uncounted: ``released``, ``cancelled`` if that had been asked, or ``stale``.
+
+        ``ran``: whether its code had begun; one that never starts anywhere still meets its deadline.
+        """
+        args = [claim.fence, operation, int(ran), self._cancelled_result(claim.job_id)]
         return self._transition("release", claim.job_id, claim.manifest.tenant, args)
 
     def cancel(self, job_id: str) -> Transition:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -40,7 +40,9 @@ class Upkeep(Transitions):
         """
         lease_ms = ms(self._settings.lease_s)
         args = [lease_ms, ms(self._settings.quiet_s) if failed else lease_ms]
-        _, *extended = self._scripts.run("tick", [self.keys.ticked, self.keys.leases], args)
+        _, *extended = self._scripts.run(
+            "tick", [self.keys.ticked, self.keys.leases, self.keys.watermarks], args
+        )
         return int(extended[0]) if extended else None
 
     def reap(self, limit: int = 100) -> Iterator[Transition]:
@@ -145,7 +147,7 @@ class Upkeep(Transitions):
         for job_id in due:
             try:
                 record = self._record(job_id)
-                closing_result(job_id, record, Outcome.CANCELLED, closing.CANCELLED)
+                _check_whole(job_id, record)
             except UnknownJob:
                 pass
             except (KeyError, ValueError):  # not written by us: it may not stop the others
@@ -155,3 +157,12 @@ class Upkeep(Transitions):
                 continue
             with store_errors("forgetting a job without a record"):
                 self._redis.zrem(index, job_id)
+
+
+def _check_whole(job_id: str, record: Mapping[str, str]) -> None:
+    """Raises KeyError, ValueError for what scripts and results could not use."""
+    closing_result(job_id, record, Outcome.CANCELLED, closing.CANCELLED)
+    for field in ("losses", "window_ms", "expires_ms"):
+        int(record[field])
+    for field in ("tenant", "priority", "state"):
+        record[field]

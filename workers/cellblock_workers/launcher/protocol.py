@@ -2,7 +2,7 @@
 
 One message is one packet of at most 16 KiB. The reply to ``acquire`` carries the sandbox's byte stream
 as a passed descriptor. A sandbox belongs to the connection that acquired it: when that closes, for
-whatever reason, the sandbox is destroyed.
+whatever reason, the sandbox is destroyed; so it is when it was acquired with a lease that nobody renews.
 """
 
 from __future__ import annotations

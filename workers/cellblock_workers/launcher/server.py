@@ -242,7 +242,10 @@ class Launcher:
                 _log.warning(
                     "sandbox_unwanted", sandbox=sandbox.id, reason="its worker was silent for too long"
                 )
-                self._pool.discard(sandbox)
+                try:
+                    self._pool.discard(sandbox)
+                except Exception:  # a defect of ours may not end what destroys the sandboxes of the frozen
+                    _log.exception("janitor_crashed", sandbox=sandbox.id)
 
     def _profile(self, request: Acquire) -> Profile:
         context = request.context

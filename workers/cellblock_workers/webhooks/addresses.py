@@ -9,8 +9,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 #: Ranges that carry an IPv4 address a gateway may unwrap: what is inside could be anybody.
 _WRAPPERS = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "2002::/16", "192.88.99.0/24")))
-#: Of no use to anybody on the internet, and not known as such to this Python.
-_NOBODYS = (ipaddress.ip_network("3fff::/20"),)
+#: Of no use to anybody on the internet, and not known as such to this Python; the last is a cloud's own host.
+_NOBODYS = tuple(map(ipaddress.ip_network, ("3fff::/20", "192.0.0.0/24", "168.63.129.16/32")))
 #: What stands before the IPv4 address in the last half of an ISATAP address.
 _ISATAP = (0x00005EFE, 0x02005EFE)
 

@@ -76,12 +76,17 @@ class _Deadline:
     def __init__(self, timeout_s: float) -> None:
         self._timer = threading.Timer(timeout_s, self._end)
         self._timer.daemon = True
+        self._lock = threading.Lock()
+        self._over = False
         self._socket: socket.socket | None = None
 
     def on_event(self, name: str, info: Mapping[str, Any]) -> None:
         """httpx's trace: hear of the connection as soon as there is one."""
-        if name == "connection.connect_tcp.complete":
-            self._socket = info["return_value"].get_extra_info("socket")
+        if name in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:  # two objects
+            with self._lock:
+                self._socket = info["return_value"].get_extra_info("socket")
+                if self._over:  # it came while the name and the connection took too long
+                    self._cut()
 
     def __enter__(self) -> None:
         self._timer.start()
@@ -90,6 +95,11 @@ class _Deadline:
         self._timer.cancel()
 
     def _end(self) -> None:
+        with self._lock:
+            self._over = True
+            self._cut()
+
+    def _cut(self) -> None:
         if self._socket is not None:
             with suppress(OSError):  # it has ended by itself
                 self._socket.shutdown(socket.SHUT_RDWR)

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from urllib.parse import urlsplit
 
 from cellblock.ledger import connect
 from cellblock_config import load_settings
@@ -47,5 +46,4 @@ def _outbox() -> Iterator[Outbox]:
 
 
 def _shown(item: Item) -> dict[str, object]:
-    host = urlsplit(item.url).hostname
-    return {"id": item.id, "event_id": item.event_id, "host": host, "tries": item.tries, "why": item.why}
+    return {"id": item.id, "event_id": item.event_id, "host": item.host, "tries": item.tries, "why": item.why}

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,10 +26,15 @@ DUE_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One event for one address. ``tries``: how often it was tried; ``why``: how the last try failed."""
+    """One event for one receiver. ``tries``: how often it was tried; ``why``: how the last try failed.
+
+    ``receiver`` is :func:`receiver_of` its address, which may hold a token: Redis holds none, and nobody who
+    writes to Redis decides where a signed event goes. ``host`` is for people.
+    """
 
     id: str
-    url: str
+    receiver: str
+    host: str
     event_id: str
     body: str
     tries: int = 0
@@ -43,6 +49,11 @@ class Taken:
     until_ms: int
 
 
+def receiver_of(url: str) -> str:
+    """What stands for an address where the address itself may not."""
+    return hashlib.sha256(url.encode()).hexdigest()[:16]
+
+
 class Outbox:
     """Raises :class:`StoreUnavailable`. Thread-safe; any number of senders may share it."""
 
@@ -53,8 +64,10 @@ class Outbox:
         self._items = f"{prefix}:webhooks:items"
         self._kept = kept
         folder = resources.files(__package__)
-        self._take = redis.register_script((folder / "take.lua").read_text())
-        self._settle = redis.register_script((folder / "settle.lua").read_text())
+        self._put, self._take, self._settle, self._retry = (
+            redis.register_script((folder / f"{name}.lua").read_text())
+            for name in ("put", "take", "settle", "retry")
+        )
 
     def full(self) -> bool:
         """Whether as many are under way as may be: what comes then has to wait in the stream."""
@@ -66,17 +79,9 @@ class Outbox:
         if not items:
             return
         with store_errors("accepting deliveries"):
-            now = self._now_ms()
-            pipe = self._redis.pipeline(transaction=False)
+            now, keys = self._now_ms(), [self._due, self._dead, self._items]
             for item in items:
-                pipe.zscore(self._dead, item.id)
-            failed = pipe.execute()
-            pipe = self._redis.pipeline()
-            for item, dead_ms in zip(items, failed, strict=True):
-                if dead_ms is None:
-                    pipe.hsetnx(self._items, item.id, json.dumps(asdict(item)))
-                    pipe.zadd(self._due, {item.id: now}, nx=True)
-            pipe.execute()
+                self._put(keys=keys, args=[item.id, now, json.dumps(asdict(item))])
 
     def take(self, hold_s: float) -> Taken | None:
         """A delivery that is due; nobody else gets it for ``hold_s``. None if there is none."""
@@ -97,17 +102,14 @@ class Outbox:
     def failed(self, taken: Taken, why: str, again_s: float | None) -> bool:
         """A try failed: again after a pause, or never. False if it was somebody else's meanwhile."""
         item = replace(taken.item, tries=taken.item.tries + 1, why=why)
-        done = self._settled(taken, "dead" if again_s is None else "again", item, again_s or 0)
-        if again_s is None:
-            with store_errors("forgetting old failures"):
-                self._forget_oldest()
-        return done
+        return self._settled(taken, "dead" if again_s is None else "again", item, again_s or 0)
 
     def _settled(self, taken: Taken, word: str, item: Item, again_s: float = 0) -> bool:
         with store_errors("noting what became of a delivery"):
             now = self._now_ms()
             again_ms = now + round(1000 * again_s)
-            args: list[str | int] = [item.id, taken.until_ms, now, word, again_ms, json.dumps(asdict(item))]
+            args: list[str | int] = [item.id, taken.until_ms, now, word, again_ms]
+            args += [json.dumps(asdict(item)), self._kept]
             return bool(self._settle(keys=[self._due, self._dead, self._items], args=args) == "settled")
 
     def dead(self, limit: int = 100) -> list[Item]:
@@ -121,22 +123,11 @@ class Outbox:
         """Let a failed one be tried again from the start. Whether it was one."""
         with store_errors("trying a delivery again"):
             text = cast(str | None, self._redis.hget(self._items, item_id))
-            if text is None or not self._redis.zrem(self._dead, item_id):
+            if text is None:
                 return False
-            item = Item(**json.loads(text))
-            pipe = self._redis.pipeline()
-            pipe.hset(self._items, item_id, json.dumps(asdict(replace(item, tries=0))))
-            pipe.zadd(self._due, {item_id: self._now_ms()})
-            pipe.execute()
-        return True
-
-    def _forget_oldest(self) -> None:
-        too_many = cast(list[str], self._redis.zrange(self._dead, 0, -1 - self._kept))
-        if too_many:
-            pipe = self._redis.pipeline()
-            pipe.zrem(self._dead, *too_many)
-            pipe.hdel(self._items, *too_many)
-            pipe.execute()
+            fresh = json.dumps(asdict(replace(Item(**json.loads(text)), tries=0)))
+            keys = [self._due, self._dead, self._items]
+            return bool(self._retry(keys=keys, args=[item_id, self._now_ms(), fresh]))
 
     def _now_ms(self) -> int:
         seconds, micros = self._redis.time()

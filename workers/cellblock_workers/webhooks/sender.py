@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from hashlib import sha256
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -15,10 +15,10 @@ from cellblock.errors import NotConfigured, StoreUnavailable
 from cellblock.ledger import Keys, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import Event
-from cellblock_config import Settings, WebhookSettings, load_settings
+from cellblock_config import Settings, load_settings
 from cellblock_workers.telemetry import configure_logging, die_with_parent
 from cellblock_workers.webhooks.delivery import Delivery
-from cellblock_workers.webhooks.outbox import Item, Outbox
+from cellblock_workers.webhooks.outbox import Item, Outbox, receiver_of
 
 _log = structlog.get_logger(__name__)
 
@@ -37,6 +37,7 @@ class Sender:
         if not hooks.urls or hooks.secret is None:
             raise NotConfigured("webhooks need CELLBLOCK_WEBHOOKS_URLS and CELLBLOCK_WEBHOOKS_SECRET")
         self._hooks = hooks
+        self._urls = {receiver_of(url): url for url in (one.get_secret_value() for one in hooks.urls)}
         self._groups = EventGroups(redis, Keys(settings.redis.key_prefix))
         self._outbox = Outbox(redis, settings.redis.key_prefix, hooks.dead_kept)
         self._delivery = Delivery(
@@ -72,7 +73,7 @@ class Sender:
         events = self._groups.read(
             WEBHOOKS_GROUP, self._name, after="$", limit=_READ, wait_s=_WAIT_S, redeliver_s=_REDELIVER_S
         )
-        self._outbox.put([item for event in events for item in _items(event, self._hooks)])
+        self._outbox.put([item for event in events for item in self._items(event)])
         self._groups.acknowledge(WEBHOOKS_GROUP, [event.id for event in events])
         return True
 
@@ -82,8 +83,12 @@ class Sender:
         if taken is None:
             return False
         item = taken.item
+        url = self._urls.get(item.receiver)
+        if url is None:
+            self._outbox.failed(taken, "its address is not among CELLBLOCK_WEBHOOKS_URLS any more", None)
+            return True
         try:
-            why = self._delivery.post(item.url, item.event_id, item.body.encode())
+            why = self._delivery.post(url, item.event_id, item.body.encode())
         except Exception as error:  # a defect, or an address nobody foresaw: a try like any other
             _log.exception("webhook_crashed", event_id=item.event_id)
             why = f"internal error: {type(error).__name__}"
@@ -109,15 +114,14 @@ class Sender:
             if not busy:
                 self._closing.wait(_WAIT_S / 4)
 
-
-def _items(event: Event, hooks: WebhookSettings) -> Sequence[Item]:
-    if event.type not in hooks.events:
-        return []
-    body = event.model_dump_json()
-    return [
-        Item(f"{event.id}-{sha256(url.encode()).hexdigest()[:16]}", url, event.id, body)
-        for url in (one.get_secret_value() for one in hooks.urls)
-    ]
+    def _items(self, event: Event) -> Sequence[Item]:
+        if event.type not in self._hooks.events:
+            return []
+        body = event.model_dump_json()
+        return [
+            Item(f"{event.id}-{receiver}", receiver, urlsplit(url).hostname or "", event.id, body)
+            for receiver, url in self._urls.items()
+        ]
 
 
 def main() -> None:

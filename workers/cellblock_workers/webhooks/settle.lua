@@ -1,7 +1,7 @@
 -- settle: what became of a try. Only who still holds the delivery may say: a try that took too long has been
 -- given to another.
 -- KEYS  due dead items
--- ARGV  id until_ms (as taken) now_ms word again_ms item
+-- ARGV  id until_ms (as taken) now_ms word again_ms item kept
 --       word: delivered | again (at again_ms) | dead
 -- Returns "settled" · "stale"
 local due, dead, items = KEYS[1], KEYS[2], KEYS[3]
@@ -19,5 +19,8 @@ else
   redis.call('ZREM', due, id)
   redis.call('ZADD', dead, ARGV[3], id)
   redis.call('HSET', items, id, ARGV[6])
+  while redis.call('ZCARD', dead) > tonumber(ARGV[7]) do
+    redis.call('HDEL', items, redis.call('ZPOPMIN', dead)[1])
+  end
 end
 return 'settled'

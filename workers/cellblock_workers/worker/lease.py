@@ -36,7 +36,7 @@ class Lease:
         self.sandbox_s = sandbox_s
         self.sandbox: str | None = None  #: its id, once there is one
         self.stopped: Word | None = None
-        self.taken = time.monotonic() if taken is None else taken
+        self.renewed = time.monotonic() if taken is None else taken  #: when its latest renewal was sent
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def fileno(self) -> int:
@@ -78,7 +78,8 @@ class Heart:
         self._status = status
         self._renew = renew
         self._leases: dict[tuple[str, int], Lease] = {}
-        self._renewed = self._claimed = time.monotonic()
+        self._claimed = time.monotonic()
+        self._asked: dict[str, float] = {}  # job id → when it was asked to stop, of jobs not held here
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._nudged = threading.Event()
@@ -111,6 +112,8 @@ class Heart:
             self._leases[key] = lease
             if self._draining:
                 lease.stop("drain")
+            if self._asked.pop(claim.job_id, None) is not None:
+                self._nudged.set()
         try:
             yield lease
         finally:
@@ -128,8 +131,12 @@ class Heart:
 
     def nudge(self, job_id: str | None = None) -> None:
         """Something happened to this job, or to any: if it runs here, beat at once and hear what."""
+        now = time.monotonic()
         with self._lock:
             ours = any(job_id in {None, held} for held, _ in self._leases)
+            if job_id is not None and not ours:  # it may be claimed here at this moment
+                recent = {one: at for one, at in self._asked.items() if now - at < self._settings.beat_s}
+                self._asked = {**recent, job_id: now}
         if ours:
             self._nudged.set()
 
@@ -150,18 +157,19 @@ class Heart:
         except StoreUnavailable as error:
             _log.warning("beat_failed", error=str(error))
             return
-        self._renewed = asked
         with self._lock:
             for key, word in words.items():
                 lease = self._leases.get(key)
-                if lease is not None and word != "held":
-                    lease.stop(word)
+                if lease is not None:
+                    lease.renewed = asked
+                    if word != "held":
+                        lease.stop(word)
 
     def expire(self) -> None:
         """By our own clock: leases not renewed for their length are lost, others may run these jobs now."""
         with self._lock:
             for lease in self._leases.values():
-                if time.monotonic() - max(self._renewed, lease.taken) >= self._settings.lease_s:
+                if time.monotonic() - lease.renewed >= self._settings.lease_s:
                     lease.stop("lost")
 
     def _keep_sandboxes(self) -> None:
@@ -172,7 +180,7 @@ class Heart:
                 kept = [
                     lease.sandbox
                     for lease in self._leases.values()
-                    if lease.sandbox and lease.stopped != "lost" and max(self._renewed, lease.taken) > fresh
+                    if lease.sandbox and lease.stopped != "lost" and lease.renewed > fresh
                 ]
             if kept:
                 try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Iterable
 
 import structlog
 from redis import Redis
@@ -12,7 +13,7 @@ from redis.exceptions import RedisError
 
 from cellblock.broker import Publisher, queue_key
 from cellblock.errors import StoreUnavailable
-from cellblock.ledger import Ledger
+from cellblock.ledger import Ledger, Transition, Wake
 from cellblock_config import Settings
 
 _log = structlog.get_logger(__name__)
@@ -27,8 +28,7 @@ class Reaper:
         self._broker = broker
         self._settings = settings
         self._offset = 0
-        self._failed = False
-        self._began = time.monotonic()
+        self._failed = True  # who has just been started cannot know whether the store was away
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._tick_on, name="reaper", daemon=True)
 
@@ -46,14 +46,13 @@ class Reaper:
 
         Raises :class:`StoreUnavailable`.
         """
-        hung = time.monotonic() - self._began > self._settings.ledger.quiet_s
-        self._began = time.monotonic()
-        extended = self._ledger.tick(failed=self._failed or hung)
+        extended = self._ledger.tick(failed=self._failed)
         self._failed = False
         if extended is not None:
             _log.warning("leases_extended_after_outage", count=extended)
         for step in (
-            self._judge,
+            lambda: self._judge(self._ledger.reap()),  # jobs whose worker is lost
+            lambda: self._judge(self._ledger.expire()),  # those that were not started in time
             lambda: self._publisher.wake(self._ledger.wake_delayed()),
             lambda: self._publisher.wake(self._ledger.promote_parked()),
             self._ledger.forget_the_dead,
@@ -66,34 +65,33 @@ class Reaper:
             except Exception:  # a defect in one step may not stop the others, in every worker
                 _log.exception("reaper_step_crashed")
 
-    def _judge(self) -> None:
-        """Jobs whose worker is lost, and those that were not started in time."""
-        for judged in (self._ledger.reap(), self._ledger.expire()):
-            for done in judged:
-                _log.warning("job_reaped", job_id=done.job_id, verdict=done.word)
-                self._publisher.wake(done.wake)
+    def _judge(self, judged: Iterable[Transition]) -> None:
+        for done in judged:
+            _log.warning("job_reaped", job_id=done.job_id, verdict=done.word)
+            self._publisher.wake(done.wake)
 
     def _republish(self) -> None:
         """Send again what has lost its message: its queue is empty, or later jobs of it have been claimed."""
         lengths: dict[str, int] = {}
         unclaimed = self._ledger.unclaimed(self._offset)
+        until = time.monotonic() + self._settings.ledger.quiet_s / 2  # the next round may not be late
         # The next tick looks further: what waits behind a busy queue may not hide what has lost its message.
-        self._offset = self._offset + len(unclaimed) if unclaimed else 0
+        looked_at, self._offset = self._offset, 0
         for job in unclaimed:
+            if time.monotonic() > until:
+                break
+            looked_at += 1
+            self._offset = looked_at
             if job.priority not in lengths:
-                lengths[job.priority] = self._queue_length(job.priority)
+                try:
+                    lengths[job.priority] = self._broker.llen(queue_key(self._settings, job.priority))
+                except RedisError as error:  # says nothing of the ledger's Redis
+                    _log.warning("broker_unavailable", reason=type(error).__name__)
+                    return
             if job.overtaken or lengths[job.priority] == 0:
                 _log.warning("job_republished", job_id=job.job_id, overtaken=job.overtaken)
-                self._publisher.publish([job.job_id], job.priority)
-                self._ledger.republished(job.job_id)
-
-    def _queue_length(self, priority: str) -> int:
-        try:
-            length = self._broker.llen(queue_key(self._settings, priority))
-        except RedisError as error:
-            reason = f"the broker cannot be asked for its queue: {type(error).__name__}"
-            raise StoreUnavailable(reason) from None  # says nothing of the ledger's Redis
-        return int(length)
+                if self._publisher.wake([Wake(job.job_id, job.priority)]):
+                    self._ledger.republished(job.job_id)
 
     def _tick_on(self) -> None:
         while not self._closing.is_set():

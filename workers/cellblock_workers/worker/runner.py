@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from itertools import chain, repeat
 
 import structlog
 
-from cellblock.errors import CellblockError, SandboxUnavailable, StoreUnavailable
+from cellblock.errors import SandboxUnavailable, StoreUnavailable
 from cellblock.ledger import Claim, Dropped, Ledger, Transition, Wake
 from cellblock.models import JobResult
 from cellblock.signing import Verifier
@@ -20,8 +21,10 @@ from cellblock_workers.worker.lease import Heart, Lease
 _log = structlog.get_logger(__name__)
 
 _LEVEL_HOLD_S = 5.0
-#: Pauses between tries to store a result; together a little longer than a Redis restart takes.
-_FINISH_PAUSES_S = (0.1, 0.3, 1.0, 2.0, 4.0)
+#: Pauses between tries to tell the ledger how an attempt ended, the last one again and again; and how long
+#: beyond a lease: until then the first tick after an outage may still keep the attempt in force.
+_SAY_AGAIN_S = (0.1, 0.3, 1.0, 2.0)
+_SAY_BEYOND_S = 5.0
 
 
 class JobRunner:
@@ -35,7 +38,7 @@ class JobRunner:
         settings: Settings,
         *,
         worker: str,
-        on_wake: Callable[[Sequence[Wake]], None],
+        on_wake: Callable[[Sequence[Wake]], object],
         on_unavailable: Callable[[str], None],
     ) -> None:
         self._ledger = ledger
@@ -63,22 +66,24 @@ class JobRunner:
         try:
             result = self._refusal(claim) or execute(lease, self._launcher, self._settings)
         except LeaseLost:
+            # By our own clock, while the store was away: if nobody has judged yet, nothing was lost.
             log.warning("lease_lost")
+            self._release(claim, lease)
             return
         except Drained:
             log.info("job_given_back", reason="this worker ends")
-            self._release(claim)
+            self._release(claim, lease)
             return
         except LevelUnavailable as error:
             # Jobs of other levels go on here. Held for a moment, or this worker would claim it again at once.
             log.warning("job_given_back", reason=str(error))
             lease.wait(_LEVEL_HOLD_S)
-            self._release(claim)
+            self._release(claim, lease)
             return
         except SandboxUnavailable as error:
             log.warning("job_given_back", reason=str(error))
             self._on_unavailable(str(error))
-            self._release(claim)
+            self._release(claim, lease)
             return
         except Exception as error:  # our defect: the job still ends, and says whose fault it was
             log.exception("attempt_crashed")
@@ -100,19 +105,28 @@ class JobRunner:
         refusal = self._verifier.refusal(claim.job_id, claim.manifest)
         return rejected_result(claim, refusal.kind, refusal.why) if refusal else None
 
-    def _release(self, claim: Claim) -> None:
+    def _release(self, claim: Claim, lease: Lease) -> None:
+        operation, ran = uuid.uuid4().hex, lease.sandbox is not None
         try:
-            self._on_wake(self._ledger.release(claim, uuid.uuid4().hex).wake)
-        except CellblockError as error:
-            # The lease runs out and the reaper requeues; that costs one loss, which is the truth then.
+            done = self._patiently(lambda: self._ledger.release(claim, operation, ran=ran), claim.job_id)
+        except StoreUnavailable as error:
+            # The lease runs out and the reaper requeues; that costs one loss.
             _log.warning("release_failed", job_id=claim.job_id, error=str(error))
+            return
+        self._on_wake(done.wake)
 
     def _finish(self, claim: Claim, result: JobResult) -> Transition:
         operation = uuid.uuid4().hex
-        for pause_s in _FINISH_PAUSES_S:
+        return self._patiently(lambda: self._ledger.finish(claim, result, operation), claim.job_id)
+
+    def _patiently(self, say: Callable[[], Transition], job_id: str) -> Transition:
+        ends = time.monotonic() + self._settings.ledger.lease_s + _SAY_BEYOND_S
+        for pause_s in chain(_SAY_AGAIN_S, repeat(_SAY_AGAIN_S[-1])):
             try:
-                return self._ledger.finish(claim, result, operation)
+                return say()
             except StoreUnavailable as error:
-                _log.warning("finish_retried", job_id=claim.job_id, error=str(error))
-                time.sleep(pause_s)
-        return self._ledger.finish(claim, result, operation)
+                if time.monotonic() > ends:
+                    raise
+                _log.warning("store_asked_again", job_id=job_id, error=str(error))
+            time.sleep(pause_s)
+        raise AssertionError("the pauses never end")

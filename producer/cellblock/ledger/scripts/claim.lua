@@ -38,6 +38,12 @@ end
 local priority, queued_ms = job[7], tonumber(job[8])
 if a.slots > 0 then
   local kept = redis.call('ZSCORE', keys.slots, a.job_id)
+  if not kept and state == 'parked' and not redis.call('ZSCORE', keys.parked, priority .. ' ' .. a.job_id) then
+    -- Promoted, and its message took longer than its slot was kept: it takes that of the latest promoted, whose
+    -- message is on its way too. Parked again, both could go round for ever.
+    local latest = redis.call('ZRANGE', keys.slots, '+inf', '(0', 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
+    kept = latest and redis.call('ZREM', keys.slots, latest)
+  end
   -- Whoever was parked goes first, so a slot that is free while some are is not this job's.
   if not kept and (redis.call('ZCARD', keys.parked) > 0 or not slot_free(a.slots, now)) then
     redis.call('HSET', keys.job, 'state', 'parked')
@@ -46,8 +52,8 @@ if a.slots > 0 then
     redis.call('SADD', keys.parked_tenants, a.tenant)
     return reply('parked', promote(a, now))
   end
-  redis.call('ZADD', keys.slots, '0', a.job_id)
 end
+redis.call('ZADD', keys.slots, '0', a.job_id) -- without a bound too: one may be set while it runs
 redis.call('ZREM', keys.parked, priority .. ' ' .. a.job_id)
 
 local fence = redis.call('HINCRBY', keys.job, 'attempt', 1)

@@ -30,7 +30,7 @@ if a.retries > 0 and job[4] ~= '1' then
   if failed <= a.retries then
     local pause_ms = math.min(a.backoff_max_ms, a.backoff_ms * 2 ^ math.min(failed - 1, 30))
     local delay_ms = math.floor(pause_ms * a.spread_percent / 100)
-    local woken = requeue(a, a.outcome, delay_ms, now)
+    local woken = requeue(a, a.outcome, delay_ms, now, true)
     emit(a.events_kept, 'retried', a.job_id, now, a.outcome)
     return reply('retried', woken)
   end

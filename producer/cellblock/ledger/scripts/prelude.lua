@@ -25,6 +25,8 @@ for i, name in ipairs(KEY_NAMES) do
 end
 
 local ATTEMPTS_KEPT = 20
+-- In one call; the next reaper goes on.
+local PROMOTED_MAX = 1000
 -- Longer numbers are no longer exact.
 local DIGITS_MAX = 15
 
@@ -109,7 +111,7 @@ end
 -- claimed. Returns flat pairs job_id, priority: they have to be published.
 local function promote(a, at_ms)
   local woken = {}
-  while a.slots > 0 and redis.call('ZCARD', keys.parked) > 0 and slot_free(a.slots, at_ms) do
+  while a.slots > 0 and #woken < 2 * PROMOTED_MAX and redis.call('ZCARD', keys.parked) > 0 and slot_free(a.slots, at_ms) do
     local priority, job_id = redis.call('ZPOPMIN', keys.parked)[1]:match('^(%a+) (.+)$')
     redis.call('ZADD', keys.slots, int(at_ms + a.hold_ms), job_id)
     redis.call('ZADD', keys.waiting, int(at_ms), job_id)
@@ -123,7 +125,8 @@ local function promote(a, at_ms)
 end
 
 local function reply(word, woken)
-  return { word, unpack(woken or {}) }
+  table.insert(woken, 1, word)
+  return woken
 end
 
 -- Out of every index. Its slot goes to the next of its tenant.
@@ -158,11 +161,11 @@ end
 
 -- Back among the waiting, at once or after delay_ms, in the one shape that release, reap and finish share.
 -- Returns what has to be published: the job itself unless it is delayed, and what its slot woke.
-local function requeue(a, why, delay_ms, at_ms)
-  local job = redis.call('HMGET', keys.job, 'priority', 'window_ms')
+-- ran: it had started in time, so what comes of that is no fault of its caller's: it gets a new deadline.
+local function requeue(a, why, delay_ms, at_ms, ran)
+  local job = redis.call('HMGET', keys.job, 'priority', 'window_ms', 'expires_ms')
   local due_ms = at_ms + delay_ms
-  -- It had started in time: what comes of that is no fault of its caller's.
-  local expires_ms = int(due_ms + tonumber(job[2]))
+  local expires_ms = ran and int(due_ms + tonumber(job[2])) or job[3]
   note(why, at_ms, a.dead_ttl_s)
   leave(a.job_id, job[1])
   redis.call('HSET', keys.job, 'state', 'queued', 'queued_ms', int(due_ms), 'expires_ms', expires_ms,

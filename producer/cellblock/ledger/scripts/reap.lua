@@ -36,6 +36,6 @@ for given in a.backoffs:gmatch('%d+') do
     delay_ms = math.floor(tonumber(given) * a.spread_percent / 100)
   end
 end
-local woken = requeue(a, 'lost', delay_ms, now)
+local woken = requeue(a, 'lost', delay_ms, now, true)
 emit(a.events_kept, 'retried', a.job_id, now, 'worker_lost')
 return reply('requeued', woken)

@@ -1,9 +1,10 @@
 -- release: give a running job back without counting a loss (this host cannot run it now).
+-- ran: 1 if its code had begun; else it keeps its deadline, or it could be given back for ever
 -- The fence stays raised, so whatever the given-back attempt still does is stale.
 -- KEYS  of_job
 -- Returns {"released", job_id, priority, ...}: the pairs have to be published
 --       · {"cancelled", ...} (it had been asked to stop) · {"stale", state}
-local a, invalid = arguments('job_id fence# op cancelled_result' .. COMMON)
+local a, invalid = arguments('job_id fence# op ran# cancelled_result' .. COMMON)
 if not a then
   return invalid
 end
@@ -20,4 +21,4 @@ redis.call('HSET', keys.job, 'op_release', a.op)
 if job[4] == '1' then
   return reply('cancelled', close(a, 'cancelled', 'cancelled', a.cancelled_result, now))
 end
-return reply('released', requeue(a, 'released', 0, now))
+return reply('released', requeue(a, 'released', 0, now, a.ran == 1))
