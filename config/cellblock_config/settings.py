@@ -67,6 +67,13 @@ class RedisSettings(Group):
             )
         return self
 
+    @field_validator("tls_ca", "tls_cert", "tls_key")
+    @classmethod
+    def _is_there(cls, file: Path | None) -> Path | None:
+        if file is not None and not file.is_file():
+            raise ValueError(f"there is no file {file}")
+        return file
+
     @field_validator("url", "broker_url", mode="after")
     @classmethod
     def _is_a_redis_url(cls, url: SecretStr | None) -> SecretStr | None:
@@ -269,7 +276,8 @@ def load_settings(**groups: object) -> Settings:
 
     Raises :class:`SettingsError` naming each wrong setting, without its value (it may be a secret).
     """
-    for name in os.environ:
+    dotenv = dotenv_values(".env") if Path(".env").is_file() else {}
+    for name in (*os.environ, *dotenv):
         group = name.removeprefix("CELLBLOCK_").split("_", 1)[0].lower()
         if name.startswith("CELLBLOCK_") and group not in Settings.model_fields:
             raise SettingsError(
@@ -298,7 +306,9 @@ def _in_words(error: ErrorDetails) -> str:
         known = cast(type[BaseModel], Settings.model_fields[group].annotation).model_fields
         meant = get_close_matches(wrong, known, n=1) or sorted(known)
         return f"{name}: there is no such setting; did you mean {' or '.join(meant)}?"
-    return f"{name}: {error['msg'].removeprefix('Value error, ')}"
+    problem = error["msg"].removeprefix("Value error, ")
+    # What a group as a whole is refused for names its settings itself.
+    return problem if len(error["loc"]) == 1 and error["type"] == "value_error" else f"{name}: {problem}"
 
 
 def _not_json() -> str | None:

@@ -58,9 +58,11 @@ class WebhookSettings(Group):
 
     @model_validator(mode="after")
     def _are_signed(self) -> WebhookSettings:
-        if self.urls and (self.secret is None or len(self.secret.get_secret_value().strip()) < _SECRET_LEAST):
+        secret = self.secret.get_secret_value().strip() if self.secret else ""
+        if self.urls and len(secret) < _SECRET_LEAST:
+            found = f"has fewer than {_SECRET_LEAST} characters" if secret else "is not set"
             raise ValueError(
-                f"webhooks.urls is set and webhooks.secret has fewer than {_SECRET_LEAST} characters: "
+                f"webhooks.urls is set and webhooks.secret (CELLBLOCK_WEBHOOKS_SECRET) {found}: "
                 "receivers could not tell our events from anybody's"
             )
         return self

@@ -24,6 +24,7 @@ from cellblock.errors import (
 )
 from cellblock.models import (
     Artifact,
+    Counts,
     DeadLetter,
     Event,
     JobError,
@@ -50,6 +51,7 @@ __all__ = [
     "CallerError",
     "CellblockError",
     "Client",
+    "Counts",
     "DeadLetter",
     "Event",
     "InputValue",

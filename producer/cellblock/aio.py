@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from cellblock.client import Client, Progress
 from cellblock.errors import ResultTimeout
-from cellblock.models import DeadLetter, Event, JobResult, JobSpec, JobStatus
+from cellblock.models import Counts, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock_config import Settings
 
 
@@ -78,6 +78,10 @@ class AsyncClient:
     async def status(self, job_id: str) -> JobStatus:
         """Where a job is now. Raises :class:`UnknownJob`."""
         return await asyncio.to_thread(self._client.status, job_id)
+
+    async def counts(self) -> Counts:
+        """How many jobs wait, are parked, run or are dead letters now."""
+        return await asyncio.to_thread(self._client.counts)
 
     async def cancel(self, job_id: str) -> Literal["cancelled", "requested", "terminal"]:
         """Stop a job. Idempotent; raises :class:`UnknownJob`."""

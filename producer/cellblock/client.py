@@ -22,7 +22,7 @@ from cellblock.broker import Publisher, create_celery
 from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, StoreUnavailable, UnknownJob
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
-from cellblock.models import DeadLetter, Event, JobResult, JobSpec, JobStatus
+from cellblock.models import Counts, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock.signing import Signer
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
@@ -136,6 +136,10 @@ class Client:
     def status(self, job_id: str) -> JobStatus:
         """Where a job is now. Raises :class:`UnknownJob`."""
         return self._ledger.status(job_id)
+
+    def counts(self) -> Counts:
+        """How many jobs wait, are parked, run or are dead letters now."""
+        return self._ledger.counts()
 
     def cancel(self, job_id: str) -> Literal["cancelled", "requested", "terminal"]:
         """Stop a job. Idempotent; raises :class:`UnknownJob`."""

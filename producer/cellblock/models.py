@@ -375,6 +375,17 @@ class JobStatus(_Contract):
     trace_id: str
 
 
+class Counts(_Contract):
+    """How many jobs are where at this moment, and how many workers have been heard of."""
+
+    waiting: int = Field(description="For a worker.")
+    delayed: int = Field(description="For the end of the pause before a retry.")
+    parked: dict[str, int] = Field(description="For a slot, by tenant.")
+    running: int
+    dead: int = Field(description="Dead letters.")
+    workers: int
+
+
 class PastAttempt(_Contract):
     """An attempt that did not simply end."""
 

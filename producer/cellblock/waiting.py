@@ -48,7 +48,11 @@ class ResultWaiter:
             subscribed = self._subscribe(job_id)
         if not subscribed:
             self.forget(job_id)
-            future.set_exception(StoreUnavailable(f"Redis cannot be reached while waiting for job {job_id}"))
+            future.set_exception(
+                StoreUnavailable(
+                    f"Redis cannot be reached while waiting for job {job_id}: check CELLBLOCK_REDIS_URL"
+                )
+            )
         return future
 
     def forget(self, job_id: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from cellblock import JobResult
-from parts import CELLBLOCK, cellblock, wait_until, worker_process
+from parts import CELLBLOCK, NAMESPACES, cellblock, wait_until, worker_process
 
 
 @pytest.fixture
@@ -309,18 +309,35 @@ def test_term_ends_an_embedded_run_and_leaves_no_folder(tmp_path: Path) -> None:
 
 @pytest.mark.docker
 def test_ctrl_c_ends_an_embedded_run_and_says_so() -> None:
+    interrupt(signal_group=False)
+
+
+def test_a_terminals_ctrl_c_reaches_every_process_and_shows_one_line() -> None:
+    interrupt(signal_group=True, **NAMESPACES)
+
+
+def interrupt(*, signal_group: bool, **environment: str) -> None:
     process = subprocess.Popen(
-        [CELLBLOCK, "run", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        [CELLBLOCK, "run", "-"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, **environment},
     )
     assert process.stdin is not None
     process.stdin.write(b"import time; time.sleep(60)")
     process.stdin.close()
-    wait_until(lambda: descendants(process.pid), 20, "its launcher")
-    process.send_signal(signal.SIGINT)
+    wait_until(lambda: len(descendants(process.pid)) >= (3 if signal_group else 1), 20, "its launcher")
+    if signal_group:
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.send_signal(signal.SIGINT)
     assert process.wait(timeout=30) == 130
     assert process.stderr is not None
     with process.stderr:
-        assert "cancelled" in process.stderr.read().decode()
+        said = process.stderr.read().decode()
+    assert "cancelled" in said
+    assert "Traceback" not in said
 
 
 def flower(where: dict[str, str], path: str) -> str:

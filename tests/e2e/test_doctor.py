@@ -12,6 +12,7 @@ from pathlib import Path
 
 import docker
 import pytest
+from redis import Redis
 from rich.console import Console
 
 from cellblock_config import load_settings
@@ -269,3 +270,22 @@ def test_how_docker_knows_runsc_is_checked(arguments: list[str] | None, status: 
     assert check.status == status
     assert word in check.value
     assert (status == "ok") == (check.remedy == "")
+
+
+def test_a_redis_that_is_not_there_or_not_set_up_is_told(redis_url: str) -> None:
+    (away,) = redis_checks("redis://:sentinel-pw@127.0.0.1:1/0")
+    assert (away.status, "CELLBLOCK_REDIS_URL" in (away.remedy or "")) == ("problem", True)
+    assert "sentinel-pw" not in str(away)
+    assert [check.status for check in redis_checks(redis_url)] == ["ok"]
+    with closing(Redis.from_url(redis_url)) as redis:
+        redis.config_set("appendonly", "no")
+        try:
+            (careless,) = redis_checks(redis_url)
+        finally:
+            redis.config_set("appendonly", "yes")
+    assert careless.status == "warning"
+    assert "appendonly yes" in (careless.remedy or "")
+
+
+def redis_checks(url: str) -> list[Check]:
+    return [programs._redis(load_settings(redis={"url": url}))]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from cellblock import Client, JobSpec, Outcome
-from cellblock.ledger import Claim, Ledger
+from cellblock.ledger import Claim, Keys, Ledger, connect
 from cellblock_config import Settings
+from cellblock_workers.webhooks.outbox import Item, Outbox
 from ledger.kit import claim, operation, result_of
 from parts import cellblock
 
@@ -73,6 +74,7 @@ def test_a_group_reads_once_and_again_when_it_goes_back(
         (("events", "--rewind"), "--rewind: only a group"),
         (("events", "--after", "yesterday"), "after: 'yesterday' is no event id"),
         (("events", "--group", "webhooks"), "group: 'webhooks' is the webhooks' own"),
+        (("webhooks", "retry"), "name some, or give --all"),
         (("dead", "retry"), "name some, or give --all"),
         (("dead", "drop", "some", "--all"), "name some, or give --all"),
         (("dead", "show", "nobody"), "no job nobody"),
@@ -83,6 +85,44 @@ def test_what_cannot_be_done_exits_with_usage(redis_url: str, arguments: tuple[s
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_status_of_one_and_of_all(ledger: Ledger, settings: Settings, redis_url: str) -> None:
+    job_id = dead_letter(ledger, settings).job_id
+    with Client(settings=settings) as client:
+        client.submit(JobSpec(code="1"))
+    one = cellblock("status", job_id, "--json", CELLBLOCK_REDIS_URL=redis_url)
+    assert [(one["state"], one["outcome"]) for one in lines(one.stdout)] == [("failed", "sandbox_error")]
+    (every,) = lines(cellblock("status", "--json", CELLBLOCK_REDIS_URL=redis_url).stdout)
+    assert every == {"waiting": 1, "delayed": 0, "parked": {}, "running": 0, "dead": 1, "workers": 0}
+    text = cellblock("status", job_id, CELLBLOCK_REDIS_URL=redis_url).stdout
+    assert "state             failed" in text
+    assert "finished          20" in text
+    assert "dead              1" in cellblock("status", CELLBLOCK_REDIS_URL=redis_url).stdout
+
+
+def test_failed_deliveries_can_be_forgotten(redis_url: str, settings: Settings) -> None:
+    with connect(settings) as redis:
+        outbox = Outbox(redis, settings.redis.key_prefix, kept=10)
+        outbox.put([Item("one", "r", "example.org", "1-0", "{}")])
+        taken = outbox.take(hold_s=60)
+        assert taken is not None
+        outbox.failed(taken, "gone", again_s=None)
+    done = cellblock("webhooks", "drop", "--all", CELLBLOCK_REDIS_URL=redis_url)
+    assert (done.returncode, done.stdout) == (0, "1 dropped\n")
+    again = cellblock("webhooks", "drop", "one", "--json", CELLBLOCK_REDIS_URL=redis_url)
+    assert (again.returncode, lines(again.stdout)) == (2, [{"id": "one", "done": False}])
+
+
+def test_a_store_of_another_version_stops_the_webhooks(redis_url: str, settings: Settings) -> None:
+    with connect(settings) as redis:
+        redis.set(Keys(settings.redis.key_prefix).schema, 99)
+    hooks = {"CELLBLOCK_WEBHOOKS_URLS": '["https://x.org"]', "CELLBLOCK_WEBHOOKS_SECRET": "s" * 16}
+    done = cellblock("webhooks", "run", CELLBLOCK_REDIS_URL=redis_url, **hooks)
+    assert done.returncode == 4
+    assert done.stderr.count("schema 99") == 1
+    check = cellblock("worker", "--check", CELLBLOCK_REDIS_URL=redis_url)
+    assert check.returncode == 4
 
 
 def test_help_shows_an_example_of_each(tmp_path: Path) -> None:

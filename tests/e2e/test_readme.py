@@ -7,11 +7,14 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cellblock import Client, JobSpec, Outcome
+from cellblock.webhooks import SIGNATURE_HEADER, sign
 from parts import REPOSITORY, launcher_process, worker_process
 
 README = (REPOSITORY / "README.md").read_text()
@@ -85,6 +88,14 @@ def test_commands_for_dead_letters(tmp_path: Path, redis_url: str, monkeypatch: 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(job.id) >= 2
     assert "1 will run again" in done.stdout
+
+
+def test_the_receiver_of_webhooks() -> None:
+    (program,) = blocks("python webhook")
+    scope: dict[str, Any] = {}
+    exec(program, scope)
+    header = {SIGNATURE_HEADER: sign(b"{}", "the secret both sides have", time.time())}
+    assert [scope["receive"](given, b"{}") for given in (header, {})] == [204, 401]
 
 
 @pytest.mark.docker

@@ -126,6 +126,12 @@ def test_a_user_with_the_rights_of_the_documentation_is_enough(tmp_path: Path) -
     ):
         assert runs(client)
         assert client.events(group="readers")
+        wrong = load_settings(redis={"url": url.replace("sentinel-pw", "another")})
+        with (
+            Client(settings=wrong) as other,
+            pytest.raises(StoreUnavailable, match=r"login.*CELLBLOCK_REDIS_URL"),
+        ):
+            other.status("job")
         assert "sentinel-pw" not in (tmp_path / "host" / "worker.log").read_text()
 
 

@@ -75,7 +75,9 @@ def test_quit_or_a_second_term_gives_everything_back_at_once(
             time.sleep(0.3)
         assert worker.wait(timeout=10) == 0
         assert time.monotonic() - began < 5
-    assert [(job.status().state, job.status().losses) for job in jobs] == [(JobState.QUEUED, 0)] * 2
+    found = [(job.status().state, job.status().losses, job.status().attempt) for job in jobs]
+    assert found == [(JobState.QUEUED, 0, 1)] * 2, "and does not claim again what it gives back"
+    assert host.client._ledger.workers() == {}, "it has signed off"
     assert host.sandboxes() == 0
     for job in jobs:
         assert job.cancel() == "cancelled"

@@ -190,6 +190,7 @@ class Interleavings(RuleBasedStateMachine):
             job.end(JobState.CANCELLED)
         elif owned:
             job.requeue()
+            job.story.append("retried")
         self.model.promote()
 
     @rule(which=WHICH)

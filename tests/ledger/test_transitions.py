@@ -81,7 +81,7 @@ def test_release_makes_it_wait_again_without_a_loss(store: Store) -> None:
     assert (status.state, status.attempt, status.losses) == (JobState.QUEUED, 1, 0)
     assert places(store) == (["job"], [])
     assert claim(ledger).fence == 2, "the fence stays raised"
-    assert story(ledger) == ["queued", "started", "started"]
+    assert story(ledger) == ["queued", "started", "retried", "started"]
 
 
 def test_release_ends_a_job_that_was_asked_to_stop(store: Store) -> None:

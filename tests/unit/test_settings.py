@@ -264,3 +264,22 @@ def test_loading_settings_changes_nothing_in_the_environment() -> None:
     load_settings(launcher=LauncherSettings())
     assert dict(os.environ) == before
     assert isinstance(load_settings(), Settings)
+
+
+def test_a_misspelt_group_in_a_dotenv_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(".env").write_text("CELLBLOCK_WORKR_CONCURRENCY=3\n")
+    with pytest.raises(SettingsError, match="CELLBLOCK_WORKR_CONCURRENCY: there is no group 'workr'"):
+        load_settings()
+
+
+def test_a_file_for_tls_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "ca.pem"
+    with pytest.raises(SettingsError, match=f"redis.tls_ca .*there is no file {missing}"):
+        load_settings(redis={"url": "rediss://x", "tls_ca": missing})
+
+
+def test_what_a_whole_group_is_refused_for_names_no_variable_that_there_is_not() -> None:
+    with pytest.raises(SettingsError) as raised:
+        load_settings(ledger={"lease_s": 6, "beat_s": 3})
+    assert "CELLBLOCK_LEDGER)" not in str(raised.value)

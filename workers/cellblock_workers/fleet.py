@@ -25,8 +25,9 @@ from redis.exceptions import RedisError
 
 import cellblock_workers
 from cellblock.errors import NotConfigured
-from cellblock.ledger import Ledger
+from cellblock.ledger import Keys, Ledger
 from cellblock.ledger.connection import connect, store_errors
+from cellblock.ledger.server import check_schema
 from cellblock.signing import Verifier
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher import spawn
@@ -57,11 +58,16 @@ def run_check(*, silent_s: float | None = None, json_output: bool = False) -> in
     """Whether this host's workers consume: 0, or 1 with the reason. Raises :class:`StoreUnavailable`."""
     settings = load_settings()
     with closing(connect(settings)) as redis:
+        check_schema(redis, Keys(settings.redis.key_prefix))
         verdict = judge(Ledger(redis, settings), socket.gethostname(), silent_s or settings.worker.silent_s)
     if json_output:
         print(json.dumps(asdict(verdict)))  # noqa: T201 - the command's one line of output
     else:
+        paused = [
+            f"{name}: {one.get('reason')}" for name, one in verdict.workers.items() if one.get("reason")
+        ]
         said = verdict.reason or f"{len(verdict.workers)} workers, {verdict.waiting} jobs wait"
+        said += f" (paused: {', '.join(paused)})" if paused and not verdict.reason else ""
         print(f"{'ok' if verdict.ok else 'not ok'}: {said}")  # noqa: T201
     return 0 if verdict.ok else 1
 

@@ -90,7 +90,7 @@ def drop(jobs: JobsArg = None, every: AllOpt = False, json_output: JsonOpt = Fal
 
 def _chosen(client: Client, jobs: list[str] | None, every: bool) -> list[str]:
     if bool(jobs) == every:
-        raise InvalidJob("job", "name some, or give --all, not both")
+        raise InvalidJob("JOB", "name some, or give --all; one of the two")
     return jobs or client.dead_ids()
 
 
@@ -128,4 +128,4 @@ def _in_words(letter: DeadLetter) -> str:
 
 
 def _when(unix_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s))
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(unix_s))

@@ -1,10 +1,11 @@
-"""Commands for jobs: run, submit, result, cancel, events."""
+"""Commands for jobs: run, submit, status, result, cancel, events."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
@@ -15,7 +16,16 @@ from rich.console import Console
 from cellblock.cli import extras, payloads, saving
 from cellblock.client import Client
 from cellblock.errors import InvalidJob, ResultTimeout
-from cellblock.models import PRIORITY_CLASSES, JobResult, JobSpec, JobState, Outcome, PriorityClass
+from cellblock.models import (
+    PRIORITY_CLASSES,
+    Counts,
+    JobResult,
+    JobSpec,
+    JobState,
+    JobStatus,
+    Outcome,
+    PriorityClass,
+)
 from cellblock_config import LEVELS, LevelName, Settings, Unisolated, load_settings
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
@@ -65,7 +75,9 @@ OutOpt = Annotated[
     typer.Option("--out", metavar="DIR", help="Where to write the artifacts; created if missing."),
 ]
 PriorityOpt = Annotated[str, typer.Option(help=f"Queue: {', '.join(PRIORITY_CLASSES)}.")]
-RetriesOpt = Annotated[int, typer.Option(help="How often to run again what the program itself failed.")]
+RetriesOpt = Annotated[
+    int, typer.Option(help="How often to run again what the program itself failed; at most 10.")
+]
 ExpiresOpt = Annotated[
     float | None, typer.Option("--expires", metavar="SECONDS", help="Reject it if not started by then.")
 ]
@@ -76,7 +88,7 @@ JobArg = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the root."""
-    for command in (run, submit, result, cancel, events):
+    for command in (run, submit, status, result, cancel, events):
         app.command()(command)
 
 
@@ -154,9 +166,33 @@ def submit(
     typer.echo(json.dumps({"job_id": job.id}) if json_output else job.id)
 
 
+def status(
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="The job's id; all of them without.")
+    ] = None,
+    json_output: JsonOpt = False,
+) -> None:
+    """Say where a job is, or how many there are of each kind.
+
+    Example: cellblock status 0f3c…
+    """
+    with Client() as client:
+        found: Counts | JobStatus = client.counts() if job is None else client.status(job)
+    if json_output:
+        typer.echo(found.model_dump_json())
+        return
+    shown = found.model_dump(mode="json")
+    for name, at in shown.pop("timings", {}).items():
+        shown[name] = at and time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
+    if job is None:
+        shown["parked"] = ", ".join(f"{tenant} {count}" for tenant, count in shown["parked"].items()) or 0
+    for name, value in shown.items():
+        typer.echo(f"{name:<17} {'-' if value is None else value}")
+
+
 def result(
     job: JobArg,
-    timeout: Annotated[float, typer.Option(help="How many seconds to wait for the end.")] = 60.0,
+    timeout: Annotated[float, typer.Option(min=0, help="How many seconds to wait for the end.")] = 60.0,
     out: OutOpt = None,
     json_output: JsonOpt = False,
 ) -> None:
@@ -320,9 +356,9 @@ def _print(outcome: JobResult, json_output: bool) -> None:
         if outcome.error and outcome.outcome is Outcome.EXIT:  # elsewhere the type repeats the outcome
             why = f"{outcome.error.type}: {why}"
         took = f"{outcome.usage.wall_ms / 1000:.2f} s"
-        typer.echo(
-            f"cellblock: {outcome.outcome}: {why} ({outcome.isolation or 'not run'}, {took})", err=True
-        )
+        begun = "no result of it" if outcome.timings.started else "not run"
+        where = f"{outcome.isolation}, {took}" if outcome.isolation else begun
+        typer.echo(f"cellblock: {outcome.outcome}: {why} ({where})", err=True)
     if outcome.isolation in get_args(Unisolated):
         typer.echo(
             f"cellblock: not isolated ({outcome.isolation}): the job could do what its user on this host can",

@@ -8,14 +8,17 @@ from typing import Annotated
 import typer
 
 from cellblock.cli import extras
+from cellblock.errors import InvalidJob
 
+IdsArg = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of deliveries.")]
+AllOpt = Annotated[bool, typer.Option("--all", help="Every one that failed for good.")]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the group to the root."""
     group = typer.Typer(help="Post events to the addresses of CELLBLOCK_WEBHOOKS_URLS.", no_args_is_help=True)
-    for command in (run, dead, retry):
+    for command in (run, dead, retry, drop):
         group.command()(command)
     app.add_typer(group, name="webhooks")
 
@@ -39,12 +42,23 @@ def dead(
     sys.exit(extras.load("webhooks-dead")(limit=limit, json_output=json_output))
 
 
-def retry(
-    deliveries: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of deliveries.")],
-    json_output: JsonOpt = False,
-) -> None:
+def retry(deliveries: IdsArg = None, every: AllOpt = False, json_output: JsonOpt = False) -> None:
     """Let failed deliveries be tried again from the start.
 
     Example: cellblock webhooks retry 1795282613989-0-1f0c
     """
-    sys.exit(extras.load("webhooks-retry")(deliveries, json_output=json_output))
+    sys.exit(extras.load("webhooks-retry")(_chosen(deliveries, every), json_output=json_output))
+
+
+def drop(deliveries: IdsArg = None, every: AllOpt = False, json_output: JsonOpt = False) -> None:
+    """Forget failed deliveries.
+
+    Example: cellblock webhooks drop --all
+    """
+    sys.exit(extras.load("webhooks-drop")(_chosen(deliveries, every), json_output=json_output))
+
+
+def _chosen(deliveries: list[str] | None, every: bool) -> list[str] | None:
+    if bool(deliveries) == every:
+        raise InvalidJob("ID", "name some, or give --all; one of the two")
+    return deliveries

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.exceptions import AuthenticationError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.sentinel import MasterNotFoundError, Sentinel
 
 from cellblock.errors import NotConfigured, StoreUnavailable
 from cellblock_config import RedisAddress, RedisSettings, Settings
@@ -89,7 +89,22 @@ def store_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except (RedisConnectionError, RedisTimeoutError) as error:
-        # Its text names host, port and cause; a password is in the address only.
-        raise StoreUnavailable(f"Redis cannot be reached while {doing}: {error}") from error
+        raise StoreUnavailable(_out_of_reach(doing, error)) from error
     except RedisError as error:
         raise StoreUnavailable(f"Redis refused while {doing}: {error}") from error
+
+
+def _out_of_reach(doing: str, error: RedisError) -> str:
+    """And what to look at. The error's text names host, port and cause; a password is in the address only."""
+    text = str(error)
+    if isinstance(error, AuthenticationError) or "HELLO must be called" in text:
+        return f"Redis refused the login while {doing}: check user and password in CELLBLOCK_REDIS_URL"
+    if isinstance(error, MasterNotFoundError):  # its own text is the inside of the client
+        return (
+            f"no sentinel named a master while {doing}: check the addresses and the service's name in "
+            "CELLBLOCK_REDIS_URL, and CELLBLOCK_REDIS_SENTINEL_PASSWORD"
+        )
+    remedy = "is it running, and is CELLBLOCK_REDIS_URL its address (rediss:// for TLS)?"
+    if "CERTIFICATE" in text:
+        remedy = "CELLBLOCK_REDIS_TLS_CA names the file of who signed it"
+    return f"Redis cannot be reached while {doing}: {text}; {remedy}"

@@ -13,6 +13,7 @@ from cellblock.errors import UnknownJob
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
 from cellblock.models import (
+    Counts,
     DeadLetter,
     Event,
     JobResult,
@@ -108,6 +109,24 @@ class Reads:
                 if queued_ms is not None
             ]
             return max(0.0, (self._now_ms() - min(since)) / 1000) if since else 0.0
+
+    def counts(self) -> Counts:
+        """How many jobs are where."""
+        keys = self.keys
+        with store_errors("counting jobs"):
+            tenants = sorted(cast(set[str], self._redis.smembers(keys.parked_tenants)))
+            pipe = self._redis.pipeline(transaction=False)
+            for index in (keys.waiting, keys.delayed, keys.leases, keys.dead, *map(keys.parked, tenants)):
+                pipe.zcard(index)
+            waiting, delayed, running, dead, *parked = pipe.execute()
+        return Counts(
+            waiting=waiting,
+            delayed=delayed,
+            parked=dict(zip(tenants, parked, strict=True)),
+            running=running,
+            dead=dead,
+            workers=len(self.workers()),
+        )
 
     def running(self) -> int:
         """How many jobs hold a lease."""

@@ -197,6 +197,14 @@ class Ledger(Upkeep):
         )
         return dict(zip(held, cast(list[Held], words), strict=True))
 
+    def retire(self, worker: str) -> None:
+        """This worker has ended: it is not among the live ones from now on."""
+        with store_errors("signing a worker off"):
+            pipe = self._redis.pipeline()
+            pipe.delete(self.keys.worker(worker))
+            pipe.zrem(self.keys.workers, worker)
+            pipe.execute()
+
     def finish(self, claim: Claim, result: JobResult, operation: str) -> Transition:
         """``finished``: the job has ended with this result. ``retried``: it failed and will run again.
 

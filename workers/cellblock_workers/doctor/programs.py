@@ -17,6 +17,9 @@ import docker
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
+from cellblock.errors import SchemaMismatch, StoreUnavailable
+from cellblock.ledger import Keys, connect
+from cellblock.ledger.server import check_schema, concerns
 from cellblock_config import Settings
 from cellblock_workers.doctor.checks import Check
 from cellblock_workers.launcher.backend import BackendUnavailable
@@ -160,9 +163,25 @@ def _systemd(settings: Settings) -> Iterator[Check]:
 
 def _redis(settings: Settings) -> Check:
     if settings.redis.url is not None:
-        return Check("redis", "ok", "CELLBLOCK_REDIS_URL is set")
+        return _store(settings)
     remedy = "cellblock up starts one of its own: apt-get install redis-server, or set CELLBLOCK_REDIS_URL"
     return _version_of("redis-server", remedy)
+
+
+def _store(settings: Settings) -> Check:
+    """What a worker would find there."""
+    with closing(connect(settings)) as redis:
+        try:
+            check_schema(redis, Keys(settings.redis.key_prefix))
+            found = concerns(redis)
+        except StoreUnavailable as error:
+            return Check("redis", "problem", "not in reach", str(error))
+        except SchemaMismatch as error:
+            return Check("redis", "problem", "another version's", str(error))
+    if found:
+        remedy = "; ".join(f"{one.remedy}: {one.risk}" for one in found)
+        return Check("redis", "warning", ", ".join(f"{one.setting} {one.found}" for one in found), remedy)
+    return Check("redis", "ok", "CELLBLOCK_REDIS_URL answers; appendonly, noeviction")
 
 
 def _which(program: str) -> str | None:

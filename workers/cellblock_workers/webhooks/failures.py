@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from cellblock.ledger import connect
@@ -24,17 +24,29 @@ def run_dead(*, limit: int, json_output: bool) -> int:
     return 0
 
 
-def run_retry(ids: Sequence[str], *, json_output: bool) -> int:
-    """Let these be tried again: 0, or 2 if one of them is none that failed."""
+def run_retry(ids: Sequence[str] | None, *, json_output: bool) -> int:
+    """Let these, or all, be tried again: 0, or 2 if one of them is none that failed."""
     with _outbox() as outbox:
-        done = {one: outbox.retry(one) for one in ids}
+        return _each(outbox, ids, outbox.retry, "will be tried again", json_output)
+
+
+def run_drop(ids: Sequence[str] | None, *, json_output: bool) -> int:
+    """Forget these, or all: 0, or 2 if one of them is none that failed."""
+    with _outbox() as outbox:
+        return _each(outbox, ids, outbox.drop, "dropped", json_output)
+
+
+def _each(
+    outbox: Outbox, ids: Sequence[str] | None, act: Callable[[str], bool], what: str, json_output: bool
+) -> int:
+    done = {one: act(one) for one in (ids or [item.id for item in outbox.dead(limit=0)])}
     for one, was in done.items():
         if json_output:
             print(json.dumps({"id": one, "done": was}))  # noqa: T201
         elif not was:
             print(f"cellblock: {one} is no delivery that failed for good", file=sys.stderr)  # noqa: T201
     if not json_output:
-        print(f"{sum(done.values())} will be tried again")  # noqa: T201
+        print(f"{sum(done.values())} {what}")  # noqa: T201
     return 0 if all(done.values()) else 2
 
 

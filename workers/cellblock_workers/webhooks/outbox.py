@@ -113,7 +113,7 @@ class Outbox:
             return bool(self._settle(keys=[self._due, self._dead, self._items], args=args) == "settled")
 
     def dead(self, limit: int = 100) -> list[Item]:
-        """Those that failed for good, latest first."""
+        """Those that failed for good, latest first; 0: all of them."""
         with store_errors("listing failed deliveries"):
             ids = cast(list[str], self._redis.zrange(self._dead, 0, limit - 1, desc=True))
             found = cast(list[str | None], self._redis.hmget(self._items, ids)) if ids else []
@@ -128,6 +128,15 @@ class Outbox:
             fresh = json.dumps(asdict(replace(Item(**json.loads(text)), tries=0)))
             keys = [self._due, self._dead, self._items]
             return bool(self._retry(keys=keys, args=[item_id, self._now_ms(), fresh]))
+
+    def drop(self, item_id: str) -> bool:
+        """Forget a failed one. Whether it was one."""
+        with store_errors("dropping a delivery"):
+            pipe = self._redis.pipeline()
+            pipe.zrem(self._dead, item_id)
+            if not self._redis.zscore(self._due, item_id):
+                pipe.hdel(self._items, item_id)
+            return bool(pipe.execute()[0])
 
     def _now_ms(self) -> int:
         seconds, micros = self._redis.time()

@@ -7,15 +7,18 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import structlog
 
-from cellblock.errors import NotConfigured, StoreUnavailable
+from cellblock.errors import NotConfigured, SchemaMismatch, StoreUnavailable
 from cellblock.ledger import Keys, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import Event
 from cellblock_config import Settings, load_settings
+from cellblock_workers.store import check_store
+from cellblock_workers.supervisor import REFUSED
 from cellblock_workers.telemetry import configure_logging, die_with_parent
 from cellblock_workers.webhooks.delivery import Delivery
 from cellblock_workers.webhooks.outbox import Item, Outbox, receiver_of
@@ -26,6 +29,7 @@ _READ = 100
 _WAIT_S = 1.0
 _REDELIVER_S = 60.0
 _PAUSE_MAX_S = 3600.0
+_AWAY_S = 2.0
 _NAMES_S = 30.0  #: what looking up a name may take, besides
 
 
@@ -102,12 +106,16 @@ class Sender:
         return True
 
     def _keep(self, step: Callable[[], bool]) -> None:
+        away = False
         while not self._closing.is_set():
             try:
                 busy = step()
+                away = False
             except StoreUnavailable as error:
-                _log.warning("webhooks_without_store", error=str(error))
-                busy = False
+                if not away:
+                    _log.warning("webhooks_without_store", error=str(error))
+                away, busy = True, False
+                self._closing.wait(_AWAY_S)
             except Exception:  # a defect of ours may not end the deliveries
                 _log.exception("webhooks_crashed")
                 busy = False
@@ -129,6 +137,12 @@ def main() -> None:
     die_with_parent()
     settings = load_settings()
     configure_logging(settings.telemetry)
+    with closing(connect(settings)) as redis:
+        try:
+            check_store(redis, Keys(settings.redis.key_prefix))
+        except SchemaMismatch as error:
+            _log.error("webhooks_refuse_the_store", reason=str(error))
+            raise SystemExit(REFUSED) from None
     sender = Sender(settings)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -32,6 +32,7 @@ class Health:
         self._probe_s = probe_s
         self._proof = proof
         self._reason: str | None = "starting"
+        self._said: str | None = None  # the reason that the log has
         self._isolations: dict[LevelName, str] = {}
         self._watchers: list[Callable[[bool], None]] = []
         self._paused = threading.Event()
@@ -67,9 +68,7 @@ class Health:
     def pause(self, reason: str) -> None:
         """Stop claiming until the launcher works again."""
         with self._lock:
-            if self._reason is None:
-                _log.error("worker_paused", reason=reason, remedy="claims resume by themselves")
-            self._reason = reason
+            self._because(reason)
             self._ready.clear()
             self._paused.set()
         self._tell(False)
@@ -99,19 +98,19 @@ class Health:
         try:
             reply = self._launcher.probe()
             if not reply.isolations:
-                self._reason = "; ".join((reply.reasons or {}).values()) or self._reason
+                self._because("; ".join((reply.reasons or {}).values()) or "the launcher offers no isolation")
                 return self._probe_s
             if self._proof is not None:
                 self._proof.renew(reply.isolations)
         except SandboxUnavailable as error:
-            self._reason = str(error)
+            self._because(str(error))
             return self._probe_s
         except NotProven as error:
-            self._reason = str(error)
+            self._because(str(error))
             return _RETRY_S
         except Exception as error:  # a defect of ours leaves the worker paused, and the watch over it alive
             _log.exception("health_crashed")
-            self._reason = f"internal error: {type(error).__name__}"
+            self._because(f"internal error: {type(error).__name__}")
             return _RETRY_S
         self._resume(reply.isolations)
         return 0
@@ -128,12 +127,19 @@ class Health:
 
     def _resume(self, isolations: dict[LevelName, str]) -> None:
         with self._lock:
-            self._reason = None
+            self._reason = self._said = None
             self._isolations = isolations
             self._paused.clear()
             self._ready.set()
         _log.info("worker_ready", isolations=isolations)
         self._tell(True)
+
+    def _because(self, reason: str) -> None:
+        """Not ready, and why; the log has each reason once."""
+        self._reason = reason
+        if reason != self._said:
+            self._said = reason
+            _log.error("worker_paused", reason=reason, remedy="claims resume by themselves")
 
     def _tell(self, ready: bool) -> None:
         for changed in self._watchers:

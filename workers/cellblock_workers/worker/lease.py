@@ -129,6 +129,11 @@ class Heart:
         """How many jobs run here."""
         return len(self._leases)
 
+    @property
+    def draining(self) -> bool:
+        """Whether this worker gives back what it has: nothing new may be claimed."""
+        return self._draining
+
     def nudge(self, job_id: str | None = None) -> None:
         """Something happened to this job, or to any: if it runs here, beat at once and hear what."""
         now = time.monotonic()

@@ -9,20 +9,18 @@ from __future__ import annotations
 import os
 import socket
 import time
-from dataclasses import asdict
 from typing import Any
 
 import structlog
 from celery import Celery, bootsteps, signals
 from celery.exceptions import Reject
-from redis import Redis
 
 from cellblock.broker import RUN_TASK, Publisher, create_celery
 from cellblock.errors import SchemaMismatch, StoreUnavailable
-from cellblock.ledger import Keys, Ledger, connect
-from cellblock.ledger.server import check_schema, concerns
+from cellblock.ledger import Ledger, connect
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.store import check_store
 from cellblock_workers.supervisor import REFUSED
 from cellblock_workers.telemetry import configure_logging, configure_sentry, die_with_parent
 from cellblock_workers.worker import transport
@@ -38,7 +36,7 @@ from cellblock_workers.worker.shutdown import Shutdown
 
 _log = structlog.get_logger(__name__)
 _PAUSED_HOLD_S = 1.0
-_STORE_AGAIN_S = 1.0
+_DRAINING_HOLD_S = 0.3
 
 
 class Runtime:
@@ -82,9 +80,16 @@ class Runtime:
         """Stop them; called when no task runs any more."""
         for part in (self.control, self.reaper, self.health, self.heart):
             part.stop()
+        try:
+            self.ledger.retire(self.name)
+        except StoreUnavailable as error:
+            _log.warning("worker_not_signed_off", error=str(error))
 
     def run(self, job_ids: list[str]) -> None:
         """The task: run each job of one message. A paused worker gives the message back unread."""
+        if self.heart.draining:  # what it just gave back may come to it again before Celery stops consuming
+            time.sleep(_DRAINING_HOLD_S)
+            raise Reject("this worker ends", requeue=True)
         if not self.health.ready and not self.health.wait_ready(_PAUSED_HOLD_S):
             raise Reject("this worker cannot start sandboxes now", requeue=True)
         for job_id in job_ids:
@@ -152,25 +157,6 @@ def _gate(health: Health) -> type[bootsteps.StartStopStep]:
             consumer.task_consumer.cancel()
 
     return Gate
-
-
-def check_store(redis: Redis, keys: Keys) -> None:
-    """Wait until the store answers, refuse another version's, and warn of settings that lose jobs.
-
-    Raises :class:`SchemaMismatch`.
-    """
-    while True:
-        try:
-            check_schema(redis, keys)
-            break
-        except StoreUnavailable as error:
-            _log.warning("waiting_for_the_store", error=str(error))
-            time.sleep(_STORE_AGAIN_S)
-    try:
-        for concern in concerns(redis):
-            _log.warning("redis_setting", **asdict(concern))
-    except StoreUnavailable as error:
-        _log.warning("redis_settings_unknown", error=str(error))
 
 
 def _endpoint(settings: Settings, runtime: Runtime) -> Endpoint | None:

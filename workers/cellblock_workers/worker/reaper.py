@@ -48,7 +48,7 @@ class Reaper:
         """
         extended = self._ledger.tick(failed=self._failed)
         self._failed = False
-        if extended is not None:
+        if extended:
             _log.warning("leases_extended_after_outage", count=extended)
         for step in (
             lambda: self._judge(self._ledger.reap()),  # jobs whose worker is lost

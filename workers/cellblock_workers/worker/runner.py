@@ -55,7 +55,9 @@ class JobRunner:
         asked = time.monotonic()
         claim = self._ledger.claim(job_id, self._worker, uuid.uuid4().hex)
         if isinstance(claim, Dropped):
-            _log.info("delivery_dropped", job_id=job_id, why=claim.why)
+            _log.info(
+                "job_parked" if claim.why == "parked" else "delivery_dropped", job_id=job_id, why=claim.why
+            )
             self._on_wake(claim.wake)
             return
         with self._heart.hold(claim, asked) as lease:

@@ -21,4 +21,6 @@ redis.call('HSET', keys.job, 'op_release', a.op)
 if job[4] == '1' then
   return reply('cancelled', close(a, 'cancelled', 'cancelled', a.cancelled_result, now))
 end
-return reply('released', requeue(a, 'released', 0, now, a.ran == 1))
+local woken = requeue(a, 'released', 0, now, a.ran == 1)
+emit(a.events_kept, 'retried', a.job_id, now)
+return reply('released', woken)

@@ -21,7 +21,7 @@ if redis.call('EXISTS', keys.spec) == 0 then
 end
 local now = now_ms()
 local expires_ms = int(now + tonumber(job[4]))
-redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel')
+redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel', 'worker')
 redis.call('HSET', keys.job, 'state', 'queued', 'losses', '0', 'faults', '0', 'failures', '0', 'republished', '0',
   'queued_ms', int(now), 'expires_ms', expires_ms, 'op_retry', a.op)
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))

@@ -189,6 +189,7 @@ def _start(root: dict[str, Any]) -> int:
 def main() -> None:
     """Start the zygote and end as it ends. What goes wrong before is told on the control socket."""
     kernel.prctl("death signal", kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a terminal's Ctrl-C ends it without a word
     control = socket.socket(fileno=0)
     _take_program(int(sys.argv[2]))
     os.umask(0o022)
