@@ -172,7 +172,10 @@ class LauncherClient:
                 connection.connect(str(self._path))
             except OSError as error:
                 connection.close()
-                raise SandboxUnavailable(f"no launcher answers on {self._path}: {error}") from error
+                raise SandboxUnavailable(
+                    f"no launcher answers on {self._path} ({error.strerror}): start one with "
+                    "cellblock launcher, or let CELLBLOCK_LAUNCHER_SOCKET name another"
+                ) from error
             _, owner, _ = struct.unpack(
                 "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             )

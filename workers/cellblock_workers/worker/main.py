@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import socket
 import time
+import warnings
 from typing import Any
 
 import structlog
 from celery import Celery, bootsteps, signals
-from celery.exceptions import Reject
+from celery.exceptions import Reject, SecurityWarning
 
 from cellblock.broker import RUN_TASK, Publisher, create_celery
 from cellblock.errors import SchemaMismatch, StoreUnavailable
@@ -181,6 +182,8 @@ def main() -> None:
     configure_sentry(settings.telemetry)
     signals.setup_logging.connect(lambda **_: None, weak=False)  # ours is in place already
     transport.install()
+    # Celery takes a uid without an account for root; its concern is pickle, and ours speaks JSON alone.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
     app, runtime = create_worker(settings)
     try:
         check_store(runtime.redis, runtime.ledger.keys)
