@@ -13,7 +13,7 @@ from cellblock import Client, JobSpec, Outcome
 from cellblock.ledger import Claim, Keys, Ledger, connect
 from cellblock_config import Settings
 from cellblock_workers.webhooks.outbox import Item, Outbox
-from ledger.kit import claim, operation, result_of
+from ledger.kit import claim, expire_lease, operation, result_of, settings_of
 from parts import cellblock
 
 
@@ -99,6 +99,21 @@ def test_status_of_one_and_of_all(ledger: Ledger, settings: Settings, redis_url:
     assert "state             failed" in text
     assert "finished          20" in text
     assert "dead              1" in cellblock("status", CELLBLOCK_REDIS_URL=redis_url).stdout
+
+
+def test_a_job_whose_worker_was_lost_is_not_called_one_that_did_not_run(
+    ledger: Ledger, settings: Settings, redis_url: str
+) -> None:
+    with Client(settings=settings) as client, connect(settings) as redis:
+        job_id = client.submit(JobSpec(code="1")).id
+        claim(ledger, job_id)
+        expire_lease(ledger, redis, job_id)
+        with settings_of(ledger, loss_limit=1):
+            assert [done.word for done in ledger.reap()] == ["lost"]
+    done = cellblock("result", job_id, CELLBLOCK_REDIS_URL=redis_url)
+    assert done.returncode == 4
+    assert "worker_lost: Every attempt lost its worker (no result of it)" in done.stderr
+    assert f"cellblock dead show {job_id}" in done.stderr
 
 
 def test_failed_deliveries_can_be_forgotten(redis_url: str, settings: Settings) -> None:

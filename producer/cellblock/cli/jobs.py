@@ -356,9 +356,11 @@ def _print(outcome: JobResult, json_output: bool) -> None:
         if outcome.error and outcome.outcome is Outcome.EXIT:  # elsewhere the type repeats the outcome
             why = f"{outcome.error.type}: {why}"
         took = f"{outcome.usage.wall_ms / 1000:.2f} s"
-        begun = "no result of it" if outcome.timings.started else "not run"
-        where = f"{outcome.isolation}, {took}" if outcome.isolation else begun
+        unheard = "no result of it" if outcome.outcome is Outcome.WORKER_LOST else "not run"
+        where = f"{outcome.isolation}, {took}" if outcome.isolation else unheard
         typer.echo(f"cellblock: {outcome.outcome}: {why} ({where})", err=True)
+    if outcome.outcome in _OUR_FAULT and outcome.worker != "embedded":
+        typer.echo(f"cellblock: what its attempts met: cellblock dead show {outcome.job_id}", err=True)
     if outcome.isolation in get_args(Unisolated):
         typer.echo(
             f"cellblock: not isolated ({outcome.isolation}): the job could do what its user on this host can",
