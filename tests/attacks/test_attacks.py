@@ -87,7 +87,9 @@ def _beside(
 
     with monkeypatch.context() as patch:
         patch.setattr("cellblock_workers.worker.session.Governor", Listening)
-        with host.running(attack.beside, image=attack.image, limits={"timeout_s": 60}) as (job_id, wait):
+        with host.running(
+            attack.beside, image=attack.image, limits={"timeout_s": 60, "memory_bytes": 2**30}
+        ) as (job_id, wait):
             try:
                 wait_until(planted.is_set, 30, "the neighbour's plant")
                 yield

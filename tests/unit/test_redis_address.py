@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cellblock.broker import broker_options
@@ -43,7 +45,9 @@ def test_an_address_that_is_none_says_why_and_nothing_secret(url: str, says: str
     assert "sentinel-pw" not in str(refused.value)
 
 
-def test_celery_is_told_the_same() -> None:
+def test_celery_is_told_the_same(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.touch()
     plain = broker_options(load_settings(redis={"url": "redis://u:p%40@h:1/2"}))
     assert plain["broker_url"] == "redis://u:p%40@h:1/2"
     guarded = broker_options(
@@ -51,13 +55,13 @@ def test_celery_is_told_the_same() -> None:
             redis={
                 "url": "rediss+sentinel://:p@a:1,b:2/0?service=m",
                 "sentinel_password": "s",
-                "tls_ca": "/ca",
+                "tls_ca": authority,
             }
         )
     )
     assert guarded["broker_url"] == "sentinel://:p@a:1/0;sentinel://:p@b:2/0"
     assert guarded["broker_transport_options"]["master_name"] == "m"
     assert guarded["broker_transport_options"]["sentinel_kwargs"]["password"] == "s"
-    assert guarded["broker_use_ssl"]["ssl_ca_certs"] == "/ca"
+    assert guarded["broker_use_ssl"]["ssl_ca_certs"] == str(authority)
     own = load_settings(redis={"url": "redis://ledger", "broker_url": "redis://queues"})
     assert broker_options(own)["broker_url"] == "redis://queues:6379/0"

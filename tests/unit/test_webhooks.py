@@ -111,10 +111,10 @@ def test_a_header_that_is_none_is_no_signature(header: str | None) -> None:
     [
         ({"urls": ("ftp://x",), "secret": "s" * 16}, "http"),
         ({"urls": ("https://",), "secret": "s" * 16}, "name a host"),
-        ({"urls": ("https://x",)}, "fewer than 16 characters"),
+        ({"urls": ("https://x",)}, "CELLBLOCK_WEBHOOKS_SECRET.* is not set"),
         ({"urls": ("https://x:99999",), "secret": "s" * 16}, "port"),
         ({"urls": ("https://a..b",), "secret": "s" * 16}, "host"),
-        ({"urls": ("https://x",), "secret": " " * 16}, "fewer than 16 characters"),
+        ({"urls": ("https://x",), "secret": " " * 16}, "CELLBLOCK_WEBHOOKS_SECRET.* is not set"),
         (
             {"urls": ("https://x",), "secret": "s" * 16, "events": ("agent.run.suceeded",)},
             "agent.run.succeeded",
