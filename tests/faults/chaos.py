@@ -33,6 +33,16 @@ CODES = (
     ("import time; time.sleep({s:.2f}); print('done')", "succeeded"),
     ("import time; time.sleep({s:.2f}); raise SystemExit(3)", "failed"),
 )
+#: Methods of Chaos, and how often each comes beside the others.
+FAULTS = {
+    "kill_worker": 3,
+    "kill_launcher": 2,
+    "power_cut": 2,
+    "freeze": 2,
+    "partition": 3,
+    "restart_store": 1,
+    "drop_connections": 2,
+}
 #: What a job takes at most, in seconds.
 LONGEST_S = 2.0
 
@@ -45,23 +55,18 @@ class Chaos:
     store: RedisHost
     workers: Sequence[WorkerHost]
     chance: random.Random
+    due: list[str] = field(default_factory=list)  #: each fault once; afterwards they come by weight
     done: list[tuple[float, str, str]] = field(default_factory=list)  #: (unix seconds, fault, where)
+
+    def __post_init__(self) -> None:
+        self.due = self.chance.sample(list(FAULTS), len(FAULTS))
 
     def one(self) -> None:
         """Do one fault, and mend it."""
-        faults: list[Callable[[WorkerHost], None]] = [
-            self.kill_worker,
-            self.kill_launcher,
-            self.power_cut,
-            self.freeze,
-            self.partition,
-            self.restart_store,
-            self.drop_connections,
-        ]
-        weights = [3, 2, 2, 2, 3, 1, 2]
-        fault = self.chance.choices(faults, weights)[0]
+        name = self.due.pop() if self.due else self.chance.choices(list(FAULTS), list(FAULTS.values()))[0]
         host = self.chance.choice(self.workers)
-        self.done.append((time.time(), fault.__name__, host.name))
+        self.done.append((time.time(), name, host.name))
+        fault: Callable[[WorkerHost], None] = getattr(self, name)
         fault(host)
         for one in self.workers:
             if not one.alive():  # as an operator's systemd does
