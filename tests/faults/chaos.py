@@ -23,7 +23,7 @@ from pathlib import Path
 from redis import Redis
 from redis.exceptions import RedisError
 
-from cellblock import CallerError, Client, Event, JobSpec, StoreUnavailable
+from cellblock import CallerError, Client, Event, JobSpec, Outcome, StoreUnavailable
 from faults.hosts import Network, RedisHost, WorkerHost, hosts, remains, sandbox_cgroups
 from parts import wait_until
 
@@ -200,7 +200,9 @@ def report(
     expected: dict[str, str], events: list[Event], chaos: Chaos, drained_s: float
 ) -> dict[str, object]:
     """How much happened, and how soon what was lost ran again."""
-    recoveries = sorted(recovered(events, chaos.done))
+    found = recovered(events, chaos.done)
+    recoveries = sorted(took_s for took_s, losses in found if losses <= 1)
+    later = [took_s for took_s, losses in found if losses > 1]  # these have a pause before them
     attempts = Counter(event.attempt for event in events if event.terminal)
     return {
         "jobs": len(expected),
@@ -211,11 +213,13 @@ def report(
         "recovery_p50_s": round(statistics.median(recoveries), 1) if recoveries else None,
         "recovery_p95_s": round(recoveries[int(0.95 * (len(recoveries) - 1))], 1) if recoveries else None,
         "recovery_max_s": round(recoveries[-1], 1) if recoveries else None,
+        "recoveries_of_a_second_loss": len(later),
+        "recovery_of_a_second_loss_max_s": round(max(later), 1) if later else None,
     }
 
 
-def recovered(events: list[Event], faults: Sequence[tuple[float, str, str]]) -> list[float]:
-    """Seconds from a worker's death to the next start of each job that it was running."""
+def recovered(events: list[Event], faults: Sequence[tuple[float, str, str]]) -> list[tuple[float, int]]:
+    """Of each job a worker was running: seconds from its death to the next start, and losses until then."""
     deadly = {"kill_worker", "power_cut", "freeze", "partition"}
     found = []
     history: dict[str, list[Event]] = {}
@@ -229,7 +233,10 @@ def recovered(events: list[Event], faults: Sequence[tuple[float, str, str]]) -> 
             after = [event for event in job if event.at > at and event.type == "agent.run.started"]
             running = before and before[-1].type == "agent.run.started"
             if running and after and (before[-1].worker or "").startswith(f"{host}-"):
-                found.append(after[0].at - at)
+                losses = [
+                    event for event in job if event.outcome is Outcome.WORKER_LOST and event.at <= after[0].at
+                ]
+                found.append((after[0].at - at, len(losses)))
     return found
 
 
