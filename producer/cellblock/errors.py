@@ -34,9 +34,10 @@ class CallerError(CellblockError):
 
 
 class InvalidJob(CallerError, ValueError):
-    """A job that cannot be accepted; raised before anything is stored.
+    """A job, or another request, that cannot be accepted; raised before anything is stored.
 
-    ``field`` is the JobSpec field, ``problem`` says what is wrong with which value and what the bound is.
+    ``field`` is the JobSpec field, or the argument; ``problem`` says what is wrong with which value and what
+    the bound is.
     """
 
     def __init__(self, field: str, problem: str) -> None:

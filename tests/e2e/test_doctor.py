@@ -278,6 +278,7 @@ def test_a_redis_that_is_not_there_or_not_set_up_is_told(redis_url: str) -> None
     assert "sentinel-pw" not in str(away)
     assert [check.status for check in redis_checks(redis_url)] == ["ok"]
     with closing(Redis.from_url(redis_url)) as redis:
+        assert redis.keys("*") == [], "to look is not to claim"
         redis.config_set("appendonly", "no")
         try:
             (careless,) = redis_checks(redis_url)

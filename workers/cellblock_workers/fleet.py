@@ -58,7 +58,7 @@ def run_check(*, silent_s: float | None = None, json_output: bool = False) -> in
     """Whether this host's workers consume: 0, or 1 with the reason. Raises :class:`StoreUnavailable`."""
     settings = load_settings()
     with closing(connect(settings)) as redis:
-        check_schema(redis, Keys(settings.redis.key_prefix))
+        check_schema(redis, Keys(settings.redis.key_prefix), claim=False)
         verdict = judge(Ledger(redis, settings), socket.gethostname(), silent_s or settings.worker.silent_s)
     if json_output:
         print(json.dumps(asdict(verdict)))  # noqa: T201 - the command's one line of output

@@ -25,7 +25,12 @@ def worker(
     ] = False,
     silent_s: Annotated[
         float | None,
-        typer.Option("--silent", min=0.1, metavar="SECONDS", help="With --check: how long may jobs wait?"),
+        typer.Option(
+            "--silent",
+            min=0.1,
+            metavar="SECONDS",
+            help="With --check: how long jobs may wait; by default CELLBLOCK_WORKER_SILENT_S, 30.",
+        ),
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False,
 ) -> None:

@@ -27,16 +27,18 @@ class Concern:
     risk: str
 
 
-def check_schema(redis: Redis, keys: Keys) -> None:
-    """Claim a fresh store for this version, or refuse another's.
+def check_schema(redis: Redis, keys: Keys, *, claim: bool = True) -> None:
+    """Claim a fresh store for this version, or refuse another's. Without ``claim`` nothing is written.
 
     Raises :class:`SchemaMismatch`, :class:`StoreUnavailable`.
     """
     with store_errors("reading the schema version"):
         found = cast(str | None, redis.get(keys.schema))
         if found is None:  # nothing is written otherwise: a full store refuses even what changes nothing
-            redis.set(keys.schema, _UNNUMBERED if redis.exists(keys.events) else SCHEMA, nx=True)
-            found = cast(str, redis.get(keys.schema))
+            found = str(_UNNUMBERED if redis.exists(keys.events) else SCHEMA)
+            if claim:
+                redis.set(keys.schema, found, nx=True)
+                found = cast(str, redis.get(keys.schema))
     if found != str(SCHEMA):
         raise SchemaMismatch(
             f"the store holds schema {found} under {keys.prefix}, and this version of cellblock speaks "

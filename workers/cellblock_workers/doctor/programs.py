@@ -172,7 +172,7 @@ def _store(settings: Settings) -> Check:
     """What a worker would find there."""
     with closing(connect(settings)) as redis:
         try:
-            check_schema(redis, Keys(settings.redis.key_prefix))
+            check_schema(redis, Keys(settings.redis.key_prefix), claim=False)
             found = concerns(redis)
         except StoreUnavailable as error:
             return Check("redis", "problem", "not in reach", str(error))
