@@ -1,0 +1,204 @@
+"""Plans: what each customer may do, from a file that operators edit. The units of money are micros."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from decimal import Decimal
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from cellblock_config.group import Group
+from cellblock_config.levels import LevelName
+
+MICROS = 1_000_000
+#: Sums of a day stay exact in Redis' doubles.
+COST_MOST_MICROS = 10**12
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG])(?:i?B)?", re.IGNORECASE)
+_FACTOR = {"K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+def _micros(amount: object) -> int:
+    """An amount of the unit of account, as it stands in the file, in micros. Exact, or refused."""
+    if isinstance(amount, bool) or not isinstance(amount, int | float):
+        raise ValueError("must be an amount, such as 0.02")
+    exact = Decimal(str(amount)) * MICROS
+    if not exact.is_finite() or exact != exact.to_integral_value():
+        raise ValueError(f"{amount} is no whole number of millionths")
+    return int(exact)
+
+
+def _bytes(size: object) -> object:
+    """``256M`` as bytes; whole numbers as they are."""
+    if isinstance(size, str):
+        match = _SIZE.fullmatch(size.strip())
+        if match is None:
+            raise ValueError(f"{size!r} is no size, such as 256M")
+        return int(float(match[1]) * _FACTOR[match[2].upper()])
+    return size
+
+
+Cost = Annotated[int, BeforeValidator(_micros), Field(ge=0, le=COST_MOST_MICROS)]
+Size = Annotated[int, BeforeValidator(_bytes), Field(ge=16 * 1024**2, le=1024**4)]
+Percent = Annotated[int, Field(ge=1, le=10_000)]
+Parallel = Annotated[int, Field(ge=1, le=10_000)]
+Timeout = Annotated[float, Field(gt=0, le=86_400)]
+Cpus = Annotated[float, Field(gt=0, le=64)]
+
+
+class Modifier(Group):
+    """What a role or a stake makes of a plan's limits: percents of them."""
+
+    parallel_percent: Percent = 100
+    rate_percent: Percent = 100
+    timeout_percent: Percent = 100
+    cpus_percent: Percent = 100
+    memory_percent: Percent = 100
+    cost_percent: Percent = 100
+
+
+class StakeBand(Modifier):
+    """What holds from this stake on."""
+
+    at_least: int = Field(ge=0)
+
+
+class Plan(Group):
+    """One plan. ``…_most`` is how far modifiers may raise a limit; without it they can only lower it."""
+
+    parallel: Parallel
+    parallel_most: Parallel | None = None
+    rate_per_s: float = Field(gt=0, le=10_000)
+    burst: int = Field(ge=1, le=1_000_000)
+    runs_per_day: int = Field(ge=1, le=10**9)
+    queue_depth: int = Field(ge=1, le=10**7)
+    timeout_s: Timeout
+    timeout_most_s: Timeout | None = None
+    cpus: Cpus
+    cpus_most: Cpus | None = None
+    memory_bytes: Size = Field(alias="memory")
+    memory_most_bytes: Size | None = Field(None, alias="memory_most")
+    levels: tuple[LevelName, ...] = Field(min_length=1)
+    images: tuple[str, ...] = Field(min_length=1, description="Names from sandbox.images; * for all.")
+    cost_per_run_micros: Cost = Field(alias="cost_per_run")
+    cost_per_day_micros: Cost = Field(alias="cost_per_day")
+    result_ttl_s: int = Field(ge=10, le=30 * 86_400)
+    weight: int = Field(ge=1, le=1000, description="Its share of the fleet beside other plans.")
+
+    @model_validator(mode="after")
+    def _limits_agree(self) -> Self:
+        for usual, most in (
+            ("parallel", "parallel_most"),
+            ("timeout_s", "timeout_most_s"),
+            ("cpus", "cpus_most"),
+            ("memory_bytes", "memory_most_bytes"),
+        ):
+            ceiling = getattr(self, most)
+            if ceiling is not None and ceiling < getattr(self, usual):
+                raise ValueError(f"{most} ({ceiling:g}) is below {usual} ({getattr(self, usual):g})")
+        if self.cost_per_run_micros > self.cost_per_day_micros:
+            raise ValueError("cost_per_run is above cost_per_day: no run could ever be reserved")
+        return self
+
+    def modified(self, *modifiers: Modifier) -> Plan:
+        """The plan under a role and a stake: each limit times all percents, and at most its ``…_most``."""
+
+        def scaled(usual: float, percent: str, most: float | None) -> float:
+            value = usual
+            for one in modifiers:
+                value = value * getattr(one, percent) / 100
+            return min(value, max(usual, most or 0))
+
+        cost = [
+            int(scaled(c, "cost_percent", None)) for c in (self.cost_per_run_micros, self.cost_per_day_micros)
+        ]
+        return self.model_copy(
+            update={
+                "parallel": max(1, int(scaled(self.parallel, "parallel_percent", self.parallel_most))),
+                "rate_per_s": self.rate_per_s * _product(modifiers, "rate_percent"),
+                "timeout_s": scaled(self.timeout_s, "timeout_percent", self.timeout_most_s),
+                "cpus": scaled(self.cpus, "cpus_percent", self.cpus_most),
+                "memory_bytes": int(scaled(self.memory_bytes, "memory_percent", self.memory_most_bytes)),
+                "cost_per_run_micros": cost[0],
+                "cost_per_day_micros": cost[1],
+            }
+        )
+
+
+class Tenant(Group):
+    """What is known of a tenant beforehand."""
+
+    plan: str
+    stake: int = Field(0, ge=0)
+
+
+def _tenant(given: object) -> object:
+    return {"plan": given} if isinstance(given, str) else given
+
+
+class PlanBook(Group):
+    """All plans of a fleet, and who is on which."""
+
+    plans: dict[str, Plan] = Field(min_length=1)
+    roles: dict[str, Modifier] = Field(default_factory=dict)
+    stake: tuple[StakeBand, ...] = ()
+    tenants: dict[str, Annotated[Tenant, BeforeValidator(_tenant)]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Self:
+        for name, tenant in self.tenants.items():
+            if tenant.plan not in self.plans:
+                raise ValueError(
+                    f"tenants.{name}: there is no plan {tenant.plan!r}, only {', '.join(self.plans)}"
+                )
+        steps = [band.at_least for band in self.stake]
+        if steps != sorted(set(steps)):
+            raise ValueError("stake: the bands' at_least have to rise")
+        return self
+
+    def band(self, stake: int) -> Modifier:
+        """What this stake makes of a plan: the highest band that it reaches."""
+        reached = [band for band in self.stake if stake >= band.at_least]
+        return reached[-1] if reached else Modifier()
+
+
+class PlansError(ValueError):
+    """A file of plans that cannot be used: names file, key and reason."""
+
+
+def load_plans(file: Path | None = None) -> PlanBook:
+    """Read a file of plans; without one, those cellblock ships with. Raises :class:`PlansError`."""
+    try:
+        text = (
+            (resources.files(__package__) / "plans.toml").read_text()
+            if file is None
+            else file.read_text("utf-8")
+        )
+        return PlanBook.model_validate(tomllib.loads(text))
+    except ValidationError as error:
+        raise PlansError("; ".join(f"{file}: {_in_words(one)}" for one in error.errors())) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlansError(
+            f"{file}: cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise PlansError(f"{file}: not TOML: {error}") from None
+
+
+def _in_words(error: Mapping[str, Any]) -> str:
+    key = ".".join(str(part) for part in error["loc"])
+    problem = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        problem = "there is no such key"
+    return f"{key}: {problem}" if key else problem
+
+
+def _product(modifiers: tuple[Modifier, ...], percent: str) -> float:
+    product = 1.0
+    for one in modifiers:
+        product = product * getattr(one, percent) / 100
+    return product

@@ -1,0 +1,122 @@
+"""What a run costs: a table of prices, from the user's own file where there is one (requirement R13)."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from cellblock_config.group import Group
+from cellblock_config.levels import LevelName
+
+#: Prices are held in millionths of a micro, so that a second's price may be far below one.
+_PICOS = 10**12
+_PICOS_PER_MICRO = 10**6
+_GIB = 1024**3
+#: The highest price there may be: more is a slip of the pen.
+_MOST = 1000
+
+
+def _picos(amount: object) -> int:
+    if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal):
+        raise ValueError("must be an amount, such as 0.00002")
+    exact = Decimal(str(amount)) * _PICOS
+    if not exact.is_finite() or not 0 <= exact <= _MOST * _PICOS:
+        raise ValueError(f"{amount} is not between 0 and {_MOST}")
+    if exact != exact.to_integral_value():
+        raise ValueError(f"{amount} has more than twelve places")
+    return int(exact)
+
+
+Price = Annotated[int, BeforeValidator(_picos)]
+
+
+class PriceTable(Group):
+    """Prices in the unit of account; the fields hold its trillionths."""
+
+    unit: str = Field(min_length=1, max_length=16)
+    valid_until: date
+    per_run: Price
+    per_cpu_second: Price
+    per_gib_second: Price
+    level_percent: dict[LevelName, Annotated[int, Field(ge=1, le=100_000)]] = Field(default_factory=dict)
+
+    def cost_micros(self, level: LevelName, *, cpu_ms: int, wall_ms: int, memory_bytes: int) -> int:
+        """What this much of a run costs, rounded up to a whole micro.
+
+        (per run + CPU seconds + wall seconds x GiB of memory) x the level's percent.
+        """
+        # One denominator for all three, so that nothing is rounded before the end.
+        thousands = 1000 * _GIB
+        picos = self.per_run * thousands + self.per_cpu_second * cpu_ms * _GIB
+        picos += self.per_gib_second * wall_ms * memory_bytes
+        picos *= self.level_percent.get(level, 100)
+        return -(-picos // (100 * thousands * _PICOS_PER_MICRO))
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """A table and what to tell of it. ``warning``: why it may be out of date, None if it is not."""
+
+    table: PriceTable
+    source: str
+    warning: str | None
+
+
+class PricesError(ValueError):
+    """A file of prices that cannot be used: names file, key and reason."""
+
+
+def default_file() -> Path:
+    """Where a user's own prices are looked for: pricing.json in their configuration directory."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "cellblock" / "pricing.json"
+
+
+def load_prices(file: Path | None = None, *, today: date | None = None) -> Prices:
+    """The prices of this file, or of the user's own, or else those cellblock ships with.
+
+    Raises :class:`PricesError`; a file that was named has to be there.
+    """
+    chosen = file or default_file()
+    day = today or date.today()
+    if file is None and not chosen.is_file():
+        shipped = resources.files(__package__) / "pricing.json"
+        warning = f"prices out of date: these are cellblock's own; put yours into {chosen}"
+        return Prices(_table(shipped.read_text(), "built-in"), "built-in", warning)
+    try:
+        text = chosen.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PricesError(
+            f"{chosen}: cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}"
+        ) from None
+    table = _table(text, str(chosen))
+    if table.valid_until >= day:
+        return Prices(table, str(chosen), None)
+    late = f"prices out of date: {chosen} was valid until {table.valid_until}"
+    return Prices(table, str(chosen), late)
+
+
+def _table(text: str, name: str) -> PriceTable:
+    try:
+        return PriceTable.model_validate(json.loads(text, parse_float=Decimal))
+    except json.JSONDecodeError as error:
+        raise PricesError(f"{name}: not JSON: {error}") from None
+    except ValidationError as error:
+        wrong = [
+            f"{name}: {'.'.join(map(str, one['loc']))}: "
+            + (
+                "there is no such key"
+                if one["type"] == "extra_forbidden"
+                else one["msg"].removeprefix("Value error, ")
+            )
+            for one in error.errors()
+        ]
+        raise PricesError("; ".join(wrong)) from None
