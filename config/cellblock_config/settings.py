@@ -220,6 +220,18 @@ class MonitorSettings(Group):
         return password
 
 
+class PlansSettings(Group):
+    """Who may do how much, and what it costs."""
+
+    file: Path | None = Field(
+        None, description="Plans, roles and tenants, as TOML; cellblock's own by default."
+    )
+    default: str | None = Field(
+        None, description="The plan of jobs that name none; without it only the operator's bounds hold them."
+    )
+    prices: Path | None = Field(None, description="pricing.json; the user's own or cellblock's by default.")
+
+
 class Settings(BaseSettings):
     """All groups. Construct through :func:`load_settings` to get readable errors."""
 
@@ -235,6 +247,7 @@ class Settings(BaseSettings):
 
     redis: RedisSettings = RedisSettings()
     ledger: LedgerSettings = LedgerSettings()
+    plans: PlansSettings = PlansSettings()
     sandbox: SandboxSettings = SandboxSettings()
     launcher: LauncherSettings = Field(default_factory=LauncherSettings)
     worker: WorkerSettings = WorkerSettings()

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cellblock.errors import InvalidJob
 from cellblock.models import JobSpec, Limits, PriorityClass
+from cellblock.plans import Entitled
 from cellblock.values import InputValue
 from cellblock_config import LEVELS, LedgerSettings, LevelName, SandboxSettings, Settings
 from cellblock_config.levels import MIB
@@ -59,6 +60,7 @@ class Manifest(BaseModel):
     context_path: str | None
     artifacts: tuple[str, ...]
     tenant: str
+    plan: str | None = None
     level: LevelName
     image: str
     limits: ResolvedLimits
@@ -71,11 +73,12 @@ class Manifest(BaseModel):
     signature: Signature | None = None
 
 
-def resolve(spec: JobSpec, settings: Settings) -> Manifest:
-    """Fill in the level's defaults and hold every value to the operator's bounds.
+def resolve(spec: JobSpec, settings: Settings, entitled: Entitled | None = None) -> Manifest:
+    """Fill in the level's defaults and hold every value to the plan's and the operator's bounds.
 
-    Raises :class:`InvalidJob` naming field, value and bound.
+    Raises :class:`PolicyDenied`, :class:`InvalidJob` naming field, value and bound.
     """
+    asked = entitled.held(spec) if entitled is not None else spec.limits
     _check_payload(spec, settings.ledger)
     _check_environment(spec.env, settings.sandbox)
     image = spec.image or settings.sandbox.default_image
@@ -93,9 +96,10 @@ def resolve(spec: JobSpec, settings: Settings) -> Manifest:
         context_path=spec.context_path,
         artifacts=spec.artifacts,
         tenant=spec.tenant,
+        plan=entitled.name if entitled is not None else None,
         level=spec.level,
         image=image,
-        limits=resolve_limits(spec.level, spec.limits, settings),
+        limits=resolve_limits(spec.level, asked, settings),
         priority=spec.priority,
         expires_s=_expiry(spec, settings.ledger),
         retries=spec.retries,

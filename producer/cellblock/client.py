@@ -23,6 +23,7 @@ from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, StoreUnavai
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import Counts, DeadLetter, Event, JobResult, JobSpec, JobStatus
+from cellblock.plans import PlanFile
 from cellblock.signing import Signer
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
@@ -71,6 +72,7 @@ class Client:
         if settings is None:
             settings = load_settings(**({"redis": {"url": redis_url}} if redis_url else {}))
         self._settings = settings
+        self._plans = PlanFile(settings)
         self._signer = Signer(settings.signing)
         self._redis = connect(settings)
         self._ledger = Ledger(self._redis, settings)
@@ -96,14 +98,14 @@ class Client:
     def submit(self, spec: JobSpec) -> Job:
         """Accept a job and wake a worker for it.
 
-        Raises :class:`InvalidJob` (nothing stored), :class:`RateLimited` (too much waits),
-        :class:`StoreUnavailable` (Redis out of reach). Submitting again with the same
+        Raises :class:`InvalidJob`, :class:`PolicyDenied` (nothing stored), :class:`RateLimited` (too much
+        waits), :class:`StoreUnavailable` (Redis out of reach). Submitting again with the same
         ``idempotency_key`` returns the first job.
         """
         if not isinstance(spec, JobSpec):
             raise InvalidJob("job", f"is a {type(spec).__name__}; write JobSpec(code=...)")
         job_id = uuid.uuid4().hex
-        manifest = self._signer.signed(job_id, resolve(spec, self._settings))
+        manifest = self._signer.signed(job_id, resolve(spec, self._settings, self._plans.entitled(spec)))
         admission = self._ledger.admit(job_id, manifest, spec.idempotency_key)
         if admission.fresh:
             try:

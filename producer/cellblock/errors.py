@@ -5,6 +5,7 @@
     CellblockError
     ├── CallerError                 the caller changes the request
     │   ├── InvalidJob              a field is wrong; names field, value and bound
+    │   ├── PolicyDenied            the plan does not allow it; names field, asked and allowed
     │   ├── UnknownJob              no such job, or its result has expired
     │   ├── RateLimited             come back after ``retry_after_s``
     │   └── ResultTimeout           the wait ended before the job did
@@ -63,6 +64,18 @@ class InvalidJob(CallerError, ValueError):
         elif len(given) <= 80 and field.partition(".")[0] not in _NEVER_SHOWN:
             problem = f"{problem} (got {given})"
         return cls(field, problem)
+
+
+class PolicyDenied(CallerError, PermissionError):
+    """A job that its tenant's plan does not allow; raised before anything is stored.
+
+    ``field`` is the JobSpec field, ``problem`` says what was asked and what is allowed.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
 
 
 class UnknownJob(CallerError, LookupError):

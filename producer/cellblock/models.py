@@ -155,6 +155,12 @@ class JobSpec(_Request):
         description="Globs of files to return, relative to the work folder; ** is any depth.",
     )
     tenant: str = Field("default", pattern=_NAME)
+    plan: str | None = Field(
+        None,
+        pattern=_NAME,
+        description="The tenant's plan; those of listed tenants are in the file of plans.",
+    )
+    role: str | None = Field(None, pattern=_NAME, description="Whose run it is, within the plan.")
     level: LevelName = "standard"
     image: str | None = Field(None, max_length=64, description="A name from sandbox.images.")
     limits: Limits = Limits()

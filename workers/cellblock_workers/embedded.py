@@ -13,6 +13,7 @@ from cellblock.admission import resolve
 from cellblock.errors import InvalidJob, SandboxUnavailable
 from cellblock.ledger import Ledger
 from cellblock.models import JobResult, JobSpec
+from cellblock.plans import PlanFile
 from cellblock.signing import Signer
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient
@@ -33,7 +34,8 @@ def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
     configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
     roots = _context_roots(spec, settings)
     job_id = uuid.uuid4().hex
-    manifest = Signer(settings.signing).signed(job_id, resolve(spec, settings))
+    entitled = PlanFile(settings).entitled(spec)
+    manifest = Signer(settings.signing).signed(job_id, resolve(spec, settings, entitled))
     ledger = Ledger(fakeredis.FakeRedis(decode_responses=True), settings, embedded=True)
     ledger.admit(job_id, manifest)
     with running_launcher(settings, spec.level, roots) as socket:

@@ -45,6 +45,8 @@ ArgsArg = Annotated[
 ]
 LevelOpt = Annotated[str, typer.Option(help=f"Isolation level: {', '.join(LEVELS)}.")]
 TenantOpt = Annotated[str, typer.Option(help="On whose account.")]
+PlanOpt = Annotated[str | None, typer.Option(help="The tenant's plan, such as casual.")]
+RoleOpt = Annotated[str | None, typer.Option(help="Whose run it is, within the plan.")]
 ImageOpt = Annotated[str | None, typer.Option(help="Image name from the settings.")]
 TimeoutOpt = Annotated[float | None, typer.Option(help="Wall-clock seconds; the level's by default.")]
 MemoryOpt = Annotated[str | None, typer.Option(help="Memory limit, such as 256M; the level's by default.")]
@@ -97,6 +99,8 @@ def run(
     args: ArgsArg = None,
     level: LevelOpt = "standard",
     tenant: TenantOpt = "default",
+    plan: PlanOpt = None,
+    role: RoleOpt = None,
     image: ImageOpt = None,
     timeout: TimeoutOpt = None,
     memory: MemoryOpt = None,
@@ -123,7 +127,7 @@ def run(
     """
     _check_out(artifact, out, json_output)
     payload = payloads.read(file, entrypoint, file_option, env, input_option, context, artifact, stdin)
-    spec = _spec(payload, args, level, tenant, image, timeout, memory, priority, retries, expires)
+    spec = _spec(payload, args, level, tenant, plan, role, image, timeout, memory, priority, retries, expires)
     settings = load_settings()
     console = Console(stderr=True)
     with console.status("running…") if console.is_terminal else _silent():
@@ -137,6 +141,8 @@ def submit(
     args: ArgsArg = None,
     level: LevelOpt = "standard",
     tenant: TenantOpt = "default",
+    plan: PlanOpt = None,
+    role: RoleOpt = None,
     image: ImageOpt = None,
     timeout: TimeoutOpt = None,
     memory: MemoryOpt = None,
@@ -159,7 +165,19 @@ def submit(
     """
     payload = payloads.read(file, entrypoint, file_option, env, input_option, context, artifact, stdin)
     spec = _spec(
-        payload, args, level, tenant, image, timeout, memory, priority, retries, expires, idempotency_key
+        payload,
+        args,
+        level,
+        tenant,
+        plan,
+        role,
+        image,
+        timeout,
+        memory,
+        priority,
+        retries,
+        expires,
+        idempotency_key,
     )
     with Client() as client:
         job = client.submit(spec)
@@ -265,6 +283,8 @@ def _spec(
     args: list[str] | None,
     level: str,
     tenant: str,
+    plan: str | None,
+    role: str | None,
     image: str | None,
     timeout: float | None,
     memory: str | None,
@@ -279,6 +299,8 @@ def _spec(
         args=tuple(args or ()),
         level=cast(LevelName, level),
         tenant=tenant,
+        plan=plan,
+        role=role,
         image=image,
         limits=limits,
         priority=cast(PriorityClass, priority),

@@ -13,8 +13,10 @@ from typing import Annotated
 import typer
 
 from cellblock.cli import dead, fleet, jobs, keys, webhooks
-from cellblock.errors import CallerError, InvalidJob, OperatorError, RateLimited, ResultTimeout
+from cellblock.errors import CallerError, InvalidJob, OperatorError, PolicyDenied, RateLimited, ResultTimeout
 from cellblock_config import SettingsError
+from cellblock_config.plans import PlansError
+from cellblock_config.prices import PricesError
 
 app = typer.Typer(
     name="cellblock",
@@ -53,9 +55,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         app()
-    except (InvalidJob, SettingsError) as error:
+    except (InvalidJob, SettingsError, PlansError, PricesError) as error:
         _fail(error, 2)
-    except RateLimited as error:
+    except (RateLimited, PolicyDenied) as error:
         _fail(error, 3)
     except ResultTimeout as error:
         _fail(error, 5)
