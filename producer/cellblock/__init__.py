@@ -10,6 +10,7 @@ from importlib.metadata import version as _version
 from cellblock.aio import AsyncClient, AsyncJob
 from cellblock.client import Client, Job
 from cellblock.errors import (
+    BudgetExceeded,
     CallerError,
     CellblockError,
     InvalidJob,
@@ -49,6 +50,7 @@ __all__ = [
     "Artifact",
     "AsyncClient",
     "AsyncJob",
+    "BudgetExceeded",
     "CallerError",
     "CellblockError",
     "Client",

@@ -8,6 +8,7 @@
     │   ├── PolicyDenied            the plan does not allow it; names field, asked and allowed
     │   ├── UnknownJob              no such job, or its result has expired
     │   ├── RateLimited             come back after ``retry_after_s``
+    │   │   └── BudgetExceeded      nor is there money left today
     │   └── ResultTimeout           the wait ended before the job did
     └── OperatorError               whoever runs the fleet acts
         ├── NotConfigured           a needed setting or extra is missing
@@ -88,6 +89,10 @@ class RateLimited(CallerError):
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class BudgetExceeded(RateLimited):
+    """The tenant's budget of the day is spent or held; ``retry_after_s`` is until the next one begins."""
 
 
 class ResultTimeout(CallerError, TimeoutError):

@@ -334,6 +334,7 @@ class JobResult(_Contract):
     isolation: str | None = Field(None, description="What isolation really ran; none if nothing ran.")
     backend: str | None = Field(None, description="How that isolation was made.")
     usage: Usage = Usage()
+    cost_micros: int | None = Field(None, description="What was taken for it, of jobs with a plan.")
     truncated: dict[str, int] = Field({}, description="Bytes left out of the middle, by stream.")
     evidence: dict[str, bool | int | float | str] = Field({}, description="What the outcome rests on.")
     attempt: int = 0

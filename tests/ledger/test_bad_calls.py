@@ -47,7 +47,7 @@ def test_a_fence_that_is_no_number_is_refused(store: Store, fence: str) -> None:
     admit(ledger)
     held = claim(ledger)
     calls: list[tuple[str, list[Any]]] = [
-        ("finish", ["op", "succeeded", "ok", "{}", "faults", 0, 0, 0, 100, ""]),
+        ("finish", ["op", "succeeded", "ok", "{}", 0, "faults", 0, 0, 0, 100, ""]),
         ("release", ["op", "{}"]),
     ]
     common = ["default", 0, 10, 10, 10, 10, 10, "channel"]
@@ -74,6 +74,7 @@ def test_an_end_that_is_none_is_refused(store: Store, state: str, counter: str) 
         state,
         "ok",
         "{}",
+        0,
         counter,
         0,
         0,

@@ -174,6 +174,7 @@ def test_every_key_of_a_job_expires(store: Store, name: str) -> None:
         keys.parked("default"),
         keys.parked_tenants,
         keys.slots("default"),
+        keys.line("default"),
         keys.events,
         keys.schema,
     }
@@ -250,6 +251,7 @@ CALL = re.compile(r"redis\.call\('(\w+)'(?:, *([^,)]+))?")
 HOLDERS = {
     "index",
     "idempotency_key",
+    "rate_key",
     "worker_key",
     "workers_key",
     "leases_key",

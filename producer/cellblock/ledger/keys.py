@@ -22,6 +22,10 @@
                                                 ``dead_kept``, for ``dead_ttl_s``
 ``<p>:watermarks``                     hash     per priority, when the latest claimed job was queued (ms)
 ``<p>:ticked``                         string   when a reaper last began a round (ms)
+``<p>:line:<tenant>``                    zset     its jobs not running, by when they are rejected (ms)
+``<p>:account:<tenant>``                 hash     what its plan allows and what it has used, by day (fields:
+                                                scripts/prelude.lua); 40 days
+``<p>:rate:<tenant>``                    string   when its next run is due by its rate (µs); until then
 ``<p>:idempotency:<n>:<tenant>:<k>``   string   "job_id digest" of an accepted key; ``job_ttl_s``
 ``<p>:worker:<name>``                  string   what a worker last said of itself; three beats
 ``<p>:workers``                        zset     names of workers, by when that is forgotten (ms)
@@ -111,6 +115,15 @@ class Keys:
     def parked(self, tenant: str) -> str:
         return f"{self.prefix}:parked:{tenant}"
 
+    def line(self, tenant: str) -> str:
+        return f"{self.prefix}:line:{tenant}"
+
+    def account(self, tenant: str) -> str:
+        return f"{self.prefix}:account:{tenant}"
+
+    def rate(self, tenant: str) -> str:
+        return f"{self.prefix}:rate:{tenant}"
+
     def idempotency(self, tenant: str, key: str) -> str:
         # The length keeps apart what colons in names could make look alike.
         return f"{self.prefix}:idempotency:{len(tenant)}:{tenant}:{key}"
@@ -139,4 +152,6 @@ class Keys:
             self.watermarks,
             self.ticked,
             self.events,
+            self.account(tenant),
+            self.line(tenant),
         ]

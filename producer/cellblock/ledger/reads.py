@@ -63,7 +63,7 @@ class Reads:
             raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
         if stored is None:
             return None
-        return JobResult.model_validate_json(stored).model_copy(update={"timings": timings(record)})
+        return JobResult.model_validate_json(stored).model_copy(update=_settled(record))
 
     def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
         """Events after a stream id, oldest first; waits up to ``wait_s`` for the first."""
@@ -214,6 +214,12 @@ def entries(reply: Any) -> Iterator[tuple[str, dict[str, str]]]:
                 yield from (cast(tuple[str, dict[str, str]], tuple(inner)) for inner in entry)
             else:
                 yield entry
+
+
+def _settled(record: Mapping[str, str]) -> dict[str, object]:
+    """What of a result only the ledger knows."""
+    cost = {"cost_micros": int(record["cost"])} if "cost" in record else {}
+    return {"timings": timings(record), **cost}
 
 
 def timings(record: Mapping[str, str]) -> Timings:

@@ -18,6 +18,7 @@ from redis import Redis
 
 from cellblock.admission import Manifest
 from cellblock.errors import InvalidJob, RateLimited, UnknownJob
+from cellblock.gates import Gates
 from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import connect, store_errors
@@ -80,18 +81,27 @@ class Ledger(Upkeep):
         super().__init__(redis, settings, embedded=embedded)
         self._schema_checked = False
 
-    def admit(self, job_id: str, manifest: Manifest, idempotency_key: str | None = None) -> Admission:
+    def admit(
+        self,
+        job_id: str,
+        manifest: Manifest,
+        idempotency_key: str | None = None,
+        gates: Gates | None = None,
+    ) -> Admission:
         """Store the job and make it wait. Calling again with the same id or key changes nothing.
 
-        Raises :class:`InvalidJob` when the key was used for a different job, :class:`RateLimited`
-        when too many jobs wait already, :class:`SchemaMismatch` on a store of another version.
+        ``gates``: what the tenant's plan allows, taken all together or not at all. Raises
+        :class:`InvalidJob` when the key was used for a different job, :class:`RateLimited` when too many
+        jobs wait or come, :class:`BudgetExceeded`, :class:`SchemaMismatch` on a store of another version.
         """
         if not self._schema_checked:  # once: a store that is new becomes this version's with its first job
             check_schema(self._redis, self.keys)
             self._schema_checked = True
-        reply, value = self._admit(job_id, manifest, idempotency_key)
+        reply, value, *more = self._admit(job_id, manifest, idempotency_key, gates)
         if reply in {"known", "conflict"} and value != job_id and not self._exists(value):
-            reply, value = self._admit(job_id, manifest, idempotency_key, forgotten=value)
+            reply, value, *more = self._admit(job_id, manifest, idempotency_key, gates, forgotten=value)
+        if reply == "refused" and gates is not None:
+            raise gates.refusal(manifest.tenant, value, *map(int, more))
         if reply == "full":
             raise RateLimited(
                 f"{value} jobs are waiting and the queue holds {self._settings.queue_depth} "
@@ -104,12 +114,17 @@ class Ledger(Upkeep):
         return Admission(value, fresh=value == job_id)
 
     def _admit(
-        self, job_id: str, manifest: Manifest, idempotency_key: str | None, forgotten: str = ""
+        self,
+        job_id: str,
+        manifest: Manifest,
+        idempotency_key: str | None,
+        gates: Gates | None,
+        forgotten: str = "",
     ) -> list[str]:
         idempotency = self.keys.idempotency(manifest.tenant, idempotency_key or "")
         return self._scripts.run(
             "admit",
-            [*self.keys.of_job(job_id, manifest.tenant), idempotency],
+            [*self.keys.of_job(job_id, manifest.tenant), idempotency, self.keys.rate(manifest.tenant)],
             [
                 job_id,
                 _digest(manifest),
@@ -125,6 +140,7 @@ class Ledger(Upkeep):
                 self._settings.events_kept,
                 1 if idempotency_key else 0,
                 forgotten,
+                *(gates.arguments() if gates is not None else [0] * 8),
             ],
         )
 
@@ -177,7 +193,7 @@ class Ledger(Upkeep):
     def _reject_unreadable(self, job_id: str, tenant: str, fence: str, operation: str) -> None:
         """End a job whose stored manifest is none. Nobody could run it: trying again changes nothing."""
         result = closing_result(job_id, self._record(job_id), Outcome.REJECTED, closing.UNREADABLE)
-        ending = [JobState.REJECTED, Outcome.REJECTED, result, "failures", 0, 0, 0, 100, ""]
+        ending = [JobState.REJECTED, Outcome.REJECTED, result, 0, "failures", 0, 0, 0, 100, ""]
         self._transition("finish", job_id, tenant, [fence, operation, *ending])
 
     def beat(
@@ -224,6 +240,7 @@ class Ledger(Upkeep):
                 JobState.after(result.outcome),
                 result.outcome,
                 result.model_dump_json(),
+                result.cost_micros or 0,
                 "faults" if ours else "failures",
                 retries,
                 ms(self._settings.retry_backoff_s),

@@ -36,7 +36,8 @@ if now >= tonumber(job[6]) or not manifest then
 end
 
 local priority, queued_ms = job[7], tonumber(job[8])
-if a.slots > 0 then
+local slots = slots_of(a)
+if slots > 0 then
   local kept = redis.call('ZSCORE', keys.slots, a.job_id)
   if not kept and state == 'parked' and not redis.call('ZSCORE', keys.parked, priority .. ' ' .. a.job_id) then
     -- Promoted, and its message took longer than its slot was kept: it takes that of the latest promoted, whose
@@ -45,7 +46,7 @@ if a.slots > 0 then
     kept = latest and redis.call('ZREM', keys.slots, latest)
   end
   -- Whoever was parked goes first, so a slot that is free while some are is not this job's.
-  if not kept and (redis.call('ZCARD', keys.parked) > 0 or not slot_free(a.slots, now)) then
+  if not kept and (redis.call('ZCARD', keys.parked) > 0 or not slot_free(slots, now)) then
     redis.call('HSET', keys.job, 'state', 'parked')
     redis.call('ZREM', keys.waiting, a.job_id)
     redis.call('ZADD', keys.parked, job[4], priority .. ' ' .. a.job_id)
@@ -63,6 +64,7 @@ redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
 redis.call('EXPIRE', keys.spec, int(a.job_ttl_s))
 redis.call('ZREM', keys.waiting, a.job_id)
 redis.call('ZREM', keys.deadlines, a.job_id)
+redis.call('ZREM', keys.line, a.job_id)
 redis.call('ZADD', keys.leases, int(now + a.lease_ms), a.job_id)
 -- Queues are first in, first out: what was queued well before this and still waits has lost its message.
 if queued_ms > tonumber(redis.call('HGET', keys.watermarks, priority) or '0') then

@@ -9,6 +9,7 @@ local now = now_ms()
 local job = redis.call('HMGET', keys.job, 'state', 'expires_ms')
 if not job[1] or is_terminal(job[1]) or job[1] == 'running' then
   redis.call('ZREM', keys.deadlines, a.job_id)
+  redis.call('ZREM', keys.line, a.job_id)
   return { 'gone' }
 end
 if now < tonumber(job[2]) then

@@ -1,11 +1,12 @@
 -- finish: the one effect of a job. Result, state, event, notification, under the right fence only.
 -- KEYS  of_job
--- ARGV  counter: which failures are counted (faults: ours, failures: the job's own); up to `retries` of
+-- ARGV  charge: micros for what this attempt used; at most what is reserved is taken
+--       counter: which failures are counted (faults: ours, failures: the job's own); up to `retries` of
 --       them the job runs again instead, after backoff_ms, doubled each time up to backoff_max_ms, times
 --       spread_percent. cancelled_result: for a fault of ours in a job that was asked to stop, else ""
 -- Returns {"finished", job_id, priority, ...} or {"retried", ...}: the pairs have to be published
 --       · {"stale", state}: another attempt owns the job, or it has ended; nothing changed
-local a, invalid = arguments('job_id fence# op state outcome result counter retries# backoff_ms# ' ..
+local a, invalid = arguments('job_id fence# op state outcome result charge# counter retries# backoff_ms# ' ..
   'backoff_max_ms# spread_percent# cancelled_result' .. COMMON)
 if not a then
   return invalid
@@ -30,9 +31,12 @@ if a.retries > 0 and job[4] ~= '1' then
   if failed <= a.retries then
     local pause_ms = math.min(a.backoff_max_ms, a.backoff_ms * 2 ^ math.min(failed - 1, 30))
     local delay_ms = math.floor(pause_ms * a.spread_percent / 100)
+    if a.counter == 'failures' and redis.call('HEXISTS', keys.job, 'reserved') == 1 then
+      redis.call('HINCRBY', keys.job, 'charged', int(a.charge))
+    end
     local woken = requeue(a, a.outcome, delay_ms, now, true)
     emit(a.events_kept, 'retried', a.job_id, now, a.outcome)
     return reply('retried', woken)
   end
 end
-return reply('finished', close(a, a.state, a.outcome, a.result, now))
+return reply('finished', close(a, a.state, a.outcome, a.result, now, a.charge))

@@ -13,12 +13,15 @@
 --   expires_ms   a job that has not started by then is rejected; window_ms after it was queued
 --   republished  messages sent again since it was last queued
 --   outcome      set with the terminal state
+--   held reserved charged cost day   of jobs with a plan, in micros: what is held for one run of it, while it is
+--                held, what attempts that are over have used of that, what was taken in the end; and the day
+--                (since 1970) whose account has it
 --   op_claim op_finish op_release op_retry op_drop         last operation id of each kind: a resent
 --                                                          script finds its own id and changes nothing
 
 -- What every script about one job declares, in the order of ledger/keys.py `of_job`.
 local KEY_NAMES = { 'job', 'spec', 'result', 'attempts', 'waiting', 'delayed', 'leases', 'deadlines', 'slots',
-  'parked', 'parked_tenants', 'dead', 'watermarks', 'ticked', 'events' }
+  'parked', 'parked_tenants', 'dead', 'watermarks', 'ticked', 'events', 'account', 'line' }
 local keys = {}
 for i, name in ipairs(KEY_NAMES) do
   keys[name] = KEYS[i]
@@ -92,6 +95,12 @@ local function note(why, at_ms, ttl_s)
   redis.call('EXPIRE', keys.attempts, int(ttl_s))
 end
 
+-- Account hash <prefix>:account:<tenant>: parallel, and per day <day>.runs, <day>.reserved, <day>.spent (micros).
+-- How many the tenant may run at once: its plan's word, else the setting's.
+local function slots_of(a)
+  return tonumber(redis.call('HGET', keys.account, 'parallel') or a.slots)
+end
+
 -- Whether the tenant may run one more. A lease that has run out still counts until it is reaped; slots of
 -- nobody, and those kept for a promoted job that was not claimed in time, are taken back here.
 local function slot_free(slots, at_ms)
@@ -110,8 +119,8 @@ end
 -- Parked jobs of the tenant that may run now, oldest first. Each keeps its slot for hold_ms, until it is
 -- claimed. Returns flat pairs job_id, priority: they have to be published.
 local function promote(a, at_ms)
-  local woken = {}
-  while a.slots > 0 and #woken < 2 * PROMOTED_MAX and redis.call('ZCARD', keys.parked) > 0 and slot_free(a.slots, at_ms) do
+  local woken, slots = {}, slots_of(a)
+  while slots > 0 and #woken < 2 * PROMOTED_MAX and redis.call('ZCARD', keys.parked) > 0 and slot_free(slots, at_ms) do
     local priority, job_id = redis.call('ZPOPMIN', keys.parked)[1]:match('^(%a+) (.+)$')
     redis.call('ZADD', keys.slots, int(at_ms + a.hold_ms), job_id)
     redis.call('ZADD', keys.waiting, int(at_ms), job_id)
@@ -124,6 +133,19 @@ local function promote(a, at_ms)
   return woken
 end
 
+-- The one place that takes money: never more than was reserved, and the reservation is given back with it.
+local function settle(charge)
+  local job = redis.call('HMGET', keys.job, 'reserved', 'charged', 'day')
+  if not job[1] then
+    return
+  end
+  local cost = math.min(tonumber(job[1]), tonumber(job[2] or '0') + charge)
+  redis.call('HINCRBY', keys.account, job[3] .. '.reserved', int(-tonumber(job[1])))
+  redis.call('HINCRBY', keys.account, job[3] .. '.spent', int(cost))
+  redis.call('HSET', keys.job, 'cost', int(cost))
+  redis.call('HDEL', keys.job, 'reserved', 'charged')
+end
+
 local function reply(word, woken)
   table.insert(woken, 1, word)
   return woken
@@ -131,7 +153,7 @@ end
 
 -- Out of every index. Its slot goes to the next of its tenant.
 local function leave(job_id, priority)
-  for _, index in ipairs({ keys.waiting, keys.delayed, keys.leases, keys.deadlines, keys.slots }) do
+  for _, index in ipairs({ keys.waiting, keys.delayed, keys.leases, keys.deadlines, keys.line, keys.slots }) do
     redis.call('ZREM', index, job_id)
   end
   redis.call('ZREM', keys.parked, priority .. ' ' .. job_id)
@@ -139,9 +161,10 @@ end
 
 -- The one way a job ends: state, result, event, notification and clean-up in a single step. A job that
 -- ended through our fault is a dead letter: its payload and history stay, to be looked at and tried again.
--- Returns what that woke.
-local function close(a, state, outcome, result, at_ms)
+-- charge: micros, for what its last attempt used; nothing for what was our fault. Returns what that woke.
+local function close(a, state, outcome, result, at_ms, charge)
   local dead = outcome == 'worker_lost' or outcome == 'sandbox_error'
+  settle(dead and 0 or charge or 0)
   leave(a.job_id, redis.call('HGET', keys.job, 'priority'))
   redis.call('HSET', keys.job, 'state', state, 'outcome', outcome, 'finished_ms', int(at_ms))
   local kept_s = dead and a.dead_ttl_s or a.result_ttl_s
@@ -175,6 +198,7 @@ local function requeue(a, why, delay_ms, at_ms, ran)
   redis.call('EXPIRE', keys.job, ttl_s)
   redis.call('EXPIRE', keys.spec, ttl_s)
   redis.call('ZADD', keys.deadlines, expires_ms, a.job_id)
+  redis.call('ZADD', keys.line, expires_ms, a.job_id)
   redis.call('ZADD', delay_ms > 0 and keys.delayed or keys.waiting, int(due_ms), a.job_id)
   local woken = promote(a, at_ms)
   if delay_ms == 0 then

@@ -5,7 +5,7 @@ local a, invalid = arguments('tenant slots# hold_ms#')
 if not a then
   return invalid
 end
-if a.slots == 0 then
+if slots_of(a) == 0 then
   a.slots = redis.call('ZCARD', keys.parked) + redis.call('ZCARD', keys.slots)
 end
 return reply('promoted', promote(a, now_ms()))

@@ -21,7 +21,14 @@ if redis.call('EXISTS', keys.spec) == 0 then
 end
 local now = now_ms()
 local expires_ms = int(now + tonumber(job[4]))
-redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel', 'worker')
+-- It costs what it would have cost: what was taken for it before was nothing.
+local held = redis.call('HGET', keys.job, 'held')
+if held then
+  local day = int(math.floor(now / 86400000))
+  redis.call('HSET', keys.job, 'reserved', held, 'day', day)
+  redis.call('HINCRBY', keys.account, day .. '.reserved', held)
+end
+redis.call('HDEL', keys.job, 'outcome', 'cost', 'finished_ms', 'cancel', 'worker')
 redis.call('HSET', keys.job, 'state', 'queued', 'losses', '0', 'faults', '0', 'failures', '0', 'republished', '0',
   'queued_ms', int(now), 'expires_ms', expires_ms, 'op_retry', a.op)
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
@@ -30,5 +37,6 @@ redis.call('DEL', keys.result)
 redis.call('ZREM', keys.dead, a.job_id)
 redis.call('ZADD', keys.waiting, int(now), a.job_id)
 redis.call('ZADD', keys.deadlines, expires_ms, a.job_id)
+redis.call('ZADD', keys.line, expires_ms, a.job_id)
 emit(a.events_kept, 'queued', a.job_id, now)
 return { 'retried', a.job_id, job[3] }

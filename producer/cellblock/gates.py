@@ -1,0 +1,74 @@
+"""What the ledger checks and takes together when a job with a plan is admitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cellblock.errors import BudgetExceeded, RateLimited
+from cellblock_config.plans import MICROS, Plan
+
+_MICROS_PER_S = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """The limits of one admission, by the tenant's plan as it is now. Money is in micros."""
+
+    plan: str
+    parallel: int
+    emission_us: int  #: one run each so many microseconds
+    burst: int
+    runs_per_day: int
+    queue_depth: int
+    reserve_micros: int
+    budget_micros: int
+
+    @classmethod
+    def of(cls, name: str, plan: Plan, reserve_micros: int) -> Gates:
+        """Those of a plan, for a run that may cost this much."""
+        return cls(
+            plan=name,
+            parallel=plan.parallel,
+            emission_us=max(1, round(_MICROS_PER_S / plan.rate_per_s)),
+            burst=plan.burst,
+            runs_per_day=plan.runs_per_day,
+            queue_depth=plan.queue_depth,
+            reserve_micros=reserve_micros,
+            budget_micros=plan.cost_per_day_micros,
+        )
+
+    @property
+    def _interval_s(self) -> float:
+        return self.emission_us / _MICROS_PER_S
+
+    def arguments(self) -> list[int]:
+        """As the script takes them."""
+        return [
+            1,
+            self.parallel,
+            self.emission_us,
+            self.burst,
+            self.runs_per_day,
+            self.queue_depth,
+            self.reserve_micros,
+            self.budget_micros,
+        ]
+
+    def refusal(self, tenant: str, limit: str, allowed: int, used: int, retry_after_ms: int) -> RateLimited:
+        """Why the ledger refused: which limit, its value, the present use, and when to come back."""
+        after_s = retry_after_ms / 1000
+        whose = f"tenant {tenant!r}, plan {self.plan!r}"
+        if limit == "cost_per_day":
+            text = (
+                f"{limit}: {used / MICROS:g} of {allowed / MICROS:g} are spent or held today, and this run "
+                f"may cost {self.reserve_micros / MICROS:g} ({whose}); try again in {after_s:.0f} s"
+            )
+            return BudgetExceeded(text, retry_after_s=after_s)
+        says = {
+            "queue_depth": f"{used} jobs wait and {allowed} may",
+            "rate": f"{used} runs ahead of one each {self._interval_s:g} s, and {allowed} may be",
+            "runs_per_day": f"{used} of {allowed} runs today",
+        }
+        return RateLimited(
+            f"{limit}: {says[limit]} ({whose}); try again in {after_s:g} s", retry_after_s=after_s
+        )
