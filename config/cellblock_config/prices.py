@@ -38,6 +38,26 @@ def _picos(amount: object) -> int:
 Price = Annotated[int, BeforeValidator(_picos)]
 
 
+class Rates(Group):
+    """What one level's runs cost, in trillionths of the unit of account; the percent is the level's."""
+
+    per_run: int = Field(ge=0)
+    per_cpu_second: int = Field(ge=0)
+    per_gib_second: int = Field(ge=0)
+    percent: int = Field(ge=1)
+
+    def cost_micros(self, *, cpu_ms: int, wall_ms: int, memory_bytes: int) -> int:
+        """What this much of a run costs, rounded up to a whole micro.
+
+        (per run + CPU seconds + wall seconds x GiB of memory) x the level's percent.
+        """
+        # One denominator for all three, so that nothing is rounded before the end.
+        thousands = 1000 * _GIB
+        picos = self.per_run * thousands + self.per_cpu_second * cpu_ms * _GIB
+        picos += self.per_gib_second * wall_ms * memory_bytes
+        return -(-picos * self.percent // (100 * thousands * _PICOS_PER_MICRO))
+
+
 class PriceTable(Group):
     """Prices in the unit of account; the fields hold its trillionths."""
 
@@ -48,17 +68,14 @@ class PriceTable(Group):
     per_gib_second: Price
     level_percent: dict[LevelName, Annotated[int, Field(ge=1, le=100_000)]] = Field(default_factory=dict)
 
-    def cost_micros(self, level: LevelName, *, cpu_ms: int, wall_ms: int, memory_bytes: int) -> int:
-        """What this much of a run costs, rounded up to a whole micro.
-
-        (per run + CPU seconds + wall seconds x GiB of memory) x the level's percent.
-        """
-        # One denominator for all three, so that nothing is rounded before the end.
-        thousands = 1000 * _GIB
-        picos = self.per_run * thousands + self.per_cpu_second * cpu_ms * _GIB
-        picos += self.per_gib_second * wall_ms * memory_bytes
-        picos *= self.level_percent.get(level, 100)
-        return -(-picos // (100 * thousands * _PICOS_PER_MICRO))
+    def rates(self, level: LevelName) -> Rates:
+        """Those of one level."""
+        return Rates(
+            per_run=self.per_run,
+            per_cpu_second=self.per_cpu_second,
+            per_gib_second=self.per_gib_second,
+            percent=self.level_percent.get(level, 100),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cellblock.costs import Charge
 from cellblock.errors import InvalidJob
 from cellblock.models import JobSpec, Limits, PriorityClass
-from cellblock.plans import Entitled
 from cellblock.values import InputValue
 from cellblock_config import LEVELS, LedgerSettings, LevelName, SandboxSettings, Settings
 from cellblock_config.levels import MIB
@@ -61,6 +61,7 @@ class Manifest(BaseModel):
     artifacts: tuple[str, ...]
     tenant: str
     plan: str | None = None
+    charge: Charge | None = None  #: of jobs with a plan
     level: LevelName
     image: str
     limits: ResolvedLimits
@@ -73,12 +74,12 @@ class Manifest(BaseModel):
     signature: Signature | None = None
 
 
-def resolve(spec: JobSpec, settings: Settings, entitled: Entitled | None = None) -> Manifest:
-    """Fill in the level's defaults and hold every value to the plan's and the operator's bounds.
+def resolve(spec: JobSpec, settings: Settings, asked: Limits | None = None) -> Manifest:
+    """Fill in the level's defaults and hold every value to the operator's bounds.
 
-    Raises :class:`PolicyDenied`, :class:`InvalidJob` naming field, value and bound.
+    ``asked``: the limits that the job's plan leaves it, in place of its own. Raises :class:`InvalidJob`
+    naming field, value and bound.
     """
-    asked = entitled.held(spec) if entitled is not None else spec.limits
     _check_payload(spec, settings.ledger)
     _check_environment(spec.env, settings.sandbox)
     image = spec.image or settings.sandbox.default_image
@@ -96,10 +97,9 @@ def resolve(spec: JobSpec, settings: Settings, entitled: Entitled | None = None)
         context_path=spec.context_path,
         artifacts=spec.artifacts,
         tenant=spec.tenant,
-        plan=entitled.name if entitled is not None else None,
         level=spec.level,
         image=image,
-        limits=resolve_limits(spec.level, asked, settings),
+        limits=resolve_limits(spec.level, asked or spec.limits, settings),
         priority=spec.priority,
         expires_s=_expiry(spec, settings.ledger),
         retries=spec.retries,

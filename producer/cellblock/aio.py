@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from cellblock.client import Client, Progress
+from cellblock.costs import Estimate
 from cellblock.errors import ResultTimeout
 from cellblock.models import Counts, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock_config import Settings
@@ -57,6 +58,10 @@ class AsyncClient:
     async def submit(self, spec: JobSpec) -> AsyncJob:
         """Accept a job and wake a worker for it; errors as :meth:`Client.submit`."""
         return AsyncJob(self, (await asyncio.to_thread(self._client.submit, spec)).id)
+
+    async def estimate(self, spec: JobSpec) -> Estimate:
+        """What this job may cost, without submitting it."""
+        return await asyncio.to_thread(self._client.estimate, spec)
 
     def job(self, job_id: str) -> AsyncJob:
         """A handle on a job accepted elsewhere; looks nothing up."""

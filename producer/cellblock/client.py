@@ -17,14 +17,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self, cast
 
-from cellblock.admission import resolve
 from cellblock.broker import Publisher, create_celery
+from cellblock.costs import Estimate
 from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, StoreUnavailable, UnknownJob
+from cellblock.intake import Intake
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import Counts, DeadLetter, Event, JobResult, JobSpec, JobStatus
-from cellblock.plans import PlanFile
-from cellblock.signing import Signer
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
 
@@ -72,8 +71,7 @@ class Client:
         if settings is None:
             settings = load_settings(**({"redis": {"url": redis_url}} if redis_url else {}))
         self._settings = settings
-        self._plans = PlanFile(settings)
-        self._signer = Signer(settings.signing)
+        self._intake = Intake(settings)
         self._redis = connect(settings)
         self._ledger = Ledger(self._redis, settings)
         self._groups = EventGroups(self._redis, self._ledger.keys)
@@ -105,8 +103,8 @@ class Client:
         if not isinstance(spec, JobSpec):
             raise InvalidJob("job", f"is a {type(spec).__name__}; write JobSpec(code=...)")
         job_id = uuid.uuid4().hex
-        manifest = self._signer.signed(job_id, resolve(spec, self._settings, self._plans.entitled(spec)))
-        admission = self._ledger.admit(job_id, manifest, spec.idempotency_key)
+        manifest, gates = self._intake.prepare(job_id, spec)
+        admission = self._ledger.admit(job_id, manifest, spec.idempotency_key, gates)
         if admission.fresh:
             try:
                 self._publisher.publish([admission.job_id], manifest.priority)
@@ -116,6 +114,10 @@ class Client:
                     "job %s is accepted but its wake-up was not sent; the sweep will", admission.job_id
                 )
         return Job(self, admission.job_id)
+
+    def estimate(self, spec: JobSpec) -> Estimate:
+        """What this job may cost, without submitting it. Raises as :meth:`submit` for what it may not."""
+        return self._intake.estimate(spec)
 
     def job(self, job_id: str) -> Job:
         """A handle on a job accepted elsewhere; looks nothing up."""

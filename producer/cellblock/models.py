@@ -25,6 +25,7 @@ from cellblock import paths
 from cellblock.errors import InvalidJob
 from cellblock.values import InputValue, TableValue, encode_input, table_from_base64
 from cellblock_config import LevelName
+from cellblock_config.plans import COST_MOST_MICROS
 
 PriorityClass = Literal["high", "normal", "low"]
 PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("high", "normal", "low")
@@ -161,6 +162,9 @@ class JobSpec(_Request):
         description="The tenant's plan; those of listed tenants are in the file of plans.",
     )
     role: str | None = Field(None, pattern=_NAME, description="Whose run it is, within the plan.")
+    max_cost_micros: int | None = Field(
+        None, ge=1, le=COST_MOST_MICROS, description="Stop the job when it has cost this much; plans only."
+    )
     level: LevelName = "standard"
     image: str | None = Field(None, max_length=64, description="A name from sandbox.images.")
     limits: Limits = Limits()

@@ -12,6 +12,7 @@ from cellblock.models import JobSpec, Limits
 from cellblock_config import LEVELS, Settings
 from cellblock_config.levels import MIB
 from cellblock_config.plans import Modifier, Plan, PlanBook, PlansError, load_plans
+from cellblock_config.prices import Prices, load_prices
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ class Entitled:
 
     name: str
     plan: Plan
+    prices: Prices
 
     def held(self, spec: JobSpec) -> Limits:
         """The job's limits, with the plan's where it asked for none. Raises :class:`PolicyDenied`."""
@@ -59,11 +61,12 @@ class PlanFile:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Raises :class:`PlansError` when there are no plans before that could stay."""
+        """Raises :class:`PlansError`, :class:`PricesError`: nothing is in force yet that could stay."""
         self._file = settings.plans.file
         self._default = settings.plans.default
         self._stamp = _stamp(self._file)
         self._book = load_plans(self._file)
+        self._prices = load_prices(settings.plans.prices)
         self._looked = time.monotonic()
 
     @property
@@ -81,6 +84,11 @@ class PlanFile:
                 except PlansError as error:
                     _log.error("plans not changed: %s", error)
         return self._book
+
+    @property
+    def prices(self) -> Prices:
+        """What runs cost: read once, so that two estimates of one process agree."""
+        return self._prices
 
     def entitled(self, spec: JobSpec) -> Entitled | None:
         """The plan of this job; None if neither it, its tenant nor the settings name one.
@@ -105,7 +113,7 @@ class PlanFile:
             raise PolicyDenied("role", f"there is no role {spec.role!r}; this fleet has {known}")
         role = book.roles[spec.role] if spec.role is not None else Modifier()
         stake = book.band(tenant.stake if tenant is not None else 0)
-        return Entitled(name, book.plans[name].modified(role, stake))
+        return Entitled(name, book.plans[name].modified(role, stake), self.prices)
 
 
 def _shown(field: str, value: float) -> str:

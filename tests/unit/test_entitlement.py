@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cellblock import JobSpec, PolicyDenied
-from cellblock.admission import resolve
+from cellblock.intake import Intake
 from cellblock.plans import PlanFile
 from cellblock_config import load_settings
 from cellblock_config.plans import PlansError
@@ -71,7 +71,7 @@ def file(tmp_path: Path) -> Path:
 def limits(file: Path, **spec: Any) -> Any:
     settings = load_settings(plans={"file": file})
     job = JobSpec(**{"code": "1", **spec})
-    return resolve(job, settings, PlanFile(settings).entitled(job)).limits
+    return Intake(settings).prepare("job", job)[0].limits
 
 
 def test_a_job_that_asks_for_nothing_gets_what_plan_and_level_give(file: Path) -> None:

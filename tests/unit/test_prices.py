@@ -37,10 +37,10 @@ def table(folder: Path) -> PriceTable:
 def test_a_run_costs_what_the_table_says(tmp_path: Path) -> None:
     prices = table(tmp_path)
     used = {"cpu_ms": 2000, "wall_ms": 4000, "memory_bytes": GIB // 2}
-    assert prices.cost_micros("standard", **used) == 1000 + 40 + 1
-    assert prices.cost_micros("strict", **used) == 1562, "1561.5, rounded up"
-    assert prices.cost_micros("standard", cpu_ms=0, wall_ms=0, memory_bytes=0) == 1000
-    assert prices.cost_micros("standard", cpu_ms=1, wall_ms=0, memory_bytes=0) == 1001
+    assert prices.rates("standard").cost_micros(**used) == 1000 + 40 + 1
+    assert prices.rates("strict").cost_micros(**used) == 1562, "1561.5, rounded up"
+    assert prices.rates("standard").cost_micros(cpu_ms=0, wall_ms=0, memory_bytes=0) == 1000
+    assert prices.rates("standard").cost_micros(cpu_ms=1, wall_ms=0, memory_bytes=0) == 1001
 
 
 amounts = st.integers(0, 10**9)
@@ -48,17 +48,11 @@ amounts = st.integers(0, 10**9)
 
 @given(amounts, amounts, st.integers(0, 2**40), amounts)
 def test_more_never_costs_less(cpu_ms: int, wall_ms: int, memory_bytes: int, more: int) -> None:
-    prices = load_prices().table
-    less = prices.cost_micros("strict", cpu_ms=cpu_ms, wall_ms=wall_ms, memory_bytes=memory_bytes)
-    assert less <= prices.cost_micros(
-        "strict", cpu_ms=cpu_ms + more, wall_ms=wall_ms, memory_bytes=memory_bytes
-    )
-    assert less <= prices.cost_micros(
-        "strict", cpu_ms=cpu_ms, wall_ms=wall_ms + more, memory_bytes=memory_bytes
-    )
-    assert less <= prices.cost_micros(
-        "strict", cpu_ms=cpu_ms, wall_ms=wall_ms, memory_bytes=memory_bytes + more
-    )
+    prices = load_prices().table.rates("strict")
+    less = prices.cost_micros(cpu_ms=cpu_ms, wall_ms=wall_ms, memory_bytes=memory_bytes)
+    assert less <= prices.cost_micros(cpu_ms=cpu_ms + more, wall_ms=wall_ms, memory_bytes=memory_bytes)
+    assert less <= prices.cost_micros(cpu_ms=cpu_ms, wall_ms=wall_ms + more, memory_bytes=memory_bytes)
+    assert less <= prices.cost_micros(cpu_ms=cpu_ms, wall_ms=wall_ms, memory_bytes=memory_bytes + more)
 
 
 def test_without_a_file_the_shipped_prices_say_that_they_may_be_old(

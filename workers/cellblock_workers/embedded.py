@@ -9,12 +9,10 @@ from pathlib import Path
 
 import fakeredis
 
-from cellblock.admission import resolve
 from cellblock.errors import InvalidJob, SandboxUnavailable
+from cellblock.intake import Intake
 from cellblock.ledger import Ledger
 from cellblock.models import JobResult, JobSpec
-from cellblock.plans import PlanFile
-from cellblock.signing import Signer
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.launcher.contexts import ContextRefused, resolve_context
@@ -34,10 +32,9 @@ def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
     configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
     roots = _context_roots(spec, settings)
     job_id = uuid.uuid4().hex
-    entitled = PlanFile(settings).entitled(spec)
-    manifest = Signer(settings.signing).signed(job_id, resolve(spec, settings, entitled))
+    manifest, gates = Intake(settings).prepare(job_id, spec)
     ledger = Ledger(fakeredis.FakeRedis(decode_responses=True), settings, embedded=True)
-    ledger.admit(job_id, manifest)
+    ledger.admit(job_id, manifest, gates=gates)
     with running_launcher(settings, spec.level, roots) as socket:
         launcher = LauncherClient(socket, timeout_s=settings.sandbox.start_timeout_s + 10)
         if settings.sandbox.chain(spec.level):  # else there is nothing to wait for, and the launcher says so

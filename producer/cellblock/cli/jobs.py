@@ -15,7 +15,9 @@ from rich.console import Console
 
 from cellblock.cli import extras, payloads, saving
 from cellblock.client import Client
+from cellblock.costs import Estimate
 from cellblock.errors import InvalidJob, ResultTimeout
+from cellblock.intake import Intake
 from cellblock.models import (
     PRIORITY_CLASSES,
     Counts,
@@ -24,9 +26,9 @@ from cellblock.models import (
     JobState,
     JobStatus,
     Outcome,
-    PriorityClass,
 )
-from cellblock_config import LEVELS, LevelName, Settings, Unisolated, load_settings
+from cellblock_config import LEVELS, Settings, Unisolated, load_settings
+from cellblock_config.plans import MICROS
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -46,6 +48,11 @@ ArgsArg = Annotated[
 LevelOpt = Annotated[str, typer.Option(help=f"Isolation level: {', '.join(LEVELS)}.")]
 TenantOpt = Annotated[str, typer.Option(help="On whose account.")]
 PlanOpt = Annotated[str | None, typer.Option(help="The tenant's plan, such as casual.")]
+MaxCostOpt = Annotated[
+    float | None,
+    typer.Option("--max-cost", help="Stop it when it has cost this much; the plan's by default."),
+]
+EstimateOpt = Annotated[bool, typer.Option("--estimate", help="Say what it may cost, and run nothing.")]
 RoleOpt = Annotated[str | None, typer.Option(help="Whose run it is, within the plan.")]
 ImageOpt = Annotated[str | None, typer.Option(help="Image name from the settings.")]
 TimeoutOpt = Annotated[float | None, typer.Option(help="Wall-clock seconds; the level's by default.")]
@@ -101,6 +108,7 @@ def run(
     tenant: TenantOpt = "default",
     plan: PlanOpt = None,
     role: RoleOpt = None,
+    max_cost: MaxCostOpt = None,
     image: ImageOpt = None,
     timeout: TimeoutOpt = None,
     memory: MemoryOpt = None,
@@ -115,6 +123,7 @@ def run(
     priority: PriorityOpt = "normal",
     retries: RetriesOpt = 0,
     expires: ExpiresOpt = None,
+    estimate: EstimateOpt = False,
     json_output: JsonOpt = False,
 ) -> None:
     """Run one program and show what came back.
@@ -127,8 +136,25 @@ def run(
     """
     _check_out(artifact, out, json_output)
     payload = payloads.read(file, entrypoint, file_option, env, input_option, context, artifact, stdin)
-    spec = _spec(payload, args, level, tenant, plan, role, image, timeout, memory, priority, retries, expires)
+    spec = _spec(
+        payload,
+        args,
+        timeout,
+        memory,
+        max_cost,
+        level=level,
+        tenant=tenant,
+        plan=plan,
+        role=role,
+        image=image,
+        priority=priority,
+        retries=retries,
+        expires_s=expires,
+    )
     settings = load_settings()
+    if estimate:
+        _print_estimate(Intake(settings).estimate(spec), json_output)
+        return
     console = Console(stderr=True)
     with console.status("running…") if console.is_terminal else _silent():
         outcome = _run_embedded(spec, settings) if settings.redis.url is None else _run_on_fleet(spec)
@@ -143,6 +169,7 @@ def submit(
     tenant: TenantOpt = "default",
     plan: PlanOpt = None,
     role: RoleOpt = None,
+    max_cost: MaxCostOpt = None,
     image: ImageOpt = None,
     timeout: TimeoutOpt = None,
     memory: MemoryOpt = None,
@@ -167,17 +194,18 @@ def submit(
     spec = _spec(
         payload,
         args,
-        level,
-        tenant,
-        plan,
-        role,
-        image,
         timeout,
         memory,
-        priority,
-        retries,
-        expires,
-        idempotency_key,
+        max_cost,
+        level=level,
+        tenant=tenant,
+        plan=plan,
+        role=role,
+        image=image,
+        priority=priority,
+        retries=retries,
+        expires_s=expires,
+        idempotency_key=idempotency_key,
     )
     with Client() as client:
         job = client.submit(spec)
@@ -281,32 +309,18 @@ def events(
 def _spec(
     payload: dict[str, Any],
     args: list[str] | None,
-    level: str,
-    tenant: str,
-    plan: str | None,
-    role: str | None,
-    image: str | None,
     timeout: float | None,
     memory: str | None,
-    priority: str,
-    retries: int,
-    expires_s: float | None,
-    idempotency_key: str | None = None,
+    max_cost: float | None,
+    **fields: Any,
 ) -> JobSpec:
-    limits: dict[str, Any] = {"timeout_s": timeout, "memory_bytes": _size(memory) if memory else None}
+    """The options as a job; ``fields`` are those that need no translation."""
     return JobSpec(
         **payload,
         args=tuple(args or ()),
-        level=cast(LevelName, level),
-        tenant=tenant,
-        plan=plan,
-        role=role,
-        image=image,
-        limits=limits,
-        priority=cast(PriorityClass, priority),
-        retries=retries,
-        expires_s=expires_s,
-        idempotency_key=idempotency_key,
+        limits=cast(Any, {"timeout_s": timeout, "memory_bytes": _size(memory) if memory else None}),
+        max_cost_micros=None if max_cost is None else round(max_cost * MICROS),
+        **fields,
     )
 
 
@@ -364,6 +378,18 @@ def _show(outcome: JobResult, json_output: bool, out: Path | None) -> None:
     if out is not None:
         saving.save(outcome.artifacts, out)
         typer.echo(f"cellblock: {len(outcome.artifacts)} artifacts written to {out}", err=True)
+
+
+def _print_estimate(found: Estimate, json_output: bool) -> None:
+    if json_output:
+        typer.echo(found.model_dump_json())
+        return
+    least, worst, held = (
+        micros / MICROS for micros in (found.least_micros, found.worst_micros, found.reserve_micros)
+    )
+    typer.echo(f"{least:g} to {worst:g} {found.unit}; {held:g} would be held for it (prices: {found.prices})")
+    if found.warning:
+        typer.echo(f"cellblock: {found.warning}", err=True)
 
 
 def _print(outcome: JobResult, json_output: bool) -> None:

@@ -85,9 +85,19 @@ def _measured(claim: Claim, conversation: Conversation, kernel: Reply, lent: Len
             "artifacts": conversation.artifacts,
             "artifacts_skipped": conversation.artifacts_skipped,
             "usage": usage,
+            "cost_micros": _cost(claim, usage),
             "truncated": {name: part.dropped_bytes for name, part in kept.items() if part.dropped_bytes},
         }
     )
+
+
+def _cost(claim: Claim, usage: Usage) -> int | None:
+    """What this attempt used, in money; the ledger takes no more than it holds for the job."""
+    charge = claim.manifest.charge
+    if charge is None:
+        return None
+    used = {"cpu_ms": usage.cpu_ms, "wall_ms": usage.wall_ms, "memory_bytes": usage.peak_memory_bytes}
+    return min(charge.cap_micros, charge.rates.cost_micros(**used))
 
 
 def _value_fields(value: Value, outcome: Outcome) -> dict[str, object]:

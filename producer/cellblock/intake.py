@@ -1,0 +1,58 @@
+"""From a JobSpec to what the ledger takes: plan, limits, price and signature, decided in one place."""
+
+from __future__ import annotations
+
+from cellblock.admission import Manifest, resolve
+from cellblock.costs import Bounds, Charge, Estimate, estimate
+from cellblock.gates import Gates
+from cellblock.models import JobSpec
+from cellblock.plans import PlanFile
+from cellblock.signing import Signer
+from cellblock_config import Settings
+
+
+class Intake:
+    """Decides on jobs before anything is stored. Thread-safe.
+
+    Its methods raise :class:`InvalidJob`, :class:`PolicyDenied`.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises :class:`PlansError`, :class:`PricesError`."""
+        self._settings = settings
+        self._plans = PlanFile(settings)
+        self._signer = Signer(settings.signing)
+
+    def prepare(self, job_id: str, spec: JobSpec) -> tuple[Manifest, Gates | None]:
+        """The signed manifest, and what its tenant's plan has the ledger check."""
+        manifest, expected = self._priced(spec)
+        entitled = self._plans.entitled(spec)
+        if entitled is None:
+            return self._signer.signed(job_id, manifest), None
+        rates = entitled.prices.table.rates(spec.level)
+        charge = Charge(rates=rates, cap_micros=expected.reserve_micros)
+        planned = manifest.model_copy(update={"plan": entitled.name, "charge": charge})
+        return self._signer.signed(job_id, planned), Gates.of(
+            entitled.name, entitled.plan, expected.reserve_micros
+        )
+
+    def estimate(self, spec: JobSpec) -> Estimate:
+        """What the job may cost, by its plan or, without one, by the prices alone."""
+        return self._priced(spec)[1]
+
+    def _priced(self, spec: JobSpec) -> tuple[Manifest, Estimate]:
+        entitled = self._plans.entitled(spec)
+        manifest = resolve(spec, self._settings, entitled.held(spec) if entitled is not None else None)
+        limits = manifest.limits
+        bounds = Bounds(
+            level=spec.level,
+            timeout_s=limits.timeout_s,
+            cpu_s=limits.cpu_s,
+            cpus=limits.cpus,
+            memory_bytes=limits.memory_bytes,
+            runs=1 + spec.retries,
+        )
+        caps = [("max_cost_micros", spec.max_cost_micros)]
+        if entitled is not None:
+            caps.append(("cost_per_run", entitled.plan.cost_per_run_micros))
+        return manifest, estimate(bounds, self._plans.prices, *caps)
