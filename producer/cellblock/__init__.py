@@ -27,6 +27,7 @@ from cellblock.errors import (
 from cellblock.models import (
     Artifact,
     Counts,
+    DayUsage,
     DeadLetter,
     Event,
     JobError,
@@ -55,6 +56,7 @@ __all__ = [
     "CellblockError",
     "Client",
     "Counts",
+    "DayUsage",
     "DeadLetter",
     "Event",
     "InputValue",

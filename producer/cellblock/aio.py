@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from datetime import date
 from types import TracebackType
 from typing import Literal, Self
 
 from cellblock.client import Client, Progress
 from cellblock.costs import Estimate
 from cellblock.errors import ResultTimeout
-from cellblock.models import Counts, DeadLetter, Event, JobResult, JobSpec, JobStatus
+from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock_config import Settings
 
 
@@ -83,6 +84,10 @@ class AsyncClient:
     async def status(self, job_id: str) -> JobStatus:
         """Where a job is now. Raises :class:`UnknownJob`."""
         return await asyncio.to_thread(self._client.status, job_id)
+
+    async def usage(self, tenant: str | None = None, day: date | None = None) -> list[DayUsage]:
+        """What tenants with a plan used, by day (UTC)."""
+        return await asyncio.to_thread(self._client.usage, tenant, day)
 
     async def counts(self) -> Counts:
         """How many jobs wait, are parked, run or are dead letters now."""

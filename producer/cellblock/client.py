@@ -14,6 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures import wait as wait_futures
 from contextlib import suppress
+from datetime import date
 from types import TracebackType
 from typing import Literal, Self, cast
 
@@ -23,7 +24,7 @@ from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, StoreUnavai
 from cellblock.intake import Intake
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
-from cellblock.models import Counts, DeadLetter, Event, JobResult, JobSpec, JobStatus
+from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
 
@@ -140,6 +141,10 @@ class Client:
     def status(self, job_id: str) -> JobStatus:
         """Where a job is now. Raises :class:`UnknownJob`."""
         return self._ledger.status(job_id)
+
+    def usage(self, tenant: str | None = None, day: date | None = None) -> list[DayUsage]:
+        """What tenants with a plan used, by day (UTC); the last forty are kept."""
+        return self._ledger.usage(tenant, day)
 
     def counts(self) -> Counts:
         """How many jobs wait, are parked, run or are dead letters now."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
+from datetime import date
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -395,6 +396,16 @@ class Counts(_Contract):
     running: int
     dead: int = Field(description="Dead letters.")
     workers: int
+
+
+class DayUsage(_Contract):
+    """What one tenant used on one day (UTC), by its plan. Money is in millionths of the unit of account."""
+
+    tenant: str
+    day: date
+    runs: int = Field(description="Admitted.")
+    spent_micros: int = Field(description="Taken for runs that have ended; counted on the day of admission.")
+    held_micros: int = Field(description="Held for runs that have not.")
 
 
 class PastAttempt(_Contract):

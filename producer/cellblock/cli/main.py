@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from cellblock.cli import dead, fleet, jobs, keys, webhooks
+from cellblock.cli import dead, fleet, jobs, keys, plans, webhooks
 from cellblock.errors import CallerError, InvalidJob, OperatorError, PolicyDenied, RateLimited, ResultTimeout
 from cellblock_config import SettingsError
 from cellblock_config.plans import PlansError
@@ -47,6 +47,7 @@ fleet.register(app)
 keys.register(app)
 dead.register(app)
 webhooks.register(app)
+plans.register(app)
 
 
 def main() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, timedelta
 from typing import Any, cast
 
 from redis import Redis
@@ -14,6 +16,7 @@ from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
 from cellblock.models import (
     Counts,
+    DayUsage,
     DeadLetter,
     Event,
     JobResult,
@@ -27,6 +30,8 @@ from cellblock.models import (
 from cellblock_config import LevelName
 
 _EVENTS_STEP_S = 1.0
+#: Days of accounts are counted from here, as scripts/admit.lua does.
+_EPOCH = date(1970, 1, 1)
 
 
 class Reads:
@@ -128,6 +133,23 @@ class Reads:
             workers=len(self.workers()),
         )
 
+    def usage(self, tenant: str | None = None, day: date | None = None) -> list[DayUsage]:
+        """What tenants with a plan used, by day; of one or all of them, on one day or all that are kept."""
+        with store_errors("reading accounts"):
+            names = [tenant] if tenant is not None else self._accounts()
+            pipe = self._redis.pipeline(transaction=False)
+            for name in names:
+                pipe.hgetall(self.keys.account(name))
+            accounts = cast(list[dict[str, str]], pipe.execute())
+        found = [used for name, account in zip(names, accounts, strict=True) for used in _days(name, account)]
+        return sorted((one for one in found if day in {None, one.day}), key=lambda one: (one.day, one.tenant))
+
+    def _accounts(self) -> list[str]:
+        start = self.keys.account("")
+        return [
+            str(key)[len(start) :] for key in self._redis.scan_iter(match=f"{_literal(start)}*", count=1000)
+        ]
+
     def running(self) -> int:
         """How many jobs hold a lease."""
         with store_errors("counting running jobs"):
@@ -220,6 +242,21 @@ def _settled(record: Mapping[str, str]) -> dict[str, object]:
     """What of a result only the ledger knows."""
     cost = {"cost_micros": int(record["cost"])} if "cost" in record else {}
     return {"timings": timings(record), **cost}
+
+
+def _days(tenant: str, account: Mapping[str, str]) -> Iterator[DayUsage]:
+    numbers = {int(name.split(".")[0]) for name in account if "." in name}
+    for number in sorted(numbers):
+        runs, spent, held = (
+            int(account.get(f"{number}.{kind}", 0)) for kind in ("runs", "spent", "reserved")
+        )
+        day = _EPOCH + timedelta(days=number)
+        yield DayUsage(tenant=tenant, day=day, runs=runs, spent_micros=spent, held_micros=held)
+
+
+def _literal(text: str) -> str:
+    """For a pattern of Redis: nothing in it is one."""
+    return re.sub(r"([\\*?\[\]])", r"\\\1", text)
 
 
 def timings(record: Mapping[str, str]) -> Timings:

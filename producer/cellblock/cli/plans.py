@@ -1,0 +1,144 @@
+"""`cellblock plans` and `cellblock usage`: what tenants may, and what they have used."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from cellblock.client import Client
+from cellblock.models import DayUsage
+from cellblock_config import load_settings
+from cellblock_config.plans import MICROS, Plan, load_plans
+from cellblock_config.prices import load_prices
+
+JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Format = Literal["table", "json", "csv"]
+_WIDE = 200
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group and the command to the root."""
+    group = typer.Typer(help="What each plan allows.", no_args_is_help=True)
+    group.command("list")(list_plans)
+    group.command()(show)
+    group.command()(check)
+    app.add_typer(group, name="plans")
+    app.command()(usage)
+
+
+def list_plans(json_output: JsonOpt = False) -> None:
+    """List the plans in force.
+
+    Example: cellblock plans list
+    """
+    settings = load_settings()
+    book = load_plans(settings.plans.file)
+    if json_output:
+        typer.echo(book.model_dump_json(by_alias=False))
+        return
+    unit = load_prices(settings.plans.prices).table.unit
+    table = Table(box=box.SIMPLE, show_edge=False)
+    for header in ("plan", "parallel", "per s", "a day", "queue", "timeout", "vCPU", "memory", "weight"):
+        table.add_column(header, no_wrap=True)
+    for header in (f"{unit} a run", f"{unit} a day"):
+        table.add_column(header, no_wrap=True)
+    for name, plan in book.plans.items():
+        table.add_row(name, *_row(plan))
+    Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
+
+
+def show(
+    name: Annotated[str, typer.Argument(metavar="PLAN", help="Its name.")], json_output: JsonOpt = False
+) -> None:
+    """Show one plan with all it says.
+
+    Example: cellblock plans show casual
+    """
+    book = load_plans(load_settings().plans.file)
+    if name not in book.plans:
+        raise typer.BadParameter(f"there is no plan {name!r}; there are {', '.join(book.plans)}")
+    plan = book.plans[name]
+    if json_output:
+        typer.echo(plan.model_dump_json(by_alias=False))
+        return
+    for field, value in plan.model_dump(by_alias=False).items():
+        shown = ", ".join(value) if isinstance(value, tuple) else value
+        typer.echo(f"{field:<22} {'-' if shown is None else shown}")
+
+
+def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of plans.")]) -> None:
+    """Say whether a file of plans can be used, before it is put in place.
+
+    Example: cellblock plans check plans.toml
+    """
+    book = load_plans(file)
+    typer.echo(f"ok: {len(book.plans)} plans, {len(book.roles)} roles, {len(book.tenants)} tenants")
+
+
+def usage(
+    tenant: Annotated[str | None, typer.Option(help="One tenant; all of them without.")] = None,
+    day: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="One day (UTC); the last forty without.")
+    ] = None,
+    output: Annotated[Format, typer.Option("--format", help="table, json or csv.")] = "table",
+) -> None:
+    """Say what tenants with a plan used: runs, and money spent and held.
+
+    Example: cellblock usage --tenant acme --day 2026-11-21 --format csv
+    """
+    with Client() as client:
+        found = client.usage(tenant, day.date() if day is not None else None)
+    _SHOWN[output](found)
+
+
+def _as_json(found: list[DayUsage]) -> None:
+    for one in found:
+        typer.echo(one.model_dump_json())
+
+
+def _as_csv(found: list[DayUsage]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(DayUsage.model_fields)
+    writer.writerows(one.model_dump(mode="json").values() for one in found)
+
+
+def _as_table(found: list[DayUsage]) -> None:
+    unit = load_prices(load_settings().plans.prices).table.unit
+    table = Table(box=box.SIMPLE, show_edge=False)
+    for header in ("day", "tenant", "runs", f"spent ({unit})", f"held ({unit})"):
+        table.add_column(header, no_wrap=True)
+    for one in found:
+        money = (f"{micros / MICROS:.6f}" for micros in (one.spent_micros, one.held_micros))
+        table.add_row(one.day.isoformat(), one.tenant, str(one.runs), *money)
+    Console(width=None if sys.stdout.isatty() else _WIDE).print(table if found else "nothing was used")
+
+
+_SHOWN = {"json": _as_json, "csv": _as_csv, "table": _as_table}
+
+
+def _row(plan: Plan) -> list[str]:
+    return [
+        _range(plan.parallel, plan.parallel_most),
+        f"{plan.rate_per_s:g} (burst {plan.burst})",
+        str(plan.runs_per_day),
+        str(plan.queue_depth),
+        _range(plan.timeout_s, plan.timeout_most_s) + " s",
+        _range(plan.cpus, plan.cpus_most),
+        _range(plan.memory_bytes / 1024**2, plan.memory_most_bytes and plan.memory_most_bytes / 1024**2)
+        + "M",
+        str(plan.weight),
+        f"{plan.cost_per_run_micros / MICROS:g}",
+        f"{plan.cost_per_day_micros / MICROS:g}",
+    ]
+
+
+def _range(usual: float, most: float | None) -> str:
+    return f"{usual:g}" if most is None else f"{usual:g}-{most:g}"

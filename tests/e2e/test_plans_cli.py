@@ -1,0 +1,87 @@
+"""Plans on the command line: what is allowed, what a run may cost, what was used."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from cellblock import Client, JobSpec, Outcome
+from cellblock_config import Settings
+from ledger.kit import claim, operation, result_of
+from parts import NAMESPACES, cellblock
+
+
+def test_the_plans_are_listed_shown_and_checked(tmp_path: Path) -> None:
+    listed = cellblock("plans", "list").stdout
+    assert [line.split()[0] for line in listed.splitlines()[2:] if line.strip()] == [
+        "freemium",
+        "casual",
+        "premium",
+        "platformium",
+    ]
+    shown = json.loads(cellblock("plans", "show", "casual", "--json").stdout)
+    assert (shown["parallel"], shown["cost_per_run_micros"]) == (2, 20_000)
+    assert json.loads(cellblock("plans", "list", "--json").stdout)["plans"]["casual"] == shown
+    wrong = tmp_path / "plans.toml"
+    wrong.write_text("[plans.small]\nparallel = 0\n")
+    done = cellblock("plans", "check", str(wrong))
+    assert done.returncode == 2
+    assert f"cellblock: {wrong}: plans.small.parallel: " in done.stderr
+
+
+def test_an_estimate_runs_nothing_and_needs_no_redis() -> None:
+    found = json.loads(cellblock("run", "-", "--plan", "casual", "--estimate", "--json", stdin="1").stdout)
+    assert 0 < found["least_micros"] < found["reserve_micros"] == found["worst_micros"] <= 20_000
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--plan", "casual", "--timeout", "200"), "limits.timeout_s: 200 is asked; plan 'casual' allows 60"),
+        (("--plan", "huge"), "plan: there is no plan 'huge'"),
+        (("--plan", "casual", "--role", "king"), "role: there is no role 'king'"),
+        (("--plan", "casual", "--max-cost", "0.000001"), "max_cost_micros"),
+    ],
+)
+def test_what_a_plan_does_not_allow_exits_with_refused(options: tuple[str, ...], says: str) -> None:
+    done = cellblock("run", "-", *options, stdin="1")
+    assert done.returncode == 3
+    assert says in done.stderr
+
+
+def test_an_embedded_run_with_a_plan_has_its_price() -> None:
+    done = cellblock("run", "-", "--plan", "casual", "--json", stdin="print(1)", **NAMESPACES)
+    assert 100 <= json.loads(done.stdout)["cost_micros"] < 1000
+
+
+def test_usage_as_text_json_and_csv(settings: Settings, redis_url: str) -> None:
+    today = datetime.now(UTC).date().isoformat()
+    with Client(settings=settings) as client:
+        for tenant in ("acme", "other"):
+            client.submit(JobSpec(code="1", tenant=tenant, plan="casual"))
+        job = client.submit(JobSpec(code="1", tenant="acme", plan="casual"))
+        held = claim(client._ledger, job.id)
+        result = result_of(held, Outcome.OK).model_copy(update={"cost_micros": 150})
+        client._ledger.finish(held, result, operation())
+    done = cellblock("usage", "--tenant", "acme", "--format", "json", CELLBLOCK_REDIS_URL=redis_url)
+    (one,) = [json.loads(line) for line in done.stdout.splitlines()]
+    assert one == {
+        "tenant": "acme",
+        "day": today,
+        "runs": 2,
+        "spent_micros": 150,
+        "held_micros": one["held_micros"],
+    }
+    assert one["held_micros"] > 150
+    rows = cellblock(
+        "usage", "--day", today, "--format", "csv", CELLBLOCK_REDIS_URL=redis_url
+    ).stdout.splitlines()
+    assert rows[0] == "tenant,day,runs,spent_micros,held_micros"
+    assert [row.split(",")[0] for row in rows[1:]] == ["acme", "other"]
+    assert (
+        "nothing was used" in cellblock("usage", "--day", "2020-01-01", CELLBLOCK_REDIS_URL=redis_url).stdout
+    )
+    assert "0.000150" in cellblock("usage", CELLBLOCK_REDIS_URL=redis_url).stdout
