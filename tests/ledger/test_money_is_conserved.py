@@ -1,0 +1,199 @@
+"""Any order of any calls over several tenants: every micro is held, spent or given back, no limit is passed.
+
+Settings: SEED to repeat a run, EXAMPLES (100) for a longer one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, invariant, rule
+from redis import Redis
+
+from cellblock import BudgetExceeded, JobState, Outcome, RateLimited
+from cellblock.gates import Gates
+from cellblock.ledger import Claim, Ledger
+from ledger.kit import STORES, be_late, expire_lease, manifest, open_ledger, operation, result_of
+
+TENANTS = ("one", "two", "three")
+BUDGET = 1000
+GATES = Gates(
+    plan="p",
+    parallel=2,
+    emission_us=1_000_000,
+    burst=30,
+    runs_per_day=25,
+    queue_depth=5,
+    reserve_micros=0,
+    budget_micros=BUDGET,
+)
+ENDS = [Outcome.OK, Outcome.EXIT, Outcome.SANDBOX_ERROR, Outcome.CANCELLED]
+
+
+@dataclass
+class Held:
+    """What is known of the money of one job."""
+
+    tenant: str
+    reserve: int
+    live: bool = True
+    charged: int = 0
+    claim: Claim | None = None
+
+
+class Money(RuleBasedStateMachine):
+    """Calls as they come; what each job costs follows from the ledger's words."""
+
+    ledger: Ledger
+    redis: Redis
+    steps = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.redis.flushall()
+        self.jobs: dict[str, Held] = {}
+        self.runs = dict.fromkeys(TENANTS, 0)
+        self.spent = dict.fromkeys(TENANTS, 0)
+
+    def pick(self, which: int) -> tuple[str, Held] | None:
+        return list(self.jobs.items())[-1 - which % len(self.jobs)] if self.jobs else None
+
+    def held_by(self, tenant: str) -> int:
+        return sum(job.reserve for job in self.jobs.values() if job.live and job.tenant == tenant)
+
+    def settle(self, job: Held, cost: int) -> None:
+        self.spent[job.tenant] += min(job.reserve, job.charged + cost)
+        job.live, job.charged = False, 0
+
+    @rule(tenant=st.sampled_from(TENANTS), reserve=st.integers(0, 400), retries=st.integers(0, 2))
+    def admit(self, tenant: str, reserve: int, retries: int) -> None:
+        job_id = f"job{len(self.jobs):04}"
+        gates = Gates(
+            **{name: getattr(GATES, name) for name in GATES.__slots__} | {"reserve_micros": reserve}
+        )
+        fits = self.held_by(tenant) + self.spent[tenant] + reserve <= BUDGET
+        try:
+            self.ledger.admit(job_id, manifest(tenant=tenant, retries=retries), gates=gates)
+        except BudgetExceeded:
+            assert not fits
+        except RateLimited:
+            waiting = self.redis.zcard(self.ledger.keys.line(tenant))
+            assert waiting == GATES.queue_depth or self.runs[tenant] == GATES.runs_per_day
+        else:
+            assert fits
+            self.jobs[job_id] = Held(tenant, reserve)
+            self.runs[tenant] += 1
+
+    @rule(which=st.integers(0, 9))
+    def claim(self, which: int) -> None:
+        if (picked := self.pick(which)) is None:
+            return
+        claimed = self.ledger.claim(picked[0], "w", operation())
+        if isinstance(claimed, Claim):
+            picked[1].claim = claimed
+
+    @rule(
+        which=st.integers(0, 9),
+        cost=st.integers(0, 500),
+        outcome=st.sampled_from(ENDS),
+        again=st.booleans(),
+    )
+    def finish(self, which: int, cost: int, outcome: Outcome, again: bool) -> None:
+        picked = self.pick(which)
+        if picked is None or picked[1].claim is None:
+            return
+        job_id, job = picked
+        assert job.claim is not None
+        result = result_of(job.claim, outcome).model_copy(update={"cost_micros": cost})
+        op = operation()
+        word = self.ledger.finish(job.claim, result, op).word
+        if again:
+            self.ledger.finish(job.claim, result, op)
+        if word == "retried" and outcome is not Outcome.SANDBOX_ERROR:
+            job.charged += cost
+        elif word == "finished":
+            self.settle(job, 0 if outcome is Outcome.SANDBOX_ERROR else cost)
+        self.redis.zadd(self.ledger.keys.delayed, {job_id: 1}, xx=True)
+        self.ledger.wake_delayed()
+
+    @rule(which=st.integers(0, 1), cost=st.integers(0, 500), outcome=st.sampled_from(ENDS))
+    def run_to_the_end(self, which: int, cost: int, outcome: Outcome) -> None:
+        """The longest of the usual ways, in one step so that it happens often."""
+        for _ in range(3):
+            self.claim(which)
+            self.finish(which, cost, outcome, again=False)
+
+    @rule(which=st.integers(0, 9))
+    def cancel(self, which: int) -> None:
+        if (picked := self.pick(which)) is not None and self.ledger.cancel(picked[0]).word == "cancelled":
+            self.settle(picked[1], 0)
+
+    @rule(which=st.integers(0, 9))
+    def release(self, which: int) -> None:
+        picked = self.pick(which)
+        if picked is None or picked[1].claim is None:
+            return
+        if self.ledger.release(picked[1].claim, operation()).word == "cancelled":
+            self.settle(picked[1], 0)
+
+    @rule(which=st.integers(0, 9))
+    def lose_the_worker(self, which: int) -> None:
+        picked = self.pick(which)
+        if picked is None or self.ledger.status(picked[0]).state is not JobState.RUNNING:
+            return
+        expire_lease(self.ledger, self.redis, picked[0])
+        for done in self.ledger.reap():
+            if done.word in {"lost", "cancelled"}:
+                self.settle(self.jobs[done.job_id], 0)
+
+    @rule(which=st.integers(0, 9))
+    def let_it_wait_for_too_long(self, which: int) -> None:
+        picked = self.pick(which)
+        if picked is None or self.ledger.status(picked[0]).state not in {JobState.QUEUED, JobState.PARKED}:
+            return
+        be_late(self.ledger, self.redis, picked[0])
+        for done in self.ledger.expire():
+            self.settle(self.jobs[done.job_id], 0)
+
+    @rule(which=st.integers(0, 9))
+    def retry_dead(self, which: int) -> None:
+        if (picked := self.pick(which)) is not None:
+            job_id, job = picked
+            if self.ledger.retry_dead(job_id, operation()).word == "retried":
+                job.live = True
+
+    @invariant()
+    def the_accounts_agree(self) -> None:
+        Money.steps += 1
+        for tenant in TENANTS:
+            days = self.ledger.usage(tenant)
+            found = [(one.runs, one.spent_micros, one.held_micros) for one in days] or [(0, 0, 0)]
+            assert found == [(self.runs[tenant], self.spent[tenant], self.held_by(tenant))]
+            running = [job for job in self.jobs.values() if job.tenant == tenant]
+            assert self.redis.zcard(self.ledger.keys.slots(tenant)) <= GATES.parallel
+            assert len(running) == self.runs[tenant]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("store", STORES)
+def test_every_micro_is_held_spent_or_given_back(store: str, redis_url: str) -> None:
+    rules = {"loss_limit": 2, "fault_retries": 1, "retry_backoff_s": 60}
+    with open_ledger(store, redis_url, ledger=rules) as (ledger, redis):
+        machine = type("Money", (Money,), {"ledger": ledger, "redis": redis})
+        number = int(os.environ.get("SEED", random.SystemRandom().randrange(1 << 30)))
+        print(f"SEED={number}")
+        Money.steps = 0
+        rules_of = settings(
+            max_examples=int(os.environ.get("EXAMPLES", "100")),
+            stateful_step_count=40,
+            deadline=None,
+            database=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+        seed(number)(get_state_machine_test(machine, settings=rules_of))()
+        print(f"{Money.steps} steps")
