@@ -28,6 +28,7 @@ from pydantic_settings import SettingsError as SourceError
 from cellblock_config.group import Group, PositiveSeconds
 from cellblock_config.launcher import LauncherSettings
 from cellblock_config.levels import MIB
+from cellblock_config.policy import PolicySettings
 from cellblock_config.redis_address import RedisAddress
 from cellblock_config.sandbox import SandboxSettings
 from cellblock_config.signing import SigningSettings
@@ -248,6 +249,7 @@ class Settings(BaseSettings):
     redis: RedisSettings = RedisSettings()
     ledger: LedgerSettings = LedgerSettings()
     plans: PlansSettings = PlansSettings()
+    policy: PolicySettings = PolicySettings()
     sandbox: SandboxSettings = SandboxSettings()
     launcher: LauncherSettings = Field(default_factory=LauncherSettings)
     worker: WorkerSettings = WorkerSettings()

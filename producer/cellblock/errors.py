@@ -12,6 +12,8 @@
     │   └── ResultTimeout           the wait ended before the job did
     └── OperatorError               whoever runs the fleet acts
         ├── NotConfigured           a needed setting or extra is missing
+        ├── PolicyError             policies that cannot be read; names file and reason
+        ├── PolicyUnavailable       nobody could decide whether a job may run, so it may not
         ├── StoreUnavailable        Redis cannot be reached or refuses
         ├── SchemaMismatch          Redis holds what another version of cellblock wrote
         └── SandboxUnavailable      no isolation works on this host now
@@ -105,6 +107,14 @@ class OperatorError(CellblockError):
 
 class NotConfigured(OperatorError):
     """A setting or an extra that this call needs is missing; the message names it."""
+
+
+class PolicyError(OperatorError, ValueError):
+    """Policies that cannot be used; the message names file and reason."""
+
+
+class PolicyUnavailable(OperatorError):
+    """The policy decision point gave no answer: nothing was stored."""
 
 
 class StoreUnavailable(OperatorError):

@@ -1,0 +1,35 @@
+"""Settings of policy: who decides whether a job may run at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from cellblock_config.group import Group
+
+
+class PolicySettings(Group):
+    """Without either a folder or an address nobody is asked: the producer's word is enough."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    folder: Path | None = Field(None, description="Cedar policies, *.cedar; config/policies has ours.")
+    url: str | None = Field(None, description="A decision point of your own, asked by POST.")
+    token: SecretStr | None = Field(None, description="Sent to it as a bearer token.")
+    timeout_s: float = Field(2.0, gt=0, le=60, description="Of one question; no answer in time is a denial.")
+    cache_s: float = Field(5.0, ge=0, le=3600, description="How long an answer of it is good for.")
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, url: str | None) -> str | None:
+        if url is not None and (urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname):
+            raise ValueError("must start with http:// or https:// and name a host")
+        return url
+
+    @model_validator(mode="after")
+    def _one_decides(self) -> PolicySettings:
+        if self.folder is not None and self.url is not None:
+            raise ValueError("policy.folder and policy.url are both set: only one can decide")
+        return self

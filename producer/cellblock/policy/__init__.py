@@ -1,0 +1,5 @@
+"""The policy decision point: whether a job may run at all, before its plan is looked at (requirement D5)."""
+
+from cellblock.policy.decision import Decision, DecisionPoint, Principal, Question, decision_point
+
+__all__ = ["Decision", "DecisionPoint", "Principal", "Question", "decision_point"]
