@@ -56,9 +56,9 @@ class AsyncClient:
         """Close every connection; accepted jobs go on."""
         await asyncio.to_thread(self._client.close)
 
-    async def submit(self, spec: JobSpec) -> AsyncJob:
+    async def submit(self, spec: JobSpec, *, api_key: str | None = None) -> AsyncJob:
         """Accept a job and wake a worker for it; errors as :meth:`Client.submit`."""
-        return AsyncJob(self, (await asyncio.to_thread(self._client.submit, spec)).id)
+        return AsyncJob(self, (await asyncio.to_thread(self._client.submit, spec, api_key=api_key)).id)
 
     async def estimate(self, spec: JobSpec) -> Estimate:
         """What this job may cost, without submitting it."""

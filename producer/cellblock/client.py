@@ -18,6 +18,7 @@ from datetime import date
 from types import TracebackType
 from typing import Literal, Self, cast
 
+from cellblock.api_keys import ApiKeys
 from cellblock.broker import Publisher, create_celery
 from cellblock.costs import Estimate
 from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, StoreUnavailable, UnknownJob
@@ -25,6 +26,7 @@ from cellblock.intake import Intake
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
+from cellblock.policy.decision import PRODUCER
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
 
@@ -76,6 +78,7 @@ class Client:
         self._redis = connect(settings)
         self._ledger = Ledger(self._redis, settings)
         self._groups = EventGroups(self._redis, self._ledger.keys)
+        self._api_keys = ApiKeys(self._redis, self._ledger.keys)
         self._app = create_celery(settings)
         self._publisher = Publisher(self._app)
         self._waiter = ResultWaiter(self._redis, self._ledger)
@@ -94,8 +97,8 @@ class Client:
         self._app.close()
         self._redis.close()
 
-    def submit(self, spec: JobSpec) -> Job:
-        """Accept a job and wake a worker for it.
+    def submit(self, spec: JobSpec, *, api_key: str | None = None) -> Job:
+        """Accept a job and wake a worker for it; in the name of an API key where one is given.
 
         Raises :class:`InvalidJob`, :class:`PolicyDenied` (nothing stored), :class:`RateLimited` (too much
         waits), :class:`StoreUnavailable` (Redis out of reach). Submitting again with the same
@@ -104,7 +107,8 @@ class Client:
         if not isinstance(spec, JobSpec):
             raise InvalidJob("job", f"is a {type(spec).__name__}; write JobSpec(code=...)")
         job_id = uuid.uuid4().hex
-        manifest, gates = self._intake.prepare(job_id, spec)
+        principal = self._api_keys.principal(api_key) if api_key is not None else PRODUCER
+        manifest, gates = self._intake.prepare(job_id, spec, principal)
         admission = self._ledger.admit(job_id, manifest, spec.idempotency_key, gates)
         if admission.fresh:
             try:
@@ -119,6 +123,11 @@ class Client:
     def estimate(self, spec: JobSpec) -> Estimate:
         """What this job may cost, without submitting it. Raises as :meth:`submit` for what it may not."""
         return self._intake.estimate(spec)
+
+    @property
+    def api_keys(self) -> ApiKeys:
+        """The API keys of this fleet: to create, list, rotate and revoke."""
+        return self._api_keys
 
     def job(self, job_id: str) -> Job:
         """A handle on a job accepted elsewhere; looks nothing up."""

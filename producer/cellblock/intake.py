@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 from cellblock.admission import Manifest, resolve
 from cellblock.costs import Bounds, Charge, Estimate, estimate
+from cellblock.errors import PolicyDenied
 from cellblock.gates import Gates
 from cellblock.models import JobSpec
 from cellblock.plans import PlanFile
+from cellblock.policy import Principal, Question, decision_point
+from cellblock.policy.decision import PRODUCER, RUN
 from cellblock.signing import Signer
 from cellblock_config import Settings
 
@@ -21,12 +26,19 @@ class Intake:
         """Raises :class:`PlansError`, :class:`PricesError`."""
         self._settings = settings
         self._plans = PlanFile(settings)
+        self._policy = decision_point(settings.policy)
         self._signer = Signer(settings.signing)
 
-    def prepare(self, job_id: str, spec: JobSpec) -> tuple[Manifest, Gates | None]:
-        """The signed manifest, and what its tenant's plan has the ledger check."""
+    def prepare(
+        self, job_id: str, spec: JobSpec, principal: Principal = PRODUCER
+    ) -> tuple[Manifest, Gates | None]:
+        """The signed manifest, and what its tenant's plan has the ledger check.
+
+        ``principal``: who asks. Raises :class:`PolicyUnavailable` too.
+        """
         manifest, expected = self._priced(spec)
         entitled = self._plans.entitled(spec)
+        self._permit(principal, spec, manifest, entitled.name if entitled is not None else "")
         if entitled is None:
             return self._signer.signed(job_id, manifest), None
         rates = entitled.prices.table.rates(spec.level)
@@ -35,6 +47,27 @@ class Intake:
         return self._signer.signed(job_id, planned), Gates.of(
             entitled.name, entitled.plan, expected.reserve_micros
         )
+
+    def _permit(self, principal: Principal, spec: JobSpec, manifest: Manifest, plan: str) -> None:
+        """Ask whether this may run at all. What binds a key holds under every policy, and under none."""
+        if principal.key_id is not None:
+            if principal.tenant != spec.tenant:
+                raise PolicyDenied("tenant", f"{spec.tenant!r} is asked; the key is of {principal.tenant!r}")
+            if RUN not in principal.capabilities:
+                raise PolicyDenied("api_key", f"it does not carry {RUN}")
+        context: dict[str, str | int | bool] = {
+            "plan": plan,
+            "role": spec.role or "",
+            "level": manifest.level,
+            "image": manifest.image,
+            "timeout_s": math.ceil(manifest.limits.timeout_s),
+            "memory_bytes": manifest.limits.memory_bytes,
+            "retries": manifest.retries,
+        }
+        decision = self._policy.decide(Question(principal, RUN, spec.tenant, context))
+        if not decision.allowed:
+            why = ", ".join(decision.reasons) or "no policy permits it"
+            raise PolicyDenied(RUN, f"denied for tenant {spec.tenant!r}: {why}")
 
     def estimate(self, spec: JobSpec) -> Estimate:
         """What the job may cost, by its plan or, without one, by the prices alone."""

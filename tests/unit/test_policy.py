@@ -144,7 +144,7 @@ def answering() -> Iterator[Answering]:
 
 def test_a_remote_decision_is_asked_once_and_remembered_for_a_while() -> None:
     with answering() as service:
-        point = decision_point(PolicySettings(url=service.url, token="sentinel", cache_s=0.5))  # type: ignore[arg-type]
+        point = decision_point(PolicySettings(url=service.url, token="sentinel", cache_s=0.5))
         for _ in range(3):
             assert point.decide(question()) == Decision(True, ("r",))
         assert len(service.asked) == 1

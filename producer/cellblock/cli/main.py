@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from cellblock.cli import dead, fleet, jobs, keys, plans, webhooks
+from cellblock.cli import api_keys, dead, fleet, jobs, keys, plans, webhooks
 from cellblock.errors import CallerError, InvalidJob, OperatorError, PolicyDenied, RateLimited, ResultTimeout
 from cellblock_config import SettingsError
 from cellblock_config.plans import PlansError
@@ -48,6 +48,7 @@ keys.register(app)
 dead.register(app)
 webhooks.register(app)
 plans.register(app)
+api_keys.register(app)
 
 
 def main() -> None:

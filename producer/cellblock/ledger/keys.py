@@ -29,6 +29,7 @@
 ``<p>:idempotency:<n>:<tenant>:<k>``   string   "job_id digest" of an accepted key; ``job_ttl_s``
 ``<p>:worker:<name>``                  string   what a worker last said of itself; three beats
 ``<p>:workers``                        zset     names of workers, by when that is forgotten (ms)
+``<p>:api-keys``                       hash     key id → its tenant, capabilities and digest (api_keys.py)
 ``<p>:schema``                         string   the version of all this
 ``<p>:events``                         stream   one entry per transition; about ``events_kept`` entries
 ``<p>:done:<id>``                      channel  published to when the job has ended
@@ -80,6 +81,10 @@ class Keys:
     @property
     def workers(self) -> str:
         return f"{self.prefix}:workers"
+
+    @property
+    def api_keys(self) -> str:
+        return f"{self.prefix}:api-keys"
 
     @property
     def schema(self) -> str:

@@ -21,6 +21,9 @@ class Principal:
     capabilities: tuple[str, ...] = ()
 
 
+PRODUCER = Principal()
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """May this principal do this, for this tenant, in these circumstances?"""

@@ -1,0 +1,116 @@
+"""API keys: whose runs they are, and that they can do nothing but run (requirement D18).
+
+A key is ``cbk_<id>_<secret>``. Redis keeps its id, tenant, capabilities and the SHA-256 of the secret: nobody
+who reads Redis can use a key. The secret is 256 random bits, so no slower hash is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from typing import cast
+
+from pydantic import BaseModel, ConfigDict, Field
+from redis import Redis
+
+from cellblock.errors import InvalidJob, PolicyDenied
+from cellblock.ledger.connection import store_errors
+from cellblock.ledger.keys import Keys
+from cellblock.policy import Principal
+from cellblock.policy.decision import RUN
+
+_TOKEN = re.compile(r"cbk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")
+#: Everything a key may carry: running, and tools. No other endpoint is a key's.
+_CAPABILITY = re.compile(r"agent\.run\.invoke|tool\.[a-z][a-z0-9_-]{0,63}\.invoke")
+
+
+class ApiKey(BaseModel):
+    """What is known of a key; its secret is not."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    tenant: str
+    capabilities: tuple[str, ...]
+    created: float = Field(description="Unix seconds.")
+    digest: str = Field(exclude=True, repr=False)
+
+
+class ApiKeys:
+    """The keys of a fleet. Thread-safe. Raises :class:`StoreUnavailable`."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._stored = keys.api_keys
+
+    def create(self, tenant: str, capabilities: Sequence[str] = (RUN,)) -> str:
+        """A new key, shown this once. Raises :class:`InvalidJob` for what no key may carry."""
+        if not _TENANT.fullmatch(tenant):
+            raise InvalidJob("tenant", f"{tenant!r:.80} is no tenant's name")
+        if not capabilities:
+            raise InvalidJob("capability", f"a key without any could do nothing; the usual one is {RUN}")
+        for one in capabilities:
+            if not _CAPABILITY.fullmatch(one):
+                raise InvalidJob(
+                    "capability", f"{one!r:.80}: a key carries {RUN} and tool.<name>.invoke only"
+                )
+        return self._issue(secrets.token_hex(8), tenant, tuple(dict.fromkeys(capabilities)))
+
+    def list(self) -> list[ApiKey]:
+        """All of them, oldest first."""
+        with store_errors("listing API keys"):
+            found = cast(dict[str, str], self._redis.hgetall(self._stored))
+        return sorted((_parsed(text) for text in found.values()), key=lambda one: one.created)
+
+    def rotate(self, key_id: str) -> str:
+        """A new secret for this key; the old one is worth nothing from now on. Raises :class:`InvalidJob`."""
+        known = self._find(key_id)
+        if known is None:
+            raise InvalidJob("key", f"there is no key {key_id!r:.40}")
+        return self._issue(known.id, known.tenant, known.capabilities)
+
+    def revoke(self, key_id: str) -> bool:
+        """The key is worth nothing from now on. Whether there was one."""
+        with store_errors("revoking an API key"):
+            return bool(self._redis.hdel(self._stored, key_id))
+
+    def principal(self, token: str) -> Principal:
+        """Whose key this is. Raises :class:`PolicyDenied`, which says nothing of the key."""
+        match = _TOKEN.fullmatch(token)
+        known = self._find(match[1]) if match else None
+        given = _digest(match[2] if match else "")
+        if known is None or not hmac.compare_digest(known.digest, given):
+            raise PolicyDenied("api_key", "no such key, or it was revoked or rotated")
+        return Principal(key_id=known.id, tenant=known.tenant, capabilities=known.capabilities)
+
+    def _issue(self, key_id: str, tenant: str, capabilities: tuple[str, ...]) -> str:
+        secret = secrets.token_urlsafe(32)
+        stored = {
+            "id": key_id,
+            "tenant": tenant,
+            "capabilities": capabilities,
+            "created": time.time(),
+            "digest": _digest(secret),
+        }
+        with store_errors("storing an API key"):
+            self._redis.hset(self._stored, key_id, json.dumps(stored))
+        return f"cbk_{key_id}_{secret}"
+
+    def _find(self, key_id: str) -> ApiKey | None:
+        with store_errors("looking for an API key"):
+            text = cast(str | None, self._redis.hget(self._stored, key_id))
+        return _parsed(text) if text is not None else None
+
+
+def _parsed(text: str) -> ApiKey:
+    return ApiKey.model_validate_json(text)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

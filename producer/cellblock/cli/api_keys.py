@@ -1,0 +1,77 @@
+"""`cellblock api-key`: keys for those who may run, and do nothing else."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated
+
+import typer
+
+from cellblock.client import Client
+from cellblock.errors import InvalidJob
+from cellblock.policy.decision import RUN
+
+JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+KeyArg = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, as list shows it.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group to the root."""
+    group = typer.Typer(
+        help="API keys: they carry agent.run.invoke and tools, nothing else.", no_args_is_help=True
+    )
+    for command in (create, rotate, revoke):
+        group.command()(command)
+    group.command("list")(list_keys)
+    app.add_typer(group, name="api-key")
+
+
+def create(
+    tenant: Annotated[str, typer.Option(help="Whose runs it starts.")],
+    capability: Annotated[list[str] | None, typer.Option(help=f"Repeatable; {RUN} without any.")] = None,
+    json_output: JsonOpt = False,
+) -> None:
+    """Make a key and print it, this once: only its hash is kept.
+
+    Example: (umask 077; cellblock api-key create --tenant acme > acme.key)
+    """
+    with Client() as client:
+        token = client.api_keys.create(tenant, capability or [RUN])
+    typer.echo(json.dumps({"key": token}) if json_output else token)
+
+
+def list_keys(json_output: JsonOpt = False) -> None:
+    """List keys: id, tenant, since when, capabilities.
+
+    Example: cellblock api-key list
+    """
+    with Client() as client:
+        found = client.api_keys.list()
+    for one in found:
+        since = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(one.created))
+        text = f"{one.id}  {one.tenant}  {since}  {' '.join(one.capabilities)}"
+        typer.echo(one.model_dump_json() if json_output else text)
+    if not found and not json_output:
+        typer.echo("no keys")
+
+
+def rotate(key: KeyArg, json_output: JsonOpt = False) -> None:
+    """Give a key a new secret and print it; the old one is worth nothing from now on.
+
+    Example: cellblock api-key rotate 6f9619ff8b86d011
+    """
+    with Client() as client:
+        token = client.api_keys.rotate(key)
+    typer.echo(json.dumps({"key": token}) if json_output else token)
+
+
+def revoke(key: KeyArg, json_output: JsonOpt = False) -> None:
+    """Make a key worth nothing. Jobs it started go on.
+
+    Example: cellblock api-key revoke 6f9619ff8b86d011
+    """
+    with Client() as client:
+        if not client.api_keys.revoke(key):
+            raise InvalidJob("KEY", f"there is no key {key!r:.40}")
+    typer.echo(json.dumps({"key": key, "revoked": True}) if json_output else f"{key} revoked")
