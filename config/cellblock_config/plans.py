@@ -129,6 +129,34 @@ class Plan(Group):
         )
 
 
+#: In place of a tenant's name.
+EVERYBODY = "*"
+
+
+class Override(Group):
+    """What governance says in place of a plan; what it does not say is the plan's."""
+
+    parallel: Parallel | None = None
+    timeout_s: Timeout | None = None
+    runs_per_day: int | None = Field(None, ge=1, le=10**9)
+    cost_per_run_micros: Cost | None = Field(None, alias="cost_per_run")
+    cost_per_day_micros: Cost | None = Field(None, alias="cost_per_day")
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """As they are written in files and on the command line."""
+        return tuple(field.alias or name for name, field in cls.model_fields.items())
+
+    def applied(self, plan: Plan) -> Plan:
+        """The plan under it."""
+        return plan.model_copy(update=self.model_dump(exclude_none=True))
+
+
+def override_from(given: Mapping[str, object]) -> Override:
+    """Read one; raises pydantic's ValidationError."""
+    return Override.model_validate(given)
+
+
 class Tenant(Group):
     """What is known of a tenant beforehand."""
 
@@ -146,6 +174,7 @@ class PlanBook(Group):
     plans: dict[str, Plan] = Field(min_length=1)
     roles: dict[str, Modifier] = Field(default_factory=dict)
     stake: tuple[StakeBand, ...] = ()
+    governance: dict[str, Override] = Field(default_factory=dict, description="By tenant; * for everybody.")
     tenants: dict[str, Annotated[Tenant, BeforeValidator(_tenant)]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -159,6 +188,14 @@ class PlanBook(Group):
         if steps != sorted(set(steps)):
             raise ValueError("stake: the bands' at_least have to rise")
         return self
+
+    def overrides(self, tenant: str) -> Override:
+        """What the file's governance says of this tenant: its own outweigh everybody's."""
+        said = [self.governance.get(name, Override()) for name in (EVERYBODY, tenant)]
+        both: dict[str, object] = {}
+        for one in said:
+            both |= one.model_dump(exclude_none=True)
+        return Override.model_construct(**both)  # type: ignore[arg-type]
 
     def band(self, stake: int) -> Modifier:
         """What this stake makes of a plan: the highest band that it reaches."""

@@ -22,6 +22,7 @@ from cellblock.api_keys import ApiKeys
 from cellblock.broker import Publisher, create_celery
 from cellblock.costs import Estimate
 from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, StoreUnavailable, UnknownJob
+from cellblock.governance import Governance
 from cellblock.intake import Intake
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
@@ -74,11 +75,12 @@ class Client:
         if settings is None:
             settings = load_settings(**({"redis": {"url": redis_url}} if redis_url else {}))
         self._settings = settings
-        self._intake = Intake(settings)
         self._redis = connect(settings)
         self._ledger = Ledger(self._redis, settings)
         self._groups = EventGroups(self._redis, self._ledger.keys)
         self._api_keys = ApiKeys(self._redis, self._ledger.keys)
+        self._governance = Governance(self._redis, self._ledger.keys)
+        self._intake = Intake(settings, self._governance.overrides)
         self._app = create_celery(settings)
         self._publisher = Publisher(self._app)
         self._waiter = ResultWaiter(self._redis, self._ledger)
@@ -123,6 +125,11 @@ class Client:
     def estimate(self, spec: JobSpec) -> Estimate:
         """What this job may cost, without submitting it. Raises as :meth:`submit` for what it may not."""
         return self._intake.estimate(spec)
+
+    @property
+    def governance(self) -> Governance:
+        """Overrides of plans at run time, and the record of who set them."""
+        return self._governance
 
     @property
     def api_keys(self) -> ApiKeys:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from cellblock.admission import Manifest, resolve
 from cellblock.costs import Bounds, Charge, Estimate, estimate
@@ -14,6 +15,7 @@ from cellblock.policy import Principal, Question, decision_point
 from cellblock.policy.decision import PRODUCER, RUN
 from cellblock.signing import Signer
 from cellblock_config import Settings
+from cellblock_config.plans import Override
 
 
 class Intake:
@@ -22,10 +24,12 @@ class Intake:
     Its methods raise :class:`InvalidJob`, :class:`PolicyDenied`.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises :class:`PlansError`, :class:`PricesError`."""
+    def __init__(
+        self, settings: Settings, overrides: Callable[[str], Override] = lambda tenant: Override()
+    ) -> None:
+        """``overrides``: what was set at run time. Raises :class:`PlansError`, :class:`PricesError`."""
         self._settings = settings
-        self._plans = PlanFile(settings)
+        self._plans = PlanFile(settings, overrides)
         self._policy = decision_point(settings.policy)
         self._signer = Signer(settings.signing)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from cellblock.errors import PolicyDenied
 from cellblock.models import JobSpec, Limits
 from cellblock_config import LEVELS, Settings
 from cellblock_config.levels import MIB
-from cellblock_config.plans import Modifier, Plan, PlanBook, PlansError, load_plans
+from cellblock_config.plans import Modifier, Override, Plan, PlanBook, PlansError, load_plans
 from cellblock_config.prices import Prices, load_prices
 
 _log = logging.getLogger(__name__)
@@ -60,8 +61,14 @@ class PlanFile:
     A file that has become invalid changes nothing: the plans before stay in force, and the log says why.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises :class:`PlansError`, :class:`PricesError`: nothing is in force yet that could stay."""
+    def __init__(
+        self, settings: Settings, overrides: Callable[[str], Override] = lambda tenant: Override()
+    ) -> None:
+        """``overrides``: what was set at run time for a tenant.
+
+        Raises :class:`PlansError`, :class:`PricesError`: nothing is in force yet that could stay.
+        """
+        self._overrides = overrides
         self._file = settings.plans.file
         self._default = settings.plans.default
         self._stamp = _stamp(self._file)
@@ -113,7 +120,10 @@ class PlanFile:
             raise PolicyDenied("role", f"there is no role {spec.role!r}; this fleet has {known}")
         role = book.roles[spec.role] if spec.role is not None else Modifier()
         stake = book.band(tenant.stake if tenant is not None else 0)
-        return Entitled(name, book.plans[name].modified(role, stake), self.prices)
+        plan = book.plans[name].modified(role, stake)
+        for governed in (book.overrides(spec.tenant), self._overrides(spec.tenant)):
+            plan = governed.applied(plan)
+        return Entitled(name, plan, self.prices)
 
 
 def _shown(field: str, value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import getpass
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -14,12 +15,16 @@ from rich.console import Console
 from rich.table import Table
 
 from cellblock.client import Client
+from cellblock.governance import shown
 from cellblock.models import DayUsage
 from cellblock_config import load_settings
-from cellblock_config.plans import MICROS, Plan, load_plans
+from cellblock_config.plans import EVERYBODY, MICROS, Override, Plan, load_plans
 from cellblock_config.prices import load_prices
 
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+KeyArg = Annotated[str, typer.Argument(metavar="KEY", help=f"One of {', '.join(Override.names())}.")]
+TenantOpt = Annotated[str, typer.Option(help="One tenant; everybody without.")]
+ByOpt = Annotated[str | None, typer.Option("--by", help="Who says so; the login name by default.")]
 Format = Literal["table", "json", "csv"]
 _WIDE = 200
 
@@ -30,6 +35,9 @@ def register(app: typer.Typer) -> None:
     group.command("list")(list_plans)
     group.command()(show)
     group.command()(check)
+    group.command("set")(set_override)
+    group.command("unset")(unset_override)
+    group.command()(audit)
     app.add_typer(group, name="plans")
     app.command()(usage)
 
@@ -81,6 +89,48 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of p
     """
     book = load_plans(file)
     typer.echo(f"ok: {len(book.plans)} plans, {len(book.roles)} roles, {len(book.tenants)} tenants")
+
+
+def set_override(
+    key: KeyArg,
+    value: Annotated[str, typer.Argument(help="Its value.")],
+    tenant: TenantOpt = EVERYBODY,
+    by: ByOpt = None,
+) -> None:
+    """Set a limit in place of the plans', for one tenant or for everybody; it holds within a second.
+
+    Example: cellblock plans set timeout_s 120 --tenant acme
+    """
+    with Client() as client:
+        change = client.governance.set(tenant, key, value, by or getpass.getuser())
+    for line in shown(change):
+        typer.echo(line)
+
+
+def unset_override(key: KeyArg, tenant: TenantOpt = EVERYBODY, by: ByOpt = None) -> None:
+    """Let the plan's own word hold again.
+
+    Example: cellblock plans unset timeout_s --tenant acme
+    """
+    with Client() as client:
+        change = client.governance.unset(tenant, key, by or getpass.getuser())
+    for line in shown(change):
+        typer.echo(line)
+
+
+def audit(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, latest first.")] = 50,
+    json_output: JsonOpt = False,
+) -> None:
+    """Say who set what: when, before and after.
+
+    Example: cellblock plans audit
+    """
+    with Client() as client:
+        changes = client.governance.audit(limit=limit)
+    for change in changes:
+        for line in [change.model_dump_json()] if json_output else shown(change):
+            typer.echo(line)
 
 
 def usage(

@@ -30,6 +30,8 @@
 ``<p>:worker:<name>``                  string   what a worker last said of itself; three beats
 ``<p>:workers``                        zset     names of workers, by when that is forgotten (ms)
 ``<p>:api-keys``                       hash     key id → its tenant, capabilities and digest (api_keys.py)
+``<p>:governance``                     hash     "tenant key" → value of overrides set at run time
+``<p>:audit``                          stream   who set them, when, before and after; about 100,000
 ``<p>:schema``                         string   the version of all this
 ``<p>:events``                         stream   one entry per transition; about ``events_kept`` entries
 ``<p>:done:<id>``                      channel  published to when the job has ended
@@ -85,6 +87,14 @@ class Keys:
     @property
     def api_keys(self) -> str:
         return f"{self.prefix}:api-keys"
+
+    @property
+    def governance(self) -> str:
+        return f"{self.prefix}:governance"
+
+    @property
+    def audit(self) -> str:
+        return f"{self.prefix}:audit"
 
     @property
     def schema(self) -> str:

@@ -1,0 +1,95 @@
+"""Overrides of plans: from the file and at run time, at once, and with a record of who set what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from cellblock import Client, InvalidJob, JobSpec
+from cellblock_config import Settings
+
+
+@pytest.fixture
+def client(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    monkeypatch.setattr("cellblock.governance._FRESH_S", 0.0)
+    with Client(settings=settings) as opened:
+        yield opened
+
+
+def timeout_of(client: Client, tenant: str) -> float:
+    spec = JobSpec(code="1", tenant=tenant, plan="premium")
+    return client._intake.prepare("job", spec)[0].limits.timeout_s
+
+
+def test_a_tenants_override_outweighs_everybodys_and_both_the_plan(client: Client) -> None:
+    assert timeout_of(client, "acme") == 30, "the level's"
+    client.governance.set("*", "timeout_s", "20", "root")
+    client.governance.set("acme", "timeout_s", "5", "root")
+    assert (timeout_of(client, "acme"), timeout_of(client, "other")) == (5, 20)
+    client.governance.unset("acme", "timeout_s", "root")
+    assert timeout_of(client, "acme") == 20
+    client.governance.unset("*", "timeout_s", "root")
+    assert timeout_of(client, "acme") == 30
+
+
+def test_what_a_tenant_may_run_at_once_and_spend_is_overridden_too(client: Client) -> None:
+    for key, value in (("parallel", "1"), ("cost_per_day", "0.001"), ("runs_per_day", "7")):
+        client.governance.set("acme", key, value, "root")
+    _, gates = client._intake.prepare("job", JobSpec(code="1", tenant="acme", plan="premium"))
+    assert gates is not None
+    assert (gates.parallel, gates.budget_micros, gates.runs_per_day) == (1, 1000, 7)
+
+
+def test_every_change_is_recorded_with_who_before_and_after(client: Client) -> None:
+    client.governance.set("acme", "parallel", "3", "ann")
+    client.governance.set("acme", "parallel", "4", "bob")
+    client.governance.unset("acme", "parallel", "cat")
+    found = [(one.who, one.tenant, one.key, one.before, one.after) for one in client.governance.audit()]
+    assert found == [
+        ("cat", "acme", "parallel", 4, None),
+        ("bob", "acme", "parallel", 3, 4),
+        ("ann", "acme", "parallel", None, 3),
+    ]
+    assert client.governance.everything() == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("paralel", "3", "there is no such key; there are parallel, timeout_s"),
+        ("parallel", "0", "parallel: '0': .*greater than or equal to 1"),
+        ("parallel", "-1", "parallel"),
+        ("parallel", "many", "parallel"),
+        ("parallel", "1e99", "parallel"),
+        ("timeout_s", "NaN", "timeout_s"),
+        ("timeout_s", "Infinity", "timeout_s"),
+        ("cost_per_run", "-1", "cost_per_run"),
+        ("cost_per_run", "free", "must be an amount"),
+        ("cost_per_run", "NaN", "cost_per_run"),
+    ],
+)
+def test_what_cannot_hold_is_refused_and_not_recorded(
+    client: Client, key: str, value: str, says: str
+) -> None:
+    with pytest.raises(InvalidJob, match=says):
+        client.governance.set("*", key, value, "root")
+    assert client.governance.audit() == []
+    assert timeout_of(client, "acme") == 30
+
+
+def test_the_files_governance_holds_below_what_is_set_at_run_time(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.governance._FRESH_S", 0.0)
+    file = tmp_path / "plans.toml"
+    ours = (resources.files("cellblock_config") / "plans.toml").read_text()
+    governance = '[governance."*"]\ntimeout_s = 12\n[governance.acme]\ntimeout_s = 8\n'
+    file.write_text(f'{ours}\nacme = "premium"\n{governance}')
+    plans = settings.plans.model_copy(update={"file": file})
+    with Client(settings=settings.model_copy(update={"plans": plans})) as client:
+        assert (timeout_of(client, "acme"), timeout_of(client, "other")) == (8, 12)
+        client.governance.set("*", "timeout_s", "6", "root")
+        assert timeout_of(client, "other") == 6
