@@ -90,6 +90,14 @@ def test_commands_for_dead_letters(tmp_path: Path, redis_url: str, monkeypatch: 
     assert "1 will run again" in done.stdout
 
 
+def test_commands_for_plans(redis_url: str) -> None:
+    (block,) = blocks("bash fleet-plans")
+    done = run(["bash", "-euo", "pipefail", "-c", block], CELLBLOCK_REDIS_URL=redis_url)
+    assert done.returncode == 0, done.stderr
+    assert "timeout_s: - -> 20" in done.stdout
+    assert "cbk_" in done.stdout
+
+
 def test_the_receiver_of_webhooks() -> None:
     (program,) = blocks("python webhook")
     scope: dict[str, Any] = {}
