@@ -47,6 +47,7 @@ class Outcome(StrEnum):
     PIDS = "pids"  #: failed after the kernel refused it another process
     DISK = "disk"  #: failed with no byte or no file left in its work folder
     OUTPUT_LIMIT = "output_limit"
+    COST_CAP = "cost_cap"  #: stopped when it had cost all it may
     SYSCALL = "syscall"  #: killed for a system call no honest program makes
     CANCELLED = "cancelled"
     REJECTED = "rejected"  #: a rule forbids it here: it was never run

@@ -142,6 +142,11 @@ class LauncherClient:
             raise SandboxUnavailable(why)
         return lent
 
+    def usage(self, lent: Lent) -> Reply:
+        """The kernel's word on a sandbox that runs on."""
+        reply, _ = self._ask(Report(sandbox=lent.id))
+        return reply
+
     def give_back(self, lent: Lent, *, ended: bool) -> Reply:
         """The kernel's and the daemon's last word on a sandbox, which is destroyed then.
 

@@ -14,6 +14,7 @@ from cellblock_workers.launcher.client import (
 )
 from cellblock_workers.launcher.protocol import Reply
 from cellblock_workers.worker.claims import Value
+from cellblock_workers.worker.cost_meter import CostMeter
 from cellblock_workers.worker.lease import Lease
 from cellblock_workers.worker.session import Conversation, Session
 from cellblock_workers.worker.verdict import Verdict, judge
@@ -53,7 +54,13 @@ def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobRe
         return fault_result(claim, str(refusal))
     lease.sandbox = lent.id
     try:
-        conversation = Session(lent, launcher.connection(), lease, settings).run(manifest)
+        charge = manifest.charge
+        meter = (
+            None
+            if charge is None
+            else lambda: CostMeter(charge, manifest.limits, lambda: launcher.usage(lent))
+        )
+        conversation = Session(lent, launcher.connection(), lease, settings, meter).run(manifest)
         if conversation.stop == "lost":
             raise LeaseLost(claim.job_id)
         if conversation.stop == "drain":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,6 +20,7 @@ from cellblock_workers.launcher.client import Lent
 from cellblock_workers.launcher.streams import close_aside, receive
 from cellblock_workers.worker.artifacts import ArtifactReader
 from cellblock_workers.worker.claims import Value, read_raised, read_value
+from cellblock_workers.worker.cost_meter import CostMeter
 from cellblock_workers.worker.delivery import job_frames
 from cellblock_workers.worker.frames import FrameReader, ProtocolViolation
 from cellblock_workers.worker.lease import Lease
@@ -33,7 +35,7 @@ _UNFINISHED = {
 
 _MS_MAX = 10**12  # thirty years, of all processors together
 #: Why the host, rather than the guest, ended the conversation.
-Stop = Literal["deadline", "output", "drain", "cancel", "lost"]
+Stop = Literal["deadline", "output", "cost", "drain", "cancel", "lost"]
 
 
 class Ending(BaseModel):
@@ -74,13 +76,23 @@ class Conversation:
 class Session:
     """Drives one lent sandbox through one job. Holds at most the limits of what may come out in memory."""
 
-    def __init__(self, lent: Lent, launcher: socket.socket, lease: Lease, settings: Settings) -> None:
+    def __init__(
+        self,
+        lent: Lent,
+        launcher: socket.socket,
+        lease: Lease,
+        settings: Settings,
+        meter: Callable[[], CostMeter] | None = None,
+    ) -> None:
+        """``meter``: of a job with a price, made when it begins."""
         self._stream = lent.stream
         self._launcher = launcher
         self._lease = lease
         self._context_bytes = lent.context_bytes
         self._settings = settings
         self._reader = FrameReader(lent.framing)
+        self._make_meter = meter
+        self._meter: CostMeter | None = None
         self._stdout = Governor(settings.egress)
         self._stderr = Governor(settings.egress)
         self._outbox = memoryview(b"")
@@ -122,7 +134,7 @@ class Session:
                 if self._started is None:
                     raise ProtocolViolation("the guest did not announce itself in time")
                 return None if self._ending else "deadline"
-            ready = dict(poll.poll(left_s * 1000))
+            ready = dict(poll.poll(1000 * min(left_s, self._meter.due_in_s if self._meter else left_s)))
             if self._lease.fileno() in ready:
                 return self._lease.stopped
             if self._launcher.fileno() in ready:
@@ -132,12 +144,24 @@ class Session:
             if ready.get(self._stream.fileno(), 0) & ~select.POLLOUT and not self._read():
                 return None
             if self._ready and self._started is None:
-                self._outbox = memoryview(job_frames(manifest, self._settings, self._context_bytes))
-                self._started = time.monotonic()
-                patience_s = manifest.limits.timeout_s + self._settings.sandbox.kill_grace_s
-                self._deadline = self._started + patience_s
-            if self._total_bytes() > manifest.limits.output_bytes:
-                return "output"
+                self._begin(manifest)
+            if (exceeded := self._exceeded(manifest)) is not None:
+                return exceeded
+        return None
+
+    def _begin(self, manifest: Manifest) -> None:
+        self._outbox = memoryview(job_frames(manifest, self._settings, self._context_bytes))
+        self._started = time.monotonic()
+        self._meter = self._make_meter() if self._make_meter is not None else None
+        patience_s = manifest.limits.timeout_s + self._settings.sandbox.kill_grace_s
+        self._deadline = self._started + patience_s
+
+    def _exceeded(self, manifest: Manifest) -> Stop | None:
+        """Which limit that the host alone watches over has been passed."""
+        if self._total_bytes() > manifest.limits.output_bytes:
+            return "output"
+        if self._meter is not None and not self._meter.due_in_s and self._meter.over():
+            return "cost"
         return None
 
     @property
@@ -203,6 +227,7 @@ class Session:
         except ValidationError:
             raise ProtocolViolation("the guest's report of the end is malformed") from None
         self._ended = time.monotonic()
+        self._meter = None  # what follows is on us
         if self._artifacts is not None:  # the job is over: from here on the guest has time of its own
             sandbox = self._settings.sandbox
             self._deadline = self._ended + sandbox.artifacts_s + sandbox.kill_grace_s

@@ -40,6 +40,9 @@ def judge(conversation: Conversation, kernel: Reply, limits: ResolvedLimits) -> 
         by = "host" if conversation.stop else "guest"
         message = f"Wall-clock limit of {limits.timeout_s:g} s exceeded"
         return _killed(Outcome.WALL_TIMEOUT, "WallTimeout", message, {**evidence, "stopped_by": by})
+    if conversation.stop == "cost":
+        message = "It has cost all it may: its plan's cost per run, or its max_cost_micros"
+        return _killed(Outcome.COST_CAP, "CostCap", message, evidence)
     if conversation.stop == "output" or (ending is not None and ending.reason == "output"):
         message = f"More than {limits.output_bytes} bytes of output"
         return _killed(Outcome.OUTPUT_LIMIT, "OutputLimit", message, evidence)
