@@ -17,9 +17,7 @@ from kombu import Exchange, Queue
 from kombu.exceptions import OperationalError
 
 from cellblock.errors import StoreUnavailable
-from cellblock.ledger import Wake
 from cellblock.ledger.connection import address_of, sentinel_options, tls_options
-from cellblock.models import PRIORITY_CLASSES, PriorityClass
 from cellblock_config import Settings
 
 _log = logging.getLogger(__name__)
@@ -27,9 +25,8 @@ _log = logging.getLogger(__name__)
 RUN_TASK = "cellblock.run"
 
 
-def queue_name(priority: PriorityClass | str) -> str:
-    """The Celery queue of a priority class."""
-    return f"cellblock.{priority}"
+#: One queue: which job a message lets run is the ledger's word, by plan, tenant and priority.
+QUEUE = "cellblock.jobs"
 
 
 def broker_prefix(settings: Settings) -> str:
@@ -37,9 +34,9 @@ def broker_prefix(settings: Settings) -> str:
     return f"{settings.redis.key_prefix}:broker:"
 
 
-def queue_key(settings: Settings, priority: PriorityClass | str) -> str:
-    """The Redis list behind a priority class's queue."""
-    return broker_prefix(settings) + queue_name(priority)
+def queue_key(settings: Settings) -> str:
+    """The Redis list behind the queue."""
+    return broker_prefix(settings) + QUEUE
 
 
 def broker_options(settings: Settings) -> dict[str, Any]:
@@ -86,10 +83,8 @@ def create_celery(settings: Settings) -> Celery:
     app = Celery("cellblock", set_as_current=False)
     app.conf.update(
         **broker_options(settings),
-        task_queues=[
-            Queue(queue_name(p), Exchange("cellblock", "direct"), queue_name(p)) for p in PRIORITY_CLASSES
-        ],
-        task_default_queue=queue_name("normal"),
+        task_queues=[Queue(QUEUE, Exchange("cellblock", "direct"), QUEUE)],
+        task_default_queue=QUEUE,
         task_create_missing_queues=False,
         task_serializer="json",
         accept_content=["json"],
@@ -118,27 +113,21 @@ def create_celery(settings: Settings) -> Celery:
 
 
 class Publisher:
-    """Sends job ids to their queue. Thread-safe."""
+    """Sends job ids to the queue. Thread-safe."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app
 
-    def wake(self, wakes: Iterable[Wake]) -> bool:
-        """Send the messages of jobs that wait again; what cannot be sent now is left to the sweep.
-
-        Whether all were sent.
-        """
-        sent = True
-        for job_id, priority in wakes:
+    def wake(self, job_ids: Iterable[str]) -> None:
+        """Send the messages of jobs that can be claimed; what cannot be sent now is left to the sweep."""
+        for job_id in job_ids:
             try:
-                self.publish([job_id], priority)
+                self.publish([job_id])
             except StoreUnavailable as error:
                 _log.warning("the wake-up of job %s was not sent (%s); the sweep will", job_id, error)
-                sent = False
-        return sent
 
-    def publish(self, job_ids: Sequence[str], priority: PriorityClass | str) -> None:
-        """Wake a worker for these jobs. Harmless to repeat: a claimed job's message is dropped.
+    def publish(self, job_ids: Sequence[str]) -> None:
+        """Wake a worker once for each of these. Harmless to repeat: with nothing to claim it is dropped.
 
         Raises :class:`StoreUnavailable` when the broker is out of reach.
         """
@@ -147,7 +136,7 @@ class Publisher:
                 RUN_TASK,
                 args=[list(job_ids)],
                 task_id=job_ids[0],
-                queue=queue_name(priority),
+                queue=QUEUE,
                 ignore_result=True,
                 retry=False,
             )

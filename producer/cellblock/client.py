@@ -21,7 +21,7 @@ from typing import Literal, Self, cast
 from cellblock.api_keys import ApiKeys
 from cellblock.broker import Publisher, create_celery
 from cellblock.costs import Estimate
-from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, StoreUnavailable, UnknownJob
+from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, UnknownJob
 from cellblock.governance import Governance
 from cellblock.intake import Intake
 from cellblock.ledger import Ledger, connect
@@ -112,14 +112,7 @@ class Client:
         principal = self._api_keys.principal(api_key) if api_key is not None else PRODUCER
         manifest, gates = self._intake.prepare(job_id, spec, principal)
         admission = self._ledger.admit(job_id, manifest, spec.idempotency_key, gates)
-        if admission.fresh:
-            try:
-                self._publisher.publish([admission.job_id], manifest.priority)
-            except StoreUnavailable:
-                # The job is accepted; a worker's sweep publishes what no message was sent for.
-                _log.warning(
-                    "job %s is accepted but its wake-up was not sent; the sweep will", admission.job_id
-                )
+        self._publisher.wake(admission.wake)
         return Job(self, admission.job_id)
 
     def estimate(self, spec: JobSpec) -> Estimate:

@@ -9,12 +9,16 @@ from cellblock_config.plans import MICROS, Plan
 
 _MICROS_PER_S = 1_000_000
 
+#: What the script is told of a job without a plan.
+NO_GATES = (0, "", *[0] * 8)
+
 
 @dataclass(frozen=True, slots=True)
 class Gates:
     """The limits of one admission, by the tenant's plan as it is now. Money is in micros."""
 
     plan: str
+    weight: int  #: against other plans, when jobs of several wait
     parallel: int
     emission_us: int  #: one run each so many microseconds
     burst: int
@@ -28,6 +32,7 @@ class Gates:
         """Those of a plan, for a run that may cost this much."""
         return cls(
             plan=name,
+            weight=plan.weight,
             parallel=plan.parallel,
             emission_us=max(1, round(_MICROS_PER_S / plan.rate_per_s)),
             burst=plan.burst,
@@ -41,10 +46,12 @@ class Gates:
     def _interval_s(self) -> float:
         return self.emission_us / _MICROS_PER_S
 
-    def arguments(self) -> list[int]:
+    def arguments(self) -> list[int | str]:
         """As the script takes them."""
         return [
             1,
+            self.plan,
+            self.weight,
             self.parallel,
             self.emission_us,
             self.burst,

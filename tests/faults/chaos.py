@@ -183,10 +183,12 @@ def check(client: Client, expected: dict[str, str], events: list[Event]) -> None
         keys.delayed,
         keys.deadlines,
         keys.slots("default"),
-        keys.parked("default"),
-        keys.parked_tenants,
+        keys.ready("default"),
+        keys.turns,
+        keys.heads,
+        keys.parked,
     ]
-    assert redis.exists(*indices) == 0, "no slot is held, nobody is parked"
+    assert redis.exists(*indices) == 0, "no slot is held, nobody waits"
 
 
 def read_events(client: Client) -> list[Event]:

@@ -58,10 +58,10 @@ def test_a_message_that_comes_again_and_again_starts_its_job_once(host: Host) ->
         app = create_celery(settings)
         job = host.client.submit(JobSpec(code="import time; time.sleep(1.5); print('once')"))
         for _ in range(10):  # before, while and after it runs
-            Publisher(app).publish([job.id], "normal")
+            Publisher(app).publish([job.id])
             time.sleep(0.25)
         assert job.result(timeout_s=20).stdout == "once\n"
-        wait_until(lambda: redis.llen(queue_key(settings, "normal")) == 0, 10, "every copy being taken")
+        wait_until(lambda: redis.llen(queue_key(settings)) == 0, 10, "every copy being taken")
         app.close()
     kinds = Counter(event.type for event in host.client.events(limit=100))
     assert kinds == {"agent.run.queued": 1, "agent.run.started": 1, "agent.run.succeeded": 1}

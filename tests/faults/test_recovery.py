@@ -226,7 +226,7 @@ def in_use(launcher: Path) -> int:
                 "properties": {
                     "body_encoding": "base64",
                     "delivery_tag": "t",
-                    "delivery_info": {"exchange": "cellblock", "routing_key": "cellblock.normal"},
+                    "delivery_info": {"exchange": "cellblock", "routing_key": "cellblock.jobs"},
                 },
             }
         ).encode(),
@@ -238,9 +238,9 @@ def test_a_corrupt_message_is_dropped_and_its_job_still_ends(
 ) -> None:
     with Client(redis_url) as client:
         admitted = client.submit(JobSpec(code="print('survived')"))
-        assert client._redis.llen("{cellblock}:broker:cellblock.normal") == 1
-        client._redis.delete("{cellblock}:broker:cellblock.normal")
-        client._redis.lpush("{cellblock}:broker:cellblock.normal", message)
+        assert client._redis.llen("{cellblock}:broker:cellblock.jobs") == 1
+        client._redis.delete("{cellblock}:broker:cellblock.jobs")
+        client._redis.lpush("{cellblock}:broker:cellblock.jobs", message)
         fast = {"CELLBLOCK_LEDGER_REPUBLISH_AFTER_S": "1"}
         with worker_process(tmp_path, redis_url, launcher_socket, **fast):
             assert admitted.result(timeout_s=40).stdout == "survived\n"

@@ -52,9 +52,10 @@ def admit(ledger: Ledger, job_id: str = "job", **fields: Any) -> str:
 
 
 def claim(ledger: Ledger, job_id: str = "job", worker: str = "w1") -> Claim:
-    """Claim a job that has to be there to claim."""
+    """Claim a job that has to be the next one."""
     claimed = ledger.claim(job_id, worker, operation())
     assert not isinstance(claimed, Dropped), claimed
+    assert claimed.job_id == job_id, "another job was next"
     return claimed
 
 
@@ -127,7 +128,7 @@ def story(ledger: Ledger, job_id: str = "job") -> list[str]:
 class FakeWorker:
     """Injected in place of a worker: claims and finishes through the ledger, with no sandbox between.
 
-    ``may_end`` decides which waiting jobs it ends now; by default all, oldest first.
+    ``may_end`` decides which of the jobs it claimed it ends now; by default all, oldest first.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class FakeWorker:
         self._redis = connect(settings)
         self._ledger = Ledger(self._redis, settings, embedded=isinstance(self._redis, fakeredis.FakeRedis))
         self._may_end = may_end
+        self._held: dict[str, Claim] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="fake-worker")
         self.most_waiting = 0
@@ -151,8 +153,16 @@ class FakeWorker:
 
     def _work(self) -> None:
         while not self._stop.wait(0.001):
-            waiting = cast(list[str], self._redis.zrange(self._ledger.keys.waiting, 0, -1))
-            self.most_waiting = max(self.most_waiting, len(waiting))
-            for job_id in self._may_end(waiting):
+            ready = cast(list[str], self._redis.zrange(self._ledger.keys.ready("default"), 0, -1))
+            for job_id in ready:
                 held = claim(self._ledger, job_id, "fake")
+                self._held[job_id] = held
+            self.most_waiting = max(self.most_waiting, len(self._held))
+            fences = [(held.job_id, held.fence) for held in self._held.values()]
+            for (job_id, _), word in self._ledger.beat("fake", fences, {}).items():
+                if word == "cancel":
+                    held = self._held.pop(job_id)
+                    self._ledger.finish(held, result_of(held, Outcome.CANCELLED), operation())
+            for job_id in self._may_end(list(self._held)):
+                held = self._held.pop(job_id)
                 self._ledger.finish(held, result_of(held, stdout=held.manifest.code), operation())

@@ -24,7 +24,7 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 
 
 #: Those that are not about one job count their arguments by their keys.
-OF_A_JOB = [name for name in NAMES if name not in {"beat", "tick"}]
+OF_A_JOB = [name for name in NAMES if name not in {"beat", "tick", "pick"}]
 
 
 @pytest.mark.parametrize("name", OF_A_JOB)
@@ -83,7 +83,6 @@ def test_an_end_that_is_none_is_refused(store: Store, state: str, counter: str) 
         "",
         "default",
         0,
-        10,
         10,
         10,
         10,

@@ -45,9 +45,9 @@ def test_admit_resent_changes_nothing(store: Store) -> None:
 def test_claim_resent_is_the_same_attempt(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
-    first = ledger.claim("job", "w1", "op")
+    first = ledger._claim("job", "default", "w1", "op")
     before = dump(redis)
-    assert ledger.claim("job", "w1", "op") == first
+    assert ledger._claim("job", "default", "w1", "op") == first
     assert dump(redis) == before
 
 
@@ -193,7 +193,7 @@ def test_the_same_key_returns_the_first_job(store: Store) -> None:
     before = dump(redis)
     assert ledger.admit("two", manifest(), "key") == Admission("one", fresh=False)
     assert dump(redis) == before
-    assert first == Admission("one", fresh=True)
+    assert first == Admission("one", fresh=True, wake=("one",))
 
 
 def test_the_same_key_returns_the_first_job_also_after_its_end(store: Store) -> None:

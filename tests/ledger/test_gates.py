@@ -30,6 +30,7 @@ from ledger.kit import (
 Store = tuple[Ledger, Redis]
 WIDE = Gates(
     plan="wide",
+    weight=1,
     parallel=10,
     emission_us=1_000_000,
     burst=1000,
@@ -214,8 +215,8 @@ def test_a_plan_says_how_many_run_at_once(store: Store) -> None:
     held = claim(ledger, "a")
     claim(ledger, "b")
     assert ledger.claim("c", "w1", operation()) == Dropped("parked")
-    assert [wake.job_id for wake in ledger.finish(held, result_of(held), operation()).wake] == ["c"]
-    assert ledger.promote_parked() == []
+    assert ledger.finish(held, result_of(held), operation()).wake == ("c",)
+    assert ledger.look_at_parked() == []
     claim(ledger, "c")
 
 

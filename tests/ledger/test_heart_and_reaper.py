@@ -15,11 +15,11 @@ import pytest
 from redis import Redis
 
 from cellblock.broker import Publisher, create_celery, queue_key
-from cellblock.ledger import Ledger, connect
+from cellblock.ledger import Claim, Ledger, connect
 from cellblock_config import Settings, load_settings
 from cellblock_workers.worker.lease import Heart, Lease
 from cellblock_workers.worker.reaper import Reaper
-from ledger.kit import admit, claim, expire_lease
+from ledger.kit import admit, claim, expire_lease, operation, settings_of
 from parts import RedisServer, wait_until
 
 QUICK = {"lease_s": 1.0, "beat_s": 0.1, "republish_after_s": 0.2, "reap_s": 0.05}
@@ -175,95 +175,65 @@ def fleet(redis_url: str) -> Iterator[Fleet]:
         yield opened
 
 
-def messages(redis: Redis, priority: str = "normal") -> list[list[str]]:
-    """The job ids of each message in a queue, oldest last."""
-    bodies = [
-        json.loads(message)["body"] for message in redis.lrange(queue_key(load_settings(), priority), 0, -1)
-    ]
+def messages(redis: Redis) -> list[list[str]]:
+    """The job ids of each message in the queue, oldest last."""
+    bodies = [json.loads(message)["body"] for message in redis.lrange(queue_key(load_settings()), 0, -1)]
     return [json.loads(base64.b64decode(body))[0][0] for body in bodies]
 
 
-def tick_until_published(reaper: Reaper, redis: Redis, priority: str = "normal") -> None:
+def tick_until_published(reaper: Reaper, redis: Redis) -> None:
     def published() -> bool:
         reaper.tick()
-        return bool(messages(redis, priority))
+        return bool(messages(redis))
 
     wait_until(published, 5, "the message")
 
 
 def age(ledger: Ledger, redis: Redis, job_id: str) -> None:
     """Injected: the job was published long ago."""
-    redis.zadd(ledger.keys.waiting, {job_id: 1}, xx=True)
+    redis.hset(ledger.keys.job(job_id), "queued_ms", 1)
 
 
-@pytest.mark.parametrize("priority", ["high", "normal", "low"])
-def test_a_job_without_a_message_is_published_again_in_its_class(fleet: Fleet, priority: str) -> None:
+def test_jobs_without_a_message_are_published_again(fleet: Fleet) -> None:
     reaper, ledger, redis = fleet
-    admit(ledger, "lost", priority=priority)
+    for number in range(3):
+        admit(ledger, f"lost{number}")
     reaper.tick()
-    assert messages(redis, priority) == [], "its message may still be under way"
-    tick_until_published(reaper, redis, priority)
-    assert messages(redis, priority) == [["lost"]]
-    age(ledger, redis, "lost")
-    reaper.tick()
-    assert len(messages(redis, priority)) == 1, "the copy waits in the queue: no second one"
-
-
-def test_republishing_waits_its_time_again(fleet: Fleet) -> None:
-    reaper, ledger, redis = fleet
-    admit(ledger, "lost")
-    age(ledger, redis, "lost")
-    reaper.tick()
-    redis.delete(queue_key(load_settings(), "normal"))  # this message is lost too
-    reaper.tick()
-    assert messages(redis) == []
+    assert messages(redis) == [], "their messages may still be under way"
     tick_until_published(reaper, redis)
+    assert messages(redis) == [["lost2"], ["lost1"], ["lost0"]]
+    reaper.tick()
+    assert len(messages(redis)) == 3, "the copies wait in the queue: no second ones"
+
+
+def test_copies_are_as_many_as_could_run(fleet: Fleet) -> None:
+    reaper, ledger, redis = fleet
+    with settings_of(ledger, tenant_slots=2):
+        for number in range(10):
+            admit(ledger, f"job{number}")
+        age(ledger, redis, "job0")
+        reaper.tick()
+    assert messages(redis) == [["job1"], ["job0"]]
 
 
 def test_a_backlog_is_not_flooded_with_copies(fleet: Fleet) -> None:
     reaper, ledger, redis = fleet
-    redis.rpush(queue_key(load_settings(), "normal"), "{}")  # somebody's message waits
+    redis.rpush(queue_key(load_settings()), "{}")  # somebody's message waits
     for number in range(10):
         admit(ledger, f"job{number}")
         age(ledger, redis, f"job{number}")
     reaper.tick()
-    assert redis.llen(queue_key(load_settings(), "normal")) == 1
+    assert redis.llen(queue_key(load_settings())) == 1
 
 
-def test_a_message_lost_in_a_busy_queue_shows_by_being_overtaken(fleet: Fleet) -> None:
-    """A worker that took the message from the queue died before Celery had noted it."""
-    reaper, ledger, redis = fleet
-    queue = queue_key(load_settings(), "normal")
-    admit(ledger, "lost")
-    time.sleep(2 * QUICK["republish_after_s"])
-    for name in ("later", "waits"):
+def test_a_message_lost_in_a_busy_queue_costs_its_job_nothing(fleet: Fleet) -> None:
+    """A worker that took the message from the queue died: its job runs for another's message in its turn."""
+    _, ledger, _ = fleet
+    for name in ("lost", "later"):
         admit(ledger, name)
-    redis.rpush(queue, "{}")  # the queue is not empty
-    age(ledger, redis, "lost")
-    reaper.tick()
-    assert redis.llen(queue) == 1, "nothing that was queued later has been claimed"
-    claim(ledger, "later")
-    for _ in range(2):  # every other tick begins at the oldest again
-        reaper.tick()
-    assert redis.llen(queue) == 2
-    age(ledger, redis, "waits")
-    for _ in range(2):
-        reaper.tick()
-    assert redis.llen(queue) == 2, "not sent again at once, and what came after it is not concerned"
-
-
-def test_a_wrong_guess_is_repeated_ever_more_slowly(fleet: Fleet) -> None:
-    _, ledger, redis = fleet
-    admit(ledger)
-    gaps = []
-    for _ in range(4):
-        redis.zadd(ledger.keys.waiting, {"job": 1})  # Injected: its time has come again
-        ledger.republished("job")
-        ledger.republished("job")  # sent again after a lost reply: nothing
-        score = redis.zscore(ledger.keys.waiting, "job")
-        assert score is not None
-        gaps.append(score / 1000 - time.time())
-    assert [round(gap / QUICK["republish_after_s"]) for gap in gaps] == [0, 1, 3, 7]
+    held = ledger.claim("later", "w1", operation())
+    assert isinstance(held, Claim)
+    assert held.job_id == "lost"
 
 
 def test_a_broker_that_is_away_does_not_keep_lost_jobs_from_being_found(redis_url: str) -> None:
@@ -273,10 +243,10 @@ def test_a_broker_that_is_away_does_not_keep_lost_jobs_from_being_found(redis_ur
     with connect(settings) as redis, connect(settings, broker=True) as broker:
         ledger = Ledger(redis, settings)
         reaper = Reaper(ledger, Publisher(app), broker, settings)
-        admit(ledger, "waits")
-        age(ledger, redis, "waits")
         admit(ledger, "lost")
         claim(ledger, "lost")
+        admit(ledger, "waits")
+        age(ledger, redis, "waits")
         reaper.start()
         wait_until(lambda: ledger.status("lost").losses == 1, 10, "the lost job being judged")
         reaper.stop()
@@ -306,20 +276,21 @@ def test_a_claimed_job_is_not_published_again(fleet: Fleet) -> None:
 
 def test_a_lost_workers_job_is_published_at_once(fleet: Fleet) -> None:
     reaper, ledger, redis = fleet
-    admit(ledger, "lost", priority="high")
+    admit(ledger, "lost")
     claim(ledger, "lost")
     expire_lease(ledger, redis, "lost")
     reaper.tick()
-    assert messages(redis, "high") == [["lost"]]
+    assert messages(redis) == [["lost"]]
 
 
-def test_a_forgotten_job_leaves_the_waiting_and_is_not_published(fleet: Fleet) -> None:
+def test_a_forgotten_job_holds_nobody_up(fleet: Fleet) -> None:
     reaper, ledger, redis = fleet
-    admit(ledger)
-    age(ledger, redis, "job")
-    redis.delete(ledger.keys.job("job"))  # as its ttl does
+    admit(ledger, "forgotten")
+    redis.delete(ledger.keys.job("forgotten"))  # as its ttl does
     reaper.tick()
-    assert messages(redis) == []
+    admit(ledger, "next")
+    claim(ledger, "next")
+    assert redis.exists(ledger.keys.ready("default"), ledger.keys.line("default"), ledger.keys.heads) == 0
     assert ledger.depth() == 0
 
 

@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from cellblock import Outcome, UnknownJob
-from cellblock.ledger import Dropped, Keys, Ledger, Wake
+from cellblock.ledger import Dropped, Keys, Ledger
 from ledger.kit import (
     STORES,
     admit,
@@ -104,7 +104,7 @@ def _park(ledger: Ledger, redis: Redis) -> None:
 
 def _promote(ledger: Ledger, redis: Redis) -> None:
     _park(ledger, redis)
-    assert ledger.promote_parked() == [Wake("job", "normal")]
+    assert ledger.look_at_parked() == ["job"]
     ledger.beat("w1", [("job", claim(ledger).fence)], {})
 
 
@@ -118,12 +118,12 @@ def _retry(ledger: Ledger, redis: Redis) -> None:
 def _delay(ledger: Ledger, redis: Redis) -> None:
     _retry(ledger, redis)
     redis.zadd(ledger.keys.delayed, {"job": 1}, xx=True)  # Injected: the pause is over
-    assert ledger.wake_delayed() == [Wake("job", "normal")]
+    assert ledger.wake_delayed() == ["job"]
 
 
 def _retry_dead(ledger: Ledger, redis: Redis) -> None:
     _lose_all(ledger, redis)
-    assert ledger.retry_dead("job", "op").wake == (Wake("job", "normal"),)
+    assert ledger.retry_dead("job", "op").wake == ("job",)
 
 
 STORIES: dict[str, Callable[[Ledger, Redis], None]] = {
@@ -135,7 +135,7 @@ STORIES: dict[str, Callable[[Ledger, Redis], None]] = {
     "cancelled while waiting": _cancel,
     "expired": _expire,
     "parked": _park,
-    "promoted": _promote,
+    "no longer parked": _promote,
     "retried": _retry,
     "delayed": _delay,
     "retried by an operator": _retry_dead,
@@ -148,7 +148,7 @@ UNDER_WAY = {
     "released",
     "requeued",
     "parked",
-    "promoted",
+    "no longer parked",
     "retried",
     "delayed",
     "retried by an operator",
@@ -161,18 +161,19 @@ def test_every_key_of_a_job_expires(store: Store, name: str) -> None:
     STORIES[name](ledger, redis)
     keys = ledger.keys
     indices = {
-        keys.waiting,
         keys.delayed,
         keys.leases,
         keys.deadlines,
         keys.dead,
-        keys.watermarks,
         keys.workers,
     }
     lasting = {
         *indices,
-        keys.parked("default"),
-        keys.parked_tenants,
+        keys.ready("default"),
+        keys.turns,
+        keys.heads,
+        keys.shares,
+        keys.parked,
         keys.slots("default"),
         keys.line("default"),
         keys.events,
@@ -204,7 +205,7 @@ def test_an_ended_job_leaves_no_trace_of_itself_but_events(store: Store) -> None
     ledger.forget_the_dead()
     redis.zadd(ledger.keys.workers, {"w1": 1}, xx=True)
     assert ledger.workers() == {}
-    assert set(redis.keys("*")) == {ledger.keys.events, ledger.keys.watermarks, ledger.keys.schema}, (
+    assert set(redis.keys("*")) == {ledger.keys.events, ledger.keys.shares, ledger.keys.schema}, (
         "empty sets go by themselves"
     )
     with pytest.raises(UnknownJob):
@@ -256,7 +257,9 @@ HOLDERS = {
     "workers_key",
     "leases_key",
     "ticked_key",
-    "watermarks_key",
+    "turns_key",
+    "heads_key",
+    "shares_key",
     "KEYS[i]",
 }
 

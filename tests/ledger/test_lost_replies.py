@@ -117,18 +117,13 @@ def _drop(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     return lambda: ledger.drop_dead("job", op)
 
 
-def _promote(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
-    """Injected: the slot of the running job is gone, and nobody promoted."""
+def _seat(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    """Injected: the slot of the running job is gone, and nobody looked."""
     claim(ledger)
     admit(ledger, "parked")
     ledger.claim("parked", "w1", operation())
     redis.delete(ledger.keys.slots("default"))
-    return ledger.promote_parked
-
-
-def _republish(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
-    redis.zadd(ledger.keys.waiting, {"job": 1})
-    return lambda: ledger.republished("job")
+    return ledger.look_at_parked
 
 
 def _tick(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
@@ -149,7 +144,7 @@ def _beat(ledger: Ledger) -> Callable[[], Any]:
 
 def _claim(ledger: Ledger) -> Callable[[], Any]:
     op = operation()
-    return lambda: ledger.claim("job", "w1", op)
+    return lambda: ledger._claim("job", "default", "w1", op)
 
 
 MANIFEST = manifest()
@@ -167,12 +162,11 @@ CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
     "wake": _pause,
     "retry_dead": _die,
     "drop": _drop,
-    "promote": _promote,
-    "republish": _republish,
+    "seat": _seat,
     "tick": _tick,
 }
 #: These say the second time that there was nothing left to do.
-DONE_ALREADY = {"reap", "expire", "wake", "promote", "tick", "republish"}
+DONE_ALREADY = {"reap", "expire", "wake", "seat", "tick"}
 #: Written by the clock at each run, to the same end.
 CLOCKED = {"beat": {"leases", "worker:w1", "workers"}, "tick": {"ticked"}}
 
@@ -193,4 +187,4 @@ def test_a_reply_that_is_lost_costs_nothing(behind: Setting, name: str) -> None:
 
 
 def test_every_script_is_among_them() -> None:
-    assert set(NAMES) - {"retry"} <= set(CALLS), "retry is what ends a dead letter's wait: retry_dead"
+    assert set(NAMES) - {"retry", "pick"} <= set(CALLS), "retry is called retry_dead here; pick only looks"

@@ -10,7 +10,7 @@ from redis import Redis
 from redis.commands.core import Script
 
 from cellblock import JobState, Outcome
-from cellblock.ledger import Ledger, Transition, Wake
+from cellblock.ledger import Ledger, Transition
 from ledger.kit import STORES, admit, claim, dump, events_of, expire_lease, finish, open_ledger, story
 from parts import wait_until
 
@@ -32,7 +32,7 @@ def test_a_lease_nobody_renews_runs_out_by_the_servers_clock(store_kind: str, re
         admit(ledger, priority="high")
         claim(ledger)
         reaped = wait_until(lambda: list(ledger.reap()), 5, "the lease running out")
-        assert reaped == [Transition("job", "requeued", (Wake("job", "high"),))]
+        assert reaped == [Transition("job", "requeued", ("job",))]
 
 
 def test_a_live_lease_is_left_alone(store: Store) -> None:
@@ -49,7 +49,7 @@ def test_a_lost_job_waits_again_with_one_loss_and_its_payload(store: Store) -> N
     admit(ledger, code="print(1)")
     claim(ledger)
     expire_lease(ledger, redis)
-    assert list(ledger.reap()) == [Transition("job", "requeued", (Wake("job", "normal"),))]
+    assert list(ledger.reap()) == [Transition("job", "requeued", ("job",))]
     status = ledger.status("job")
     assert (status.state, status.attempt, status.losses) == (JobState.QUEUED, 1, 1)
     again = claim(ledger, worker="w2")
@@ -206,16 +206,14 @@ def test_a_reaper_that_was_frozen_alone_extends_nothing(store: Store) -> None:
 
 
 def test_a_clock_that_was_put_back_holds_no_job_for_the_time_it_was_ahead(store: Store) -> None:
-    """Injected: a lease and a mark that a server with its clock a day ahead has written."""
+    """Injected: a lease that a server with its clock a day ahead has written."""
     ledger, redis = store
     admit(ledger)
     claim(ledger)
     now_ms = 1000 * redis.time()[0]
     redis.zadd(ledger.keys.leases, {"job": now_ms + 86_400_000})
-    redis.hset(ledger.keys.watermarks, "normal", now_ms + 86_400_000)
     ledger.tick()
     assert (redis.zscore(ledger.keys.leases, "job") or 0) <= now_ms + 12_000
-    assert int(str(redis.hget(ledger.keys.watermarks, "normal"))) <= now_ms + 2_000
 
 
 def test_names_of_workers_do_not_pile_up(store: Store) -> None:

@@ -24,6 +24,7 @@ TENANTS = ("one", "two", "three")
 BUDGET = 1000
 GATES = Gates(
     plan="p",
+    weight=1,
     parallel=2,
     emission_us=1_000_000,
     burst=30,
@@ -95,7 +96,7 @@ class Money(RuleBasedStateMachine):
             return
         claimed = self.ledger.claim(picked[0], "w", operation())
         if isinstance(claimed, Claim):
-            picked[1].claim = claimed
+            self.jobs[claimed.job_id].claim = claimed
 
     @rule(
         which=st.integers(0, 9),
@@ -175,7 +176,7 @@ class Money(RuleBasedStateMachine):
             found = [(one.runs, one.spent_micros, one.held_micros) for one in days] or [(0, 0, 0)]
             assert found == [(self.runs[tenant], self.spent[tenant], self.held_by(tenant))]
             running = [job for job in self.jobs.values() if job.tenant == tenant]
-            assert self.redis.zcard(self.ledger.keys.slots(tenant)) <= GATES.parallel
+            assert self.redis.scard(self.ledger.keys.slots(tenant)) <= GATES.parallel
             assert len(running) == self.runs[tenant]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -22,6 +23,7 @@ from hypothesis.stateful import (
 from redis import Redis
 
 from cellblock import JobState, Outcome
+from cellblock.gates import Gates
 from cellblock.ledger import Claim, Dropped, Ledger
 from ledger.kit import (
     STORES,
@@ -37,6 +39,20 @@ from ledger.kit import (
 LOSS_LIMIT = 2
 FAULT_RETRIES = 1
 SLOTS = 1
+WIDE = Gates(
+    plan="wide",
+    weight=2,
+    parallel=2,
+    emission_us=1,
+    burst=10**9,
+    runs_per_day=10**9,
+    queue_depth=10**6,
+    reserve_micros=0,
+    budget_micros=0,
+)
+#: Two plans: "one" has none.
+TENANTS: dict[str, Gates | None] = {"one": None, "two": WIDE, "three": WIDE}
+LIVE_MAX = 6
 RULES = {
     "loss_limit": LOSS_LIMIT,
     "fault_retries": FAULT_RETRIES,
@@ -50,82 +66,130 @@ ENDS = [Outcome.OK, Outcome.MEMORY, Outcome.CANCELLED, Outcome.SANDBOX_ERROR]
 class Expected:
     """What a job is, by the rules of ARCHITECTURE.md."""
 
+    tenant: str
+    place: tuple[int, int]  #: by priority, then by when it came
     state: JobState = JobState.QUEUED
     attempt: int = 0
     losses: int = 0
     faults: int = 0
     cancel: bool = False
     lease_over: bool = False
-    kept: bool = False  #: promoted: a slot waits for it
-    adrift: bool = False  #: promoted, and its slot went to another before it was claimed
     delayed: bool = False
+    late: bool = False
+    passed_over: bool = False  #: late, and found so by a claim
     dead: bool = False
     story: list[str] = field(default_factory=lambda: ["queued"])
 
     @property
-    def in_line(self) -> bool:
-        return self.state is JobState.PARKED and not (self.kept or self.adrift)
+    def ready(self) -> bool:
+        return self.state is JobState.QUEUED and not (self.delayed or self.passed_over)
 
     def end(self, state: JobState, *, dead: bool = False) -> None:
         self.state, self.dead = state, dead
-        self.kept = self.delayed = self.adrift = False
+        self.delayed = False
         self.story.append(state.value)
 
     def requeue(self, *, delayed: bool = False) -> None:
         self.state, self.delayed = JobState.QUEUED, delayed
 
 
+def plan_of(tenant: str) -> str:
+    gates = TENANTS[tenant]
+    return gates.plan if gates else ""
+
+
 class Model(dict[str, Expected]):
-    """All jobs of one tenant, in the order of their admission."""
+    """All jobs in the order of their admission, and whose turn it is."""
 
-    def parked(self) -> list[Expected]:
-        return [job for job in self.values() if job.in_line]
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: dict[str, int] = {}
+        self.passes = {"": 0, "wide": 0}
+        self.latest_pass = 0
+        self.claims = 0
 
-    def taken(self) -> int:
-        return sum(job.state is JobState.RUNNING or job.kept for job in self.values())
+    def live(self) -> int:
+        return sum(not job.state.terminal for job in self.values())
 
-    def promote(self) -> None:
-        while self.parked() and self.taken() < SLOTS:
-            self.parked()[0].kept = True
+    def line(self, tenant: str) -> list[str]:
+        ready = [id for id, job in self.items() if job.tenant == tenant and job.ready]
+        return sorted(ready, key=lambda id: self[id].place)
 
-    def claim(self, job: Expected) -> str:
-        """What becomes of a delivery."""
-        if job.state is JobState.RUNNING:
-            return "running"
+    def able(self, tenant: str) -> int:
+        running = sum(job.tenant == tenant and job.state is JobState.RUNNING for job in self.values())
+        gates = TENANTS[tenant]
+        return min(len(self.line(tenant)), (gates.parallel if gates else SLOTS) - running)
+
+    def seat(self) -> None:
+        """Who has a job and a slot for it stands in the ring, newcomers before the one served last."""
+        for tenant in TENANTS:
+            if not self.able(tenant):
+                self.turns.pop(tenant, None)
+            elif tenant not in self.turns:
+                plan = plan_of(tenant)
+                if plan not in map(plan_of, self.turns):
+                    self.passes[plan] = max(self.passes[plan], self.latest_pass)
+                self.turns[tenant] = max(0, 2 * self.claims - 1)
+
+    def claim(self) -> str | None:
+        """Which job a delivery starts."""
+        self.seat()
+        while self.turns:
+            plan = min(map(plan_of, self.turns), key=lambda name: (self.passes[name], name))
+            mates = [name for name in self.turns if plan_of(name) == plan]
+            tenant = min(mates, key=lambda name: (self.turns[name], name))
+            job_id = self.line(tenant)[0]
+            job = self[job_id]
+            if job.late:
+                job.passed_over = True
+                self.seat()
+                continue
+            job.state, job.attempt = JobState.RUNNING, job.attempt + 1
+            job.lease_over = False
+            job.story.append("started")
+            self.claims += 1
+            self.latest_pass = max(self.latest_pass, self.passes[plan])
+            self.passes[plan] += 5000 if plan else 10000
+            self.turns[tenant] = 2 * self.claims
+            self.seat()
+            return job_id
+        return None
+
+    def why_not(self, job: Expected) -> str:
         if job.state.terminal:
             return "terminal"
+        if job.state is JobState.RUNNING:
+            return "running"
         if job.delayed:
             return "delayed"
-        if not job.kept and (self.parked() or self.taken() >= SLOTS):
-            job.state, job.adrift = JobState.PARKED, False
-            self.promote()
-            return "parked"
-        job.state, job.attempt = JobState.RUNNING, job.attempt + 1
-        job.kept = job.adrift = job.lease_over = False
-        job.story.append("started")
-        return "claimed"
+        return "parked" if job.ready else "late"
 
 
-#: Which of the two youngest jobs, and how many attempts too late the caller is.
-WHICH = st.sampled_from([0, 0, 1])
+#: Which of the youngest jobs, and how many attempts too late the caller is.
+WHICH = st.sampled_from(range(LIVE_MAX))
 LATE = st.sampled_from([0, 0, 1])
 
 
 class Interleavings(RuleBasedStateMachine):
-    """Calls of several workers on jobs of one tenant, in any order, on time or one attempt too late."""
+    """Calls of several workers on jobs of three tenants, in any order, on time or one attempt too late.
+
+    ``messages``: those on their way. There may be more than jobs that could be claimed, never fewer.
+    """
 
     ledger: Ledger
     redis: Redis
     steps = 0
+    numbers = 0
 
     def __init__(self) -> None:
         super().__init__()
         self.redis.flushall()
         self.model = Model()
         self.outage = False  #: no reaper has ticked for longer than a lease
+        self.messages = 0
         self.ledger.tick()
-        self.admit()
-        self.admit()
+        for tenant in (*TENANTS, *TENANTS):
+            self.admit(tenant, "normal")
 
     def pick(self, which: int) -> tuple[str, Expected]:
         return list(self.model.items())[-1 - which]
@@ -133,25 +197,43 @@ class Interleavings(RuleBasedStateMachine):
     def held(self, which: int, late: int) -> tuple[Claim, Expected, bool]:
         """A claim on the job, and whether it is the one in force."""
         job_id, job = self.pick(which)
-        claimed = Claim(job_id, max(0, job.attempt - late), "w", manifest(), 0, 0)
+        claimed = Claim(job_id, max(0, job.attempt - late), "w", manifest(tenant=job.tenant), 0, 0)
         return claimed, job, job.state is JobState.RUNNING and claimed.fence == job.attempt
 
-    @precondition(lambda self: any(job.state.terminal for job in self.model.values()))
-    @rule()
-    def admit(self) -> None:
-        job_id = f"job{len(self.model):04}"
-        assert self.ledger.admit(job_id, manifest()).fresh
-        self.model[job_id] = Expected()
+    def then(self, word: str, wake: Sequence[str]) -> str:
+        """What a call said, and the messages it asked for."""
+        self.messages += len(wake)
+        return word
 
-    @rule(which=WHICH)
-    def claim(self, which: int) -> None:
+    @precondition(lambda self: self.model.live() < LIVE_MAX)
+    @rule(
+        tenant=st.sampled_from(sorted(TENANTS)), priority=st.sampled_from(["normal", "normal", "high", "low"])
+    )
+    def admit(self, tenant: str, priority: str) -> None:
+        job_id = f"job{len(self.model):04}"
+        admitted = self.ledger.admit(
+            job_id, manifest(tenant=tenant, priority=priority), gates=TENANTS[tenant]
+        )
+        self.then("admitted", admitted.wake)
+        place = (["high", "normal", "low"].index(priority), self.number())
+        self.model[job_id] = Expected(tenant, place)
+
+    def number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    @rule(which=WHICH, copy=st.booleans())
+    def deliver(self, which: int, copy: bool) -> None:
         job_id, job = self.pick(which)
+        if not copy:
+            self.messages = max(0, self.messages - 1)
         claimed = self.ledger.claim(job_id, "w", operation())
-        word = self.model.claim(job)
+        expected = self.model.claim()
         if isinstance(claimed, Dropped):
-            assert claimed.why == word
+            assert expected is None
+            assert claimed.why == self.model.why_not(job)
         else:
-            assert (word, claimed.fence) == ("claimed", job.attempt)
+            assert (claimed.job_id, claimed.fence) == (expected, self.model[claimed.job_id].attempt)
 
     @rule(which=WHICH, late=LATE)
     def beat(self, which: int, late: int) -> None:
@@ -163,7 +245,8 @@ class Interleavings(RuleBasedStateMachine):
     @rule(which=WHICH, late=LATE, outcome=st.sampled_from(ENDS))
     def finish(self, which: int, late: int, outcome: Outcome) -> None:
         held, job, owned = self.held(which, late)
-        word = self.ledger.finish(held, result_of(held, outcome), operation()).word
+        done = self.ledger.finish(held, result_of(held, outcome), operation())
+        word = self.then(done.word, done.wake)
         if not owned:
             assert word == "stale"
             return
@@ -179,24 +262,25 @@ class Interleavings(RuleBasedStateMachine):
                 JobState.CANCELLED if fault and job.cancel else JobState.after(outcome),
                 dead=fault and not job.cancel,
             )
-        self.model.promote()
 
-    @rule(which=WHICH, late=LATE)
-    def release(self, which: int, late: int) -> None:
+    @rule(which=WHICH, late=LATE, ran=st.booleans())
+    def release(self, which: int, late: int, ran: bool) -> None:
         held, job, owned = self.held(which, late)
-        word = self.ledger.release(held, operation()).word
+        done = self.ledger.release(held, operation(), ran=ran)
+        word = self.then(done.word, done.wake)
         assert word == (("cancelled" if job.cancel else "released") if owned else "stale")
         if owned and job.cancel:
             job.end(JobState.CANCELLED)
         elif owned:
             job.requeue()
             job.story.append("retried")
-        self.model.promote()
+            job.place = job.place if ran else (job.place[0], self.number())
 
     @rule(which=WHICH)
     def cancel(self, which: int) -> None:
         job_id, job = self.pick(which)
-        word = self.ledger.cancel(job_id).word
+        done = self.ledger.cancel(job_id)
+        word = self.then(done.word, done.wake)
         if job.state is JobState.RUNNING:
             assert word == "requested"
             job.cancel = True
@@ -205,46 +289,45 @@ class Interleavings(RuleBasedStateMachine):
         else:
             assert word == "cancelled"
             job.end(JobState.CANCELLED)
-            self.model.promote()
 
     @rule(which=WHICH)
     def end_pause(self, which: int) -> None:
         job_id, job = self.pick(which)
         if job.delayed:
             self.redis.zadd(self.ledger.keys.delayed, {job_id: 1}, xx=True)
-            assert [wake.job_id for wake in self.ledger.wake_delayed()] == [job_id]
+            before = self.model.able(job.tenant)
             job.delayed = False
+            wake = self.ledger.wake_delayed()
+            assert len(wake) == self.model.able(job.tenant) - before
+            self.then("woken", wake)
 
     @rule(which=WHICH)
     def let_it_wait_for_too_long(self, which: int) -> None:
         job_id, job = self.pick(which)
-        if job.state in {JobState.QUEUED, JobState.PARKED}:
+        if job.state is JobState.QUEUED:
             be_late(self.ledger, self.redis, job_id)
-            assert self.ledger.claim(job_id, "w", operation()) == Dropped(
-                "delayed" if job.delayed else "late"
-            )
-            assert [done.job_id for done in self.ledger.expire()] == [job_id]
-            job.end(JobState.REJECTED)
-            self.model.promote()
+            job.late = True
 
-    @rule(which=WHICH)
-    def forget_a_promotion(self, which: int) -> None:
-        job_id, job = self.pick(which)
-        if job.kept and self.model.parked():
-            self.redis.zadd(self.ledger.keys.slots("default"), {job_id: 1}, xx=True)
-            job.kept, job.adrift = False, True
-            self.model.promote()
-            (promoted,) = self.ledger.promote_parked()
-            assert self.model[promoted.job_id].kept
+    @rule()
+    def expire(self) -> None:
+        late = {id for id, job in self.model.items() if job.state is JobState.QUEUED and job.late}
+        ended = list(self.ledger.expire())
+        assert {done.job_id for done in ended} == late
+        for done in ended:
+            self.then(done.word, done.wake)
+            self.model[done.job_id].end(JobState.REJECTED)
+            self.model.seat()
 
     @rule(which=WHICH)
     def retry_dead(self, which: int) -> None:
         job_id, job = self.pick(which)
-        word = self.ledger.retry_dead(job_id, operation()).word
+        done = self.ledger.retry_dead(job_id, operation())
+        word = self.then(done.word, done.wake)
         assert word == ("retried" if job.dead else "alive")
         if job.dead:
             job.requeue()
             job.losses, job.faults, job.cancel, job.dead = 0, 0, False, False
+            job.place = (job.place[0], self.number())
             job.story.append("queued")
 
     @rule(which=WHICH)
@@ -270,8 +353,8 @@ class Interleavings(RuleBasedStateMachine):
                     expected[job_id] = "requeued"
                     job.requeue()
                     job.story.append("retried")
-                self.model.promote()
-        assert {reaped.job_id: reaped.word for reaped in self.ledger.reap()} == expected
+        reaped = list(self.ledger.reap())
+        assert {done.job_id: self.then(done.word, done.wake) for done in reaped} == expected
 
     @rule()
     def go_without_reapers(self) -> None:
@@ -287,40 +370,45 @@ class Interleavings(RuleBasedStateMachine):
         self.outage = False
 
     @rule()
-    def look_for_missed_promotions(self) -> None:
-        assert self.ledger.promote_parked() == []
+    def look_at_parked(self) -> None:
+        assert self.ledger.look_at_parked() == []
 
     @rule(which=WHICH)
     def run_and_lose(self, which: int) -> None:
         """The longest of the usual ways, in one step so that it happens often."""
-        self.claim(which)
+        self.deliver(which, False)
         self.lose_the_worker(which)
         self.reap()
 
     @invariant()
     def the_ledger_agrees(self) -> None:
         Interleavings.steps += 1
-        for job_id, job in (self.pick(0), self.pick(1)):
+        self.model.seat()
+        jobs, keys, lines = self.model, self.ledger.keys, {name: self.model.line(name) for name in TENANTS}
+        for job_id, job in map(self.pick, range(LIVE_MAX)):
             status = self.ledger.status(job_id)
-            assert (status.state, status.attempt, status.losses) == (job.state, job.attempt, job.losses)
-        jobs, keys = self.model, self.ledger.keys
-        waiting = {id for id, job in jobs.items() if job.state is JobState.QUEUED and not job.delayed}
+            parked = job.ready and not jobs.able(job.tenant)
+            state = JobState.PARKED if parked else job.state
+            assert (status.state, status.attempt, status.losses) == (state, job.attempt, job.losses)
+        running = {id for id, job in jobs.items() if job.state is JobState.RUNNING}
         indices = {
-            keys.leases: {id for id, job in jobs.items() if job.state is JobState.RUNNING},
-            keys.waiting: waiting | {id for id, job in jobs.items() if job.kept or job.adrift},
+            keys.leases: running,
             keys.delayed: {id for id, job in jobs.items() if job.delayed},
             keys.dead: {id for id, job in jobs.items() if job.dead},
-            keys.deadlines: {
-                id for id, job in jobs.items() if job.state in {JobState.QUEUED, JobState.PARKED}
-            },
-            keys.slots("default"): {
-                id for id, job in jobs.items() if job.state is JobState.RUNNING or job.kept
-            },
+            keys.deadlines: {id for id, job in jobs.items() if job.state is JobState.QUEUED},
         }
         assert {key: set(self.redis.zrange(key, 0, -1)) for key in indices} == indices
-        assert len(indices[keys.slots("default")]) <= SLOTS
-        parked = [f"normal {id}" for id, job in jobs.items() if job.in_line]
-        assert self.redis.zrange(keys.parked("default"), 0, -1) == parked
+        for tenant, line in lines.items():
+            assert self.redis.zrange(keys.ready(tenant), 0, -1) == line
+            slots = self.redis.smembers(keys.slots(tenant))
+            assert slots == {id for id in running if jobs[id].tenant == tenant}
+            assert len(slots) <= (2 if TENANTS[tenant] else SLOTS)
+        assert set(self.redis.zrange(keys.turns, 0, -1)) == set(jobs.turns)
+        assert self.redis.hgetall(keys.heads) == {tenant: lines[tenant][0] for tenant in jobs.turns}
+        assert self.redis.smembers(keys.parked) == {
+            tenant for tenant, line in lines.items() if line and not jobs.able(tenant)
+        }
+        assert self.messages >= sum(map(jobs.able, TENANTS)), "somebody waits, and no message is on its way"
 
     def teardown(self) -> None:
         for job_id, job in self.model.items():

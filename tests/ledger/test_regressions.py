@@ -175,7 +175,7 @@ def test_the_sweep_also_comes_while_other_jobs_end_all_the_time(
 ):
     monkeypatch.setattr(waiting, "_SWEEP_S", 0.4)
     with Client(settings=settings) as client, connect(settings) as redis:
-        busy, lost = client.submit(SPEC), client.submit(SPEC)
+        lost, busy = client.submit(SPEC), client.submit(SPEC)
         channel = ledger.keys.done(busy.id)
         client.result_future(busy.id)
         future = client.result_future(lost.id)
@@ -218,23 +218,6 @@ def test_after_an_outage_leases_are_extended_once_before_reaping(tmp_path):
             server.stop()
 
 
-def test_a_lost_message_is_healed_behind_a_backlog_of_another_class(redis_url: str):
-    settings = load_settings(redis={"url": redis_url}, ledger=QUICK)
-    app = create_celery(settings)
-    with connect(settings) as redis:
-        ledger = Ledger(redis, settings)
-        reaper = Reaper(ledger, Publisher(app), redis, settings)
-        redis.rpush(queue_key(load_settings(), "low"), "{}")
-        for number in range(100):
-            admit(ledger, f"low{number}", priority="low")
-            redis.zadd(ledger.keys.waiting, {f"low{number}": 1})
-        admit(ledger, "urgent", priority="high")
-        redis.zadd(ledger.keys.waiting, {"urgent": 2})
-        reaper.tick()
-        app.close()
-        assert redis.llen(queue_key(load_settings(), "high")) == 1
-
-
 def test_a_submission_whose_first_reply_was_lost_still_wakes_a_worker(settings: Settings):
     """Injected: the admit script runs twice, as when redis-py resends after a lost reply."""
     with Client(settings=settings) as client, connect(settings) as redis:
@@ -246,7 +229,7 @@ def test_a_submission_whose_first_reply_was_lost_still_wakes_a_worker(settings: 
 
         client._ledger._scripts._scripts["admit"] = twice  # type: ignore[assignment]
         client.submit(SPEC)
-        assert redis.llen(queue_key(load_settings(), "normal")) == 1
+        assert redis.llen(queue_key(load_settings())) == 1
 
 
 def test_all_is_the_public_namespace():

@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from cellblock import JobState, Outcome
-from cellblock.ledger import Dropped, Ledger, Wake
+from cellblock.ledger import Dropped, Ledger
 from ledger.kit import (
     STORES,
     admit,
@@ -42,7 +42,7 @@ def end_pause(ledger: Ledger, redis: Redis, job_id: str = "job") -> None:
     """Injected: the pause before the next attempt is over."""
     assert ledger.wake_delayed() == []
     redis.zadd(ledger.keys.delayed, {job_id: 1}, xx=True)
-    assert ledger.wake_delayed() == [Wake(job_id, "normal")]
+    assert ledger.wake_delayed() == [job_id]
 
 
 def test_a_fault_of_ours_is_tried_again_after_growing_pauses_then_is_a_dead_letter(store: Store) -> None:
@@ -107,7 +107,7 @@ def test_each_loss_is_followed_by_a_longer_pause(store: Store) -> None:
     admit(ledger)
     claim(ledger)
     expire_lease(ledger, redis)
-    assert [done.wake for done in ledger.reap()] == [(Wake("job", "normal"),)]
+    assert [done.wake for done in ledger.reap()] == [("job",)]
     claim(ledger)
     expire_lease(ledger, redis)
     assert [(done.word, done.wake) for done in ledger.reap()] == [("requeued", ())]
@@ -127,7 +127,7 @@ def test_a_dead_letter_runs_again_when_an_operator_says_so(store: Store) -> None
         admit(ledger)
         assert fail(ledger, Outcome.SANDBOX_ERROR) == "finished"
     op = operation()
-    assert ledger.retry_dead("job", op).wake == (Wake("job", "normal"),)
+    assert ledger.retry_dead("job", op).wake == ("job",)
     assert ledger.retry_dead("job", op).word == "retried", "told twice"
     assert ledger.retry_dead("job", operation()).word == "alive"
     assert ledger.result("job") is None

@@ -191,6 +191,7 @@ def test_signatures_swapped_between_two_jobs_are_rejected(fleet: Fleet) -> None:
 def test_a_signed_job_replayed_under_another_id_is_rejected(fleet: Fleet) -> None:
     one, two = fleet.submit(), fleet.submit(code="print('other')")
     fleet.overwrite(two, fleet.document(one))
+    fleet.ledger.cancel(one)
     rejected(fleet, two, "SignatureInvalid")
 
 

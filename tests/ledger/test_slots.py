@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from cellblock import JobState, Outcome, RateLimited
-from cellblock.ledger import Dropped, Ledger, Wake
+from cellblock.ledger import Claim, Dropped, Ledger
 from ledger.kit import (
     STORES,
     admit,
@@ -16,6 +16,7 @@ from ledger.kit import (
     claim,
     expire_lease,
     finish,
+    manifest,
     open_ledger,
     operation,
     result_of,
@@ -33,25 +34,25 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 
 
 def park(ledger: Ledger, *job_ids: str) -> None:
-    """Deliver each of these; every one has to wait."""
+    """Accept these; every one has to wait, and none needs a message."""
     for job_id in job_ids:
-        admit(ledger, job_id)
+        assert ledger.admit(job_id, manifest()).wake == ()
+        assert ledger.status(job_id).state is JobState.PARKED
         assert ledger.claim(job_id, "w1", operation()) == Dropped("parked")
 
 
-def test_a_job_over_the_bound_is_parked_and_the_end_of_another_promotes_it(store: Store) -> None:
+def test_a_job_over_the_bound_is_parked_and_the_end_of_another_lets_it_run(store: Store) -> None:
     ledger, redis = store
     admit(ledger, "first")
     held = claim(ledger, "first")
     park(ledger, "second", "third")
-    assert ledger.status("second").state is JobState.PARKED
-    assert redis.zrange(ledger.keys.waiting, 0, -1) == [], "no sweep sends its message again"
+    assert ledger.depth() == 0, "no worker is missing"
     done = ledger.finish(held, result_of(held), operation())
-    assert done.wake == (Wake("second", "normal"),)
+    assert done.wake == ("second",)
     assert finish(ledger, claim(ledger, "second"))
     assert finish(ledger, claim(ledger, "third"))
     assert story(ledger, "second") == ["queued", "started", "succeeded"]
-    assert redis.exists(ledger.keys.parked_tenants, ledger.keys.slots("default")) == 0
+    assert redis.exists(ledger.keys.parked, ledger.keys.slots("default"), ledger.keys.ready("default")) == 0
 
 
 def test_other_tenants_are_not_concerned(store: Store) -> None:
@@ -62,40 +63,36 @@ def test_other_tenants_are_not_concerned(store: Store) -> None:
     claim(ledger, "other")
 
 
-def test_a_newcomer_does_not_overtake_what_was_promoted(store: Store) -> None:
+def test_a_newcomer_does_not_overtake_what_was_parked(store: Store) -> None:
     ledger, _ = store
     admit(ledger, "first")
     held = claim(ledger, "first")
     park(ledger, "second")
     finish(ledger, held)
-    park(ledger, "late")
-    claim(ledger, "second")
+    admit(ledger, "late")
+    delivered = ledger.claim("late", "w1", operation())
+    assert isinstance(delivered, Claim)
+    assert delivered.job_id == "second"
 
 
-@pytest.mark.parametrize("how", ["release", "cancel", "lost", "expired"])
-def test_every_way_out_of_a_slot_promotes(store: Store, how: str) -> None:
+@pytest.mark.parametrize("how", ["release", "lost", "cancelled"])
+def test_every_way_out_of_a_slot_lets_the_next_one_run(store: Store, how: str) -> None:
     ledger, redis = store
     admit(ledger, "first")
-    if how != "expired":
-        held = claim(ledger, "first")
-    else:
-        admit(ledger, "zeroth")
-        earlier = claim(ledger, "zeroth")
-        assert ledger.claim("first", "w1", operation()) == Dropped("parked")
-        finish(ledger, earlier)  # so that a slot is kept for the first one, which then is too late
+    held = claim(ledger, "first")
     park(ledger, "second")
-    second = Wake("second", "normal")
     if how == "release":
-        assert second in ledger.release(held, operation()).wake
+        done = ledger.release(held, operation(), ran=False)
+        assert done.wake == ("second",), "one slot, one message; the first has gone to the end of the line"
     elif how == "lost":
         expire_lease(ledger, redis, "first")
-        assert [second in done.wake for done in ledger.reap()] == [True]
-    elif how == "expired":
-        be_late(ledger, redis, "first")
-        assert [done.wake for done in ledger.expire()] == [(second,)]
+        (done,) = ledger.reap()
+        assert done.wake == ("first",), "one slot, one message; the first keeps its place"
     else:
         ledger.cancel("first")
-        assert ledger.finish(held, result_of(held, Outcome.CANCELLED), operation()).wake == (second,)
+        done = ledger.finish(held, result_of(held, Outcome.CANCELLED), operation())
+        assert done.wake == ("second",)
+    claim(ledger, done.wake[0])
 
 
 def test_a_lease_that_ran_out_holds_its_slot_until_it_is_reaped(store: Store) -> None:
@@ -114,27 +111,12 @@ def test_a_slot_of_nobody_is_free(store: Store) -> None:
     ledger, redis = store
     admit(ledger, "first")
     claim(ledger, "first")
+    park(ledger, "second")
     redis.delete(ledger.keys.job("first"))  # Injected: its record is gone while it runs
     expire_lease(ledger, redis, "first")
     assert list(ledger.reap()) == []
-    admit(ledger, "second")
+    assert ledger.look_at_parked() == ["second"]
     claim(ledger, "second")
-
-
-def test_a_promotion_nobody_heard_of_is_made_good(store: Store) -> None:
-    """The worker died between the script's reply and the message; then its slot's time passes too."""
-    ledger, redis = store
-    admit(ledger, "first")
-    held = claim(ledger, "first")
-    park(ledger, "second", "third")
-    finish(ledger, held)
-    assert ledger.promote_parked() == [], "the slot is kept for the second"
-    redis.zadd(ledger.keys.slots("default"), {"second": 1})  # Injected: nobody claimed it in time
-    assert ledger.promote_parked() == [Wake("third", "normal")]
-    assert ledger.status("second").state is JobState.PARKED
-    assert [job.job_id for job in ledger.unclaimed()] == [], "it is young"
-    claim(ledger, "third")
-    assert ledger.claim("second", "w1", operation()) == Dropped("parked")
 
 
 def test_parked_jobs_count_as_waiting_where_the_queue_is_full(store: Store) -> None:
@@ -152,9 +134,10 @@ def test_without_a_bound_what_is_parked_comes_free(store: Store) -> None:
     claim(ledger, "first")
     park(ledger, "second", "third")
     with settings_of(ledger, tenant_slots=0):
-        assert {wake.job_id for wake in ledger.promote_parked()} == {"second", "third"}
-        claim(ledger, "third")
+        assert ledger.look_at_parked() == ["second", "third"]
+        assert ledger.look_at_parked() == []
         claim(ledger, "second")
+        claim(ledger, "third")
 
 
 def test_a_parked_job_can_be_cancelled_and_can_be_too_late(store: Store) -> None:
@@ -173,21 +156,14 @@ def test_a_parked_job_can_be_cancelled_and_can_be_too_late(store: Store) -> None
     assert result.error.type == "Expired"
 
 
-def test_a_message_that_takes_longer_than_a_slot_is_kept_does_not_go_round_for_ever(store: Store) -> None:
-    """Injected: what was kept for the promoted job is over when its message arrives, each time."""
+def test_a_late_job_at_the_head_of_the_line_holds_nobody_up(store: Store) -> None:
     ledger, redis = store
-    admit(ledger, "running")
-    held = claim(ledger, "running")
-    park(ledger, "a", "b", "c")
-    assert [wake.job_id for wake in ledger.finish(held, result_of(held), operation()).wake] == ["a"]
-    redis.zadd(ledger.keys.slots("default"), {"a": 1}, xx=True)
-    assert [wake.job_id for wake in ledger.promote_parked()] == ["b"], "the slot goes on to the next"
-    late = claim(ledger, "a")
-    assert redis.zrange(ledger.keys.slots("default"), 0, -1) == ["a"], "one slot, one job"
-    assert ledger.claim("b", "w1", operation()) == Dropped("parked")
-    assert [wake.job_id for wake in ledger.finish(late, result_of(late), operation()).wake] == ["b"]
-    assert finish(ledger, claim(ledger, "b"))
-    assert finish(ledger, claim(ledger, "c"))
+    admit(ledger, "late")
+    admit(ledger, "next")
+    be_late(ledger, redis, "late")
+    claim(ledger, "next")
+    assert ledger.claim("late", "w1", operation()) == Dropped("late")
+    assert [done.job_id for done in ledger.expire()] == ["late"]
 
 
 def test_a_bound_set_while_jobs_run_counts_them(store: Store) -> None:
@@ -198,17 +174,15 @@ def test_a_bound_set_while_jobs_run_counts_them(store: Store) -> None:
             claim(ledger, job_id)
     with settings_of(ledger, tenant_slots=2):
         park(ledger, "four")
-        assert ledger.promote_parked() == []
+        assert ledger.look_at_parked() == []
 
 
-def test_thousands_are_promoted_in_rounds(redis_url: str) -> None:
+def test_a_higher_bound_lets_thousands_run_in_rounds(redis_url: str) -> None:
     with open_ledger("redis", redis_url, ledger={"tenant_slots": 1}) as (ledger, redis):
         admit(ledger, "first")
         held = claim(ledger, "first")
-        parked = {f"normal job{number:05}": number for number in range(9000)}
-        redis.zadd(ledger.keys.parked("default"), parked)  # Injected: their records do not matter here
-        redis.sadd(ledger.keys.parked_tenants, "default")
+        waiting = {f"job{number:05}": number for number in range(9000)}
+        redis.zadd(ledger.keys.ready("default"), waiting)  # Injected: their records do not matter here
+        redis.sadd(ledger.keys.parked, "default")
         with settings_of(ledger, tenant_slots=20_000):
             assert len(ledger.finish(held, result_of(held), operation()).wake) == 1000
-            assert [len(ledger.promote_parked()) for _ in range(9)] == [1000] * 8 + [0]
-        assert redis.exists(ledger.keys.parked_tenants) == 0

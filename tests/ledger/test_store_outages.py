@@ -120,7 +120,7 @@ def test_a_submission_cut_off_in_the_middle_is_there_whole_or_not_at_all(own_red
         jobs = [str(key).rpartition(":")[2] for key in redis.keys(ledger.keys.job("*"))]
         assert jobs == [job.id], "the retried call did not submit twice"
         assert redis.exists(ledger.keys.spec(job.id)) == 1
-        assert redis.zrange(ledger.keys.waiting, 0, -1) == [job.id]
+        assert redis.zrange(ledger.keys.ready("default"), 0, -1) == [job.id]
         assert [event.type for event in events_of(ledger, job.id)] == ["agent.run.queued"]
         redis.close()
 

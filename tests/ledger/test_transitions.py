@@ -23,8 +23,10 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 def places(store: Store) -> tuple[list[str], list[str]]:
     """Who waits and who holds a lease."""
     ledger, redis = store
-    waiting, leases = redis.zrange(ledger.keys.waiting, 0, -1), redis.zrange(ledger.keys.leases, 0, -1)
-    return [str(job_id) for job_id in waiting], [str(job_id) for job_id in leases]
+    waiting = [
+        job_id for tenant in ("default", "acme") for job_id in redis.zrange(ledger.keys.ready(tenant), 0, -1)
+    ]
+    return [str(job_id) for job_id in waiting], [str(id) for id in redis.zrange(ledger.keys.leases, 0, -1)]
 
 
 def test_admit_makes_a_job_wait(store: Store) -> None:

@@ -65,7 +65,7 @@ class Host:
             self.heart,
             self.settings,
             worker="test-worker",
-            on_wake=lambda wakes: self.released.extend(wake.job_id for wake in wakes),
+            on_wake=lambda wakes: self.released.extend(wakes),
             on_unavailable=self.unavailable.append,
         )
 

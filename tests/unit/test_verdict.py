@@ -77,6 +77,7 @@ CASES: dict[str, tuple[Verdict, Outcome, int | None, int | None]] = {
     "a failure with no file left": (verdict(ended(3, full="inodes")), Outcome.DISK, 3, None),
     "a mapped page with no byte left": (verdict(ended(by=signal.SIGBUS, full="bytes")), Outcome.DISK, 135, 7),
     "a system call nobody may make": (verdict(ended(by=signal.SIGSYS)), Outcome.SYSCALL, 159, 31),
+    "a job at its cost cap": (verdict(stop="cost"), Outcome.COST_CAP, 137, 9),
     "a cancellation": (verdict(stop="cancel"), Outcome.CANCELLED, 137, 9),
     "a protocol violation": (verdict(fault="frame of unknown kind"), Outcome.SANDBOX_ERROR, None, None),
     "a sandbox gone without a word": (verdict(None, {"exit_code": 1}), Outcome.SANDBOX_ERROR, None, None),

@@ -83,7 +83,7 @@ OutOpt = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="Where to write the artifacts; created if missing."),
 ]
-PriorityOpt = Annotated[str, typer.Option(help=f"Queue: {', '.join(PRIORITY_CLASSES)}.")]
+PriorityOpt = Annotated[str, typer.Option(help=f"Among your own jobs: {', '.join(PRIORITY_CLASSES)}.")]
 RetriesOpt = Annotated[
     int, typer.Option(help="How often to run again what the program itself failed; at most 10.")
 ]

@@ -8,8 +8,6 @@ from cellblock.ledger.store import (
     Held,
     Ledger,
     Transition,
-    Unclaimed,
-    Wake,
     connect,
 )
 
@@ -21,7 +19,5 @@ __all__ = [
     "Keys",
     "Ledger",
     "Transition",
-    "Unclaimed",
-    "Wake",
     "connect",
 ]

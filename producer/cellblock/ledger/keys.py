@@ -8,24 +8,24 @@
                                                 kept ``dead_ttl_s`` when the fault was ours
 ``<p>:result:<id>``                    string   the filtered JobResult; as long as the record
 ``<p>:attempts:<id>``                  list     history of attempts that did not simply end: the last 20
-``<p>:waiting``                        zset     queued jobs and promoted ones, by when their message was last
-                                                sent (ms), or may be looked for again
 ``<p>:delayed``                        zset     queued jobs that may not start yet, by when they may (ms)
-``<p>:parked:<tenant>``                zset     "priority job_id" of jobs that wait for a slot, by
-                                                admission (ms)
-``<p>:parked-tenants``                 set      tenants that have any
-``<p>:slots:<tenant>``                 zset     who holds a slot: running jobs (0; their lease counts) and
-                                                promoted ones (until when it is kept, ms)
+``<p>:ready:<tenant>``                 zset     its jobs that wait to be claimed, by place: priority, then
+                                                admission (µs)
+``<p>:slots:<tenant>``                 set      its running jobs
+``<p>:turns``                          zset     tenants with a ready job and a slot for it, by plan, then by
+                                                when they were served (scripts/prelude.lua)
+``<p>:heads``                          hash     the first ready job of each of them
+``<p>:parked``                         set      tenants with a ready job and no slot
+``<p>:shares``                         hash     per plan its number, weight and pass; claims so far
 ``<p>:leases``                         zset     running jobs, by when their lease runs out (ms)
 ``<p>:deadlines``                      zset     jobs not running, by when they are rejected (ms)
 ``<p>:dead``                           zset     jobs that ended through our fault, by when (ms); about
                                                 ``dead_kept``, for ``dead_ttl_s``
-``<p>:watermarks``                     hash     per priority, when the latest claimed job was queued (ms)
 ``<p>:ticked``                         string   when a reaper last began a round (ms)
-``<p>:line:<tenant>``                    zset     its jobs not running, by when they are rejected (ms)
-``<p>:account:<tenant>``                 hash     what its plan allows and what it has used, by day (fields:
+``<p>:line:<tenant>``                  zset     its jobs not running, by when they are rejected (ms)
+``<p>:account:<tenant>``               hash     what its plan allows and what it has used, by day (fields:
                                                 scripts/prelude.lua); 40 days
-``<p>:rate:<tenant>``                    string   when its next run is due by its rate (µs); until then
+``<p>:rate:<tenant>``                  string   when its next run is due by its rate (µs); until then
 ``<p>:idempotency:<n>:<tenant>:<k>``   string   "job_id digest" of an accepted key; ``job_ttl_s``
 ``<p>:worker:<name>``                  string   what a worker last said of itself; three beats
 ``<p>:workers``                        zset     names of workers, by when that is forgotten (ms)
@@ -53,10 +53,6 @@ class Keys:
     prefix: str
 
     @property
-    def waiting(self) -> str:
-        return f"{self.prefix}:waiting"
-
-    @property
     def delayed(self) -> str:
         return f"{self.prefix}:delayed"
 
@@ -73,8 +69,16 @@ class Keys:
         return f"{self.prefix}:dead"
 
     @property
-    def watermarks(self) -> str:
-        return f"{self.prefix}:watermarks"
+    def turns(self) -> str:
+        return f"{self.prefix}:turns"
+
+    @property
+    def heads(self) -> str:
+        return f"{self.prefix}:heads"
+
+    @property
+    def shares(self) -> str:
+        return f"{self.prefix}:shares"
 
     @property
     def ticked(self) -> str:
@@ -109,8 +113,8 @@ class Keys:
         return f"{self.prefix}:events"
 
     @property
-    def parked_tenants(self) -> str:
-        return f"{self.prefix}:parked-tenants"
+    def parked(self) -> str:
+        return f"{self.prefix}:parked"
 
     def job(self, job_id: str) -> str:
         return f"{self.prefix}:job:{job_id}"
@@ -127,8 +131,8 @@ class Keys:
     def slots(self, tenant: str) -> str:
         return f"{self.prefix}:slots:{tenant}"
 
-    def parked(self, tenant: str) -> str:
-        return f"{self.prefix}:parked:{tenant}"
+    def ready(self, tenant: str) -> str:
+        return f"{self.prefix}:ready:{tenant}"
 
     def line(self, tenant: str) -> str:
         return f"{self.prefix}:line:{tenant}"
@@ -156,15 +160,16 @@ class Keys:
             self.spec(job_id),
             self.result(job_id),
             self.attempts(job_id),
-            self.waiting,
+            self.ready(tenant),
             self.delayed,
             self.leases,
             self.deadlines,
             self.slots(tenant),
-            self.parked(tenant),
-            self.parked_tenants,
+            self.parked,
+            self.turns,
+            self.heads,
+            self.shares,
             self.dead,
-            self.watermarks,
             self.ticked,
             self.events,
             self.account(tenant),

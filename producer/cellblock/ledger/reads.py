@@ -46,7 +46,7 @@ class Reads:
         record = self._record(job_id)
         return JobStatus(
             job_id=job_id,
-            state=JobState(record["state"]),
+            state=self._state(job_id, record),
             outcome=Outcome(record["outcome"]) if "outcome" in record else None,
             tenant=record["tenant"],
             attempt=int(record["attempt"]),
@@ -56,6 +56,18 @@ class Reads:
             timings=timings(record),
             trace_id=record["trace_id"],
         )
+
+    def _state(self, job_id: str, record: Mapping[str, str]) -> JobState:
+        """Parked is who could be claimed, but for its tenant's slots."""
+        state, tenant = JobState(record["state"]), record["tenant"]
+        if state is not JobState.QUEUED:
+            return state
+        with store_errors("reading a job's state"):
+            pipe = self._redis.pipeline(transaction=False)
+            pipe.sismember(self.keys.parked, tenant)
+            pipe.zscore(self.keys.ready(tenant), job_id)
+            parked, place = pipe.execute()
+        return JobState.PARKED if parked and place is not None else state
 
     def result(self, job_id: str) -> JobResult | None:
         """The result of an ended job, None while it is under way. Raises :class:`UnknownJob`."""
@@ -96,42 +108,46 @@ class Reads:
 
     def depth(self) -> int:
         """How many jobs wait for a worker; those parked or delayed wait for something else."""
-        with store_errors("counting waiting jobs"):
-            return self._redis.zcard(self.keys.waiting)
+        return self._waiting()[0]
 
     def oldest_wait_s(self) -> float:
-        """How long the job waits that waits longest, of the hundred that were published first; 0 for none."""
+        """How long the job waits that waits longest for a worker, of a hundred tenants; 0 for none."""
         with store_errors("looking for the oldest waiting job"):
-            published = cast(
-                list[tuple[str, float]], self._redis.zrange(self.keys.waiting, 0, 99, withscores=True)
-            )
+            tenants = cast(list[str], self._redis.zrange(self.keys.turns, 0, 99))
+            heads = cast(list[str | None], self._redis.hmget(self.keys.heads, tenants)) if tenants else []
             pipe = self._redis.pipeline(transaction=False)
-            for job_id, _ in published:
-                pipe.hmget(self.keys.job(job_id), ["queued_ms", "state"])
-            since = [
-                score if state == JobState.PARKED else int(queued_ms)  # promoted: it waits since then
-                for (_, score), (queued_ms, state) in zip(published, pipe.execute(), strict=True)
-                if queued_ms is not None
-            ]
+            for head in heads:
+                pipe.hget(self.keys.job(head or "-"), "queued_ms")
+            since = [int(queued_ms) for queued_ms in pipe.execute() if queued_ms is not None]
             return max(0.0, (self._now_ms() - min(since)) / 1000) if since else 0.0
 
     def counts(self) -> Counts:
         """How many jobs are where."""
-        keys = self.keys
+        waiting, parked = self._waiting()
         with store_errors("counting jobs"):
-            tenants = sorted(cast(set[str], self._redis.smembers(keys.parked_tenants)))
             pipe = self._redis.pipeline(transaction=False)
-            for index in (keys.waiting, keys.delayed, keys.leases, keys.dead, *map(keys.parked, tenants)):
+            for index in (self.keys.delayed, self.keys.leases, self.keys.dead):
                 pipe.zcard(index)
-            waiting, delayed, running, dead, *parked = pipe.execute()
+            delayed, running, dead = pipe.execute()
         return Counts(
             waiting=waiting,
             delayed=delayed,
-            parked=dict(zip(tenants, parked, strict=True)),
+            parked=parked,
             running=running,
             dead=dead,
             workers=len(self.workers()),
         )
+
+    def _waiting(self) -> tuple[int, dict[str, int]]:
+        """How many jobs wait for a worker, and for a slot of their tenant."""
+        keys = self.keys
+        with store_errors("counting waiting jobs"):
+            tenants = sorted(cast(set[str], self._redis.smembers(keys.parked)))
+            pipe = self._redis.pipeline(transaction=False)
+            for index in (keys.deadlines, keys.delayed, *map(keys.ready, tenants)):
+                pipe.zcard(index)
+            not_running, delayed, *parked = cast(list[int], pipe.execute())
+        return max(0, not_running - delayed - sum(parked)), dict(zip(tenants, parked, strict=True))
 
     def usage(self, tenant: str | None = None, day: date | None = None) -> list[DayUsage]:
         """What tenants with a plan used, by day; of one or all of them, on one day or all that are kept."""

@@ -14,6 +14,7 @@ from cellblock.ledger.connection import store_errors
 
 NAMES = (
     "admit",
+    "pick",
     "claim",
     "beat",
     "finish",
@@ -22,8 +23,7 @@ NAMES = (
     "reap",
     "expire",
     "wake",
-    "promote",
-    "republish",
+    "seat",
     "retry",
     "drop",
     "tick",

@@ -18,13 +18,13 @@ from redis import Redis
 
 from cellblock.admission import Manifest
 from cellblock.errors import InvalidJob, RateLimited, UnknownJob
-from cellblock.gates import Gates
+from cellblock.gates import NO_GATES, Gates
 from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import connect, store_errors
 from cellblock.ledger.server import check_schema
-from cellblock.ledger.transitions import Transition, Wake, ms, spread, wakes_of
-from cellblock.ledger.upkeep import Unclaimed, Upkeep
+from cellblock.ledger.transitions import Transition, ms, spread
+from cellblock.ledger.upkeep import Upkeep
 from cellblock.models import JobResult, JobState, Outcome
 from cellblock_config import Settings
 
@@ -35,20 +35,25 @@ __all__ = [
     "Held",
     "Ledger",
     "Transition",
-    "Unclaimed",
-    "Wake",
     "connect",
 ]
 
 Held = Literal["held", "cancel", "lost"]
 
+#: How often a claim picks again when others are faster; each time another claim has succeeded.
+_PICKS_MAX = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """An accepted job; ``fresh`` is false when it had been accepted before under the same key."""
+    """An accepted job; ``fresh`` is false when it had been accepted before under the same key.
+
+    ``wake``: jobs of its tenant that can be claimed now, to be published; none while others run for it.
+    """
 
     job_id: str
     fresh: bool
+    wake: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +70,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A delivery with nothing to do: the message is acknowledged and forgotten."""
+    """A delivery with nothing to do: the message is acknowledged and forgotten.
+
+    ``why``: what its job is: unknown, running, terminal, delayed, parked, late; or unreadable, contended.
+    """
 
     why: str
-    wake: tuple[Wake, ...] = ()
 
 
 class Ledger(Upkeep):
@@ -110,8 +117,10 @@ class Ledger(Upkeep):
             )
         if reply == "conflict":
             raise InvalidJob("idempotency_key", f"{idempotency_key!r} was used for another job, {value}")
+        if value != job_id:
+            return Admission(value, fresh=False)
         # A resent admission finds its own first sending: that job is as fresh as can be.
-        return Admission(value, fresh=value == job_id)
+        return Admission(value, fresh=True, wake=tuple(more) if reply == "admitted" else (value,))
 
     def _admit(
         self,
@@ -140,41 +149,45 @@ class Ledger(Upkeep):
                 self._settings.events_kept,
                 1 if idempotency_key else 0,
                 forgotten,
-                *(gates.arguments() if gates is not None else [0] * 8),
+                self._settings.tenant_slots,
+                *(gates.arguments() if gates is not None else NO_GATES),
             ],
         )
 
-    def claim(self, job_id: str, worker: str, operation: str) -> Claim | Dropped:
-        """Become the one running attempt of a waiting job, with a fresh fence and lease.
+    def claim(self, message: str, worker: str, operation: str) -> Claim | Dropped:
+        """Become the one running attempt of the job that is next, with a fresh fence and lease.
 
-        A job whose tenant runs all it may is parked instead: dropped, until a slot is free.
+        ``message``: the job whose message was delivered. It says that something waits; what runs is the first
+        job of the tenant whose turn it is.
         """
-        tenant = self._tenant(job_id)
-        if tenant is None:
-            with store_errors("forgetting an expired job"):
-                self._redis.zrem(self.keys.waiting, job_id)
-            return Dropped("unknown")
+        for _ in range(_PICKS_MAX):
+            picked, *found = self._scripts.run(
+                "pick", [self.keys.turns, self.keys.heads, self.keys.shares], []
+            )
+            if picked == "none":
+                return Dropped(self._why_not(message))
+            tenant, job_id = found
+            claimed = self._claim(job_id, tenant, worker, operation)
+            if claimed is not None:
+                return claimed
+        return Dropped("contended")  # others claim, so the fleet is busy; the sweep is the second net
+
+    def _claim(self, job_id: str, tenant: str, worker: str, operation: str) -> Claim | Dropped | None:
+        """None: somebody else was faster, or it has ended or become late."""
         settings = self._settings
-        lease_ms = ms(settings.lease_s)
-        word, *values = self._scripts.run(
-            "claim",
-            self.keys.of_job(job_id, tenant),
-            [
-                job_id,
-                worker,
-                operation,
-                lease_ms,
-                settings.job_ttl_s,
-                tenant,
-                settings.tenant_slots,
-                lease_ms,
-                settings.events_kept,
-            ],
-        )
-        if word == "parked":
-            return Dropped("parked", wakes_of(values))
-        if word == "drop":
-            return Dropped(values[0])
+        args = [
+            job_id,
+            worker,
+            operation,
+            ms(settings.lease_s),
+            settings.job_ttl_s,
+            tenant,
+            settings.tenant_slots,
+            settings.events_kept,
+        ]
+        word, *values = self._scripts.run("claim", self.keys.of_job(job_id, tenant), args)
+        if word == "again":
+            return None
         fence, stored, admitted_ms, started_ms = values
         try:
             manifest = Manifest.model_validate_json(stored)
@@ -189,6 +202,18 @@ class Ledger(Upkeep):
             int(admitted_ms) / 1000,
             int(started_ms) / 1000,
         )
+
+    def _why_not(self, job_id: str) -> str:
+        """Why a message's job is not there to claim, when no other is either."""
+        try:
+            state = self.status(job_id).state
+        except UnknownJob:
+            return "unknown"
+        if state.terminal:
+            return "terminal"
+        if state is not JobState.QUEUED:
+            return state.value
+        return "late" if self.due_in_s(job_id) is None else "delayed"
 
     def _reject_unreadable(self, job_id: str, tenant: str, fence: str, operation: str) -> None:
         """End a job whose stored manifest is none. Nobody could run it: trying again changes nothing."""
@@ -285,9 +310,9 @@ class Ledger(Upkeep):
         if tenant is None:
             raise UnknownJob(f"no job {job_id}: never accepted here, or it was kept long enough")
         settings = self._settings
-        args = [job_id, operation, settings.job_ttl_s, settings.events_kept]
+        args = [job_id, operation, tenant, settings.tenant_slots, settings.job_ttl_s, settings.events_kept]
         word, *wake = self._scripts.run("retry", self.keys.of_job(job_id, tenant), args)
-        return Transition(job_id, word, wakes_of(wake))
+        return Transition(job_id, word, tuple(wake))
 
     def drop_dead(self, job_id: str, operation: str) -> bool:
         """Forget a dead letter with its payload and history; its result stays. Whether it was one."""

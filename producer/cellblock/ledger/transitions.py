@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from redis import Redis
 
@@ -18,20 +17,13 @@ from cellblock_config import Settings
 _SPREAD_PERCENT = (50, 150)
 
 
-class Wake(NamedTuple):
-    """A job whose message has to be sent."""
-
-    job_id: str
-    priority: str
-
-
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What became of a job. ``wake``: jobs this lets run, to be published; the sweep is the second net."""
+    """What became of a job. ``wake``: jobs that can be claimed now; the sweep finds what is not published."""
 
     job_id: str
     word: str
-    wake: tuple[Wake, ...] = ()
+    wake: tuple[str, ...] = ()
 
 
 class Transitions(Reads):
@@ -47,7 +39,6 @@ class Transitions(Reads):
         common = [
             tenant,
             settings.tenant_slots,
-            ms(settings.lease_s),
             settings.job_ttl_s,
             settings.result_ttl_s,
             settings.dead_ttl_s,
@@ -55,17 +46,12 @@ class Transitions(Reads):
             self.keys.done(job_id),
         ]
         word, *wake = self._scripts.run(name, self.keys.of_job(job_id, tenant), [job_id, *args, *common])
-        return Transition(job_id, word, () if word in {"stale", "terminal"} else wakes_of(wake))
+        return Transition(job_id, word, () if word in {"stale", "terminal"} else tuple(wake))
 
 
 def spread() -> int:
     """Percent of a pause: a random one."""
     return random.randint(*_SPREAD_PERCENT)  # noqa: S311 - nobody gains by guessing it
-
-
-def wakes_of(flat: Sequence[str]) -> tuple[Wake, ...]:
-    """The flat pairs job_id, priority of a reply."""
-    return tuple(Wake(job_id, priority) for job_id, priority in zip(flat[::2], flat[1::2], strict=True))
 
 
 def ms(seconds: float) -> int:

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from cellblock.errors import UnknownJob
 from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import store_errors
-from cellblock.ledger.transitions import Transition, Transitions, Wake, ms, spread, wakes_of
-from cellblock.models import JobState, Outcome
+from cellblock.ledger.transitions import Transition, Transitions, ms, spread
+from cellblock.models import Outcome
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Unclaimed:
-    """A job that waits for longer than a message should take. ``overtaken``: later ones have been claimed."""
-
-    job_id: str
-    priority: str
-    overtaken: bool
 
 
 class Upkeep(Transitions):
@@ -40,9 +30,7 @@ class Upkeep(Transitions):
         """
         lease_ms = ms(self._settings.lease_s)
         args = [lease_ms, ms(self._settings.quiet_s) if failed else lease_ms]
-        _, *extended = self._scripts.run(
-            "tick", [self.keys.ticked, self.keys.leases, self.keys.watermarks], args
-        )
+        _, *extended = self._scripts.run("tick", [self.keys.ticked, self.keys.leases], args)
         return int(extended[0]) if extended else None
 
     def reap(self, limit: int = 100) -> Iterator[Transition]:
@@ -74,61 +62,51 @@ class Upkeep(Transitions):
             if done.word == "expired":
                 yield done
 
-    def wake_delayed(self, limit: int = 1000) -> list[Wake]:
-        """Up to ``limit`` jobs whose delay is over, now waiting, to be published."""
-        wakes: list[Wake] = []
+    def wake_delayed(self, limit: int = 1000) -> list[str]:
+        """End the pauses of up to ``limit`` jobs that are over. Returns what can be claimed now."""
+        wakes: list[str] = []
         for job_id, record in self._overdue(self.keys.delayed, limit):
-            _, *woken = self._scripts.run("wake", self.keys.of_job(job_id, record["tenant"]), [job_id])
-            wakes += wakes_of(woken)
+            args = [job_id, record["tenant"], self._settings.tenant_slots]
+            _, *woken = self._scripts.run("wake", self.keys.of_job(job_id, record["tenant"]), args)
+            wakes += woken
         return wakes
 
-    def promote_parked(self, limit: int = 100) -> list[Wake]:
-        """Jobs of up to ``limit`` tenants that have a free slot, should a promotion have been missed."""
+    def look_at_parked(self, limit: int = 100) -> list[str]:
+        """Jobs of up to ``limit`` tenants that have a free slot after all, after a change of settings."""
         with store_errors("looking for parked jobs"):
-            tenants = cast(list[str], self._redis.srandmember(self.keys.parked_tenants, limit))
-        wakes: list[Wake] = []
-        for tenant in tenants:
-            args = [tenant, self._settings.tenant_slots, ms(self._settings.lease_s)]
-            _, *woken = self._scripts.run("promote", self.keys.of_job("-", tenant), args)
-            wakes += wakes_of(woken)
-        return wakes
+            tenants = cast(list[str], self._redis.srandmember(self.keys.parked, limit))
+        return self._seat(tenants)
 
-    def unclaimed(self, offset: int = 0, limit: int = 1000) -> list[Unclaimed]:
-        """Jobs published longer than ``republish_after_s`` ago and not yet claimed, from ``offset`` on."""
-        after_ms = ms(self._settings.republish_after_s)
+    def unclaimed(self, limit: int = 100) -> list[str]:
+        """Jobs of up to ``limit`` tenants that could be claimed for longer than ``republish_after_s``.
+
+        Where no message is on its way, theirs were lost.
+        """
         with store_errors("looking for jobs without a message"):
-            before = self._now_ms() - after_ms
-            published = cast(
-                list[tuple[str, float]],
-                self._redis.zrange(
-                    self.keys.waiting, "-inf", before, byscore=True, offset=offset, num=limit, withscores=True
-                ),
-            )
+            before_ms = self._now_ms() - ms(self._settings.republish_after_s)
+            tenants = cast(list[str], self._redis.zrandmember(self.keys.turns, limit))
+            if not tenants:
+                return []
+            heads = cast(list[str | None], self._redis.hmget(self.keys.heads, tenants))
             pipe = self._redis.pipeline(transaction=False)
-            pipe.hgetall(self.keys.watermarks)
-            for job_id, _ in published:
-                pipe.hmget(self.keys.job(job_id), ["priority", "queued_ms", "state"])
-            watermarks, *found = pipe.execute()
-            gone = [
-                job_id
-                for (job_id, _), (priority, *_) in zip(published, found, strict=True)
-                if priority is None
-            ]
-            if gone:
-                self._redis.zrem(self.keys.waiting, *gone)  # their records have expired
-        unclaimed = []
-        for (job_id, score), (priority, queued_ms, state) in zip(published, found, strict=True):
-            if priority is not None:
-                # A promoted job was queued long ago, and its message sent when it was promoted.
-                sent_ms = score if state == JobState.PARKED else int(queued_ms)
-                overtaken = sent_ms + after_ms < int(watermarks.get(priority, 0))
-                unclaimed.append(Unclaimed(job_id, priority, overtaken))
-        return unclaimed
+            for head in heads:
+                pipe.hget(self.keys.job(head or "-"), "queued_ms")
+            queued = cast(list[str | None], pipe.execute())
+        # A head without a record is of a job that has expired: to look at its tenant again is to forget it.
+        late = [
+            tenant
+            for tenant, queued_ms in zip(tenants, queued, strict=True)
+            if queued_ms is None or int(queued_ms) <= before_ms
+        ]
+        return self._seat(late, all=True)
 
-    def republished(self, job_id: str) -> None:
-        """Note that a waiting job's message was sent again; a job claimed meanwhile is left alone."""
-        args = [job_id, ms(self._settings.republish_after_s)]
-        self._scripts.run("republish", self.keys.of_job(job_id, "-"), args)
+    def _seat(self, tenants: Sequence[str], *, all: bool = False) -> list[str]:
+        wakes: list[str] = []
+        for tenant in tenants:
+            args = [tenant, self._settings.tenant_slots, int(all)]
+            _, *woken = self._scripts.run("seat", self.keys.of_job("-", tenant), args)
+            wakes += woken
+        return wakes
 
     def forget_the_dead(self) -> None:
         """Drop dead letters older than ``dead_ttl_s``, and of too many the oldest with their payloads."""

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import structlog
 
 from cellblock.errors import SandboxUnavailable
-from cellblock.models import PRIORITY_CLASSES
 from cellblock_config import LevelName
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker.proof import NotProven, Proof
@@ -79,7 +78,6 @@ class Health:
             "state": "ready" if self.ready else "paused",
             "reason": self._reason,
             "isolations": self._isolations,
-            "queues": list(PRIORITY_CLASSES),
         }
 
     def _keep(self) -> None:

@@ -86,21 +86,26 @@ class Runtime:
         except StoreUnavailable as error:
             _log.warning("worker_not_signed_off", error=str(error))
 
-    def run(self, job_ids: list[str]) -> None:
-        """The task: run each job of one message. A paused worker gives the message back unread."""
+    def run(self, messages: list[str]) -> list[str]:
+        """The task: run a job for each id of one message, whichever is next. Returns those that ran.
+
+        A paused worker gives the message back unread.
+        """
         if self.heart.draining:  # what it just gave back may come to it again before Celery stops consuming
             time.sleep(_DRAINING_HOLD_S)
             raise Reject("this worker ends", requeue=True)
         if not self.health.ready and not self.health.wait_ready(_PAUSED_HOLD_S):
             raise Reject("this worker cannot start sandboxes now", requeue=True)
-        for job_id in job_ids:
+        ran = []
+        for job_id in messages:
             try:
-                self.runner.run(job_id)
+                ran.append(self.runner.run(job_id))
             except StoreUnavailable as error:
                 # Not claimed, or not finished: the job still waits, or its lease runs out; the reaper has it.
                 _log.warning("job_left_to_the_reaper", job_id=job_id, error=str(error))
             except Exception:  # a defect of ours costs this job its attempt, not its neighbours theirs
                 _log.exception("job_crashed", job_id=job_id)
+        return [job_id for job_id in ran if job_id is not None]
 
     def _status(self) -> dict[str, object]:
         return {
@@ -120,9 +125,9 @@ def create_worker(settings: Settings) -> tuple[Celery, Runtime]:
     runtime = Runtime(settings, app)
 
     @app.task(name=RUN_TASK)  # type: ignore[untyped-decorator]
-    def run(job_ids: list[str]) -> None:
-        """Run the jobs of one message, each in a sandbox of its own."""
-        runtime.run(_checked(job_ids))
+    def run(job_ids: list[str]) -> list[str]:
+        """Run as many jobs as the message holds ids, each in a sandbox of its own; Flower shows which."""
+        return runtime.run(_checked(job_ids))
 
     app.steps["consumer"].add(_gate(runtime.health))
     return app, runtime

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import structlog
 from redis import Redis
@@ -13,7 +12,7 @@ from redis.exceptions import RedisError
 
 from cellblock.broker import Publisher, queue_key
 from cellblock.errors import StoreUnavailable
-from cellblock.ledger import Ledger, Transition, Wake
+from cellblock.ledger import Ledger, Transition
 from cellblock_config import Settings
 
 _log = structlog.get_logger(__name__)
@@ -27,7 +26,6 @@ class Reaper:
         self._publisher = publisher
         self._broker = broker
         self._settings = settings
-        self._offset = 0
         self._failed = True  # who has just been started cannot know whether the store was away
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._tick_on, name="reaper", daemon=True)
@@ -50,14 +48,15 @@ class Reaper:
         self._failed = False
         if extended:
             _log.warning("leases_extended_after_outage", count=extended)
-        for step in (
+        steps: tuple[Callable[[], None], ...] = (
             lambda: self._judge(self._ledger.reap()),  # jobs whose worker is lost
             lambda: self._judge(self._ledger.expire()),  # those that were not started in time
             lambda: self._publisher.wake(self._ledger.wake_delayed()),
-            lambda: self._publisher.wake(self._ledger.promote_parked()),
+            lambda: self._publisher.wake(self._ledger.look_at_parked()),
             self._ledger.forget_the_dead,
             self._republish,
-        ):
+        )
+        for step in steps:
             try:
                 step()
             except StoreUnavailable:
@@ -71,27 +70,15 @@ class Reaper:
             self._publisher.wake(done.wake)
 
     def _republish(self) -> None:
-        """Send again what has lost its message: its queue is empty, or later jobs of it have been claimed."""
-        lengths: dict[str, int] = {}
-        unclaimed = self._ledger.unclaimed(self._offset)
-        until = time.monotonic() + self._settings.ledger.quiet_s / 2  # the next round may not be late
-        # The next tick looks further: what waits behind a busy queue may not hide what has lost its message.
-        looked_at, self._offset = self._offset, 0
-        for job in unclaimed:
-            if time.monotonic() > until:
-                break
-            looked_at += 1
-            self._offset = looked_at
-            if job.priority not in lengths:
-                try:
-                    lengths[job.priority] = self._broker.llen(queue_key(self._settings, job.priority))
-                except RedisError as error:  # says nothing of the ledger's Redis
-                    _log.warning("broker_unavailable", reason=type(error).__name__)
-                    return
-            if job.overtaken or lengths[job.priority] == 0:
-                _log.warning("job_republished", job_id=job.job_id, overtaken=job.overtaken)
-                if self._publisher.wake([Wake(job.job_id, job.priority)]):
-                    self._ledger.republished(job.job_id)
+        """Send messages again where jobs could be claimed for a while and none is on its way."""
+        try:
+            on_their_way = self._broker.llen(queue_key(self._settings))
+        except RedisError as error:  # says nothing of the ledger's Redis
+            _log.warning("broker_unavailable", reason=type(error).__name__)
+            return
+        if on_their_way == 0 and (unclaimed := self._ledger.unclaimed()):
+            _log.warning("messages_sent_again", count=len(unclaimed))
+            self._publisher.wake(unclaimed)
 
     def _tick_on(self) -> None:
         while not self._closing.is_set():

@@ -10,7 +10,7 @@ from itertools import chain, repeat
 import structlog
 
 from cellblock.errors import SandboxUnavailable, StoreUnavailable
-from cellblock.ledger import Claim, Dropped, Ledger, Transition, Wake
+from cellblock.ledger import Claim, Dropped, Ledger, Transition
 from cellblock.models import JobResult
 from cellblock.signing import Verifier
 from cellblock_config import Settings
@@ -38,7 +38,7 @@ class JobRunner:
         settings: Settings,
         *,
         worker: str,
-        on_wake: Callable[[Sequence[Wake]], object],
+        on_wake: Callable[[Sequence[str]], object],
         on_unavailable: Callable[[str], None],
     ) -> None:
         self._ledger = ledger
@@ -50,18 +50,19 @@ class JobRunner:
         self._on_wake = on_wake
         self._on_unavailable = on_unavailable
 
-    def run(self, job_id: str) -> None:
-        """Run one job if it is still to be run. Never raises for anything a job does."""
+    def run(self, message: str) -> str | None:
+        """Run the job that is next, for one message. Returns its id; None if there was none to claim.
+
+        Never raises for anything a job does.
+        """
         asked = time.monotonic()
-        claim = self._ledger.claim(job_id, self._worker, uuid.uuid4().hex)
+        claim = self._ledger.claim(message, self._worker, uuid.uuid4().hex)
         if isinstance(claim, Dropped):
-            _log.info(
-                "job_parked" if claim.why == "parked" else "delivery_dropped", job_id=job_id, why=claim.why
-            )
-            self._on_wake(claim.wake)
-            return
+            _log.info("delivery_dropped", job_id=message, why=claim.why)
+            return None
         with self._heart.hold(claim, asked) as lease:
             self._attempt(claim, lease)
+        return claim.job_id
 
     def _attempt(self, claim: Claim, lease: Lease) -> None:
         log = _log.bind(job_id=claim.job_id, fence=claim.fence, trace_id=claim.manifest.trace_id)

@@ -1,15 +1,18 @@
 -- admit: accept a job, all or nothing.
 -- KEYS  of_job, idempotency
 -- ARGV  below. forgotten: the job an idempotency key still names although its record has expired, else "".
---       planned: 1 if a plan bounds it: parallel runs, one run per emission_us and burst at once, runs a day,
---       jobs that wait, and micros: reserve for this run, budget a day
--- Returns {"admitted"|"known", job_id} · {"conflict", job_id} · {"full", waiting}
+--       planned: 1 if a plan bounds it: its name and weight, parallel runs, one run per emission_us and burst at
+--       once, runs a day, jobs that wait, and micros: reserve for this run, budget a day
+-- Returns {"admitted", job_id, woken id, ...} · {"known", job_id} · {"conflict", job_id} · {"full", waiting}
 --       · {"refused", limit, allowed, used, retry_after_ms}: nothing was taken of any limit
 local a, invalid = arguments('job_id digest manifest tenant level priority trace_id submitted queue_depth# ' ..
-  'job_ttl_s# expires_ms# events_kept# idempotent# forgotten planned# parallel# emission_us# burst# ' ..
+  'job_ttl_s# expires_ms# events_kept# idempotent# forgotten slots# planned# plan weight# parallel# emission_us# burst# ' ..
   'day_runs# depth# reserve# budget#')
 if not a then
   return invalid
+end
+if not PRIORITIES[a.priority] or (a.planned == 1 and a.weight == 0) then
+  return { 'invalid', 'priority or weight' }
 end
 local idempotency_key, rate_key = KEYS[#KEY_NAMES + 1], KEYS[#KEY_NAMES + 2]
 local DAY_MS = 86400000
@@ -34,8 +37,8 @@ if waiting >= a.queue_depth then
   return { 'full', int(waiting) }
 end
 
-local t = redis.call('TIME')
-local now, now_us = now_ms(), t[1] * 1000000 + t[2]
+local at_us, before = now_us(), announced(a)
+local now = math.floor(at_us / 1000)
 local day = int(math.floor(now / DAY_MS))
 if a.planned == 1 then
   local lined_up = redis.call('ZCARD', keys.line)
@@ -43,10 +46,10 @@ if a.planned == 1 then
     return { 'refused', 'queue_depth', int(a.depth), int(lined_up), '1000' }
   end
   -- GCRA: the theoretical arrival time of the next run may be ahead of now by a burst, and no further.
-  local arrival_us = math.max(now_us, tonumber(redis.call('GET', rate_key) or '0'))
-  local early_us = arrival_us + a.emission_us - a.burst * a.emission_us - now_us
+  local arrival_us = math.max(at_us, tonumber(redis.call('GET', rate_key) or '0'))
+  local early_us = arrival_us + a.emission_us - a.burst * a.emission_us - at_us
   if early_us > 0 then
-    local ahead = math.ceil((arrival_us - now_us) / a.emission_us)
+    local ahead = math.ceil((arrival_us - at_us) / a.emission_us)
     return { 'refused', 'rate', int(a.burst), int(ahead), int(math.ceil(early_us / 1000)) }
   end
   local used = redis.call('HMGET', keys.account, day .. '.runs', day .. '.reserved', day .. '.spent')
@@ -59,30 +62,34 @@ if a.planned == 1 then
     return { 'refused', 'cost_per_day', int(a.budget), int(bound), tomorrow_ms }
   end
   local next_us = arrival_us + a.emission_us
-  redis.call('SET', rate_key, int(next_us), 'PX', int(math.ceil((next_us - now_us) / 1000) + 1))
+  redis.call('SET', rate_key, int(next_us), 'PX', int(math.ceil((next_us - at_us) / 1000) + 1))
   redis.call('HINCRBY', keys.account, day .. '.runs', 1)
   redis.call('HINCRBY', keys.account, day .. '.reserved', int(a.reserve))
-  redis.call('HSET', keys.account, 'parallel', int(a.parallel))
+  redis.call('HSET', keys.account, 'plan', a.plan, 'parallel', int(a.parallel))
+  redis.call('HSET', keys.shares, 'weight:' .. a.plan, int(a.weight))
   local old = int(day - DAYS_KEPT)
   redis.call('HDEL', keys.account, old .. '.runs', old .. '.reserved', old .. '.spent')
   redis.call('EXPIRE', keys.account, int(DAYS_KEPT * DAY_MS / 1000))
   redis.call('HSET', keys.job, 'held', int(a.reserve), 'reserved', int(a.reserve), 'day', day)
 end
-redis.call('HSET', keys.job, 'state', 'queued', 'digest', a.digest, 'tenant', a.tenant, 'level', a.level,
+local place = int(PRIORITIES[a.priority] + at_us)
+redis.call('HSET', keys.job, 'state', 'queued', 'place', place, 'digest', a.digest, 'tenant', a.tenant, 'level', a.level,
   'priority', a.priority, 'trace_id', a.trace_id, 'submitted', a.submitted, 'attempt', '0', 'losses', '0',
   'admitted_ms', int(now), 'queued_ms', int(now), 'expires_ms', int(now + a.expires_ms),
   'window_ms', int(a.expires_ms))
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
 if a.planned == 0 then
   -- Not before the first write that a full server refuses: afterwards it would let a script go on.
-  redis.call('HDEL', keys.account, 'parallel')
+  redis.call('HDEL', keys.account, 'plan', 'parallel')
 end
 redis.call('SET', keys.spec, a.manifest, 'EX', int(a.job_ttl_s))
-redis.call('ZADD', keys.waiting, int(now), a.job_id)
+redis.call('ZADD', keys.ready, place, a.job_id)
 redis.call('ZADD', keys.deadlines, int(now + a.expires_ms), a.job_id)
 redis.call('ZADD', keys.line, int(now + a.expires_ms), a.job_id)
 if a.idempotent == 1 then
   redis.call('SET', idempotency_key, a.job_id .. ' ' .. a.digest, 'EX', int(a.job_ttl_s))
 end
 emit(a.events_kept, 'queued', a.job_id, now)
-return { 'admitted', a.job_id }
+local ids = woken(a, before)
+table.insert(ids, 1, a.job_id)
+return reply('admitted', ids)

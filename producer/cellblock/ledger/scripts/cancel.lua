@@ -1,7 +1,7 @@
 -- cancel: end a waiting job now, or ask the worker of a running one to stop it. Idempotent.
 -- KEYS  of_job
 -- ARGV  control: the channel that workers listen on
--- Returns {"cancelled", job_id, priority, ...}: the pairs have to be published
+-- Returns {"cancelled", woken id, ...}: their messages have to be sent
 --       · {"requested"} · {"terminal", state} · {"unknown"}
 local a, invalid = arguments('job_id result control' .. COMMON)
 if not a then

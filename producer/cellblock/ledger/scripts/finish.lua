@@ -4,7 +4,7 @@
 --       counter: which failures are counted (faults: ours, failures: the job's own); up to `retries` of
 --       them the job runs again instead, after backoff_ms, doubled each time up to backoff_max_ms, times
 --       spread_percent. cancelled_result: for a fault of ours in a job that was asked to stop, else ""
--- Returns {"finished", job_id, priority, ...} or {"retried", ...}: the pairs have to be published
+-- Returns {"finished", woken id, ...} or {"retried", ...}: their messages have to be sent
 --       · {"stale", state}: another attempt owns the job, or it has ended; nothing changed
 local a, invalid = arguments('job_id fence# op state outcome result charge# counter retries# backoff_ms# ' ..
   'backoff_max_ms# spread_percent# cancelled_result' .. COMMON)

@@ -1,7 +1,7 @@
 -- Prepended to every script of this folder by ledger/scripts.py.
 --
 -- Job hash <prefix>:job:<id>
---   state        queued | parked | running | succeeded | failed | cancelled | rejected
+--   state        queued | running | succeeded | failed | cancelled | rejected
 --   tenant level priority trace_id digest submitted       written once, by admit
 --   attempt      the fence: raised by every claim; a write under another attempt is refused
 --   losses       attempts that ended with a lost worker
@@ -11,7 +11,7 @@
 --   cancel       "1" once a running job was asked to stop
 --   admitted_ms queued_ms started_ms finished_ms           the server's clock
 --   expires_ms   a job that has not started by then is rejected; window_ms after it was queued
---   republished  messages sent again since it was last queued
+--   place        where it stands in its tenant's line: by priority, then by admission (µs)
 --   outcome      set with the terminal state
 --   held reserved charged cost day   of jobs with a plan, in micros: what is held for one run of it, while it is
 --                held, what attempts that are over have used of that, what was taken in the end; and the day
@@ -20,25 +20,36 @@
 --                                                          script finds its own id and changes nothing
 
 -- What every script about one job declares, in the order of ledger/keys.py `of_job`.
-local KEY_NAMES = { 'job', 'spec', 'result', 'attempts', 'waiting', 'delayed', 'leases', 'deadlines', 'slots',
-  'parked', 'parked_tenants', 'dead', 'watermarks', 'ticked', 'events', 'account', 'line' }
+local KEY_NAMES = { 'job', 'spec', 'result', 'attempts', 'ready', 'delayed', 'leases', 'deadlines', 'slots',
+  'parked', 'turns', 'heads', 'shares', 'dead', 'ticked', 'events', 'account', 'line' }
 local keys = {}
 for i, name in ipairs(KEY_NAMES) do
   keys[name] = KEYS[i]
 end
 
 local ATTEMPTS_KEPT = 20
--- In one call; the next reaper goes on.
-local PROMOTED_MAX = 1000
+-- Messages asked for in one reply; the sweep sees to the others.
+local WOKEN_MAX = 1000
+-- A place is a priority's first, plus microseconds since 1970: exact until 2065.
+local PRIORITIES = { high = 0, normal = 3e15, low = 6e15 }
+-- A turn is a plan's first, plus twice the number of claims so far.
+local TURNS = 2 ^ 42
+-- What a plan of weight 1 moves on by with each claim.
+local STRIDE = 10000
 -- Longer numbers are no longer exact.
 local DIGITS_MAX = 15
 
 -- What ends or moves a job needs to know of the settings, after its own arguments.
-local COMMON = ' tenant slots# hold_ms# job_ttl_s# result_ttl_s# dead_ttl_s# events_kept# channel'
+local COMMON = ' tenant slots# job_ttl_s# result_ttl_s# dead_ttl_s# events_kept# channel'
 
 local function now_ms()
   local t = redis.call('TIME')
   return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+local function now_us()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
 end
 
 -- Integers leave Lua as %d: some servers print round doubles in scientific notation.
@@ -95,42 +106,111 @@ local function note(why, at_ms, ttl_s)
   redis.call('EXPIRE', keys.attempts, int(ttl_s))
 end
 
--- Account hash <prefix>:account:<tenant>: parallel, and per day <day>.runs, <day>.reserved, <day>.spent (micros).
--- How many the tenant may run at once: its plan's word, else the setting's.
+-- Whose job is next. A message says that something waits, not what: the claim picks.
+--
+-- Of the plans with a job that could run, the one furthest behind by its weight (stride scheduling: shares hash,
+-- pass:<plan>); of its tenants, the one served longest ago (turns, heads); of its jobs, the first by place (ready).
+-- A tenant has a turn while it has a ready job and a slot for it; with a job and no slot it is parked.
+-- As many messages are on their way as jobs could be claimed: whoever adds to that number has one sent.
+
+-- Account hash <prefix>:account:<tenant>: plan, parallel, and per day <day>.runs, <day>.reserved, <day>.spent (micros).
+-- How many the tenant may run at once: its plan's word, else the setting's; 0 is any number.
 local function slots_of(a)
   return tonumber(redis.call('HGET', keys.account, 'parallel') or a.slots)
 end
 
--- Whether the tenant may run one more. A lease that has run out still counts until it is reaped; slots of
--- nobody, and those kept for a promoted job that was not claimed in time, are taken back here.
-local function slot_free(slots, at_ms)
-  if redis.call('ZCARD', keys.slots) < slots then
-    return true
+-- How many of the tenant's jobs could be claimed now.
+local function able(a)
+  local ready, slots = redis.call('ZCARD', keys.ready), slots_of(a)
+  if slots == 0 or ready == 0 then
+    return ready
   end
-  local held = redis.call('ZRANGE', keys.slots, 0, -1, 'WITHSCORES')
-  for i = 1, #held, 2 do
-    if tonumber(held[i + 1]) <= at_ms and not redis.call('ZSCORE', keys.leases, held[i]) then
-      redis.call('ZREM', keys.slots, held[i])
-    end
-  end
-  return redis.call('ZCARD', keys.slots) < slots
+  return math.max(0, math.min(ready, slots - redis.call('SCARD', keys.slots)))
 end
 
--- Parked jobs of the tenant that may run now, oldest first. Each keeps its slot for hold_ms, until it is
--- claimed. Returns flat pairs job_id, priority: they have to be published.
-local function promote(a, at_ms)
-  local woken, slots = {}, slots_of(a)
-  while slots > 0 and #woken < 2 * PROMOTED_MAX and redis.call('ZCARD', keys.parked) > 0 and slot_free(slots, at_ms) do
-    local priority, job_id = redis.call('ZPOPMIN', keys.parked)[1]:match('^(%a+) (.+)$')
-    redis.call('ZADD', keys.slots, int(at_ms + a.hold_ms), job_id)
-    redis.call('ZADD', keys.waiting, int(at_ms), job_id)
-    woken[#woken + 1] = job_id
-    woken[#woken + 1] = priority
+-- Those of them that messages were asked for.
+local function announced(a)
+  return redis.call('SISMEMBER', keys.parked, a.tenant) == 1 and 0 or able(a)
+end
+
+-- Slots of nobody are taken back. A lease that has run out still counts until it is reaped.
+local function sweep_slots(a)
+  local slots = slots_of(a)
+  if slots > 0 and redis.call('SCARD', keys.slots) >= slots then
+    for _, job_id in ipairs(redis.call('SMEMBERS', keys.slots)) do
+      if not redis.call('ZSCORE', keys.leases, job_id) then
+        redis.call('SREM', keys.slots, job_id)
+      end
+    end
   end
-  if redis.call('ZCARD', keys.parked) == 0 then
-    redis.call('SREM', keys.parked_tenants, a.tenant)
+end
+
+-- The number of the tenant's plan, and the plan's name; jobs without one share one of weight 1.
+local function plan_of()
+  local plan = redis.call('HGET', keys.account, 'plan') or ''
+  local number = redis.call('HGET', keys.shares, 'number:' .. plan)
+  if not number then
+    number = redis.call('HINCRBY', keys.shares, 'plans', 1)
+    redis.call('HSET', keys.shares, 'number:' .. plan, int(number))
   end
-  return woken
+  return tonumber(number), plan
+end
+
+local function turns_from(number)
+  return number * TURNS
+end
+
+-- Behind all who wait for their turn, before the one that was served last: its next job comes after this one.
+local function line_up(tenant, number, plan)
+  local first = turns_from(number)
+  local share = redis.call('HMGET', keys.shares, 'turn', 'pass', 'pass:' .. plan)
+  if redis.call('ZCOUNT', keys.turns, int(first), '(' .. int(first + TURNS)) == 0 then
+    -- A plan that had nothing to run has saved nothing up.
+    redis.call('HSET', keys.shares, 'pass:' .. plan, int(math.max(tonumber(share[2] or 0), tonumber(share[3] or 0))))
+  end
+  redis.call('ZADD', keys.turns, int(first + math.max(0, 2 * tonumber(share[1] or 0) - 1)), tenant)
+end
+
+-- To be called after every change of a tenant's line, slots or plan. Returns how many jobs could be claimed.
+local function seat(a)
+  sweep_slots(a)
+  local count = able(a)
+  if count == 0 then
+    redis.call('ZREM', keys.turns, a.tenant)
+    redis.call('HDEL', keys.heads, a.tenant)
+    if redis.call('ZCARD', keys.ready) > 0 then
+      redis.call('SADD', keys.parked, a.tenant)
+    else
+      redis.call('SREM', keys.parked, a.tenant)
+    end
+    return 0
+  end
+  redis.call('SREM', keys.parked, a.tenant)
+  redis.call('HSET', keys.heads, a.tenant, redis.call('ZRANGE', keys.ready, 0, 0)[1])
+  local number, plan = plan_of()
+  local turn = redis.call('ZSCORE', keys.turns, a.tenant)
+  if not turn or math.floor(tonumber(turn) / TURNS) ~= number then
+    redis.call('ZREM', keys.turns, a.tenant)
+    line_up(a.tenant, number, plan)
+  end
+  return count
+end
+
+-- The tenant was served: its plan has had its share, and everyone else of the plan comes before it.
+local function serve(a)
+  local number, plan = plan_of()
+  local share = redis.call('HMGET', keys.shares, 'pass', 'pass:' .. plan, 'weight:' .. plan)
+  local pass = tonumber(share[2] or 0)
+  redis.call('HSET', keys.shares, 'pass', int(math.max(tonumber(share[1] or 0), pass)),
+    'pass:' .. plan, int(pass + math.floor(STRIDE / tonumber(share[3] or 1))))
+  local turn = redis.call('HINCRBY', keys.shares, 'turn', 1)
+  redis.call('ZADD', keys.turns, int(turns_from(number) + 2 * turn), a.tenant)
+end
+
+-- Seats the tenant. Returns the ids whose messages have to be sent: as many as could be claimed and could not before.
+local function woken(a, before)
+  local more = math.min(WOKEN_MAX, seat(a) - before)
+  return more > 0 and redis.call('ZRANGE', keys.ready, 0, more - 1) or {}
 end
 
 -- The one place that takes money: never more than was reserved, and the reservation is given back with it.
@@ -146,26 +226,27 @@ local function settle(charge)
   redis.call('HDEL', keys.job, 'reserved', 'charged')
 end
 
-local function reply(word, woken)
-  table.insert(woken, 1, word)
-  return woken
+local function reply(word, ids)
+  table.insert(ids, 1, word)
+  return ids
 end
 
--- Out of every index. Its slot goes to the next of its tenant.
-local function leave(job_id, priority)
-  for _, index in ipairs({ keys.waiting, keys.delayed, keys.leases, keys.deadlines, keys.line, keys.slots }) do
+-- Out of every index, and out of its slot.
+local function leave(job_id)
+  for _, index in ipairs({ keys.ready, keys.delayed, keys.leases, keys.deadlines, keys.line }) do
     redis.call('ZREM', index, job_id)
   end
-  redis.call('ZREM', keys.parked, priority .. ' ' .. job_id)
+  redis.call('SREM', keys.slots, job_id)
 end
 
 -- The one way a job ends: state, result, event, notification and clean-up in a single step. A job that
 -- ended through our fault is a dead letter: its payload and history stay, to be looked at and tried again.
 -- charge: micros, for what its last attempt used; nothing for what was our fault. Returns what that woke.
 local function close(a, state, outcome, result, at_ms, charge)
+  local before = announced(a)
   local dead = outcome == 'worker_lost' or outcome == 'sandbox_error'
   settle(dead and 0 or charge or 0)
-  leave(a.job_id, redis.call('HGET', keys.job, 'priority'))
+  leave(a.job_id)
   redis.call('HSET', keys.job, 'state', state, 'outcome', outcome, 'finished_ms', int(at_ms))
   local kept_s = dead and a.dead_ttl_s or a.result_ttl_s
   redis.call('SET', keys.result, result, 'EX', int(kept_s))
@@ -179,31 +260,32 @@ local function close(a, state, outcome, result, at_ms, charge)
   end
   emit(a.events_kept, state, a.job_id, at_ms)
   redis.call('PUBLISH', a.channel, state)
-  return promote(a, at_ms)
+  return woken(a, before)
 end
 
--- Back among the waiting, at once or after delay_ms, in the one shape that release, reap and finish share.
--- Returns what has to be published: the job itself unless it is delayed, and what its slot woke.
--- ran: it had started in time, so what comes of that is no fault of its caller's: it gets a new deadline.
+-- Back into its tenant's line, at once or after delay_ms, in the one shape that release, reap and finish share.
+-- ran: it had started in time, so what comes of that is no fault of its caller's: it gets a new deadline and
+-- keeps its place. Else its place is the last: a host that cannot run it tries the others first.
+-- Returns what that woke.
 local function requeue(a, why, delay_ms, at_ms, ran)
-  local job = redis.call('HMGET', keys.job, 'priority', 'window_ms', 'expires_ms')
+  local before = announced(a)
+  local job = redis.call('HMGET', keys.job, 'priority', 'window_ms', 'expires_ms', 'place')
   local due_ms = at_ms + delay_ms
   local expires_ms = ran and int(due_ms + tonumber(job[2])) or job[3]
+  local place = ran and job[4] or int(PRIORITIES[job[1]] + now_us())
   note(why, at_ms, a.dead_ttl_s)
-  leave(a.job_id, job[1])
-  redis.call('HSET', keys.job, 'state', 'queued', 'queued_ms', int(due_ms), 'expires_ms', expires_ms,
-    'republished', '0')
+  leave(a.job_id)
+  redis.call('HSET', keys.job, 'state', 'queued', 'queued_ms', int(due_ms), 'expires_ms', expires_ms, 'place', place)
   -- However often it comes back: nothing of it may be forgotten before its deadline.
   local ttl_s = int(a.job_ttl_s + math.ceil(delay_ms / 1000))
   redis.call('EXPIRE', keys.job, ttl_s)
   redis.call('EXPIRE', keys.spec, ttl_s)
   redis.call('ZADD', keys.deadlines, expires_ms, a.job_id)
   redis.call('ZADD', keys.line, expires_ms, a.job_id)
-  redis.call('ZADD', delay_ms > 0 and keys.delayed or keys.waiting, int(due_ms), a.job_id)
-  local woken = promote(a, at_ms)
-  if delay_ms == 0 then
-    table.insert(woken, 1, job[1])
-    table.insert(woken, 1, a.job_id)
+  if delay_ms > 0 then
+    redis.call('ZADD', keys.delayed, int(due_ms), a.job_id)
+  else
+    redis.call('ZADD', keys.ready, place, a.job_id)
   end
-  return woken
+  return woken(a, before)
 end

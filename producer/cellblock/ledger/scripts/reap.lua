@@ -3,7 +3,7 @@
 -- ARGV  backoffs: milliseconds after the first, second, ... loss, with commas; the last one for all others;
 --       times spread_percent. Nobody is judged when no
 --       round began within quiet_ms
--- Returns {"live"} · {"gone"} · {"requeued"|"lost"|"cancelled", job_id, priority, ...}: publish the pairs
+-- Returns {"live"} · {"gone"} · {"requeued"|"lost"|"cancelled", woken id, ...}: their messages have to be sent
 local a, invalid = arguments('job_id quiet_ms# loss_limit# backoffs spread_percent# lost_result cancelled_result' .. COMMON)
 if not a then
   return invalid

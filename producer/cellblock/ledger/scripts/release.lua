@@ -2,16 +2,16 @@
 -- ran: 1 if its code had begun; else it keeps its deadline, or it could be given back for ever
 -- The fence stays raised, so whatever the given-back attempt still does is stale.
 -- KEYS  of_job
--- Returns {"released", job_id, priority, ...}: the pairs have to be published
+-- Returns {"released", woken id, ...}: their messages have to be sent
 --       · {"cancelled", ...} (it had been asked to stop) · {"stale", state}
 local a, invalid = arguments('job_id fence# op ran# cancelled_result' .. COMMON)
 if not a then
   return invalid
 end
-local job = redis.call('HMGET', keys.job, 'state', 'attempt', 'op_release', 'cancel', 'priority')
+local job = redis.call('HMGET', keys.job, 'state', 'attempt', 'op_release', 'cancel')
 if job[3] == a.op and job[2] == int(a.fence) then
-  -- Publishing it again is harmless; not to would leave it to the sweep.
-  return job[1] == 'cancelled' and { 'cancelled' } or { 'released', a.job_id, job[5] }
+  -- One message too many is harmless; one too few would be left to the sweep.
+  return job[1] == 'cancelled' and { 'cancelled' } or { 'released', a.job_id }
 end
 if job[1] ~= 'running' or job[2] ~= int(a.fence) then
   return { 'stale', job[1] or 'unknown' }

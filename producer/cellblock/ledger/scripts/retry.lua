@@ -1,7 +1,7 @@
 -- retry: an operator lets a dead letter run again, with its counts at zero. Idempotent under op.
 -- KEYS  of_job
--- Returns {"retried", job_id, priority}: publish it · {"alive"}: it is no dead letter · {"gone"}: its payload is
-local a, invalid = arguments('job_id op job_ttl_s# events_kept#')
+-- Returns {"retried", woken id, ...}: their messages have to be sent · {"alive"}: it is no dead letter · {"gone"}: its payload is
+local a, invalid = arguments('job_id op tenant slots# job_ttl_s# events_kept#')
 if not a then
   return invalid
 end
@@ -11,7 +11,7 @@ if not job[1] then
   return { 'gone' }
 end
 if job[2] == a.op then
-  return { 'retried', a.job_id, job[3] }
+  return { 'retried', a.job_id }
 end
 if not redis.call('ZSCORE', keys.dead, a.job_id) then
   return { 'alive' }
@@ -19,7 +19,8 @@ end
 if redis.call('EXISTS', keys.spec) == 0 then
   return { 'gone' }
 end
-local now = now_ms()
+local before, at_us = announced(a), now_us()
+local now = math.floor(at_us / 1000)
 local expires_ms = int(now + tonumber(job[4]))
 -- It costs what it would have cost: what was taken for it before was nothing.
 local held = redis.call('HGET', keys.job, 'held')
@@ -28,15 +29,16 @@ if held then
   redis.call('HSET', keys.job, 'reserved', held, 'day', day)
   redis.call('HINCRBY', keys.account, day .. '.reserved', held)
 end
+local place = int(PRIORITIES[job[3]] + at_us)
 redis.call('HDEL', keys.job, 'outcome', 'cost', 'finished_ms', 'cancel', 'worker')
-redis.call('HSET', keys.job, 'state', 'queued', 'losses', '0', 'faults', '0', 'failures', '0', 'republished', '0',
-  'queued_ms', int(now), 'expires_ms', expires_ms, 'op_retry', a.op)
+redis.call('HSET', keys.job, 'state', 'queued', 'losses', '0', 'faults', '0', 'failures', '0',
+  'place', place, 'queued_ms', int(now), 'expires_ms', expires_ms, 'op_retry', a.op)
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
 redis.call('EXPIRE', keys.spec, int(a.job_ttl_s))
 redis.call('DEL', keys.result)
 redis.call('ZREM', keys.dead, a.job_id)
-redis.call('ZADD', keys.waiting, int(now), a.job_id)
+redis.call('ZADD', keys.ready, place, a.job_id)
 redis.call('ZADD', keys.deadlines, expires_ms, a.job_id)
 redis.call('ZADD', keys.line, expires_ms, a.job_id)
 emit(a.events_kept, 'queued', a.job_id, now)
-return { 'retried', a.job_id, job[3] }
+return reply('retried', woken(a, before))

@@ -1,7 +1,7 @@
 -- wake: a delayed job's time has come. Idempotent.
 -- KEYS  of_job
--- Returns {"woken", job_id, priority}: publish it · {"gone"}: it ended meanwhile · {"live"}: not yet
-local a, invalid = arguments('job_id')
+-- Returns {"woken", woken id, ...}: their messages have to be sent · {"gone"}: it ended meanwhile · {"live"}: not yet
+local a, invalid = arguments('job_id tenant slots#')
 if not a then
   return invalid
 end
@@ -10,10 +10,11 @@ local due = redis.call('ZSCORE', keys.delayed, a.job_id)
 if due and tonumber(due) > now then
   return { 'live' }
 end
+local before = announced(a)
 redis.call('ZREM', keys.delayed, a.job_id)
-local job = redis.call('HMGET', keys.job, 'state', 'priority')
+local job = redis.call('HMGET', keys.job, 'state', 'place')
 if not due or job[1] ~= 'queued' then
   return { 'gone' }
 end
-redis.call('ZADD', keys.waiting, int(now), a.job_id)
-return { 'woken', a.job_id, job[2] }
+redis.call('ZADD', keys.ready, job[2], a.job_id)
+return reply('woken', woken(a, before))
