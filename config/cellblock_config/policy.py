@@ -19,6 +19,9 @@ class PolicySettings(Group):
     url: str | None = Field(None, description="A decision point of your own, asked by POST.")
     token: SecretStr | None = Field(None, description="Sent to it as a bearer token.")
     timeout_s: float = Field(2.0, gt=0, le=60, description="Of one question; no answer in time is a denial.")
+    max_recursion_depth: int = Field(
+        3, ge=0, le=16, description="How deep runs nest: jobs that ask for jobs; 0 for none."
+    )
     cache_s: float = Field(5.0, ge=0, le=3600, description="How long an answer of it is good for.")
 
     @field_validator("url")

@@ -62,6 +62,8 @@ class Manifest(BaseModel):
     tenant: str
     plan: str | None = None
     charge: Charge | None = None  #: of jobs with a plan
+    parent: str | None = None  #: of nested runs, which are at least one deep
+    depth: int = 0
     level: LevelName
     image: str
     limits: ResolvedLimits

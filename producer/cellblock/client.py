@@ -27,6 +27,7 @@ from cellblock.intake import Intake
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
+from cellblock.nesting import Parent
 from cellblock.policy.decision import PRODUCER
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
@@ -36,6 +37,8 @@ _log = logging.getLogger(__name__)
 Progress = Callable[[int, JobResult], None]
 _EVENT_ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
 _GROUP_MAX = 64
+#: A batch waits so long for room; for what comes back tomorrow it does not.
+_PATIENCE_S = 60.0
 
 
 class Job:
@@ -110,14 +113,17 @@ class Client:
             raise InvalidJob("job", f"is a {type(spec).__name__}; write JobSpec(code=...)")
         job_id = uuid.uuid4().hex
         principal = self._api_keys.principal(api_key) if api_key is not None else PRODUCER
-        manifest, gates = self._intake.prepare(job_id, spec, principal)
+        manifest, gates = self._intake.prepare(job_id, spec, principal, self._parent(spec))
         admission = self._ledger.admit(job_id, manifest, spec.idempotency_key, gates)
         self._publisher.wake(admission.wake)
         return Job(self, admission.job_id)
 
     def estimate(self, spec: JobSpec) -> Estimate:
         """What this job may cost, without submitting it. Raises as :meth:`submit` for what it may not."""
-        return self._intake.estimate(spec)
+        return self._intake.estimate(spec, self._parent(spec))
+
+    def _parent(self, spec: JobSpec) -> Parent | None:
+        return self._ledger.parent(spec.parent, spec.tenant) if spec.parent is not None else None
 
     @property
     def governance(self) -> Governance:
@@ -248,6 +254,9 @@ class Client:
 
         ``ordered=False`` yields in the order of ending. ``progress`` is called with the number of
         results so far and the newest one. Infinite or huge iterables are read lazily.
+
+        Waits for room in the queue and for the rate of its plan; raises :class:`RateLimited` (also
+        :class:`BudgetExceeded`) when that would take longer than a minute. Accepted jobs go on then.
         """
         if window < 1:
             raise ValueError(f"window must be at least 1 (got {window})")
@@ -288,6 +297,8 @@ class Client:
             try:
                 job_id = self.submit(spec).id
             except RateLimited as refusal:
+                if refusal.retry_after_s > _PATIENCE_S:
+                    raise  # the day's runs or money: nobody wants a batch that sleeps until tomorrow
                 time.sleep(refusal.retry_after_s)  # the batch waits for room instead of ending half-way
                 continue
             self.result_future(job_id)  # watched from the start, so a short job's end is heard

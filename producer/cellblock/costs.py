@@ -44,6 +44,7 @@ class Bounds:
     cpus: float
     memory_bytes: int
     runs: int  #: its own retries among them
+    nested_micros: int = 0  #: for runs nested in it
 
 
 def estimate(bounds: Bounds, prices: Prices, *caps: tuple[str, int | None]) -> Estimate:
@@ -56,7 +57,7 @@ def estimate(bounds: Bounds, prices: Prices, *caps: tuple[str, int | None]) -> E
     wall_ms = round(1000 * bounds.timeout_s)
     one = rates.cost_micros(cpu_ms=cpu_ms, wall_ms=wall_ms, memory_bytes=bounds.memory_bytes)
     least = rates.cost_micros(cpu_ms=0, wall_ms=0, memory_bytes=0)
-    reserve = bounds.runs * one
+    reserve = worst = bounds.runs * one + bounds.nested_micros
     for field, cap in caps:
         if cap is None:
             continue
@@ -66,7 +67,7 @@ def estimate(bounds: Bounds, prices: Prices, *caps: tuple[str, int | None]) -> E
             )
         reserve = min(reserve, cap)
     return Estimate(
-        worst_micros=bounds.runs * one,
+        worst_micros=worst,
         least_micros=least,
         reserve_micros=reserve,
         unit=prices.table.unit,

@@ -10,7 +10,7 @@ from cellblock_config.plans import MICROS, Plan
 _MICROS_PER_S = 1_000_000
 
 #: What the script is told of a job without a plan.
-NO_GATES = (0, "", *[0] * 8)
+NO_GATES = (0, "", *[0] * 9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class Gates:
     queue_depth: int
     reserve_micros: int
     budget_micros: int
+    result_ttl_s: int
 
     @classmethod
     def of(cls, name: str, plan: Plan, reserve_micros: int) -> Gates:
@@ -40,6 +41,7 @@ class Gates:
             queue_depth=plan.queue_depth,
             reserve_micros=reserve_micros,
             budget_micros=plan.cost_per_day_micros,
+            result_ttl_s=plan.result_ttl_s,
         )
 
     @property
@@ -59,6 +61,7 @@ class Gates:
             self.queue_depth,
             self.reserve_micros,
             self.budget_micros,
+            self.result_ttl_s,
         ]
 
     def refusal(self, tenant: str, limit: str, allowed: int, used: int, retry_after_ms: int) -> RateLimited:

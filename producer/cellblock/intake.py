@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from cellblock.admission import Manifest, resolve
 from cellblock.costs import Bounds, Charge, Estimate, estimate
-from cellblock.errors import PolicyDenied
+from cellblock.errors import InvalidJob, PolicyDenied
 from cellblock.gates import Gates
 from cellblock.models import JobSpec
+from cellblock.nesting import Parent
 from cellblock.plans import PlanFile
 from cellblock.policy import Principal, Question, decision_point
 from cellblock.policy.decision import PRODUCER, RUN
@@ -34,13 +35,14 @@ class Intake:
         self._signer = Signer(settings.signing)
 
     def prepare(
-        self, job_id: str, spec: JobSpec, principal: Principal = PRODUCER
+        self, job_id: str, spec: JobSpec, principal: Principal = PRODUCER, parent: Parent | None = None
     ) -> tuple[Manifest, Gates | None]:
         """The signed manifest, and what its tenant's plan has the ledger check.
 
-        ``principal``: who asks. Raises :class:`PolicyUnavailable` too.
+        ``principal``: who asks. ``parent``: of a nested run. Raises :class:`PolicyUnavailable` too.
         """
-        manifest, expected = self._priced(spec)
+        spec = self._nested(spec, parent)
+        manifest, expected = self._priced(spec, parent)
         entitled = self._plans.entitled(spec)
         self._permit(principal, spec, manifest, entitled.name if entitled is not None else "")
         if entitled is None:
@@ -73,13 +75,24 @@ class Intake:
             why = ", ".join(decision.reasons) or "no policy permits it"
             raise PolicyDenied(RUN, f"denied for tenant {spec.tenant!r}: {why}")
 
-    def estimate(self, spec: JobSpec) -> Estimate:
+    def estimate(self, spec: JobSpec, parent: Parent | None = None) -> Estimate:
         """What the job may cost, by its plan or, without one, by the prices alone."""
-        return self._priced(spec)[1]
+        return self._priced(self._nested(spec, parent), parent)[1]
 
-    def _priced(self, spec: JobSpec) -> tuple[Manifest, Estimate]:
+    def _nested(self, spec: JobSpec, parent: Parent | None) -> JobSpec:
+        if parent is not None:
+            return parent.narrowed(spec, self._settings.policy.max_recursion_depth)
+        if spec.parent is not None:
+            raise InvalidJob("parent", "only jobs of a fleet have one; set CELLBLOCK_REDIS_URL")
+        return spec
+
+    def _priced(self, spec: JobSpec, parent: Parent | None) -> tuple[Manifest, Estimate]:
         entitled = self._plans.entitled(spec)
         manifest = resolve(spec, self._settings, entitled.held(spec) if entitled is not None else None)
+        if parent is not None:
+            manifest = manifest.model_copy(
+                update={"parent": parent.job_id, "depth": parent.manifest.depth + 1}
+            )
         limits = manifest.limits
         bounds = Bounds(
             level=spec.level,
@@ -88,8 +101,11 @@ class Intake:
             cpus=limits.cpus,
             memory_bytes=limits.memory_bytes,
             runs=1 + spec.retries,
+            nested_micros=spec.nested_cost_micros,
         )
         caps = [("max_cost_micros", spec.max_cost_micros)]
+        if entitled is not None and parent is not None:
+            caps.append(("nested_cost_micros of its parent", parent.cost_cap(spec)))
         if entitled is not None:
             caps.append(("cost_per_run", entitled.plan.cost_per_run_micros))
         return manifest, estimate(bounds, self._plans.prices, *caps)

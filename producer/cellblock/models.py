@@ -167,6 +167,9 @@ class JobSpec(_Request):
     max_cost_micros: int | None = Field(
         None, ge=1, le=COST_MOST_MICROS, description="Stop the job when it has cost this much; plans only."
     )
+    nested_cost_micros: int = Field(
+        0, ge=0, le=COST_MOST_MICROS, description="Held beside its own for runs nested in it; plans only."
+    )
     level: LevelName = "standard"
     image: str | None = Field(None, max_length=64, description="A name from sandbox.images.")
     limits: Limits = Limits()
@@ -178,6 +181,11 @@ class JobSpec(_Request):
     )
     retries: int = Field(0, ge=0, le=10, description="How often to run again what the program itself failed.")
     idempotency_key: str | None = Field(None, pattern=_NAME)
+    parent: str | None = Field(
+        None,
+        pattern=r"^[0-9a-f]{32}$",
+        description="The running job it is part of: it has its slot, its limits and its money.",
+    )
     traceparent: str | None = Field(None, description="W3C trace context of the caller.")
 
     @field_validator("code")

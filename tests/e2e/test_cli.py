@@ -165,6 +165,8 @@ def test_a_context_a_fleet_does_not_show_is_rejected_with_the_setting(fleet_url:
         (("run", "-", "--input", "x"), "inputs: 'x' has no '='; write NAME=JSON"),
         (("run", "-", "--input", "x=hello"), "inputs.x: is not JSON"),
         (("run", "-", "--input", "x=NaN"), "inputs.x: is nan"),
+        (("run", "-", "--plan", "casual", "--max-cost", "nan"), "max_cost_micros: nan is no amount"),
+        (("run", "-", "--plan", "casual", "--max-cost", "inf"), "max_cost_micros: inf is no amount"),
         (("run", "-", "--input", "a-b=1"), "inputs.'a-b': is not a variable's name"),
         (("run", "-", "--env", "PATH=/tmp"), "env.PATH: is refused by 'PATH'"),
         (("run", "-", "--env", "NAME"), "env: 'NAME' has no '='"),

@@ -60,9 +60,9 @@ def test_an_embedded_run_with_a_plan_has_its_price() -> None:
 def test_usage_as_text_json_and_csv(settings: Settings, redis_url: str) -> None:
     today = datetime.now(UTC).date().isoformat()
     with Client(settings=settings) as client:
+        job = client.submit(JobSpec(code="1", tenant="acme", plan="casual"))
         for tenant in ("acme", "other"):
             client.submit(JobSpec(code="1", tenant=tenant, plan="casual"))
-        job = client.submit(JobSpec(code="1", tenant="acme", plan="casual"))
         held = claim(client._ledger, job.id)
         result = result_of(held, Outcome.OK).model_copy(update={"cost_micros": 150})
         client._ledger.finish(held, result, operation())

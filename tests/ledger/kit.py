@@ -159,7 +159,7 @@ class FakeWorker:
                 self._held[job_id] = held
             self.most_waiting = max(self.most_waiting, len(self._held))
             fences = [(held.job_id, held.fence) for held in self._held.values()]
-            for (job_id, _), word in self._ledger.beat("fake", fences, {}).items():
+            for (job_id, _), (word, _) in self._ledger.beat("fake", fences, {}).items():
                 if word == "cancel":
                     held = self._held.pop(job_id)
                     self._ledger.finish(held, result_of(held, Outcome.CANCELLED), operation())

@@ -10,6 +10,7 @@ from redis import Redis
 
 from cellblock import SchemaMismatch
 from cellblock.ledger import Ledger
+from cellblock.ledger.keys import Owner
 from cellblock.ledger.scripts import NAMES, BadCall
 from cellblock.ledger.server import SCHEMA, check_schema, concerns
 from ledger.kit import STORES, admit, claim, dump, open_ledger
@@ -37,7 +38,7 @@ def test_a_script_with_the_wrong_number_of_arguments_changes_nothing(
     claim(ledger)
     before = dump(redis)
     with pytest.raises(BadCall, match=name):
-        ledger._scripts.run(name, ledger.keys.of_job("job", "default"), args)
+        ledger._scripts.run(name, ledger.keys.of_job("job", Owner("default")), args)
     assert dump(redis) == before
 
 
@@ -54,7 +55,9 @@ def test_a_fence_that_is_no_number_is_refused(store: Store, fence: str) -> None:
     before = dump(redis)
     for name, args in calls:
         with pytest.raises(BadCall, match="fence"):
-            ledger._scripts.run(name, ledger.keys.of_job("job", "default"), ["job", fence, *args, *common])
+            ledger._scripts.run(
+                name, ledger.keys.of_job("job", Owner("default")), ["job", fence, *args, *common]
+            )
     assert dump(redis) == before
     assert ledger.release(held, "op").word == "released"
 
@@ -90,7 +93,7 @@ def test_an_end_that_is_none_is_refused(store: Store, state: str, counter: str) 
         "channel",
     ]
     with pytest.raises(BadCall, match="state or counter"):
-        ledger._scripts.run("finish", ledger.keys.of_job("job", "default"), ["job", *ending])
+        ledger._scripts.run("finish", ledger.keys.of_job("job", Owner("default")), ["job", *ending])
     assert dump(redis) == before
 
 
@@ -100,7 +103,7 @@ def test_too_few_keys_are_refused(store: Store, name: str) -> None:
     admit(ledger)
     before = dump(redis)
     with pytest.raises(BadCall, match="keys"):
-        ledger._scripts.run(name, ledger.keys.of_job("job", "default")[:-1], ["job"])
+        ledger._scripts.run(name, ledger.keys.of_job("job", Owner("default"))[:-1], ["job"])
     assert dump(redis) == before
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cellblock import AsyncClient, Client, InvalidJob, JobResult, JobSpec, StoreUnavailable
+from cellblock import AsyncClient, BudgetExceeded, Client, InvalidJob, JobResult, JobSpec, StoreUnavailable
 from cellblock_config import Settings
 from cellblock_workers.fleet import free_port
 from ledger.kit import FakeWorker
@@ -111,6 +111,18 @@ def test_an_empty_batch_asks_nothing_of_the_store(ordered: bool) -> None:
 def test_a_window_below_one_is_refused(settings: Settings) -> None:
     with Client(settings=settings) as client, pytest.raises(ValueError, match=r"window .* \(got 0\)"):
         list(client.map(numbered(1), window=0))
+
+
+def test_a_batch_does_not_sleep_until_tomorrow(settings: Settings) -> None:
+    """The day's money is spent: what was accepted goes on, and the caller hears of it at once."""
+    specs = [JobSpec(code=str(number), plan="freemium", max_cost_micros=300) for number in range(3)]
+    with Client(settings=settings) as client:
+        account = client._ledger.keys.account("default")
+        day = int(client._redis.time()[0]) // 86400
+        client._redis.hset(account, f"{day}.spent", 49_500)
+        with pytest.raises(BudgetExceeded, match="cost_per_day"):
+            list(client.map(specs))
+        assert client._redis.hget(account, f"{day}.runs") == "2"
 
 
 @pytest.mark.parametrize("ordered", [True, False])

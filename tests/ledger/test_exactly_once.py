@@ -10,6 +10,7 @@ from redis import Redis
 
 from cellblock import InvalidJob, JobState, Outcome, RateLimited
 from cellblock.ledger import Admission, Claim, Dropped, Ledger
+from cellblock.ledger.keys import Owner
 from ledger.kit import (
     STORES,
     admit,
@@ -45,9 +46,9 @@ def test_admit_resent_changes_nothing(store: Store) -> None:
 def test_claim_resent_is_the_same_attempt(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
-    first = ledger._claim("job", "default", "w1", "op")
+    first = ledger._claim("job", Owner("default"), "w1", "op")
     before = dump(redis)
-    assert ledger._claim("job", "default", "w1", "op") == first
+    assert ledger._claim("job", Owner("default"), "w1", "op") == first
     assert dump(redis) == before
 
 
@@ -147,7 +148,7 @@ def test_a_stale_attempt_writes_nothing(
     before = dump(redis)
     assert not finish(ledger, stale)
     assert ledger.release(stale, operation()).word == "stale"
-    assert ledger.beat("w1", [("job", stale.fence)], {}) == {("job", stale.fence): "lost"}
+    assert ledger.beat("w1", [("job", stale.fence)], {}) == {("job", stale.fence): ("lost", 0)}
     redis.delete(
         ledger.keys.worker("w1"), ledger.keys.workers
     )  # the beat's word on the worker itself is no job's matter

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -24,6 +25,7 @@ PLAN = Gates(
     queue_depth=10**6,
     reserve_micros=0,
     budget_micros=0,
+    result_ttl_s=3600,
 )
 
 
@@ -33,7 +35,7 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
         yield opened
 
 
-def admit(ledger: Ledger, tenant: str, count: int = 1, gates: Gates | None = PLAN, **fields: object) -> None:
+def admit(ledger: Ledger, tenant: str, count: int = 1, gates: Gates | None = PLAN, **fields: Any) -> None:
     for _ in range(count):
         ledger.admit(operation(), manifest(tenant=tenant, **fields), gates=gates)
 

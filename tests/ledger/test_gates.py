@@ -38,6 +38,7 @@ WIDE = Gates(
     queue_depth=1000,
     reserve_micros=100,
     budget_micros=10**9,
+    result_ttl_s=3600,
 )
 
 
@@ -205,6 +206,14 @@ def test_a_dead_letter_that_runs_again_is_reserved_and_charged_again(store: Stor
     assert account(ledger, redis)["reserved"] == 100
     end(ledger, claim(ledger), cost=10)
     assert account(ledger, redis) == {"runs": 1, "reserved": 0, "spent": 10}
+
+
+def test_a_plan_says_how_long_results_are_kept(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger, "job", replace(WIDE, result_ttl_s=77))
+    end(ledger, claim(ledger))
+    assert 70 < redis.ttl(ledger.keys.result("job")) <= 77
+    assert 70 < redis.ttl(ledger.keys.job("job")) <= 77
 
 
 def test_a_plan_says_how_many_run_at_once(store: Store) -> None:

@@ -13,6 +13,7 @@ from redis import Redis
 
 from cellblock import Outcome
 from cellblock.ledger import Ledger, connect
+from cellblock.ledger.keys import Owner
 from cellblock.ledger.scripts import NAMES
 from cellblock_config import load_settings
 from ledger.kit import admit, be_late, claim, dump, expire_lease, manifest, operation, result_of
@@ -144,7 +145,7 @@ def _beat(ledger: Ledger) -> Callable[[], Any]:
 
 def _claim(ledger: Ledger) -> Callable[[], Any]:
     op = operation()
-    return lambda: ledger._claim("job", "default", "w1", op)
+    return lambda: ledger._claim("job", Owner("default"), "w1", op)
 
 
 MANIFEST = manifest()

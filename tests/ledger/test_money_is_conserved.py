@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import HealthCheck, seed, settings
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, invariant, rule
 from redis import Redis
 
-from cellblock import BudgetExceeded, JobState, Outcome, RateLimited
+from cellblock import BudgetExceeded, JobState, Outcome, PolicyDenied, RateLimited
 from cellblock.gates import Gates
 from cellblock.ledger import Claim, Ledger
 from ledger.kit import STORES, be_late, expire_lease, manifest, open_ledger, operation, result_of
@@ -32,6 +32,7 @@ GATES = Gates(
     queue_depth=5,
     reserve_micros=0,
     budget_micros=BUDGET,
+    result_ttl_s=3600,
 )
 ENDS = [Outcome.OK, Outcome.EXIT, Outcome.SANDBOX_ERROR, Outcome.CANCELLED]
 
@@ -41,7 +42,9 @@ class Held:
     """What is known of the money of one job."""
 
     tenant: str
-    reserve: int
+    asked: int
+    reserve: int  #: of what was asked, less what was lent
+    lender: Held | None = None
     live: bool = True
     charged: int = 0
     claim: Claim | None = None
@@ -68,15 +71,16 @@ class Money(RuleBasedStateMachine):
         return sum(job.reserve for job in self.jobs.values() if job.live and job.tenant == tenant)
 
     def settle(self, job: Held, cost: int) -> None:
-        self.spent[job.tenant] += min(job.reserve, job.charged + cost)
-        job.live, job.charged = False, 0
+        taken = min(job.reserve, job.charged + cost)
+        self.spent[job.tenant] += taken
+        if job.lender is not None and job.lender.live:
+            job.lender.reserve += job.reserve - taken
+        job.live, job.charged, job.lender = False, 0, None
 
     @rule(tenant=st.sampled_from(TENANTS), reserve=st.integers(0, 400), retries=st.integers(0, 2))
     def admit(self, tenant: str, reserve: int, retries: int) -> None:
         job_id = f"job{len(self.jobs):04}"
-        gates = Gates(
-            **{name: getattr(GATES, name) for name in GATES.__slots__} | {"reserve_micros": reserve}
-        )
+        gates = replace(GATES, reserve_micros=reserve)
         fits = self.held_by(tenant) + self.spent[tenant] + reserve <= BUDGET
         try:
             self.ledger.admit(job_id, manifest(tenant=tenant, retries=retries), gates=gates)
@@ -87,8 +91,30 @@ class Money(RuleBasedStateMachine):
             assert waiting == GATES.queue_depth or self.runs[tenant] == GATES.runs_per_day
         else:
             assert fits
-            self.jobs[job_id] = Held(tenant, reserve)
+            self.jobs[job_id] = Held(tenant, reserve, reserve)
             self.runs[tenant] += 1
+
+    @rule(which=st.integers(0, 9), reserve=st.integers(0, 300))
+    def nest(self, which: int, reserve: int) -> None:
+        """A job that another asks for: its money is its parent's."""
+        if (picked := self.pick(which)) is None:
+            return
+        parent_id, parent = picked
+        job_id = f"job{len(self.jobs):04}"
+        nested = manifest(tenant=parent.tenant).model_copy(update={"parent": parent_id, "depth": 1})
+        running = self.ledger.status(parent_id).state is JobState.RUNNING
+        fits = running and reserve <= parent.reserve - parent.charged
+        try:
+            self.ledger.admit(job_id, nested, gates=replace(GATES, reserve_micros=reserve))
+        except PolicyDenied:
+            assert not fits
+        except RateLimited:
+            assert running
+        else:
+            assert fits
+            self.jobs[job_id] = Held(parent.tenant, reserve, reserve, parent)
+            parent.reserve -= reserve
+            self.runs[parent.tenant] += 1
 
     @rule(which=st.integers(0, 9))
     def claim(self, which: int) -> None:
@@ -166,7 +192,7 @@ class Money(RuleBasedStateMachine):
         if (picked := self.pick(which)) is not None:
             job_id, job = picked
             if self.ledger.retry_dead(job_id, operation()).word == "retried":
-                job.live = True
+                job.live, job.reserve = True, job.asked
 
     @invariant()
     def the_accounts_agree(self) -> None:

@@ -49,6 +49,7 @@ WIDE = Gates(
     queue_depth=10**6,
     reserve_micros=0,
     budget_micros=0,
+    result_ttl_s=3600,
 )
 #: Two plans: "one" has none.
 TENANTS: dict[str, Gates | None] = {"one": None, "two": WIDE, "three": WIDE}
@@ -238,7 +239,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(which=WHICH, late=LATE)
     def beat(self, which: int, late: int) -> None:
         held, job, owned = self.held(which, late)
-        (word,) = self.ledger.beat("w", [(held.job_id, held.fence)], {}).values()
+        ((word, _),) = self.ledger.beat("w", [(held.job_id, held.fence)], {}).values()
         assert word == (("cancel" if job.cancel else "held") if owned else "lost")
         job.lease_over = job.lease_over and not owned
 

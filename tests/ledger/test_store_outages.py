@@ -144,7 +144,7 @@ def test_a_full_store_sheds_load_at_admission_and_lets_running_jobs_end(own_redi
         ledger.admit("another", manifest(), "key")
     assert dump(redis) == before
     held = claim(ledger)
-    assert ledger.beat("worker", [(held.job_id, held.fence)], {}) == {(held.job_id, held.fence): "held"}
+    assert ledger.beat("worker", [(held.job_id, held.fence)], {}) == {(held.job_id, held.fence): ("held", 0)}
     assert finish(ledger, held)
     check_schema(redis, ledger.keys)  # a worker that starts now
     assert read() == ["started", "succeeded"]

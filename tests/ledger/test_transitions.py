@@ -115,11 +115,11 @@ def test_cancel_asks_a_running_job_to_stop_and_its_next_beat_says_so(store: Stor
     admit(ledger)
     held = claim(ledger)
     key = (held.job_id, held.fence)
-    assert ledger.beat("w1", [key], {}) == {key: "held"}
+    assert ledger.beat("w1", [key], {}) == {key: ("held", 0)}
     assert ledger.cancel("job").word == "requested"
     status = ledger.status("job")
     assert (status.state, status.cancel_requested) == (JobState.RUNNING, True)
-    assert ledger.beat("w1", [key], {}) == {key: "cancel"}
+    assert ledger.beat("w1", [key], {}) == {key: ("cancel", 0)}
     assert finish(ledger, held, Outcome.CANCELLED)
     assert story(ledger) == ["queued", "started", "cancelled"]
 
@@ -138,7 +138,7 @@ def test_beat_renews_the_lease_and_tells_of_the_worker(store: Store) -> None:
     admit(ledger)
     held = claim(ledger)
     expire_lease(ledger, redis)
-    assert ledger.beat("w1", [("job", held.fence)], {"state": "ready"}) == {("job", 1): "held"}
+    assert ledger.beat("w1", [("job", held.fence)], {"state": "ready"}) == {("job", 1): ("held", 0)}
     assert list(ledger.reap()) == [], "the renewed lease is live"
     assert ledger.workers() == {"w1": {"state": "ready"}}
 
@@ -151,13 +151,13 @@ def test_beat_answers_for_each_job_by_itself(store: Store) -> None:
     ledger.cancel("stopping")
     finish(ledger, held["ended"])
     stale = ("mine", 0)
-    words = ledger.beat("w1", [*((id, held[id].fence) for id in held), stale, ("never", 1)], {})
-    assert words == {
-        ("mine", 1): "held",
-        ("ended", 1): "lost",
-        ("stopping", 1): "cancel",
-        stale: "lost",
-        ("never", 1): "lost",
+    pulses = ledger.beat("w1", [*((id, held[id].fence) for id in held), stale, ("never", 1)], {})
+    assert pulses == {
+        ("mine", 1): ("held", 0),
+        ("ended", 1): ("lost", 0),
+        ("stopping", 1): ("cancel", 0),
+        stale: ("lost", 0),
+        ("never", 1): ("lost", 0),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import time
@@ -53,6 +54,9 @@ MaxCostOpt = Annotated[
     typer.Option("--max-cost", help="Stop it when it has cost this much; the plan's by default."),
 ]
 EstimateOpt = Annotated[bool, typer.Option("--estimate", help="Say what it may cost, and run nothing.")]
+ParentOpt = Annotated[
+    str | None, typer.Option(help="The running job it is part of: it has its slot, its limits, its money.")
+]
 RoleOpt = Annotated[str | None, typer.Option(help="Whose run it is, within the plan.")]
 ImageOpt = Annotated[str | None, typer.Option(help="Image name from the settings.")]
 TimeoutOpt = Annotated[float | None, typer.Option(help="Wall-clock seconds; the level's by default.")]
@@ -184,6 +188,7 @@ def submit(
     retries: RetriesOpt = 0,
     expires: ExpiresOpt = None,
     idempotency_key: KeyOpt = None,
+    parent: ParentOpt = None,
     json_output: JsonOpt = False,
 ) -> None:
     """Enqueue one program and print its job id at once.
@@ -206,6 +211,7 @@ def submit(
         retries=retries,
         expires_s=expires,
         idempotency_key=idempotency_key,
+        parent=parent,
     )
     with Client() as client:
         job = client.submit(spec)
@@ -319,9 +325,15 @@ def _spec(
         **payload,
         args=tuple(args or ()),
         limits=cast(Any, {"timeout_s": timeout, "memory_bytes": _size(memory) if memory else None}),
-        max_cost_micros=None if max_cost is None else round(max_cost * MICROS),
+        max_cost_micros=None if max_cost is None else _micros(max_cost),
         **fields,
     )
+
+
+def _micros(amount: float) -> int:
+    if not math.isfinite(amount):
+        raise InvalidJob("max_cost_micros", f"{amount} is no amount; write one such as 0.02")
+    return round(amount * MICROS)
 
 
 def _size(text: str) -> int:

@@ -7,6 +7,7 @@ from cellblock.ledger.store import (
     Dropped,
     Held,
     Ledger,
+    Pulse,
     Transition,
     connect,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "Held",
     "Keys",
     "Ledger",
+    "Pulse",
     "Transition",
     "connect",
 ]

@@ -9,13 +9,13 @@
 ``<p>:result:<id>``                    string   the filtered JobResult; as long as the record
 ``<p>:attempts:<id>``                  list     history of attempts that did not simply end: the last 20
 ``<p>:delayed``                        zset     queued jobs that may not start yet, by when they may (ms)
-``<p>:ready:<tenant>``                 zset     its jobs that wait to be claimed, by place: priority, then
+``<p>:ready:<lane>``                   zset     its jobs that wait to be claimed, by place: priority, then
                                                 admission (µs)
-``<p>:slots:<tenant>``                 set      its running jobs
-``<p>:turns``                          zset     tenants with a ready job and a slot for it, by plan, then by
+``<p>:slots:<lane>``                   set      its running jobs
+``<p>:turns``                          zset     lanes with a ready job and a slot for it, by plan, then by
                                                 when they were served (scripts/prelude.lua)
 ``<p>:heads``                          hash     the first ready job of each of them
-``<p>:parked``                         set      tenants with a ready job and no slot
+``<p>:parked``                         set      lanes with a ready job and no slot
 ``<p>:shares``                         hash     per plan its number, weight and pass; claims so far
 ``<p>:leases``                         zset     running jobs, by when their lease runs out (ms)
 ``<p>:deadlines``                      zset     jobs not running, by when they are rejected (ms)
@@ -38,12 +38,42 @@
 ``<p>:control``                        channel  ids of running jobs that were asked to stop
 =====================================  =======  ====================================================
 
+A lane is a tenant, or ``tenant/parent`` for the nested runs of one job.
 The prefix ``<p>`` holds a hash tag, so all keys of one fleet live in one slot.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a job is: its tenant's, and of a nested run the job's that it runs in."""
+
+    tenant: str
+    parent: str = ""
+
+    @property
+    def lane(self) -> str:
+        """Where its jobs wait and hold slots: nested runs stand beside their tenant's others."""
+        return f"{self.tenant}/{self.parent}" if self.parent else self.tenant
+
+    @classmethod
+    def of_lane(cls, lane: str) -> Owner:
+        """Whose lane it is; no tenant's name has a slash."""
+        tenant, _, parent = lane.partition("/")
+        return cls(tenant, parent)
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, str]) -> Owner:
+        """Whose job it is, by its record."""
+        return cls(record["tenant"], record.get("parent", ""))
+
+
+#: For what concerns no tenant.
+NOBODY = Owner("-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +158,11 @@ class Keys:
     def attempts(self, job_id: str) -> str:
         return f"{self.prefix}:attempts:{job_id}"
 
-    def slots(self, tenant: str) -> str:
-        return f"{self.prefix}:slots:{tenant}"
+    def slots(self, lane: str) -> str:
+        return f"{self.prefix}:slots:{lane}"
 
-    def ready(self, tenant: str) -> str:
-        return f"{self.prefix}:ready:{tenant}"
+    def ready(self, lane: str) -> str:
+        return f"{self.prefix}:ready:{lane}"
 
     def line(self, tenant: str) -> str:
         return f"{self.prefix}:line:{tenant}"
@@ -153,18 +183,18 @@ class Keys:
     def done(self, job_id: str) -> str:
         return f"{self.prefix}:done:{job_id}"
 
-    def of_job(self, job_id: str, tenant: str) -> list[str]:
+    def of_job(self, job_id: str, owner: Owner) -> list[str]:
         """What every script about one job declares, in the order of KEY_NAMES in scripts/prelude.lua."""
         return [
             self.job(job_id),
             self.spec(job_id),
             self.result(job_id),
             self.attempts(job_id),
-            self.ready(tenant),
+            self.ready(owner.lane),
             self.delayed,
             self.leases,
             self.deadlines,
-            self.slots(tenant),
+            self.slots(owner.lane),
             self.parked,
             self.turns,
             self.heads,
@@ -172,6 +202,7 @@ class Keys:
             self.dead,
             self.ticked,
             self.events,
-            self.account(tenant),
-            self.line(tenant),
+            self.account(owner.tenant),
+            self.line(owner.tenant),
+            self.job(owner.parent or "-"),
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, cast
@@ -13,7 +14,7 @@ from redis import Redis
 
 from cellblock.errors import UnknownJob
 from cellblock.ledger.connection import store_errors
-from cellblock.ledger.keys import Keys
+from cellblock.ledger.keys import Keys, Owner
 from cellblock.models import (
     Counts,
     DayUsage,
@@ -59,13 +60,13 @@ class Reads:
 
     def _state(self, job_id: str, record: Mapping[str, str]) -> JobState:
         """Parked is who could be claimed, but for its tenant's slots."""
-        state, tenant = JobState(record["state"]), record["tenant"]
+        state, lane = JobState(record["state"]), Owner.of_record(record).lane
         if state is not JobState.QUEUED:
             return state
         with store_errors("reading a job's state"):
             pipe = self._redis.pipeline(transaction=False)
-            pipe.sismember(self.keys.parked, tenant)
-            pipe.zscore(self.keys.ready(tenant), job_id)
+            pipe.sismember(self.keys.parked, lane)
+            pipe.zscore(self.keys.ready(lane), job_id)
             parked, place = pipe.execute()
         return JobState.PARKED if parked and place is not None else state
 
@@ -142,12 +143,15 @@ class Reads:
         """How many jobs wait for a worker, and for a slot of their tenant."""
         keys = self.keys
         with store_errors("counting waiting jobs"):
-            tenants = sorted(cast(set[str], self._redis.smembers(keys.parked)))
+            lanes = sorted(cast(set[str], self._redis.smembers(keys.parked)))
             pipe = self._redis.pipeline(transaction=False)
-            for index in (keys.deadlines, keys.delayed, *map(keys.ready, tenants)):
+            for index in (keys.deadlines, keys.delayed, *map(keys.ready, lanes)):
                 pipe.zcard(index)
-            not_running, delayed, *parked = cast(list[int], pipe.execute())
-        return max(0, not_running - delayed - sum(parked)), dict(zip(tenants, parked, strict=True))
+            not_running, delayed, *counts = cast(list[int], pipe.execute())
+        parked: Counter[str] = Counter()
+        for lane, count in zip(lanes, counts, strict=True):
+            parked[Owner.of_lane(lane).tenant] += count
+        return max(0, not_running - delayed - parked.total()), dict(parked)
 
     def usage(self, tenant: str | None = None, day: date | None = None) -> list[DayUsage]:
         """What tenants with a plan used, by day; of one or all of them, on one day or all that are kept."""
@@ -234,10 +238,6 @@ class Reads:
         if not record:
             raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
         return record
-
-    def _tenant(self, job_id: str) -> str | None:
-        with store_errors("reading a job's tenant"):
-            return cast(str | None, self._redis.hget(self.keys.job(job_id), "tenant"))
 
     def _now_ms(self) -> int:
         seconds, micros = self._redis.time()

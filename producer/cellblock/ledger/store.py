@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from pydantic import ValidationError
 from redis import Redis
@@ -22,10 +22,12 @@ from cellblock.gates import NO_GATES, Gates
 from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import connect, store_errors
+from cellblock.ledger.keys import NOBODY, Owner
 from cellblock.ledger.server import check_schema
 from cellblock.ledger.transitions import Transition, ms, spread
 from cellblock.ledger.upkeep import Upkeep
 from cellblock.models import JobResult, JobState, Outcome
+from cellblock.nesting import Parent, no_parent, too_poor
 from cellblock_config import Settings
 
 __all__ = [
@@ -34,11 +36,20 @@ __all__ = [
     "Dropped",
     "Held",
     "Ledger",
+    "Pulse",
     "Transition",
     "connect",
 ]
 
 Held = Literal["held", "cancel", "lost"]
+
+
+class Pulse(NamedTuple):
+    """What a beat learned of one attempt. ``lent_micros``: what its nested runs have of its money now."""
+
+    word: Held
+    lent_micros: int = 0
+
 
 #: How often a claim picks again when others are faster; each time another claim has succeeded.
 _PICKS_MAX = 100
@@ -66,6 +77,11 @@ class Claim:
     manifest: Manifest
     admitted: float
     started: float
+
+    @property
+    def owner(self) -> Owner:
+        """Whose job it is."""
+        return Owner(self.manifest.tenant, self.manifest.parent or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +123,10 @@ class Ledger(Upkeep):
         reply, value, *more = self._admit(job_id, manifest, idempotency_key, gates)
         if reply in {"known", "conflict"} and value != job_id and not self._exists(value):
             reply, value, *more = self._admit(job_id, manifest, idempotency_key, gates, forgotten=value)
+        if reply == "orphan":
+            raise no_parent(manifest.parent or "", manifest.tenant)
+        if reply == "poor":
+            raise too_poor(int(value))
         if reply == "refused" and gates is not None:
             raise gates.refusal(manifest.tenant, value, *map(int, more))
         if reply == "full":
@@ -131,9 +151,10 @@ class Ledger(Upkeep):
         forgotten: str = "",
     ) -> list[str]:
         idempotency = self.keys.idempotency(manifest.tenant, idempotency_key or "")
+        owner = Owner(manifest.tenant, manifest.parent or "")
         return self._scripts.run(
             "admit",
-            [*self.keys.of_job(job_id, manifest.tenant), idempotency, self.keys.rate(manifest.tenant)],
+            [*self.keys.of_job(job_id, owner), idempotency, self.keys.rate(manifest.tenant)],
             [
                 job_id,
                 _digest(manifest),
@@ -149,9 +170,29 @@ class Ledger(Upkeep):
                 self._settings.events_kept,
                 1 if idempotency_key else 0,
                 forgotten,
+                owner.parent,
+                owner.lane,
                 self._settings.tenant_slots,
                 *(gates.arguments() if gates is not None else NO_GATES),
             ],
+        )
+
+    def parent(self, job_id: str, tenant: str) -> Parent:
+        """A running job of this tenant, for a run nested in it. Raises :class:`PolicyDenied`."""
+        with store_errors("reading a parent"):
+            pipe = self._redis.pipeline(transaction=False)
+            pipe.hgetall(self.keys.job(job_id))
+            pipe.get(self.keys.spec(job_id))
+            record, stored = cast(tuple[dict[str, str], str | None], tuple(pipe.execute()))
+            now_ms = self._now_ms()
+        if not record or stored is None or record["state"] != JobState.RUNNING or record["tenant"] != tenant:
+            raise no_parent(job_id, tenant)
+        manifest = Manifest.model_validate_json(stored)
+        return Parent(
+            job_id,
+            manifest,
+            left_s=manifest.limits.timeout_s - (now_ms - int(record["started_ms"])) / 1000,
+            left_micros=int(record.get("reserved", 0)) - int(record.get("charged", 0)),
         )
 
     def claim(self, message: str, worker: str, operation: str) -> Claim | Dropped:
@@ -166,13 +207,13 @@ class Ledger(Upkeep):
             )
             if picked == "none":
                 return Dropped(self._why_not(message))
-            tenant, job_id = found
-            claimed = self._claim(job_id, tenant, worker, operation)
+            lane, job_id = found
+            claimed = self._claim(job_id, Owner.of_lane(lane), worker, operation)
             if claimed is not None:
                 return claimed
         return Dropped("contended")  # others claim, so the fleet is busy; the sweep is the second net
 
-    def _claim(self, job_id: str, tenant: str, worker: str, operation: str) -> Claim | Dropped | None:
+    def _claim(self, job_id: str, owner: Owner, worker: str, operation: str) -> Claim | Dropped | None:
         """None: somebody else was faster, or it has ended or become late."""
         settings = self._settings
         args = [
@@ -181,18 +222,18 @@ class Ledger(Upkeep):
             operation,
             ms(settings.lease_s),
             settings.job_ttl_s,
-            tenant,
+            owner.lane,
             settings.tenant_slots,
             settings.events_kept,
         ]
-        word, *values = self._scripts.run("claim", self.keys.of_job(job_id, tenant), args)
+        word, *values = self._scripts.run("claim", self.keys.of_job(job_id, owner), args)
         if word == "again":
             return None
         fence, stored, admitted_ms, started_ms = values
         try:
             manifest = Manifest.model_validate_json(stored)
         except ValidationError:
-            self._reject_unreadable(job_id, tenant, fence, operation)
+            self._reject_unreadable(job_id, owner, fence, operation)
             return Dropped("unreadable")
         return Claim(
             job_id,
@@ -215,15 +256,15 @@ class Ledger(Upkeep):
             return state.value
         return "late" if self.due_in_s(job_id) is None else "delayed"
 
-    def _reject_unreadable(self, job_id: str, tenant: str, fence: str, operation: str) -> None:
+    def _reject_unreadable(self, job_id: str, owner: Owner, fence: str, operation: str) -> None:
         """End a job whose stored manifest is none. Nobody could run it: trying again changes nothing."""
         result = closing_result(job_id, self._record(job_id), Outcome.REJECTED, closing.UNREADABLE)
         ending = [JobState.REJECTED, Outcome.REJECTED, result, 0, "failures", 0, 0, 0, 100, ""]
-        self._transition("finish", job_id, tenant, [fence, operation, *ending])
+        self._transition("finish", job_id, owner, [fence, operation, *ending])
 
     def beat(
         self, worker: str, held: Sequence[tuple[str, int]], status: Mapping[str, object]
-    ) -> dict[tuple[str, int], Held]:
+    ) -> dict[tuple[str, int], Pulse]:
         """Renew every lease this worker still owns, and say that the worker lives."""
         flat = [part for pair in held for part in pair]
         words = self._scripts.run(
@@ -236,7 +277,8 @@ class Ledger(Upkeep):
             ],
             [worker, ms(self._settings.lease_s), ms(3 * self._settings.beat_s), json.dumps(status), *flat],
         )
-        return dict(zip(held, cast(list[Held], words), strict=True))
+        pulses = (Pulse(cast(Held, word), int(lent)) for word, lent in map(str.split, words))
+        return dict(zip(held, pulses, strict=True))
 
     def retire(self, worker: str) -> None:
         """This worker has ended: it is not among the live ones from now on."""
@@ -258,7 +300,7 @@ class Ledger(Upkeep):
         return self._transition(
             "finish",
             claim.job_id,
-            claim.manifest.tenant,
+            claim.owner,
             [
                 claim.fence,
                 operation,
@@ -287,7 +329,7 @@ class Ledger(Upkeep):
         ``ran``: whether its code had begun; one that never starts anywhere still meets its deadline.
         """
         args = [claim.fence, operation, int(ran), self._cancelled_result(claim.job_id)]
-        return self._transition("release", claim.job_id, claim.manifest.tenant, args)
+        return self._transition("release", claim.job_id, claim.owner, args)
 
     def cancel(self, job_id: str) -> Transition:
         """``cancelled``: a waiting job has ended now. ``requested``: its worker will stop a running one.
@@ -296,7 +338,7 @@ class Ledger(Upkeep):
         """
         record = self._record(job_id)
         result = closing_result(job_id, record, Outcome.CANCELLED, closing.CANCELLED)
-        done = self._transition("cancel", job_id, record["tenant"], [result, self.keys.control])
+        done = self._transition("cancel", job_id, Owner.of_record(record), [result, self.keys.control])
         if done.word == "unknown":
             raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
         return done
@@ -306,21 +348,32 @@ class Ledger(Upkeep):
 
         Raises :class:`UnknownJob`.
         """
-        tenant = self._tenant(job_id)
-        if tenant is None:
-            raise UnknownJob(f"no job {job_id}: never accepted here, or it was kept long enough")
+        owner = Owner.of_record(self._record(job_id))
         settings = self._settings
-        args = [job_id, operation, tenant, settings.tenant_slots, settings.job_ttl_s, settings.events_kept]
-        word, *wake = self._scripts.run("retry", self.keys.of_job(job_id, tenant), args)
+        args = [
+            job_id,
+            operation,
+            owner.lane,
+            settings.tenant_slots,
+            settings.job_ttl_s,
+            settings.events_kept,
+        ]
+        word, *wake = self._scripts.run("retry", self.keys.of_job(job_id, owner), args)
         return Transition(job_id, word, tuple(wake))
 
     def drop_dead(self, job_id: str, operation: str) -> bool:
         """Forget a dead letter with its payload and history; its result stays. Whether it was one."""
-        (word,) = self._scripts.run("drop", self.keys.of_job(job_id, "-"), [job_id, operation])
+        (word,) = self._scripts.run("drop", self.keys.of_job(job_id, NOBODY), [job_id, operation])
         return word == "dropped"
 
 
 def _digest(manifest: Manifest) -> str:
-    """What makes two submissions the same job: everything but when and under which trace it was sent."""
-    same = manifest.model_dump_json(exclude={"submitted", "trace_id", "signature"})
+    """What makes two submissions the same job: everything but when and under which trace it was sent.
+
+    What a nested run may use depends on when as well.
+    """
+    changing = {"submitted", "trace_id", "signature"}
+    if manifest.parent is not None:
+        changing |= {"limits", "expires_s", "charge"}
+    same = manifest.model_dump_json(exclude=changing)
     return hashlib.sha256(same.encode()).hexdigest()

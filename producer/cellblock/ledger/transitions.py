@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from redis import Redis
 
-from cellblock.ledger.keys import Keys
+from cellblock.ledger.keys import Keys, Owner
 from cellblock.ledger.reads import Reads
 from cellblock.ledger.scripts import Scripts
 from cellblock_config import Settings
@@ -34,10 +34,10 @@ class Transitions(Reads):
         self._settings = settings.ledger
         self._scripts = Scripts(redis, embedded=embedded)
 
-    def _transition(self, name: str, job_id: str, tenant: str, args: Sequence[object]) -> Transition:
+    def _transition(self, name: str, job_id: str, owner: Owner, args: Sequence[object]) -> Transition:
         settings = self._settings
         common = [
-            tenant,
+            owner.lane,
             settings.tenant_slots,
             settings.job_ttl_s,
             settings.result_ttl_s,
@@ -45,7 +45,7 @@ class Transitions(Reads):
             settings.events_kept,
             self.keys.done(job_id),
         ]
-        word, *wake = self._scripts.run(name, self.keys.of_job(job_id, tenant), [job_id, *args, *common])
+        word, *wake = self._scripts.run(name, self.keys.of_job(job_id, owner), [job_id, *args, *common])
         return Transition(job_id, word, () if word in {"stale", "terminal"} else tuple(wake))
 
 

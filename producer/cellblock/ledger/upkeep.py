@@ -10,6 +10,7 @@ from cellblock.errors import UnknownJob
 from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import store_errors
+from cellblock.ledger.keys import NOBODY, Owner
 from cellblock.ledger.transitions import Transition, Transitions, ms, spread
 from cellblock.models import Outcome
 
@@ -50,7 +51,7 @@ class Upkeep(Transitions):
                 lost,
                 cancelled,
             ]
-            done = self._transition("reap", job_id, record["tenant"], args)
+            done = self._transition("reap", job_id, Owner.of_record(record), args)
             if done.word not in {"live", "gone"}:
                 yield done
 
@@ -58,7 +59,7 @@ class Upkeep(Transitions):
         """End up to ``limit`` jobs that were not started in time: ``expired`` each."""
         for job_id, record in self._overdue(self.keys.deadlines, limit):
             late = closing_result(job_id, record, Outcome.REJECTED, closing.EXPIRED)
-            done = self._transition("expire", job_id, record["tenant"], [late])
+            done = self._transition("expire", job_id, Owner.of_record(record), [late])
             if done.word == "expired":
                 yield done
 
@@ -66,8 +67,9 @@ class Upkeep(Transitions):
         """End the pauses of up to ``limit`` jobs that are over. Returns what can be claimed now."""
         wakes: list[str] = []
         for job_id, record in self._overdue(self.keys.delayed, limit):
-            args = [job_id, record["tenant"], self._settings.tenant_slots]
-            _, *woken = self._scripts.run("wake", self.keys.of_job(job_id, record["tenant"]), args)
+            owner = Owner.of_record(record)
+            args = [job_id, owner.lane, self._settings.tenant_slots]
+            _, *woken = self._scripts.run("wake", self.keys.of_job(job_id, owner), args)
             wakes += woken
         return wakes
 
@@ -100,11 +102,11 @@ class Upkeep(Transitions):
         ]
         return self._seat(late, all=True)
 
-    def _seat(self, tenants: Sequence[str], *, all: bool = False) -> list[str]:
+    def _seat(self, lanes: Sequence[str], *, all: bool = False) -> list[str]:
         wakes: list[str] = []
-        for tenant in tenants:
-            args = [tenant, self._settings.tenant_slots, int(all)]
-            _, *woken = self._scripts.run("seat", self.keys.of_job("-", tenant), args)
+        for lane in lanes:
+            args = [lane, self._settings.tenant_slots, int(all)]
+            _, *woken = self._scripts.run("seat", self.keys.of_job("-", Owner.of_lane(lane)), args)
             wakes += woken
         return wakes
 
@@ -115,7 +117,7 @@ class Upkeep(Transitions):
             self._redis.zremrangebyscore(self.keys.dead, "-inf", before)
             surplus = cast(list[str], self._redis.zrange(self.keys.dead, 0, -1 - self._settings.dead_kept))
         for job_id in surplus:
-            self._scripts.run("drop", self.keys.of_job(job_id, "-"), [job_id, "-"])
+            self._scripts.run("drop", self.keys.of_job(job_id, NOBODY), [job_id, "-"])
 
     def _overdue(self, index: str, limit: int) -> Iterator[tuple[str, dict[str, str]]]:
         """(id, record) of up to ``limit`` jobs whose time in this index has passed."""

@@ -58,7 +58,9 @@ def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobRe
         meter = (
             None
             if charge is None
-            else lambda: CostMeter(charge, manifest.limits, lambda: launcher.usage(lent))
+            else lambda: CostMeter(
+                charge, manifest.limits, lambda: launcher.usage(lent), lambda: lease.lent_micros
+            )
         )
         conversation = Session(lent, launcher.connection(), lease, settings, meter).run(manifest)
         if conversation.stop == "lost":

@@ -36,6 +36,7 @@ class Lease:
         self.sandbox_s = sandbox_s
         self.sandbox: str | None = None  #: its id, once there is one
         self.stopped: Word | None = None
+        self.lent_micros = 0  #: what its nested runs have of its money
         self.renewed = time.monotonic() if taken is None else taken  #: when its latest renewal was sent
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
@@ -158,17 +159,18 @@ class Heart:
             keys = list(self._leases)
         asked = time.monotonic()
         try:
-            words = self._ledger.beat(self._worker, keys, self._status())
+            pulses = self._ledger.beat(self._worker, keys, self._status())
         except StoreUnavailable as error:
             _log.warning("beat_failed", error=str(error))
             return
         with self._lock:
-            for key, word in words.items():
+            for key, pulse in pulses.items():
                 lease = self._leases.get(key)
                 if lease is not None:
                     lease.renewed = asked
-                    if word != "held":
-                        lease.stop(word)
+                    lease.lent_micros = pulse.lent_micros
+                    if pulse.word != "held":
+                        lease.stop(pulse.word)
 
     def expire(self) -> None:
         """By our own clock: leases not renewed for their length are lost, others may run these jobs now."""

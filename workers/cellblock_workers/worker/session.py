@@ -134,7 +134,7 @@ class Session:
                 if self._started is None:
                     raise ProtocolViolation("the guest did not announce itself in time")
                 return None if self._ending else "deadline"
-            ready = dict(poll.poll(1000 * min(left_s, self._meter.due_in_s if self._meter else left_s)))
+            ready = dict(poll.poll(1000 * min(left_s, self._meter.wake_in_s if self._meter else left_s)))
             if self._lease.fileno() in ready:
                 return self._lease.stopped
             if self._launcher.fileno() in ready:

@@ -2,12 +2,15 @@
 -- KEYS  of_job, idempotency
 -- ARGV  below. forgotten: the job an idempotency key still names although its record has expired, else "".
 --       planned: 1 if a plan bounds it: its name and weight, parallel runs, one run per emission_us and burst at
---       once, runs a day, jobs that wait, and micros: reserve for this run, budget a day
+--       once, runs a day, jobs that wait, and micros: reserve for this run, budget a day;
+--       result_ttl_s: how long its result is kept. parent: of a nested
+--       run the id of the running job whose slot and money it takes, else ""
 -- Returns {"admitted", job_id, woken id, ...} · {"known", job_id} · {"conflict", job_id} · {"full", waiting}
 --       · {"refused", limit, allowed, used, retry_after_ms}: nothing was taken of any limit
+--       · {"orphan", ""}: no such parent runs · {"poor", left}: what is left of the parent's money
 local a, invalid = arguments('job_id digest manifest tenant level priority trace_id submitted queue_depth# ' ..
-  'job_ttl_s# expires_ms# events_kept# idempotent# forgotten slots# planned# plan weight# parallel# emission_us# burst# ' ..
-  'day_runs# depth# reserve# budget#')
+  'job_ttl_s# expires_ms# events_kept# idempotent# forgotten parent lane slots# planned# plan weight# parallel# emission_us# burst# ' ..
+  'day_runs# depth# reserve# budget# result_ttl_s#')
 if not a then
   return invalid
 end
@@ -37,6 +40,16 @@ if waiting >= a.queue_depth then
   return { 'full', int(waiting) }
 end
 
+local lender = redis.call('HMGET', keys.parent, 'state', 'tenant', 'reserved', 'charged', 'day')
+if a.parent ~= '' then
+  if lender[1] ~= 'running' or lender[2] ~= a.tenant then
+    return { 'orphan', '' }
+  end
+  local left = tonumber(lender[3] or '0') - tonumber(lender[4] or '0')
+  if a.planned == 1 and a.reserve > left then
+    return { 'poor', int(left) }
+  end
+end
 local at_us, before = now_us(), announced(a)
 local now = math.floor(at_us / 1000)
 local day = int(math.floor(now / DAY_MS))
@@ -58,25 +71,35 @@ if a.planned == 1 then
   if runs >= a.day_runs then
     return { 'refused', 'runs_per_day', int(a.day_runs), int(runs), tomorrow_ms }
   end
-  if bound + a.reserve > a.budget then
+  if a.parent == '' and bound + a.reserve > a.budget then
     return { 'refused', 'cost_per_day', int(a.budget), int(bound), tomorrow_ms }
   end
   local next_us = arrival_us + a.emission_us
   redis.call('SET', rate_key, int(next_us), 'PX', int(math.ceil((next_us - at_us) / 1000) + 1))
   redis.call('HINCRBY', keys.account, day .. '.runs', 1)
-  redis.call('HINCRBY', keys.account, day .. '.reserved', int(a.reserve))
+  if a.parent == '' then
+    redis.call('HINCRBY', keys.account, day .. '.reserved', int(a.reserve))
+  else
+    redis.call('HINCRBY', keys.parent, 'reserved', int(-a.reserve))
+    redis.call('HINCRBY', keys.parent, 'lent', int(a.reserve))
+    redis.call('HSET', keys.job, 'borrowed', '1')
+  end
   redis.call('HSET', keys.account, 'plan', a.plan, 'parallel', int(a.parallel))
   redis.call('HSET', keys.shares, 'weight:' .. a.plan, int(a.weight))
   local old = int(day - DAYS_KEPT)
   redis.call('HDEL', keys.account, old .. '.runs', old .. '.reserved', old .. '.spent')
   redis.call('EXPIRE', keys.account, int(DAYS_KEPT * DAY_MS / 1000))
-  redis.call('HSET', keys.job, 'held', int(a.reserve), 'reserved', int(a.reserve), 'day', day)
+  redis.call('HSET', keys.job, 'held', int(a.reserve), 'reserved', int(a.reserve),
+    'day', a.parent == '' and day or lender[5], 'result_ttl_s', int(a.result_ttl_s))
 end
 local place = int(PRIORITIES[a.priority] + at_us)
 redis.call('HSET', keys.job, 'state', 'queued', 'place', place, 'digest', a.digest, 'tenant', a.tenant, 'level', a.level,
   'priority', a.priority, 'trace_id', a.trace_id, 'submitted', a.submitted, 'attempt', '0', 'losses', '0',
   'admitted_ms', int(now), 'queued_ms', int(now), 'expires_ms', int(now + a.expires_ms),
   'window_ms', int(a.expires_ms))
+if a.parent ~= '' then
+  redis.call('HSET', keys.job, 'parent', a.parent)
+end
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
 if a.planned == 0 then
   -- Not before the first write that a full server refuses: afterwards it would let a script go on.

@@ -2,7 +2,7 @@
 -- KEYS  of_job
 -- Returns {"claimed", fence, manifest, admitted_ms, started_ms}
 --       · {"again"}: it cannot be claimed any more, and another is picked
-local a, invalid = arguments('job_id worker op lease_ms# job_ttl_s# tenant slots# events_kept#')
+local a, invalid = arguments('job_id worker op lease_ms# job_ttl_s# lane slots# events_kept#')
 if not a then
   return invalid
 end

@@ -1,6 +1,6 @@
 -- pick: whose job is next; nothing changes. The claim that follows finds out whether it still is.
 -- KEYS  turns heads shares
--- Returns {"next", tenant, job_id} · {"none"}: nothing could be claimed
+-- Returns {"next", lane, job_id} · {"none"}: nothing could be claimed
 local turns_key, heads_key, shares_key = KEYS[1], KEYS[2], KEYS[3]
 if #KEYS ~= 3 or #ARGV ~= 0 then
   return { 'invalid', 'count' }

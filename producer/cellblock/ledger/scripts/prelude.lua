@@ -13,15 +13,18 @@
 --   expires_ms   a job that has not started by then is rejected; window_ms after it was queued
 --   place        where it stands in its tenant's line: by priority, then by admission (µs)
 --   outcome      set with the terminal state
+--   parent       of a nested run: the job whose slot it runs in, and whose money it spends
 --   held reserved charged cost day   of jobs with a plan, in micros: what is held for one run of it, while it is
 --                held, what attempts that are over have used of that, what was taken in the end; and the day
 --                (since 1970) whose account has it
+--   result_ttl_s   how long its plan keeps its result
+--   borrowed     "1" while what is held for it was taken from its parent's; lent: what a parent gave
 --   op_claim op_finish op_release op_retry op_drop         last operation id of each kind: a resent
 --                                                          script finds its own id and changes nothing
 
 -- What every script about one job declares, in the order of ledger/keys.py `of_job`.
 local KEY_NAMES = { 'job', 'spec', 'result', 'attempts', 'ready', 'delayed', 'leases', 'deadlines', 'slots',
-  'parked', 'turns', 'heads', 'shares', 'dead', 'ticked', 'events', 'account', 'line' }
+  'parked', 'turns', 'heads', 'shares', 'dead', 'ticked', 'events', 'account', 'line', 'parent' }
 local keys = {}
 for i, name in ipairs(KEY_NAMES) do
   keys[name] = KEYS[i]
@@ -40,7 +43,7 @@ local STRIDE = 10000
 local DIGITS_MAX = 15
 
 -- What ends or moves a job needs to know of the settings, after its own arguments.
-local COMMON = ' tenant slots# job_ttl_s# result_ttl_s# dead_ttl_s# events_kept# channel'
+local COMMON = ' lane slots# job_ttl_s# result_ttl_s# dead_ttl_s# events_kept# channel'
 
 local function now_ms()
   local t = redis.call('TIME')
@@ -112,10 +115,16 @@ end
 -- pass:<plan>); of its tenants, the one served longest ago (turns, heads); of its jobs, the first by place (ready).
 -- A tenant has a turn while it has a ready job and a slot for it; with a job and no slot it is parked.
 -- As many messages are on their way as jobs could be claimed: whoever adds to that number has one sent.
+--
+-- Nested runs stand in a lane of their own, "tenant/parent", with one slot: their parent's. What is said of
+-- tenants here holds of lanes; only the account is the tenant's.
 
 -- Account hash <prefix>:account:<tenant>: plan, parallel, and per day <day>.runs, <day>.reserved, <day>.spent (micros).
--- How many the tenant may run at once: its plan's word, else the setting's; 0 is any number.
+-- How many the lane may run at once: its plan's word, else the setting's; 0 is any number.
 local function slots_of(a)
+  if a.lane:find('/', 1, true) then
+    return 1
+  end
   return tonumber(redis.call('HGET', keys.account, 'parallel') or a.slots)
 end
 
@@ -130,7 +139,7 @@ end
 
 -- Those of them that messages were asked for.
 local function announced(a)
-  return redis.call('SISMEMBER', keys.parked, a.tenant) == 1 and 0 or able(a)
+  return redis.call('SISMEMBER', keys.parked, a.lane) == 1 and 0 or able(a)
 end
 
 -- Slots of nobody are taken back. A lease that has run out still counts until it is reaped.
@@ -161,14 +170,14 @@ local function turns_from(number)
 end
 
 -- Behind all who wait for their turn, before the one that was served last: its next job comes after this one.
-local function line_up(tenant, number, plan)
+local function line_up(lane, number, plan)
   local first = turns_from(number)
   local share = redis.call('HMGET', keys.shares, 'turn', 'pass', 'pass:' .. plan)
   if redis.call('ZCOUNT', keys.turns, int(first), '(' .. int(first + TURNS)) == 0 then
     -- A plan that had nothing to run has saved nothing up.
     redis.call('HSET', keys.shares, 'pass:' .. plan, int(math.max(tonumber(share[2] or 0), tonumber(share[3] or 0))))
   end
-  redis.call('ZADD', keys.turns, int(first + math.max(0, 2 * tonumber(share[1] or 0) - 1)), tenant)
+  redis.call('ZADD', keys.turns, int(first + math.max(0, 2 * tonumber(share[1] or 0) - 1)), lane)
 end
 
 -- To be called after every change of a tenant's line, slots or plan. Returns how many jobs could be claimed.
@@ -176,22 +185,22 @@ local function seat(a)
   sweep_slots(a)
   local count = able(a)
   if count == 0 then
-    redis.call('ZREM', keys.turns, a.tenant)
-    redis.call('HDEL', keys.heads, a.tenant)
+    redis.call('ZREM', keys.turns, a.lane)
+    redis.call('HDEL', keys.heads, a.lane)
     if redis.call('ZCARD', keys.ready) > 0 then
-      redis.call('SADD', keys.parked, a.tenant)
+      redis.call('SADD', keys.parked, a.lane)
     else
-      redis.call('SREM', keys.parked, a.tenant)
+      redis.call('SREM', keys.parked, a.lane)
     end
     return 0
   end
-  redis.call('SREM', keys.parked, a.tenant)
-  redis.call('HSET', keys.heads, a.tenant, redis.call('ZRANGE', keys.ready, 0, 0)[1])
+  redis.call('SREM', keys.parked, a.lane)
+  redis.call('HSET', keys.heads, a.lane, redis.call('ZRANGE', keys.ready, 0, 0)[1])
   local number, plan = plan_of()
-  local turn = redis.call('ZSCORE', keys.turns, a.tenant)
+  local turn = redis.call('ZSCORE', keys.turns, a.lane)
   if not turn or math.floor(tonumber(turn) / TURNS) ~= number then
-    redis.call('ZREM', keys.turns, a.tenant)
-    line_up(a.tenant, number, plan)
+    redis.call('ZREM', keys.turns, a.lane)
+    line_up(a.lane, number, plan)
   end
   return count
 end
@@ -204,7 +213,7 @@ local function serve(a)
   redis.call('HSET', keys.shares, 'pass', int(math.max(tonumber(share[1] or 0), pass)),
     'pass:' .. plan, int(pass + math.floor(STRIDE / tonumber(share[3] or 1))))
   local turn = redis.call('HINCRBY', keys.shares, 'turn', 1)
-  redis.call('ZADD', keys.turns, int(turns_from(number) + 2 * turn), a.tenant)
+  redis.call('ZADD', keys.turns, int(turns_from(number) + 2 * turn), a.lane)
 end
 
 -- Seats the tenant. Returns the ids whose messages have to be sent: as many as could be claimed and could not before.
@@ -215,15 +224,23 @@ end
 
 -- The one place that takes money: never more than was reserved, and the reservation is given back with it.
 local function settle(charge)
-  local job = redis.call('HMGET', keys.job, 'reserved', 'charged', 'day')
+  local job = redis.call('HMGET', keys.job, 'reserved', 'charged', 'day', 'borrowed')
   if not job[1] then
     return
   end
-  local cost = math.min(tonumber(job[1]), tonumber(job[2] or '0') + charge)
-  redis.call('HINCRBY', keys.account, job[3] .. '.reserved', int(-tonumber(job[1])))
+  local held = tonumber(job[1])
+  local cost = math.min(held, tonumber(job[2] or '0') + charge)
+  local given_back = held
+  if job[4] and redis.call('HEXISTS', keys.parent, 'reserved') == 1 then
+    -- Its parent still runs, and has the rest again.
+    redis.call('HINCRBY', keys.parent, 'reserved', int(held - cost))
+    redis.call('HINCRBY', keys.parent, 'lent', int(cost - held))
+    given_back = cost
+  end
+  redis.call('HINCRBY', keys.account, job[3] .. '.reserved', int(-given_back))
   redis.call('HINCRBY', keys.account, job[3] .. '.spent', int(cost))
   redis.call('HSET', keys.job, 'cost', int(cost))
-  redis.call('HDEL', keys.job, 'reserved', 'charged')
+  redis.call('HDEL', keys.job, 'reserved', 'charged', 'borrowed')
 end
 
 local function reply(word, ids)
@@ -248,7 +265,7 @@ local function close(a, state, outcome, result, at_ms, charge)
   settle(dead and 0 or charge or 0)
   leave(a.job_id)
   redis.call('HSET', keys.job, 'state', state, 'outcome', outcome, 'finished_ms', int(at_ms))
-  local kept_s = dead and a.dead_ttl_s or a.result_ttl_s
+  local kept_s = dead and a.dead_ttl_s or tonumber(redis.call('HGET', keys.job, 'result_ttl_s') or a.result_ttl_s)
   redis.call('SET', keys.result, result, 'EX', int(kept_s))
   redis.call('EXPIRE', keys.job, int(kept_s))
   if dead then

@@ -1,7 +1,7 @@
 -- retry: an operator lets a dead letter run again, with its counts at zero. Idempotent under op.
 -- KEYS  of_job
 -- Returns {"retried", woken id, ...}: their messages have to be sent · {"alive"}: it is no dead letter · {"gone"}: its payload is
-local a, invalid = arguments('job_id op tenant slots# job_ttl_s# events_kept#')
+local a, invalid = arguments('job_id op lane slots# job_ttl_s# events_kept#')
 if not a then
   return invalid
 end
@@ -22,7 +22,7 @@ end
 local before, at_us = announced(a), now_us()
 local now = math.floor(at_us / 1000)
 local expires_ms = int(now + tonumber(job[4]))
--- It costs what it would have cost: what was taken for it before was nothing.
+-- It costs what it would have cost, its tenant and no parent: what was taken for it before was nothing.
 local held = redis.call('HGET', keys.job, 'held')
 if held then
   local day = int(math.floor(now / 86400000))

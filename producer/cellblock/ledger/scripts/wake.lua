@@ -1,7 +1,7 @@
 -- wake: a delayed job's time has come. Idempotent.
 -- KEYS  of_job
 -- Returns {"woken", woken id, ...}: their messages have to be sent · {"gone"}: it ended meanwhile · {"live"}: not yet
-local a, invalid = arguments('job_id tenant slots#')
+local a, invalid = arguments('job_id lane slots#')
 if not a then
   return invalid
 end
