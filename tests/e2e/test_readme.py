@@ -63,6 +63,9 @@ def test_commands_and_program_that_need_a_fleet(
             done = run([sys.executable, "-c", reader], CELLBLOCK_REDIS_URL=redis_url)
             assert done.returncode == 0, done.stderr
             assert "agent.run.succeeded" in done.stdout
+        (nested,) = blocks("python nested")
+        done = run([sys.executable, "-c", nested], CELLBLOCK_REDIS_URL=redis_url)
+        assert (done.returncode, done.stdout) == (0, "for the agent\n\n"), done.stderr
         (program,) = blocks("python")
         done = run([sys.executable, "-c", program], CELLBLOCK_REDIS_URL=redis_url)
     assert done.returncode == 0, done.stderr
