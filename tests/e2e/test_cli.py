@@ -318,6 +318,20 @@ def test_a_terminals_ctrl_c_reaches_every_process_and_shows_one_line() -> None:
     interrupt(signal_group=True, **NAMESPACES)
 
 
+def test_a_killed_embedded_run_leaves_no_launcher() -> None:
+    process = subprocess.Popen(
+        [CELLBLOCK, "run", "-"], stdin=subprocess.PIPE, env={**os.environ, **NAMESPACES}
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"import time; time.sleep(60)")
+    process.stdin.close()
+    wait_until(lambda: len(descendants(process.pid)) >= 3, 20, "its launcher and a sandbox")
+    left = descendants(process.pid)
+    process.kill()
+    process.wait()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), 20, "their end")
+
+
 def interrupt(*, signal_group: bool, **environment: str) -> None:
     process = subprocess.Popen(
         [CELLBLOCK, "run", "-"],

@@ -17,6 +17,7 @@ import structlog
 
 from cellblock.errors import SandboxUnavailable
 from cellblock_config import LEVELS, LevelName, Settings
+from cellblock_workers.telemetry import SUPERVISOR_VARIABLE
 
 _log = structlog.get_logger(__name__)
 
@@ -64,6 +65,8 @@ def private_launcher(purpose: str, environment: Mapping[str, str]) -> Iterator[P
         variables = {
             **os.environ,
             **NO_SECRETS,
+            # Killed, or interrupted before it holds the process, this one could not end it.
+            SUPERVISOR_VARIABLE: str(os.getpid()),
             "CELLBLOCK_LAUNCHER_SOCKET": str(path),
             "CELLBLOCK_LAUNCHER_OWNER": f"{purpose}-{os.getpid()}",
             "CELLBLOCK_LAUNCHER_WARM": "0",
