@@ -76,6 +76,9 @@ class Money(RuleBasedStateMachine):
         if job.lender is not None and job.lender.live:
             job.lender.reserve += job.reserve - taken
         job.live, job.charged, job.lender = False, 0, None
+        for nested in self.jobs.values():
+            if nested.lender is job:
+                nested.lender = None  # what it does not spend is its own from now on, whatever becomes of the job
 
     @rule(tenant=st.sampled_from(TENANTS), reserve=st.integers(0, 400), retries=st.integers(0, 2))
     def admit(self, tenant: str, reserve: int, retries: int) -> None:

@@ -40,7 +40,7 @@ if waiting >= a.queue_depth then
   return { 'full', int(waiting) }
 end
 
-local lender = redis.call('HMGET', keys.parent, 'state', 'tenant', 'reserved', 'charged', 'day')
+local lender = redis.call('HMGET', keys.parent, 'state', 'tenant', 'reserved', 'charged', 'day', 'revived')
 if a.parent ~= '' then
   if lender[1] ~= 'running' or lender[2] ~= a.tenant then
     return { 'orphan', '' }
@@ -82,7 +82,7 @@ if a.planned == 1 then
   else
     redis.call('HINCRBY', keys.parent, 'reserved', int(-a.reserve))
     redis.call('HINCRBY', keys.parent, 'lent', int(a.reserve))
-    redis.call('HSET', keys.job, 'borrowed', '1')
+    redis.call('HSET', keys.job, 'borrowed', lender[6] or '0')
   end
   redis.call('HSET', keys.account, 'plan', a.plan, 'parallel', int(a.parallel))
   redis.call('HSET', keys.shares, 'weight:' .. a.plan, int(a.weight))

@@ -18,7 +18,8 @@
 --                held, what attempts that are over have used of that, what was taken in the end; and the day
 --                (since 1970) whose account has it
 --   result_ttl_s   how long its plan keeps its result
---   borrowed     "1" while what is held for it was taken from its parent's; lent: what a parent gave
+--   lent revived   of a parent: what its nested runs have of what was held for it; how often an operator let it run
+--                again. borrowed: of a nested run, while that money is its parent's, how often it had been by then
 --   op_claim op_finish op_release op_retry op_drop         last operation id of each kind: a resent
 --                                                          script finds its own id and changes nothing
 
@@ -231,8 +232,9 @@ local function settle(charge)
   local held = tonumber(job[1])
   local cost = math.min(held, tonumber(job[2] or '0') + charge)
   local given_back = held
-  if job[4] and redis.call('HEXISTS', keys.parent, 'reserved') == 1 then
-    -- Its parent still runs, and has the rest again.
+  local parent = redis.call('HMGET', keys.parent, 'reserved', 'revived')
+  if job[4] and parent[1] and (parent[2] or '0') == job[4] then
+    -- Its parent has not ended since, and has the rest again.
     redis.call('HINCRBY', keys.parent, 'reserved', int(held - cost))
     redis.call('HINCRBY', keys.parent, 'lent', int(cost - held))
     given_back = cost

@@ -30,7 +30,8 @@ if held then
   redis.call('HINCRBY', keys.account, day .. '.reserved', held)
 end
 local place = int(PRIORITIES[job[3]] + at_us)
-redis.call('HDEL', keys.job, 'outcome', 'cost', 'finished_ms', 'cancel', 'worker')
+redis.call('HDEL', keys.job, 'outcome', 'cost', 'finished_ms', 'cancel', 'worker', 'lent')
+redis.call('HINCRBY', keys.job, 'revived', 1)
 redis.call('HSET', keys.job, 'state', 'queued', 'losses', '0', 'faults', '0', 'failures', '0',
   'place', place, 'queued_ms', int(now), 'expires_ms', expires_ms, 'op_retry', a.op)
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
