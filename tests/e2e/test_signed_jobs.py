@@ -143,12 +143,18 @@ def test_a_hosts_worker_gets_the_keys_and_its_launcher_does_not(tmp_path: Path, 
     with (tmp_path / "host.log").open("wb") as log:
         process = subprocess.Popen(
             [CELLBLOCK, "worker"],
-            env={**os.environ, **worker, "CELLBLOCK_REDIS_URL": redis_url},
+            env={
+                **os.environ,
+                **worker,
+                "CELLBLOCK_REDIS_URL": redis_url,
+                "CELLBLOCK_POLICY_TOKEN": "token-sentinel",
+            },
             stderr=log,
             cwd="/",
         )
     try:
         wait_until(lambda: variables_of(process.pid, "worker.main"), 30, "the worker")
+        assert "sentinel" not in (variables_of(process.pid, "launcher.server") or "sentinel")
         assert secret in (variables_of(process.pid, "worker.main") or "")
         assert secret not in (variables_of(process.pid, "launcher.server") or secret)
         for pid in (
