@@ -17,32 +17,20 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from cellblock.gates import Gates
 from cellblock.ledger import Claim, Ledger, connect
 from cellblock_config import load_settings
-from ledger.kit import manifest, operation, result_of
+from ledger.kit import OPEN, manifest, operation, result_of
 from parts import RedisServer
 
 FEW, MANY = 10, int(os.environ.get("TENANTS", "100000"))
 CALLS = 3000
-GATES = Gates(
-    plan="plan",
-    weight=1,
-    parallel=100,
-    emission_us=1,
-    burst=10**6,
-    runs_per_day=10**6,
-    queue_depth=10**6,
-    reserve_micros=1,
-    budget_micros=10**9,
-    result_ttl_s=60,
-)
+GATES = replace(OPEN, reserve_micros=1, result_ttl_s=60)
 GIVEN = manifest()
 #: Flat: with ten thousand times the tenants, no more than this many times as long.
 FLAT = 1.5

@@ -13,11 +13,26 @@ from redis import Redis
 
 from cellblock import Event, JobResult, JobSpec, Outcome, Timings
 from cellblock.admission import Manifest, resolve
+from cellblock.gates import Gates
 from cellblock.ledger import Claim, Dropped, Ledger, connect
 from cellblock_config import Settings, load_settings
 
 #: Embedded runs use fakeredis, so the scripts have to mean the same there.
 STORES = ("redis", "fakeredis")
+
+#: A plan that refuses nothing; tests bound it by what they are about.
+OPEN = Gates(
+    plan="open",
+    weight=1,
+    parallel=1000,
+    emission_us=1,
+    burst=10**6,
+    runs_per_day=10**6,
+    queue_depth=10**6,
+    reserve_micros=0,
+    budget_micros=10**9,
+    result_ttl_s=3600,
+)
 
 
 @contextmanager

@@ -12,21 +12,10 @@ from redis import Redis
 
 from cellblock.gates import Gates
 from cellblock.ledger import Claim, Ledger
-from ledger.kit import STORES, manifest, open_ledger, operation, result_of, settings_of
+from ledger.kit import OPEN, STORES, manifest, open_ledger, operation, result_of, settings_of
 
 Store = tuple[Ledger, Redis]
-PLAN = Gates(
-    plan="plan",
-    weight=1,
-    parallel=1000,
-    emission_us=1,
-    burst=10**6,
-    runs_per_day=10**6,
-    queue_depth=10**6,
-    reserve_micros=0,
-    budget_micros=0,
-    result_ttl_s=3600,
-)
+PLAN = replace(OPEN, plan="plan")
 
 
 @pytest.fixture(params=STORES)

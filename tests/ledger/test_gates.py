@@ -15,6 +15,7 @@ from cellblock.gates import Gates
 from cellblock.ledger import Claim, Dropped, Ledger, connect
 from cellblock_config import load_settings
 from ledger.kit import (
+    OPEN,
     STORES,
     be_late,
     claim,
@@ -28,17 +29,15 @@ from ledger.kit import (
 )
 
 Store = tuple[Ledger, Redis]
-WIDE = Gates(
+WIDE = replace(
+    OPEN,
     plan="wide",
-    weight=1,
     parallel=10,
     emission_us=1_000_000,
     burst=1000,
     runs_per_day=1000,
     queue_depth=1000,
     reserve_micros=100,
-    budget_micros=10**9,
-    result_ttl_s=3600,
 )
 
 

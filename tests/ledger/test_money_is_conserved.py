@@ -16,23 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, i
 from redis import Redis
 
 from cellblock import BudgetExceeded, JobState, Outcome, PolicyDenied, RateLimited
-from cellblock.gates import Gates
 from cellblock.ledger import Claim, Ledger
-from ledger.kit import STORES, be_late, expire_lease, manifest, open_ledger, operation, result_of
+from ledger.kit import OPEN, STORES, be_late, expire_lease, manifest, open_ledger, operation, result_of
 
 TENANTS = ("one", "two", "three")
 BUDGET = 1000
-GATES = Gates(
-    plan="p",
-    weight=1,
-    parallel=2,
-    emission_us=1_000_000,
-    burst=30,
-    runs_per_day=25,
-    queue_depth=5,
-    reserve_micros=0,
-    budget_micros=BUDGET,
-    result_ttl_s=3600,
+GATES = replace(
+    OPEN, parallel=2, emission_us=1_000_000, burst=30, runs_per_day=25, queue_depth=5, budget_micros=BUDGET
 )
 ENDS = [Outcome.OK, Outcome.EXIT, Outcome.SANDBOX_ERROR, Outcome.CANCELLED]
 
@@ -78,7 +68,9 @@ class Money(RuleBasedStateMachine):
         job.live, job.charged, job.lender = False, 0, None
         for nested in self.jobs.values():
             if nested.lender is job:
-                nested.lender = None  # what it does not spend is its own from now on, whatever becomes of the job
+                nested.lender = (
+                    None  # what it does not spend is its own from now on, whatever becomes of the job
+                )
 
     @rule(tenant=st.sampled_from(TENANTS), reserve=st.integers(0, 400), retries=st.integers(0, 2))
     def admit(self, tenant: str, reserve: int, retries: int) -> None:

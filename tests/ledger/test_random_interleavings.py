@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import HealthCheck, seed, settings
@@ -26,6 +26,7 @@ from cellblock import JobState, Outcome
 from cellblock.gates import Gates
 from cellblock.ledger import Claim, Dropped, Ledger
 from ledger.kit import (
+    OPEN,
     STORES,
     be_late,
     events_of,
@@ -39,18 +40,7 @@ from ledger.kit import (
 LOSS_LIMIT = 2
 FAULT_RETRIES = 1
 SLOTS = 1
-WIDE = Gates(
-    plan="wide",
-    weight=2,
-    parallel=2,
-    emission_us=1,
-    burst=10**9,
-    runs_per_day=10**9,
-    queue_depth=10**6,
-    reserve_micros=0,
-    budget_micros=0,
-    result_ttl_s=3600,
-)
+WIDE = replace(OPEN, plan="wide", weight=2, parallel=2)
 #: Two plans: "one" has none.
 TENANTS: dict[str, Gates | None] = {"one": None, "two": WIDE, "three": WIDE}
 LIVE_MAX = 6

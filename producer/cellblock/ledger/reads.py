@@ -112,14 +112,10 @@ class Reads:
         return self._waiting()[0]
 
     def oldest_wait_s(self) -> float:
-        """How long the job waits that waits longest for a worker, of a hundred tenants; 0 for none."""
+        """How long the job waits that waits longest for a worker, of a hundred lanes; 0 for none."""
         with store_errors("looking for the oldest waiting job"):
-            tenants = cast(list[str], self._redis.zrange(self.keys.turns, 0, 99))
-            heads = cast(list[str | None], self._redis.hmget(self.keys.heads, tenants)) if tenants else []
-            pipe = self._redis.pipeline(transaction=False)
-            for head in heads:
-                pipe.hget(self.keys.job(head or "-"), "queued_ms")
-            since = [int(queued_ms) for queued_ms in pipe.execute() if queued_ms is not None]
+            heads = self._heads(cast(list[str], self._redis.zrange(self.keys.turns, 0, 99)))
+            since = [queued_ms for queued_ms in heads.values() if queued_ms is not None]
             return max(0.0, (self._now_ms() - min(since)) / 1000) if since else 0.0
 
     def counts(self) -> Counts:
@@ -238,6 +234,17 @@ class Reads:
         if not record:
             raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
         return record
+
+    def _heads(self, lanes: Sequence[str]) -> dict[str, int | None]:
+        """Since when the first job of each lane waits (ms); None for one whose record has expired."""
+        if not lanes:
+            return {}
+        heads = cast(list[str | None], self._redis.hmget(self.keys.heads, list(lanes)))
+        pipe = self._redis.pipeline(transaction=False)
+        for head in heads:
+            pipe.hget(self.keys.job(head or "-"), "queued_ms")
+        queued = cast(list[str | None], pipe.execute())
+        return {lane: None if at is None else int(at) for lane, at in zip(lanes, queued, strict=True)}
 
     def _now_ms(self) -> int:
         seconds, micros = self._redis.time()

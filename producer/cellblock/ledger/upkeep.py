@@ -86,20 +86,9 @@ class Upkeep(Transitions):
         """
         with store_errors("looking for jobs without a message"):
             before_ms = self._now_ms() - ms(self._settings.republish_after_s)
-            tenants = cast(list[str], self._redis.zrandmember(self.keys.turns, limit))
-            if not tenants:
-                return []
-            heads = cast(list[str | None], self._redis.hmget(self.keys.heads, tenants))
-            pipe = self._redis.pipeline(transaction=False)
-            for head in heads:
-                pipe.hget(self.keys.job(head or "-"), "queued_ms")
-            queued = cast(list[str | None], pipe.execute())
-        # A head without a record is of a job that has expired: to look at its tenant again is to forget it.
-        late = [
-            tenant
-            for tenant, queued_ms in zip(tenants, queued, strict=True)
-            if queued_ms is None or int(queued_ms) <= before_ms
-        ]
+            heads = self._heads(cast(list[str], self._redis.zrandmember(self.keys.turns, limit)))
+        # A head without a record is of a job that has expired: whoever claims for its message forgets it.
+        late = [lane for lane, queued_ms in heads.items() if queued_ms is None or queued_ms <= before_ms]
         return self._seat(late, all=True)
 
     def _seat(self, lanes: Sequence[str], *, all: bool = False) -> list[str]:
