@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+#: Set to nothing is not set: the folder one happens to be in is nobody's file.
+OptionalPath = Annotated[Path | None, BeforeValidator(lambda given: given or None)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 
 

@@ -148,8 +148,10 @@ class Override(Group):
         return tuple(field.alias or name for name, field in cls.model_fields.items())
 
     def applied(self, plan: Plan) -> Plan:
-        """The plan under it."""
-        return plan.model_copy(update=self.model_dump(exclude_none=True))
+        """The plan under it; what it says, no role and no stake raises."""
+        said = self.model_dump(exclude_none=True)
+        ceilings = {"parallel": "parallel_most", "timeout_s": "timeout_most_s"}
+        return plan.model_copy(update=said | {ceilings[key]: None for key in ceilings if key in said})
 
 
 def override_from(given: Mapping[str, object]) -> Override:
@@ -162,6 +164,7 @@ class Tenant(Group):
 
     plan: str
     stake: int = Field(0, ge=0)
+    roles: tuple[str, ...] = Field((), description="Those that holders of its API keys may name.")
 
 
 def _tenant(given: object) -> object:
@@ -184,6 +187,8 @@ class PlanBook(Group):
                 raise ValueError(
                     f"tenants.{name}: there is no plan {tenant.plan!r}, only {', '.join(self.plans)}"
                 )
+            if unknown := set(tenant.roles) - set(self.roles):
+                raise ValueError(f"tenants.{name}: there is no role {sorted(unknown)[0]!r}")
         steps = [band.at_least for band in self.stake]
         if steps != sorted(set(steps)):
             raise ValueError("stake: the bands' at_least have to rise")
@@ -213,7 +218,7 @@ def load_plans(file: Path | None = None) -> PlanBook:
         text = (
             (resources.files(__package__) / "plans.toml").read_text()
             if file is None
-            else file.read_text("utf-8")
+            else file.read_text("utf-8-sig")
         )
         return PlanBook.model_validate(tomllib.loads(text))
     except ValidationError as error:
@@ -224,6 +229,8 @@ def load_plans(file: Path | None = None) -> PlanBook:
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise PlansError(f"{file}: not TOML: {error}") from None
+    except (ValueError, OverflowError, RecursionError) as error:  # numbers and nesting beyond all use
+        raise PlansError(f"{file}: cannot be used: {type(error).__name__}") from None
 
 
 def _in_words(error: Mapping[str, Any]) -> str:

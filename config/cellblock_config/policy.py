@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from cellblock_config.group import Group
+from cellblock_config.group import Group, OptionalPath
 
 
 class PolicySettings(Group):
@@ -15,7 +14,7 @@ class PolicySettings(Group):
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
-    folder: Path | None = Field(None, description="Cedar policies, *.cedar; config/policies has ours.")
+    folder: OptionalPath = Field(None, description="Cedar policies, *.cedar; config/policies has ours.")
     url: str | None = Field(None, description="A decision point of your own, asked by POST.")
     token: SecretStr | None = Field(None, description="Sent to it as a bearer token.")
     timeout_s: float = Field(2.0, gt=0, le=60, description="Of one question; no answer in time is a denial.")

@@ -109,7 +109,7 @@ def load_prices(file: Path | None = None, *, today: date | None = None) -> Price
         warning = f"prices out of date: these are cellblock's own; put yours into {chosen}"
         return Prices(_table(shipped.read_text(), "built-in"), "built-in", warning)
     try:
-        text = chosen.read_text("utf-8")
+        text = chosen.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise PricesError(
             f"{chosen}: cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}"
@@ -126,6 +126,8 @@ def _table(text: str, name: str) -> PriceTable:
         return PriceTable.model_validate(json.loads(text, parse_float=Decimal))
     except json.JSONDecodeError as error:
         raise PricesError(f"{name}: not JSON: {error}") from None
+    except RecursionError:
+        raise PricesError(f"{name}: not JSON of prices: too deep") from None
     except ValidationError as error:
         wrong = [
             f"{name}: {'.'.join(map(str, one['loc']))}: "
@@ -136,4 +138,6 @@ def _table(text: str, name: str) -> PriceTable:
             )
             for one in error.errors()
         ]
-        raise PricesError("; ".join(wrong)) from None
+        raise PricesError("; ".join(wrong).replace(": : ", ": ")) from None
+    except (ValueError, OverflowError) as error:  # numbers beyond all use
+        raise PricesError(f"{name}: cannot be used: {type(error).__name__}") from None

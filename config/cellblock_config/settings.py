@@ -25,7 +25,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
-from cellblock_config.group import Group, PositiveSeconds
+from cellblock_config.group import Group, OptionalPath, PositiveSeconds
 from cellblock_config.launcher import LauncherSettings
 from cellblock_config.levels import MIB
 from cellblock_config.policy import PolicySettings
@@ -224,13 +224,13 @@ class MonitorSettings(Group):
 class PlansSettings(Group):
     """Who may do how much, and what it costs."""
 
-    file: Path | None = Field(
+    file: OptionalPath = Field(
         None, description="Plans, roles and tenants, as TOML; cellblock's own by default."
     )
     default: str | None = Field(
         None, description="The plan of jobs that name none; without it only the operator's bounds hold them."
     )
-    prices: Path | None = Field(None, description="pricing.json; the user's own or cellblock's by default.")
+    prices: OptionalPath = Field(None, description="pricing.json; the user's own or cellblock's by default.")
 
 
 class Settings(BaseSettings):

@@ -76,11 +76,10 @@ class Manifest(BaseModel):
     signature: Signature | None = None
 
 
-def resolve(spec: JobSpec, settings: Settings, asked: Limits | None = None) -> Manifest:
+def resolve(spec: JobSpec, settings: Settings) -> Manifest:
     """Fill in the level's defaults and hold every value to the operator's bounds.
 
-    ``asked``: the limits that the job's plan leaves it, in place of its own. Raises :class:`InvalidJob`
-    naming field, value and bound.
+    Raises :class:`InvalidJob` naming field, value and bound.
     """
     _check_payload(spec, settings.ledger)
     _check_environment(spec.env, settings.sandbox)
@@ -101,7 +100,7 @@ def resolve(spec: JobSpec, settings: Settings, asked: Limits | None = None) -> M
         tenant=spec.tenant,
         level=spec.level,
         image=image,
-        limits=resolve_limits(spec.level, asked or spec.limits, settings),
+        limits=resolve_limits(spec.level, spec.limits, settings),
         priority=spec.priority,
         expires_s=_expiry(spec, settings.ledger),
         retries=spec.retries,

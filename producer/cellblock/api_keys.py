@@ -21,11 +21,11 @@ from redis import Redis
 from cellblock.errors import InvalidJob, PolicyDenied
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
+from cellblock.models import NAME
 from cellblock.policy import Principal
 from cellblock.policy.decision import RUN
 
 _TOKEN = re.compile(r"cbk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
-_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")
 #: Everything a key may carry: running, and tools. No other endpoint is a key's.
 _CAPABILITY = re.compile(r"agent\.run\.invoke|tool\.[a-z][a-z0-9_-]{0,63}\.invoke")
 
@@ -51,7 +51,7 @@ class ApiKeys:
 
     def create(self, tenant: str, capabilities: Sequence[str] = (RUN,)) -> str:
         """A new key, shown this once. Raises :class:`InvalidJob` for what no key may carry."""
-        if not _TENANT.fullmatch(tenant):
+        if not re.fullmatch(NAME, tenant):
             raise InvalidJob("tenant", f"{tenant!r:.80} is no tenant's name")
         if not capabilities:
             raise InvalidJob("capability", f"a key without any could do nothing; the usual one is {RUN}")
@@ -72,11 +72,13 @@ class ApiKeys:
         """A new secret for this key; the old one is worth nothing from now on. Raises :class:`InvalidJob`."""
         known = self._find(key_id)
         if known is None:
-            raise InvalidJob("key", f"there is no key {key_id!r:.40}")
+            raise InvalidJob("KEY", "there is none of this id; cellblock api-key list shows them")
         return self._issue(known.id, known.tenant, known.capabilities)
 
     def revoke(self, key_id: str) -> bool:
-        """The key is worth nothing from now on. Whether there was one."""
+        """The key, by its id or whole, is worth nothing from now on. Whether there was one."""
+        match = _TOKEN.fullmatch(key_id)
+        key_id = match[1] if match else key_id
         with store_errors("revoking an API key"):
             return bool(self._redis.hdel(self._stored, key_id))
 

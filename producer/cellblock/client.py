@@ -15,6 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures import wait as wait_futures
 from contextlib import suppress
 from datetime import date
+from functools import cached_property
 from types import TracebackType
 from typing import Literal, Self, cast
 
@@ -83,10 +84,14 @@ class Client:
         self._groups = EventGroups(self._redis, self._ledger.keys)
         self._api_keys = ApiKeys(self._redis, self._ledger.keys)
         self._governance = Governance(self._redis, self._ledger.keys)
-        self._intake = Intake(settings, self._governance.overrides)
         self._app = create_celery(settings)
         self._publisher = Publisher(self._app)
         self._waiter = ResultWaiter(self._redis, self._ledger)
+
+    @cached_property
+    def _intake(self) -> Intake:
+        # Not before something is submitted: a wrong file of plans keeps nobody from cancelling or asking.
+        return Intake(self._settings, self._governance.overrides)
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +108,7 @@ class Client:
         self._redis.close()
 
     def submit(self, spec: JobSpec, *, api_key: str | None = None) -> Job:
-        """Accept a job and wake a worker for it; in the name of an API key where one is given.
+        """Accept a job and wake a worker for it; where an API key is given, in its name and its tenant's.
 
         Raises :class:`InvalidJob`, :class:`PolicyDenied` (nothing stored), :class:`RateLimited` (too much
         waits), :class:`StoreUnavailable` (Redis out of reach). Submitting again with the same
@@ -113,6 +118,8 @@ class Client:
             raise InvalidJob("job", f"is a {type(spec).__name__}; write JobSpec(code=...)")
         job_id = uuid.uuid4().hex
         principal = self._api_keys.principal(api_key) if api_key is not None else PRODUCER
+        if principal.tenant is not None and "tenant" not in spec.model_fields_set:
+            spec = spec.model_copy(update={"tenant": principal.tenant})
         manifest, gates = self._intake.prepare(job_id, spec, principal, self._parent(spec))
         admission = self._ledger.admit(job_id, manifest, spec.idempotency_key, gates)
         self._publisher.wake(admission.wake)
@@ -123,7 +130,9 @@ class Client:
         return self._intake.estimate(spec, self._parent(spec))
 
     def _parent(self, spec: JobSpec) -> Parent | None:
-        return self._ledger.parent(spec.parent, spec.tenant) if spec.parent is not None else None
+        if spec.parent is None:
+            return None
+        return self._ledger.parent(spec.parent, spec.tenant if "tenant" in spec.model_fields_set else None)
 
     @property
     def governance(self) -> Governance:

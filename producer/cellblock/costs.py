@@ -63,7 +63,7 @@ def estimate(bounds: Bounds, prices: Prices, *caps: tuple[str, int | None]) -> E
             continue
         if cap < least:
             raise PolicyDenied(
-                field, f"{cap / MICROS:g} {prices.table.unit}; a run costs at least {least / MICROS:g}"
+                field, f"{cap / MICROS:g} {prices.table.unit}, and a run costs at least {least / MICROS:g}"
             )
         reserve = min(reserve, cap)
     return Estimate(

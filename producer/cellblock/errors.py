@@ -86,15 +86,33 @@ class UnknownJob(CallerError, LookupError):
 
 
 class RateLimited(CallerError):
-    """Too much is waiting already; ``retry_after_s`` says when to come back."""
+    """Too much is waiting already, or its plan's limit is used; ``retry_after_s`` says when to come back.
 
-    def __init__(self, message: str, *, retry_after_s: float) -> None:
+    ``limit`` is the limit's name in the file of plans, ``allowed`` its value and ``used`` the present use,
+    money in micros. None where it is the fleet's queue that is full.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float,
+        limit: str | None = None,
+        allowed: int | None = None,
+        used: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.limit = limit
+        self.allowed = allowed
+        self.used = used
 
 
 class BudgetExceeded(RateLimited):
-    """The tenant's budget of the day is spent or held; ``retry_after_s`` is until the next one begins."""
+    """The tenant's budget of the day is spent or held; days are UTC's.
+
+    ``retry_after_s`` is a moment while what is held may come back, else until the next day begins.
+    """
 
 
 class ResultTimeout(CallerError, TimeoutError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cellblock.errors import BudgetExceeded, RateLimited
@@ -64,21 +65,26 @@ class Gates:
             self.result_ttl_s,
         ]
 
-    def refusal(self, tenant: str, limit: str, allowed: int, used: int, retry_after_ms: int) -> RateLimited:
+    def refusal(
+        self, tenant: str, limit: str, allowed: int, used: int, retry_after_ms: int, spent: int
+    ) -> RateLimited:
         """Why the ledger refused: which limit, its value, the present use, and when to come back."""
-        after_s = retry_after_ms / 1000
         whose = f"tenant {tenant!r}, plan {self.plan!r}"
-        if limit == "cost_per_day":
-            text = (
-                f"{limit}: {used / MICROS:g} of {allowed / MICROS:g} are spent or held today, and this run "
-                f"may cost {self.reserve_micros / MICROS:g} ({whose}); try again in {after_s:.0f} s"
-            )
-            return BudgetExceeded(text, retry_after_s=after_s)
+        after_s = retry_after_ms / 1000
         says = {
             "queue_depth": f"{used} jobs wait and {allowed} may",
-            "rate": f"{used} runs ahead of one each {self._interval_s:g} s, and {allowed} may be",
-            "runs_per_day": f"{used} of {allowed} runs today",
+            "rate": f"one run each {self._interval_s:g} s and {allowed} at once are allowed, and used",
+            "runs_per_day": f"{used} of {allowed} runs today (UTC)",
+            "cost_per_day": (
+                f"{spent / MICROS:g} spent and {(used - spent) / MICROS:g} held of {allowed / MICROS:g} "
+                f"today (UTC), and this run may cost {self.reserve_micros / MICROS:g}"
+            ),
         }
-        return RateLimited(
-            f"{limit}: {says[limit]} ({whose}); try again in {after_s:g} s", retry_after_s=after_s
+        kind = BudgetExceeded if limit == "cost_per_day" else RateLimited
+        return kind(
+            f"{limit}: {says[limit]} ({whose}); try again in {math.ceil(after_s)} s",
+            retry_after_s=after_s,
+            limit=limit,
+            allowed=allowed,
+            used=used,
         )

@@ -1,9 +1,12 @@
 -- Set or unset one override, and note who did, in one step.
 -- KEYS  governance audit
 -- ARGV  tenant key value (JSON; "" unsets) who audit_kept
--- Returns the id of the audit's entry
+-- Returns the id of the audit's entry, "" if there was nothing to unset
 local field = ARGV[1] .. ' ' .. ARGV[2]
 local before = redis.call('HGET', KEYS[1], field) or ''
+if ARGV[3] == '' and before == '' then
+  return ''
+end
 if ARGV[3] == '' then
   redis.call('HDEL', KEYS[1], field)
 else

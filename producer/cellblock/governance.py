@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -14,11 +15,13 @@ from redis import Redis
 from cellblock.errors import InvalidJob
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
+from cellblock.models import NAME
 from cellblock_config.plans import EVERYBODY, Override, override_from
 
 #: How long a process may go on with what it read last.
 _FRESH_S = 1.0
 _AUDIT_KEPT = 100_000
+_WHO_MAX = 200
 
 
 class Change(BaseModel):
@@ -60,8 +63,10 @@ class Governance:
         """Set one key for a tenant, or ``*``. Raises :class:`InvalidJob` naming key, value and reason."""
         try:
             parsed: Any = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed = value
+        if key in Override.names() and (isinstance(parsed, bool) or not isinstance(parsed, int | float)):
+            raise InvalidJob(key, f"{value!r:.80} is no number; to take one back: unset")
         try:
             override_from({key: parsed})
         except ValidationError as error:
@@ -89,6 +94,10 @@ class Governance:
         return [_entry(name, fields) for name, fields in found]
 
     def _changed(self, tenant: str, key: str, value: str, who: str) -> Change:
+        if tenant != EVERYBODY and not re.fullmatch(NAME, tenant):
+            raise InvalidJob("tenant", f"{tenant!r:.80} is no tenant's name; for everybody leave it out")
+        if not who.isprintable() or not 0 < len(who) <= _WHO_MAX:
+            raise InvalidJob("by", f"{who!r:.80} is nobody's name: 1 to {_WHO_MAX} printable characters")
         with store_errors("changing an override"):
             name = cast(
                 str,
@@ -97,6 +106,8 @@ class Governance:
                     args=[tenant, key, value, who, _AUDIT_KEPT],
                 ),
             )
+            if not name:
+                raise InvalidJob(key, f"nothing is set for {tenant!r}")
             ((found, fields),) = cast(
                 list[tuple[str, dict[str, str]]], self._redis.xrange(self._keys.audit, name, name)
             )

@@ -11,7 +11,7 @@ from cellblock.errors import InvalidJob, PolicyDenied
 from cellblock.gates import Gates
 from cellblock.models import JobSpec
 from cellblock.nesting import Parent
-from cellblock.plans import PlanFile
+from cellblock.plans import Entitled, PlanFile
 from cellblock.policy import Principal, Question, decision_point
 from cellblock.policy.decision import PRODUCER, RUN
 from cellblock.signing import Signer
@@ -42,12 +42,12 @@ class Intake:
         ``principal``: who asks. ``parent``: of a nested run. Raises :class:`PolicyUnavailable` too.
         """
         spec = self._nested(spec, parent)
-        manifest, expected = self._priced(spec, parent)
-        entitled = self._plans.entitled(spec)
+        entitled = self._plans.entitled(spec, keyed=principal.key_id is not None)
+        manifest, expected = self._priced(spec, parent, entitled)
         self._permit(principal, spec, manifest, entitled.name if entitled is not None else "")
         if entitled is None:
             return self._signer.signed(job_id, manifest), None
-        rates = entitled.prices.table.rates(spec.level)
+        rates = entitled.prices.table.rates(manifest.level)
         charge = Charge(rates=rates, cap_micros=expected.reserve_micros)
         planned = manifest.model_copy(update={"plan": entitled.name, "charge": charge})
         return self._signer.signed(job_id, planned), Gates.of(
@@ -77,7 +77,8 @@ class Intake:
 
     def estimate(self, spec: JobSpec, parent: Parent | None = None) -> Estimate:
         """What the job may cost, by its plan or, without one, by the prices alone."""
-        return self._priced(self._nested(spec, parent), parent)[1]
+        spec = self._nested(spec, parent)
+        return self._priced(spec, parent, self._plans.entitled(spec))[1]
 
     def _nested(self, spec: JobSpec, parent: Parent | None) -> JobSpec:
         if parent is not None:
@@ -86,9 +87,17 @@ class Intake:
             raise InvalidJob("parent", "only jobs of a fleet have one; set CELLBLOCK_REDIS_URL")
         return spec
 
-    def _priced(self, spec: JobSpec, parent: Parent | None) -> tuple[Manifest, Estimate]:
-        entitled = self._plans.entitled(spec)
-        manifest = resolve(spec, self._settings, entitled.held(spec) if entitled is not None else None)
+    def _priced(
+        self, spec: JobSpec, parent: Parent | None, entitled: Entitled | None
+    ) -> tuple[Manifest, Estimate]:
+        if entitled is not None:
+            spec = entitled.granted(spec)
+        elif spec.max_cost_micros is not None or spec.nested_cost_micros:
+            field = "max_cost_micros" if spec.max_cost_micros is not None else "nested_cost_micros"
+            raise InvalidJob(
+                field, "only a job with a plan has a price: name one, or set CELLBLOCK_PLANS_DEFAULT"
+            )
+        manifest = resolve(spec, self._settings)
         if parent is not None:
             manifest = manifest.model_copy(
                 update={"parent": parent.job_id, "depth": parent.manifest.depth + 1}
@@ -105,7 +114,7 @@ class Intake:
         )
         caps = [("max_cost_micros", spec.max_cost_micros)]
         if entitled is not None and parent is not None:
-            caps.append(("nested_cost_micros of its parent", parent.cost_cap(spec)))
+            caps.append(("half of what its parent has left", parent.cost_cap(spec)))
         if entitled is not None:
             caps.append(("cost_per_run", entitled.plan.cost_per_run_micros))
         return manifest, estimate(bounds, self._plans.prices, *caps)

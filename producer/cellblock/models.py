@@ -32,7 +32,8 @@ PriorityClass = Literal["high", "normal", "low"]
 PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("high", "normal", "low")
 
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}$"
+#: What tenants, plans, roles and keys may be called.
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}$"
 
 
 class Outcome(StrEnum):
@@ -157,13 +158,13 @@ class JobSpec(_Request):
         max_length=32,
         description="Globs of files to return, relative to the work folder; ** is any depth.",
     )
-    tenant: str = Field("default", pattern=_NAME)
+    tenant: str = Field("default", pattern=NAME)
     plan: str | None = Field(
         None,
-        pattern=_NAME,
+        pattern=NAME,
         description="The tenant's plan; those of listed tenants are in the file of plans.",
     )
-    role: str | None = Field(None, pattern=_NAME, description="Whose run it is, within the plan.")
+    role: str | None = Field(None, pattern=NAME, description="Whose run it is, within the plan.")
     max_cost_micros: int | None = Field(
         None, ge=1, le=COST_MOST_MICROS, description="Stop the job when it has cost this much; plans only."
     )
@@ -180,7 +181,7 @@ class JobSpec(_Request):
         description="Not started within this many seconds, it is rejected; the fleet's by default.",
     )
     retries: int = Field(0, ge=0, le=10, description="How often to run again what the program itself failed.")
-    idempotency_key: str | None = Field(None, pattern=_NAME)
+    idempotency_key: str | None = Field(None, pattern=NAME)
     parent: str | None = Field(
         None,
         pattern=r"^[0-9a-f]{32}$",

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from cellblock.admission import Manifest
 from cellblock.errors import PolicyDenied
 from cellblock.models import JobSpec
-from cellblock_config import LEVELS
+from cellblock.plans import amount
+from cellblock_config import LEVELS, LevelName
 
 #: Of a parent, at least this much time has to be left.
 _LEAST_S = 0.1
@@ -33,7 +34,7 @@ class Parent:
         :class:`PolicyDenied` naming field, asked and allowed.
         """
         above = self.manifest
-        if spec.tenant != above.tenant:
+        if "tenant" in spec.model_fields_set and spec.tenant != above.tenant:
             raise no_parent(self.job_id, spec.tenant)
         if above.depth + 1 > depth_max:
             raise PolicyDenied(
@@ -45,9 +46,10 @@ class Parent:
             raise PolicyDenied("parent", f"the time of {self.job_id} is over")
         if spec.plan not in {None, above.plan}:
             raise PolicyDenied("plan", f"{spec.plan!r} is asked; its parent runs on {above.plan!r}")
-        self._check_level(spec)
+        spec = spec.model_copy(update={"level": self._level(spec)})
         return spec.model_copy(
             update={
+                "tenant": above.tenant,
                 "plan": above.plan,
                 "limits": spec.limits.model_copy(update=self._limits(spec)),
                 "expires_s": min(spec.expires_s or self.left_s, self.left_s),
@@ -55,12 +57,16 @@ class Parent:
             }
         )
 
-    def _check_level(self, spec: JobSpec) -> None:
+    def _level(self, spec: JobSpec) -> LevelName:
         levels = list(LEVELS)  # from the weakest on
-        if levels.index(spec.level) < levels.index(self.manifest.level):
+        above = self.manifest.level
+        if levels.index(spec.level) >= levels.index(above):
+            return spec.level
+        if "level" in spec.model_fields_set:
             raise PolicyDenied(
-                "level", f"{spec.level!r} is asked; its parent runs at {self.manifest.level!r}: no weaker one"
+                "level", f"{spec.level!r} is asked; its parent runs at {above!r}: no weaker one"
             )
+        return above
 
     def _limits(self, spec: JobSpec) -> dict[str, float]:
         default, held = LEVELS[spec.level], {}
@@ -70,7 +76,10 @@ class Parent:
                 allowed = min(allowed, self.left_s)
             asked = getattr(spec.limits, field)
             if asked is not None and asked > allowed:
-                raise PolicyDenied(f"limits.{field}", f"{asked:g} is asked; its parent has {allowed:g}")
+                raise PolicyDenied(
+                    f"limits.{field}",
+                    f"{amount(field, asked)} is asked; its parent has {amount(field, allowed)}",
+                )
             # Without a word of its own a job may use as much processor time as its timeout lets it.
             if asked is None and (field == "cpu_s" or getattr(default, field) > allowed):
                 held[field] = allowed
@@ -83,13 +92,16 @@ class Parent:
         """
         asked = spec.max_cost_micros
         if asked is not None and asked > self.left_micros:
-            raise PolicyDenied("max_cost_micros", f"{asked} is asked; its parent has {self.left_micros} left")
+            raise PolicyDenied(
+                "max_cost_micros", f"{asked} micros is asked; its parent has {self.left_micros} left"
+            )
         return asked if asked is not None else self.left_micros // 2
 
 
-def no_parent(job_id: str, tenant: str) -> PolicyDenied:
+def no_parent(job_id: str, tenant: str | None) -> PolicyDenied:
     """For one that never was, has ended, waits, or is somebody else's: nothing tells these apart."""
-    return PolicyDenied("parent", f"no job {job_id} of tenant {tenant!r} is running")
+    whose = f" of tenant {tenant!r}" if tenant is not None else ""
+    return PolicyDenied("parent", f"no job {job_id}{whose} is running")
 
 
 def too_poor(left_micros: int) -> PolicyDenied:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellblock.errors import PolicyDenied
-from cellblock.models import JobSpec, Limits
-from cellblock_config import LEVELS, Settings
+from cellblock.models import JobSpec
+from cellblock_config import LEVELS, LevelName, Settings
 from cellblock_config.levels import MIB
-from cellblock_config.plans import Modifier, Override, Plan, PlanBook, PlansError, load_plans
+from cellblock_config.plans import Modifier, Override, Plan, PlanBook, PlansError, Tenant, load_plans
 from cellblock_config.prices import Prices, load_prices
 
 _log = logging.getLogger(__name__)
@@ -23,18 +23,37 @@ _LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Entitled:
-    """What one job may: its plan under its role and its tenant's stake."""
+    """What one job may: its plan under governance, role and stake; ``whose`` says so in words."""
 
     name: str
+    whose: str
     plan: Plan
     prices: Prices
+    default_image: str
 
-    def held(self, spec: JobSpec) -> Limits:
-        """The job's limits, with the plan's where it asked for none. Raises :class:`PolicyDenied`."""
-        self._check("level", spec.level, self.plan.levels)
-        if spec.image is not None and "*" not in self.plan.images:
-            self._check("image", spec.image, self.plan.images)
-        default = LEVELS[spec.level]
+    def granted(self, spec: JobSpec) -> JobSpec:
+        """The job with the plan's word where it has none of its own. Raises :class:`PolicyDenied`."""
+        level = self._level(spec)
+        limits = spec.limits.model_copy(update=self._limits(spec, level))
+        for field in ("max_cost_micros", "nested_cost_micros"):
+            self._at_most(field, getattr(spec, field), self.plan.cost_per_run_micros)
+        return spec.model_copy(update={"level": level, "image": self._image(spec), "limits": limits})
+
+    def _level(self, spec: JobSpec) -> LevelName:
+        if "level" in spec.model_fields_set:
+            self._one_of("level", spec.level, self.plan.levels)
+        if spec.level in self.plan.levels:
+            return spec.level
+        return max(self.plan.levels, key=list(LEVELS).index)  # it named none: the strictest there is
+
+    def _image(self, spec: JobSpec) -> str:
+        images = self.plan.images
+        if spec.image is not None and "*" not in images:
+            self._one_of("image", spec.image, images)
+        usual = self.default_image if {"*", self.default_image} & set(images) else images[0]
+        return spec.image or usual
+
+    def _limits(self, spec: JobSpec, level: LevelName) -> dict[str, float]:
         held: dict[str, float] = {}
         for field, allowed in (
             ("timeout_s", self.plan.timeout_s),
@@ -42,17 +61,19 @@ class Entitled:
             ("memory_bytes", self.plan.memory_bytes),
         ):
             asked = getattr(spec.limits, field)
-            if asked is not None and asked > allowed:
-                raise PolicyDenied(
-                    f"limits.{field}",
-                    f"{_shown(field, asked)} is asked; plan {self.name!r} allows {_shown(field, allowed)}",
-                )
-            held[field] = asked if asked is not None else min(getattr(default, field), allowed)
-        return spec.limits.model_copy(update=held)
+            self._at_most(f"limits.{field}", asked, allowed)
+            held[field] = asked if asked is not None else min(getattr(LEVELS[level], field), allowed)
+        return held
 
-    def _check(self, field: str, asked: str, allowed: tuple[str, ...]) -> None:
+    def _at_most(self, field: str, asked: float | None, allowed: float) -> None:
+        if asked is not None and asked > allowed:
+            raise PolicyDenied(
+                field, f"{amount(field, asked)} is asked; {self.whose} allows {amount(field, allowed)}"
+            )
+
+    def _one_of(self, field: str, asked: str, allowed: tuple[str, ...]) -> None:
         if asked not in allowed:
-            raise PolicyDenied(field, f"{asked!r} is asked; plan {self.name!r} allows {', '.join(allowed)}")
+            raise PolicyDenied(field, f"{asked!r} is asked; {self.whose} allows {', '.join(allowed)}")
 
 
 class PlanFile:
@@ -69,6 +90,7 @@ class PlanFile:
         Raises :class:`PlansError`, :class:`PricesError`: nothing is in force yet that could stay.
         """
         self._overrides = overrides
+        self._default_image = settings.sandbox.default_image
         self._file = settings.plans.file
         self._default = settings.plans.default
         self._stamp = _stamp(self._file)
@@ -97,10 +119,11 @@ class PlanFile:
         """What runs cost: read once, so that two estimates of one process agree."""
         return self._prices
 
-    def entitled(self, spec: JobSpec) -> Entitled | None:
+    def entitled(self, spec: JobSpec, *, keyed: bool = False) -> Entitled | None:
         """The plan of this job; None if neither it, its tenant nor the settings name one.
 
-        Raises :class:`PolicyDenied` for a plan or a role that there is not, or that is not the tenant's.
+        ``keyed``: it comes in the name of an API key, whose holder chooses neither plan nor role. Raises
+        :class:`PolicyDenied` for a plan or a role that there is not, or that is not the tenant's.
         """
         book = self.book
         tenant = book.tenants.get(spec.tenant)
@@ -108,6 +131,8 @@ class PlanFile:
             raise PolicyDenied(
                 "plan", f"{spec.plan!r} is asked; tenant {spec.tenant!r} is on {tenant.plan!r}"
             )
+        if keyed:
+            self._check_key(spec, tenant)
         name = tenant.plan if tenant is not None else spec.plan or self._default
         if name is None:
             if spec.role is not None:
@@ -118,16 +143,39 @@ class PlanFile:
         if spec.role is not None and spec.role not in book.roles:
             known = ", ".join(book.roles) or "none"
             raise PolicyDenied("role", f"there is no role {spec.role!r}; this fleet has {known}")
-        role = book.roles[spec.role] if spec.role is not None else Modifier()
-        stake = book.band(tenant.stake if tenant is not None else 0)
-        plan = book.plans[name].modified(role, stake)
+        return self._entitled(name, spec, book, tenant.stake if tenant is not None else 0)
+
+    def _check_key(self, spec: JobSpec, tenant: Tenant | None) -> None:
+        if tenant is None and spec.plan not in {None, self._default}:
+            raise PolicyDenied(
+                "plan",
+                f"{spec.plan!r} is asked with an API key; its tenant's plan is what [tenants] says, and "
+                f"{spec.tenant!r} is not among them",
+            )
+        if spec.role is not None and (tenant is None or spec.role not in tenant.roles):
+            allowed = ", ".join(tenant.roles) if tenant is not None and tenant.roles else "none"
+            raise PolicyDenied(
+                "role", f"{spec.role!r} is asked with an API key; its tenant's may name {allowed}"
+            )
+
+    def _entitled(self, name: str, spec: JobSpec, book: PlanBook, stake: int) -> Entitled:
+        # Governance first: a role may lower what it says, and nothing may raise it.
+        plan = book.plans[name]
         for governed in (book.overrides(spec.tenant), self._overrides(spec.tenant)):
             plan = governed.applied(plan)
-        return Entitled(name, plan, self.prices)
+        whose = f"plan {name!r}" + (" under governance" if plan != book.plans[name] else "")
+        role = book.roles[spec.role] if spec.role is not None else Modifier()
+        if spec.role is not None:
+            whose += f" with role {spec.role!r}"
+        modified = plan.modified(role, book.band(stake))
+        return Entitled(name, whose, modified, self.prices, self._default_image)
 
 
-def _shown(field: str, value: float) -> str:
-    return f"{value:.0f} ({value / MIB:g}M)" if field == "memory_bytes" else f"{value:g}"
+def amount(field: str, value: float) -> str:
+    """A limit for people: bytes also in mebibytes, money in micros."""
+    if field.endswith("memory_bytes"):
+        return f"{value:.0f} ({value / MIB:g}M)"
+    return f"{value:.0f} micros" if field.endswith("_micros") else f"{value:g}"
 
 
 def _stamp(file: Path | None) -> tuple[int, int, int] | None:

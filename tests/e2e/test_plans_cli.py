@@ -52,6 +52,31 @@ def test_what_a_plan_does_not_allow_exits_with_refused(options: tuple[str, ...],
     assert says in done.stderr
 
 
+def test_a_wrong_file_of_plans_keeps_nobody_from_asking_and_cancelling(
+    tmp_path: Path, settings: Settings, redis_url: str
+) -> None:
+    with Client(settings=settings) as client:
+        job = client.submit(JobSpec(code="1"))
+    wrong = tmp_path / "plans.toml"
+    wrong.write_text("[plans.small]\nparallel = 0\n")
+    where = {"CELLBLOCK_REDIS_URL": redis_url, "CELLBLOCK_PLANS_FILE": str(wrong)}
+    for command in (("status", job.id), ("api-key", "list"), ("usage",), ("cancel", job.id)):
+        done = cellblock(*command, **where)
+        assert done.returncode == 0, done.stderr
+    done = cellblock("submit", "-", stdin="1", **where)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "plans.small.parallel" in done.stderr
+
+
+def test_an_estimate_on_a_fleet_is_under_its_governance(redis_url: str) -> None:
+    where = {"CELLBLOCK_REDIS_URL": redis_url}
+    assert cellblock("plans", "set", "timeout_s", "9", "--tenant", "acme", **where).returncode == 0
+    asked = ("run", "-", "--plan", "casual", "--tenant", "acme", "--timeout", "15", "--estimate")
+    done = cellblock(*asked, stdin="1", **where)
+    assert done.returncode == 3
+    assert "15 is asked; plan 'casual' under governance allows 9" in done.stderr
+
+
 def test_an_embedded_run_with_a_plan_has_its_price() -> None:
     done = cellblock("run", "-", "--plan", "casual", "--json", stdin="print(1)", **NAMESPACES)
     assert 100 <= json.loads(done.stdout)["cost_micros"] < 1000

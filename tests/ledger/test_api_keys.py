@@ -30,6 +30,20 @@ def test_a_key_runs_for_its_tenant_and_for_no_other(client: Client) -> None:
         client.submit(SPEC.model_copy(update={"tenant": "other"}), api_key=token)
 
 
+def test_a_job_that_names_no_tenant_is_its_keys(client: Client) -> None:
+    token = client.api_keys.create("acme")
+    assert client.submit(JobSpec(code="1"), api_key=token).status().tenant == "acme"
+
+
+def test_a_whole_key_can_be_revoked_and_is_not_shown(client: Client) -> None:
+    token = client.api_keys.create("acme")
+    assert client.api_keys.revoke(token)
+    assert client.api_keys.list() == []
+    with pytest.raises(InvalidJob) as error:
+        client.api_keys.rotate(token)
+    assert token[8:30] not in str(error.value)
+
+
 def test_a_key_of_tools_alone_runs_nothing(client: Client) -> None:
     token = client.api_keys.create("acme", ["tool.math.invoke"])
     with pytest.raises(PolicyDenied, match="does not carry"):
@@ -55,7 +69,7 @@ def test_a_rotated_and_a_revoked_key_are_worth_nothing(client: Client) -> None:
     assert not client.api_keys.revoke(known.id)
     with pytest.raises(PolicyDenied, match="no such key"):
         client.submit(SPEC, api_key=new)
-    with pytest.raises(InvalidJob, match="there is no key"):
+    with pytest.raises(InvalidJob, match="there is none of this id"):
         client.api_keys.rotate(known.id)
 
 

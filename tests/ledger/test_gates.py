@@ -69,11 +69,15 @@ def end(ledger: Ledger, held: Claim, outcome: Outcome = Outcome.OK, cost: int = 
         (
             replace(WIDE, burst=3, emission_us=10_000_000),
             3,
-            "rate: 3 runs ahead of one each 10 s, and 3 may be",
+            "rate: one run each 10 s and 3 at once are allowed, and used",
         ),
         (replace(WIDE, runs_per_day=2), 2, "runs_per_day: 2 of 2 runs today"),
         (replace(WIDE, queue_depth=4), 4, "queue_depth: 4 jobs wait and 4 may"),
-        (replace(WIDE, budget_micros=250), 2, r"cost_per_day: 0\.0002 of 0\.00025 are spent or held today"),
+        (
+            replace(WIDE, budget_micros=250),
+            2,
+            r"cost_per_day: 0 spent and 0\.0002 held of 0\.00025 today \(UTC\), and this",
+        ),
     ],
 )
 def test_each_limit_refuses_by_name_and_takes_nothing(
@@ -87,7 +91,31 @@ def test_each_limit_refuses_by_name_and_takes_nothing(
         admit(ledger, "more", gates)
     assert "tenant 'default', plan 'wide'" in str(refused.value)
     assert 0 < refused.value.retry_after_s <= 86_400
+    limit = says.partition(":")[0]
+    allowed = {"rate": 3, "runs_per_day": 2, "queue_depth": 4, "cost_per_day": 250}
+    used = {"rate": 3, "runs_per_day": 2, "queue_depth": 4, "cost_per_day": 200}
+    error = refused.value
+    assert (error.limit, error.allowed, error.used) == (limit, allowed[limit], used[limit])
     assert dump(redis) == before
+
+
+def test_money_that_is_held_may_be_back_in_a_moment_and_what_is_spent_comes_tomorrow(store: Store) -> None:
+    ledger, _ = store
+    gates = replace(WIDE, budget_micros=250)
+    admit(ledger, "one", gates)
+    admit(ledger, "two", gates)
+    with pytest.raises(BudgetExceeded) as held:
+        admit(ledger, "three", gates)
+    assert held.value.retry_after_s == 5
+    for _ in range(2):
+        taken = ledger.claim("-", "w1", operation())
+        assert isinstance(taken, Claim)
+        end(ledger, taken, cost=100)
+    with pytest.raises(BudgetExceeded) as spent:
+        admit(ledger, "three", gates)
+    day_ms = 86_400_000
+    now_ms = 1000 * ledger._redis.time()[0]
+    assert abs(spent.value.retry_after_s - (day_ms - now_ms % day_ms) / 1000) < 3
 
 
 def test_the_rate_lets_one_more_through_as_time_goes_by(store: Store) -> None:

@@ -57,6 +57,30 @@ def test_every_change_is_recorded_with_who_before_and_after(client: Client) -> N
 
 
 @pytest.mark.parametrize(
+    ("tenant", "who", "says"),
+    [
+        ("", "me", "tenant: '' is no tenant's name"),
+        ("a b", "me", "tenant: 'a b' is no tenant's name"),
+        ("acme", "", "by: '' is nobody's name"),
+        ("acme", "a\n2026-01-01  root", "by: .* printable"),
+        ("acme", "\x1b[31m", "by: .* printable"),
+    ],
+)
+def test_nobody_writes_a_line_of_the_audit_that_looks_like_anothers(
+    client: Client, tenant: str, who: str, says: str
+) -> None:
+    with pytest.raises(InvalidJob, match=says):
+        client.governance.set(tenant, "parallel", "3", who)
+    assert client.governance.audit() == []
+
+
+def test_what_is_not_set_cannot_be_unset(client: Client) -> None:
+    with pytest.raises(InvalidJob, match="parallel: nothing is set for 'acme'"):
+        client.governance.unset("acme", "parallel", "me")
+    assert client.governance.audit() == []
+
+
+@pytest.mark.parametrize(
     ("key", "value", "says"),
     [
         ("paralel", "3", "there is no such key; there are parallel, timeout_s"),
@@ -67,7 +91,11 @@ def test_every_change_is_recorded_with_who_before_and_after(client: Client) -> N
         ("timeout_s", "NaN", "timeout_s"),
         ("timeout_s", "Infinity", "timeout_s"),
         ("cost_per_run", "-1", "cost_per_run"),
-        ("cost_per_run", "free", "must be an amount"),
+        ("cost_per_run", "free", "'free' is no number"),
+        ("timeout_s", "null", "'null' is no number; to take one back: unset"),
+        ("timeout_s", '"20"', "is no number"),
+        ("parallel", "true", "is no number"),
+        ("parallel", "[" * 5000, "is no number"),
         ("cost_per_run", "NaN", "cost_per_run"),
     ],
 )

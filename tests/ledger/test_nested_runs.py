@@ -27,7 +27,9 @@ def client(redis_url: str) -> Iterator[Client]:
 
 
 def spec(parent: Job | str | None = None, **fields: Any) -> JobSpec:
-    given: dict[str, Any] = {"code": "1", "plan": "freemium", "nested_cost_micros": 750, **fields}
+    given: dict[str, Any] = {"code": "1", "plan": "freemium", **fields}
+    if given["plan"] is not None:
+        given = {"nested_cost_micros": 750, **given}
     if parent is not None:
         given["parent"] = parent if isinstance(parent, str) else parent.id
     return JobSpec(**given)
@@ -92,9 +94,9 @@ def test_it_may_cost_half_of_what_is_left_unless_it_says(client: Client) -> None
         client.cancel(child.id)
     assert reserved == [500, 500, 500], "what was not spent comes back"
     client.submit(spec(parent, max_cost_micros=900))
-    with pytest.raises(PolicyDenied, match=r"nested_cost_micros of its parent: .* at least 0.0001"):
+    with pytest.raises(PolicyDenied, match=r"half of what its parent has left: .* at least 0.0001"):
         client.submit(spec(parent))
-    with pytest.raises(PolicyDenied, match=r"max_cost_micros: 1001 is asked; its parent has 100 left"):
+    with pytest.raises(PolicyDenied, match=r"max_cost_micros: 1001 micros is asked; its parent has 100 left"):
         client.submit(spec(parent, max_cost_micros=1001))
 
 
@@ -157,7 +159,7 @@ def test_it_gets_no_more_than_its_parent_has(client: Client, asked: dict[str, An
     start(client, parent)
     with pytest.raises(PolicyDenied, match=field):
         client.submit(spec(parent, **asked))
-    child = client.submit(spec(parent, plan=None))
+    child = client.submit(spec(parent, plan=None, max_cost_micros=400))
     manifest = start(client, child).manifest
     assert (manifest.plan, manifest.parent, manifest.depth) == ("freemium", parent.id, 1)
     given = manifest.limits
@@ -168,9 +170,17 @@ def test_it_gets_no_more_than_its_parent_has(client: Client, asked: dict[str, An
     assert manifest.trace_id == client.status(parent.id).trace_id
 
 
+def test_what_it_does_not_say_is_its_parents(client: Client) -> None:
+    parent = client.submit(spec(tenant="acme", level="strict"))
+    start(client, parent)
+    child = client.submit(JobSpec(code="1", parent=parent.id, max_cost_micros=400))
+    manifest = start(client, child).manifest
+    assert (manifest.tenant, manifest.plan, manifest.level) == ("acme", "freemium", "strict")
+
+
 def test_only_a_running_job_has_nested_runs(client: Client) -> None:
     parent = client.submit(spec())
-    missing = "parent: no job .* of tenant 'default' is running"
+    missing = "parent: no job .* is running"
     with pytest.raises(PolicyDenied, match=missing):
         client.submit(spec(parent))
     with pytest.raises(PolicyDenied, match=missing):

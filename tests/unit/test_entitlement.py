@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from cellblock import JobSpec, PolicyDenied
+from cellblock import InvalidJob, JobSpec, PolicyDenied
+from cellblock.admission import Manifest
 from cellblock.intake import Intake
 from cellblock.plans import PlanFile
 from cellblock_config import load_settings
@@ -102,11 +103,82 @@ def test_role_and_stake_raise_it_up_to_the_most(file: Path) -> None:
         ({"role": "king"}, "role: there is no role 'king'; this fleet has builder"),
         ({"plan": "large", "tenant": "acme"}, "plan: 'large' is asked; tenant 'acme' is on 'small'"),
         ({"plan": None, "role": "builder"}, "role: 'builder' is asked, of no plan"),
+        (
+            {"role": "builder", "limits": {"timeout_s": 31}},
+            "31 is asked; plan 'small' with role 'builder' allows 30",
+        ),
+        (
+            {"max_cost_micros": 20_001},
+            "max_cost_micros: 20001 micros is asked; plan 'small' allows 20000 micros",
+        ),
+        ({"nested_cost_micros": 20_001}, "nested_cost_micros: 20001 micros is asked"),
     ],
 )
 def test_more_than_the_plan_allows_is_refused_by_name(file: Path, spec: dict[str, Any], says: str) -> None:
     with pytest.raises(PolicyDenied, match=says):
         limits(file, **{"plan": "small", **spec})
+
+
+def prepared(file: Path, **spec: Any) -> Manifest:
+    return Intake(load_settings(plans={"file": file})).prepare("job", JobSpec(**{"code": "1", **spec}))[0]
+
+
+def test_the_image_that_runs_is_one_of_the_plans(file: Path) -> None:
+    """Also where the job names none: the fleet's default may not be among them."""
+    file.write_text(PLANS.replace('images = ["python"]', 'images = ["datascience"]'))
+    assert prepared(file, plan="small").image == "datascience"
+    assert prepared(file, plan="large").image == "python"
+    with pytest.raises(PolicyDenied, match="image: 'python' is asked; plan 'small' allows datascience"):
+        prepared(file, plan="small", image="python")
+
+
+def test_a_level_that_nobody_named_is_one_of_the_plans(file: Path) -> None:
+    file.write_text(PLANS.replace('levels = ["standard"]', 'levels = ["permissive", "strict"]'))
+    assert prepared(file, plan="small").level == "strict"
+    assert prepared(file, plan="large").level == "standard"
+    with pytest.raises(PolicyDenied, match="level: 'standard' is asked; plan 'small' allows permissive"):
+        prepared(file, plan="small", level="standard")
+
+
+@pytest.mark.parametrize("field", ["max_cost_micros", "nested_cost_micros"])
+def test_a_price_without_a_plan_is_refused(file: Path, field: str) -> None:
+    with pytest.raises(InvalidJob, match=f"{field}: only a job with a plan has a price"):
+        prepared(file, **{field: 1000})
+
+
+def test_governance_stands_for_the_plan_and_nothing_raises_it(file: Path) -> None:
+    file.write_text(PLANS.replace("[tenants]", '[governance."*"]\ntimeout_s = 10\n\n[tenants]'))
+    assert limits(file, plan="small").timeout_s == 10
+    with pytest.raises(PolicyDenied, match="plan 'small' under governance with role 'builder' allows 10"):
+        limits(file, plan="small", role="builder", limits={"timeout_s": 11})
+    file.write_text(
+        PLANS.replace("timeout_percent = 150", "timeout_percent = 50").replace(
+            "[tenants]", '[governance."*"]\ntimeout_s = 10\n\n[tenants]'
+        )
+    )
+    assert limits(file, plan="small", role="builder").timeout_s == 5, "but a role lowers it"
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"tenant": "new", "plan": "large"}, "plan: 'large' is asked with an API key"),
+        ({"tenant": "acme", "role": "builder"}, "role: 'builder' is asked with an API key.*name none"),
+        ({"tenant": "new", "role": "builder"}, "role: 'builder' is asked with an API key"),
+    ],
+)
+def test_who_holds_a_key_chooses_neither_plan_nor_role(file: Path, spec: dict[str, Any], says: str) -> None:
+    plans = PlanFile(load_settings(plans={"file": file}))
+    with pytest.raises(PolicyDenied, match=says):
+        plans.entitled(JobSpec(code="1", **spec), keyed=True)
+    file.write_text(PLANS.replace('acme = "small"', 'acme = { plan = "small", roles = ["builder"] }'))
+    plans = PlanFile(load_settings(plans={"file": file, "default": "large"}))
+    entitled = plans.entitled(JobSpec(code="1", tenant="acme", role="builder"), keyed=True)
+    assert entitled is not None
+    assert entitled.plan.timeout_s == 30
+    entitled = plans.entitled(JobSpec(code="1", tenant="new", plan="large"), keyed=True)
+    assert entitled is not None
+    assert entitled.name == "large"
 
 
 def test_without_a_plan_only_the_operators_bounds_hold(file: Path) -> None:

@@ -102,6 +102,14 @@ def test_a_wrong_file_says_file_key_and_reason(tmp_path: Path, change: dict[str,
     assert str(raised.value).startswith(f"{file}: ")
 
 
+@pytest.mark.parametrize("text", ["[" * 5000, '{"per_run": ' + "9" * 5000 + "}"])
+def test_numbers_and_nesting_beyond_all_use_are_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "pricing.json"
+    file.write_text(text)
+    with pytest.raises(PricesError, match=r"pricing\.json: "):
+        load_prices(file)
+
+
 def test_what_is_no_table_at_all_is_named(tmp_path: Path) -> None:
     for text in ("{", "[]", "null", "\x00"):
         with pytest.raises(PricesError, match=r"pricing\.json"):

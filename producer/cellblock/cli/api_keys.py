@@ -73,5 +73,5 @@ def revoke(key: KeyArg, json_output: JsonOpt = False) -> None:
     """
     with Client() as client:
         if not client.api_keys.revoke(key):
-            raise InvalidJob("KEY", f"there is no key {key!r:.40}")
-    typer.echo(json.dumps({"key": key, "revoked": True}) if json_output else f"{key} revoked")
+            raise InvalidJob("KEY", "there is none of this id; cellblock api-key list shows them")
+    typer.echo(json.dumps({"revoked": True}) if json_output else "revoked")

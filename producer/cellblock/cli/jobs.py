@@ -157,7 +157,7 @@ def run(
     )
     settings = load_settings()
     if estimate:
-        _print_estimate(Intake(settings).estimate(spec), json_output)
+        _print_estimate(_estimate(spec, settings), json_output)
         return
     console = Console(stderr=True)
     with console.status("running…") if console.is_terminal else _silent():
@@ -328,6 +328,13 @@ def _spec(
         max_cost_micros=None if max_cost is None else _micros(max_cost),
         **fields,
     )
+
+
+def _estimate(spec: JobSpec, settings: Settings) -> Estimate:
+    if settings.redis.url is None:
+        return Intake(settings).estimate(spec)
+    with Client(settings=settings) as client:  # with what governance set at run time
+        return client.estimate(spec)
 
 
 def _micros(amount: float) -> int:

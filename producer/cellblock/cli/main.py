@@ -57,7 +57,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         app()
-    except (InvalidJob, SettingsError, PlansError, PricesError) as error:
+    except (InvalidJob, SettingsError) as error:
         _fail(error, 2)
     except (RateLimited, PolicyDenied) as error:
         _fail(error, 3)
@@ -65,7 +65,7 @@ def main() -> None:
         _fail(error, 5)
     except CallerError as error:
         _fail(error, 2)
-    except OperatorError as error:
+    except (OperatorError, PlansError, PricesError) as error:
         _fail(error, 4)
 
 

@@ -18,7 +18,7 @@ from cellblock.client import Client
 from cellblock.governance import shown
 from cellblock.models import DayUsage
 from cellblock_config import load_settings
-from cellblock_config.plans import EVERYBODY, MICROS, Override, Plan, load_plans
+from cellblock_config.plans import EVERYBODY, MICROS, Override, Plan, PlansError, load_plans
 from cellblock_config.prices import load_prices
 
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -87,8 +87,12 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of p
 
     Example: cellblock plans check plans.toml
     """
-    book = load_plans(file)
-    typer.echo(f"ok: {len(book.plans)} plans, {len(book.roles)} roles, {len(book.tenants)} tenants")
+    try:
+        book = load_plans(file)
+    except PlansError as error:
+        typer.echo(f"cellblock: {error}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo(f"ok; plans: {len(book.plans)}, roles: {len(book.roles)}, tenants: {len(book.tenants)}")
 
 
 def set_override(
@@ -98,6 +102,8 @@ def set_override(
     by: ByOpt = None,
 ) -> None:
     """Set a limit in place of the plans', for one tenant or for everybody; it holds within a second.
+
+    It stands where the plan's own word stood, be that more or less; no role and no stake raises it.
 
     Example: cellblock plans set timeout_s 120 --tenant acme
     """

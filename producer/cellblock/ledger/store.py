@@ -177,15 +177,19 @@ class Ledger(Upkeep):
             ],
         )
 
-    def parent(self, job_id: str, tenant: str) -> Parent:
-        """A running job of this tenant, for a run nested in it. Raises :class:`PolicyDenied`."""
+    def parent(self, job_id: str, tenant: str | None = None) -> Parent:
+        """A running job, of this tenant if one is given, for a run nested in it.
+
+        Raises :class:`PolicyDenied`.
+        """
         with store_errors("reading a parent"):
             pipe = self._redis.pipeline(transaction=False)
             pipe.hgetall(self.keys.job(job_id))
             pipe.get(self.keys.spec(job_id))
             record, stored = cast(tuple[dict[str, str], str | None], tuple(pipe.execute()))
             now_ms = self._now_ms()
-        if not record or stored is None or record["state"] != JobState.RUNNING or record["tenant"] != tenant:
+        running = record.get("state") == JobState.RUNNING
+        if not running or stored is None or tenant not in {None, record["tenant"]}:
             raise no_parent(job_id, tenant)
         manifest = Manifest.model_validate_json(stored)
         return Parent(

@@ -6,7 +6,7 @@
 --       result_ttl_s: how long its result is kept. parent: of a nested
 --       run the id of the running job whose slot and money it takes, else ""
 -- Returns {"admitted", job_id, woken id, ...} · {"known", job_id} · {"conflict", job_id} · {"full", waiting}
---       · {"refused", limit, allowed, used, retry_after_ms}: nothing was taken of any limit
+--       · {"refused", limit, allowed, used, retry_after_ms, spent}: nothing was taken of any limit
 --       · {"orphan", ""}: no such parent runs · {"poor", left}: what is left of the parent's money
 local a, invalid = arguments('job_id digest manifest tenant level priority trace_id submitted queue_depth# ' ..
   'job_ttl_s# expires_ms# events_kept# idempotent# forgotten parent lane slots# planned# plan weight# parallel# emission_us# burst# ' ..
@@ -19,6 +19,7 @@ if not PRIORITIES[a.priority] or (a.planned == 1 and a.weight == 0) then
 end
 local idempotency_key, rate_key = KEYS[#KEY_NAMES + 1], KEYS[#KEY_NAMES + 2]
 local DAY_MS = 86400000
+local HELD_MS = '5000'
 -- Accounts are kept for so many days.
 local DAYS_KEPT = 40
 
@@ -56,23 +57,26 @@ local day = int(math.floor(now / DAY_MS))
 if a.planned == 1 then
   local lined_up = redis.call('ZCARD', keys.line)
   if lined_up >= a.depth then
-    return { 'refused', 'queue_depth', int(a.depth), int(lined_up), '1000' }
+    return { 'refused', 'queue_depth', int(a.depth), int(lined_up), '1000', '0' }
   end
   -- GCRA: the theoretical arrival time of the next run may be ahead of now by a burst, and no further.
   local arrival_us = math.max(at_us, tonumber(redis.call('GET', rate_key) or '0'))
   local early_us = arrival_us + a.emission_us - a.burst * a.emission_us - at_us
   if early_us > 0 then
     local ahead = math.ceil((arrival_us - at_us) / a.emission_us)
-    return { 'refused', 'rate', int(a.burst), int(ahead), int(math.ceil(early_us / 1000)) }
+    return { 'refused', 'rate', int(a.burst), int(ahead), int(math.ceil(early_us / 1000)), '0' }
   end
   local used = redis.call('HMGET', keys.account, day .. '.runs', day .. '.reserved', day .. '.spent')
   local tomorrow_ms = int((day + 1) * DAY_MS - now)
   local runs, bound = tonumber(used[1] or '0'), tonumber(used[2] or '0') + tonumber(used[3] or '0')
   if runs >= a.day_runs then
-    return { 'refused', 'runs_per_day', int(a.day_runs), int(runs), tomorrow_ms }
+    return { 'refused', 'runs_per_day', int(a.day_runs), int(runs), tomorrow_ms, '0' }
   end
   if a.parent == '' and bound + a.reserve > a.budget then
-    return { 'refused', 'cost_per_day', int(a.budget), int(bound), tomorrow_ms }
+    -- What is only held may come back any moment.
+    local spent = tonumber(used[3] or '0')
+    local wait_ms = spent + a.reserve > a.budget and tomorrow_ms or HELD_MS
+    return { 'refused', 'cost_per_day', int(a.budget), int(bound), wait_ms, int(spent) }
   end
   local next_us = arrival_us + a.emission_us
   redis.call('SET', rate_key, int(next_us), 'PX', int(math.ceil((next_us - at_us) / 1000) + 1))
