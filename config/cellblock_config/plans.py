@@ -72,7 +72,7 @@ class Plan(Group):
 
     parallel: Parallel
     parallel_most: Parallel | None = None
-    rate_per_s: float = Field(gt=0, le=10_000)
+    rate_per_s: float = Field(ge=0.00001, le=10_000)
     burst: int = Field(ge=1, le=1_000_000)
     runs_per_day: int = Field(ge=1, le=10**9)
     queue_depth: int = Field(ge=1, le=10**7)

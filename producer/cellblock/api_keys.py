@@ -30,6 +30,12 @@ _TOKEN = re.compile(r"cbk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _CAPABILITY = re.compile(r"agent\.run\.invoke|tool\.[a-z][a-z0-9_-]{0,63}\.invoke")
 
 
+_REPLACE = (
+    "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end\n"
+    "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) return 1"
+)
+
+
 class ApiKey(BaseModel):
     """What is known of a key; its secret is not."""
 
@@ -48,6 +54,7 @@ class ApiKeys:
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
         self._stored = keys.api_keys
+        self._replace = redis.register_script(_REPLACE)
 
     def create(self, tenant: str, capabilities: Sequence[str] = (RUN,)) -> str:
         """A new key, shown this once. Raises :class:`InvalidJob` for what no key may carry."""
@@ -60,7 +67,11 @@ class ApiKeys:
                 raise InvalidJob(
                     "capability", f"{one!r:.80}: a key carries {RUN} and tool.<name>.invoke only"
                 )
-        return self._issue(secrets.token_hex(8), tenant, tuple(dict.fromkeys(capabilities)))
+        key_id = secrets.token_hex(8)
+        token, stored = _issued(key_id, tenant, tuple(dict.fromkeys(capabilities)))
+        with store_errors("storing an API key"):
+            self._redis.hset(self._stored, key_id, stored)
+        return token
 
     def list(self) -> list[ApiKey]:
         """All of them, oldest first."""
@@ -73,7 +84,12 @@ class ApiKeys:
         known = self._find(key_id)
         if known is None:
             raise InvalidJob("KEY", "there is none of this id; cellblock api-key list shows them")
-        return self._issue(known.id, known.tenant, known.capabilities)
+        token, stored = _issued(known.id, known.tenant, known.capabilities)
+        with store_errors("storing an API key"):
+            # Not what was revoked meanwhile.
+            if not self._replace(keys=[self._stored], args=[known.id, stored]):
+                raise InvalidJob("KEY", "it was revoked meanwhile")
+        return token
 
     def revoke(self, key_id: str) -> bool:
         """The key, by its id or whole, is worth nothing from now on. Whether there was one."""
@@ -91,23 +107,23 @@ class ApiKeys:
             raise PolicyDenied("api_key", "no such key, or it was revoked or rotated")
         return Principal(key_id=known.id, tenant=known.tenant, capabilities=known.capabilities)
 
-    def _issue(self, key_id: str, tenant: str, capabilities: tuple[str, ...]) -> str:
-        secret = secrets.token_urlsafe(32)
-        stored = {
-            "id": key_id,
-            "tenant": tenant,
-            "capabilities": capabilities,
-            "created": time.time(),
-            "digest": _digest(secret),
-        }
-        with store_errors("storing an API key"):
-            self._redis.hset(self._stored, key_id, json.dumps(stored))
-        return f"cbk_{key_id}_{secret}"
-
     def _find(self, key_id: str) -> ApiKey | None:
         with store_errors("looking for an API key"):
             text = cast(str | None, self._redis.hget(self._stored, key_id))
         return _parsed(text) if text is not None else None
+
+
+def _issued(key_id: str, tenant: str, capabilities: tuple[str, ...]) -> tuple[str, str]:
+    """A new token, and what is stored of it."""
+    secret = secrets.token_urlsafe(32)
+    stored = {
+        "id": key_id,
+        "tenant": tenant,
+        "capabilities": capabilities,
+        "created": time.time(),
+        "digest": _digest(secret),
+    }
+    return f"cbk_{key_id}_{secret}", json.dumps(stored)
 
 
 def _parsed(text: str) -> ApiKey:

@@ -24,7 +24,7 @@ from cellblock.broker import Publisher, create_celery
 from cellblock.costs import Estimate
 from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, UnknownJob
 from cellblock.governance import Governance
-from cellblock.intake import Intake
+from cellblock.intake import Intake, check_key
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
@@ -120,6 +120,7 @@ class Client:
         principal = self._api_keys.principal(api_key) if api_key is not None else PRODUCER
         if principal.tenant is not None and "tenant" not in spec.model_fields_set:
             spec = spec.model_copy(update={"tenant": principal.tenant})
+        check_key(principal, spec)
         manifest, gates = self._intake.prepare(job_id, spec, principal, self._parent(spec))
         admission = self._ledger.admit(job_id, manifest, spec.idempotency_key, gates)
         self._publisher.wake(admission.wake)

@@ -40,7 +40,6 @@ class Bounds:
 
     level: LevelName
     timeout_s: float
-    cpu_s: float
     cpus: float
     memory_bytes: int
     runs: int  #: its own retries among them
@@ -53,7 +52,8 @@ def estimate(bounds: Bounds, prices: Prices, *caps: tuple[str, int | None]) -> E
     Raises :class:`PolicyDenied` naming the cap that not even the shortest run fits into.
     """
     rates = prices.table.rates(bounds.level)
-    cpu_ms = round(1000 * min(bounds.cpu_s, bounds.timeout_s * bounds.cpus))
+    # What one process may burn (cpu_s) says nothing of many: the quota does.
+    cpu_ms = round(1000 * bounds.timeout_s * bounds.cpus)
     wall_ms = round(1000 * bounds.timeout_s)
     one = rates.cost_micros(cpu_ms=cpu_ms, wall_ms=wall_ms, memory_bytes=bounds.memory_bytes)
     least = rates.cost_micros(cpu_ms=0, wall_ms=0, memory_bytes=0)

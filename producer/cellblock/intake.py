@@ -55,12 +55,7 @@ class Intake:
         )
 
     def _permit(self, principal: Principal, spec: JobSpec, manifest: Manifest, plan: str) -> None:
-        """Ask whether this may run at all. What binds a key holds under every policy, and under none."""
-        if principal.key_id is not None:
-            if principal.tenant != spec.tenant:
-                raise PolicyDenied("tenant", f"{spec.tenant!r} is asked; the key is of {principal.tenant!r}")
-            if RUN not in principal.capabilities:
-                raise PolicyDenied("api_key", f"it does not carry {RUN}")
+        """Ask whether this may run at all."""
         context: dict[str, str | int | bool] = {
             "plan": plan,
             "role": spec.role or "",
@@ -106,7 +101,6 @@ class Intake:
         bounds = Bounds(
             level=spec.level,
             timeout_s=limits.timeout_s,
-            cpu_s=limits.cpu_s,
             cpus=limits.cpus,
             memory_bytes=limits.memory_bytes,
             runs=1 + spec.retries,
@@ -117,4 +111,16 @@ class Intake:
             caps.append(("half of what its parent has left", parent.cost_cap(spec)))
         if entitled is not None:
             caps.append(("cost_per_run", entitled.plan.cost_per_run_micros))
+            if parent is None:
+                caps.append(("cost_per_day", entitled.plan.cost_per_day_micros))
         return manifest, estimate(bounds, self._plans.prices, *caps)
+
+
+def check_key(principal: Principal, spec: JobSpec) -> None:
+    """What binds a key holds under every policy and under none; it comes before anything is said of plans."""
+    if principal.key_id is None:
+        return
+    if principal.tenant != spec.tenant:
+        raise PolicyDenied("tenant", f"{spec.tenant!r} is asked; the key is of {principal.tenant!r}")
+    if RUN not in principal.capabilities:
+        raise PolicyDenied("api_key", f"it does not carry {RUN}")

@@ -81,6 +81,17 @@ def test_newcomers_do_not_push_in_before_those_who_wait(store: Store) -> None:
     assert run(ledger, 3) == ["c", "a", "b"]
 
 
+def test_newcomers_stand_in_the_order_they_came_whatever_their_names(store: Store) -> None:
+    ledger, _ = store
+    admit(ledger, "busy", 2)
+    held = start(ledger)
+    names = ["victim", *(f"0-{number:03}" for number in range(50)), "A"]
+    for name in names:
+        admit(ledger, name)
+    ledger.finish(held, result_of(held), operation())
+    assert run(ledger, 52) == names
+
+
 def test_plans_share_by_weight(store: Store) -> None:
     ledger, _ = store
     for tenant in ("small1", "small2", "small3"):

@@ -122,21 +122,22 @@ def test_a_parent_whose_worker_is_lost_keeps_what_it_did_not_lend(client: Client
     assert money(client) == (2, 0, 1000)
 
 
-def test_a_parent_that_an_operator_lets_run_again_owes_nobody_and_is_owed_nothing(redis_url: str) -> None:
+def test_a_parent_that_an_operator_lets_run_again_has_no_money_to_give(redis_url: str) -> None:
     with open_client(redis_url, ledger={"fault_retries": 0}) as client:
         parent = client.submit(spec())
         held = start(client, parent)
         child = client.submit(spec(parent, max_cost_micros=400))
         end(client, held, outcome=Outcome.SANDBOX_ERROR)
         client.retry_dead(parent.id)
-        assert money(client) == (2, 1400, 0)
+        assert money(client) == (2, 400, 0)
         client.cancel(child.id)
-        assert money(client) == (2, 1000, 0)
+        assert money(client) == (2, 0, 0)
         again = start(client, parent)
-        key = (parent.id, again.fence)
-        assert client._ledger.beat("w1", [key], {}) == {key: ("held", 0)}
+        assert again.lent_micros == 0
+        with pytest.raises(PolicyDenied, match="half of what its parent has left: 0 credits"):
+            client.submit(spec(parent))
         end(client, again, cost=2000)
-        assert money(client) == (2, 0, 1000)
+        assert money(client) == (2, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ class Model(dict[str, Expected]):
         self.turns: dict[str, int] = {}
         self.passes = {"": 0, "wide": 0}
         self.latest_pass = 0
-        self.claims = 0
+        self.claims = self.came = 0
 
     def live(self) -> int:
         return sum(not job.state.terminal for job in self.values())
@@ -112,7 +112,7 @@ class Model(dict[str, Expected]):
         return min(len(self.line(tenant)), (gates.parallel if gates else SLOTS) - running)
 
     def seat(self) -> None:
-        """Who has a job and a slot for it stands in the ring, newcomers before the one served last."""
+        """Who has a job and a slot for it stands in the ring; newcomers before the one served last."""
         for tenant in TENANTS:
             if not self.able(tenant):
                 self.turns.pop(tenant, None)
@@ -120,7 +120,8 @@ class Model(dict[str, Expected]):
                 plan = plan_of(tenant)
                 if plan not in map(plan_of, self.turns):
                     self.passes[plan] = max(self.passes[plan], self.latest_pass)
-                self.turns[tenant] = max(0, 2 * self.claims - 1)
+                self.came += 1
+                self.turns[tenant] = 1024 * self.claims + self.came
 
     def claim(self) -> str | None:
         """Which job a delivery starts."""
@@ -141,7 +142,7 @@ class Model(dict[str, Expected]):
             self.claims += 1
             self.latest_pass = max(self.latest_pass, self.passes[plan])
             self.passes[plan] += 5000 if plan else 10000
-            self.turns[tenant] = 2 * self.claims
+            self.turns[tenant], self.came = 1024 * (self.claims + 1), 0
             self.seat()
             return job_id
         return None

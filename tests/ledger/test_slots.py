@@ -166,6 +166,24 @@ def test_a_late_job_at_the_head_of_the_line_holds_nobody_up(store: Store) -> Non
     assert [done.job_id for done in ledger.expire()] == ["late"]
 
 
+def test_a_hundred_late_jobs_do_not_cost_a_message_its_job(store: Store) -> None:
+    ledger, redis = store
+    for number in range(150):
+        admit(ledger, f"late{number:03}")
+        be_late(ledger, redis, f"late{number:03}")
+    admit(ledger, "good")
+    claim(ledger, "good")
+
+
+def test_a_job_nobody_can_read_does_not_cost_the_next_its_message(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger, "unreadable")
+    admit(ledger, "next")
+    redis.set(ledger.keys.spec("unreadable"), "{}")
+    claim(ledger, "next")
+    assert ledger.status("unreadable").state is JobState.REJECTED
+
+
 def test_a_bound_set_while_jobs_run_counts_them(store: Store) -> None:
     ledger, _ = store
     with settings_of(ledger, tenant_slots=0):

@@ -41,13 +41,39 @@ def test_a_look_is_due_when_the_cap_could_be_reached_and_no_sooner(monkeypatch: 
     assert watched.due_in_s == 1.5, "it has used half a second of its two"
     clock[0] = 3.5
     assert not watched.over()
-    assert watched.due_in_s == pytest.approx(0.1)
-    clock[0] = 3.6
+    assert watched.due_in_s == pytest.approx(0.2)
+    clock[0] = 3.7
     assert watched.over()
 
 
-def test_near_the_cap_it_is_looked_at_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_near_the_cap_it_is_looked_at_five_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     watched = meter(1000, [999])
     watched.over()
-    assert watched.due_in_s == pytest.approx(0.1)
+    assert watched.due_in_s == pytest.approx(0.2)
+
+
+def test_memory_that_is_taken_late_is_seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its peak counts for all the time there was: what was cheap so far may be over the cap in a moment."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    rates = Rates(per_run=0, per_cpu_second=0, per_gib_second=10**8, percent=100)
+    peak = [0]
+    watched = CostMeter(
+        Charge(rates=rates, cap_micros=400), LIMITS, lambda: Reply(cpu_ms=0, peak_memory_bytes=peak[0])
+    )
+    assert watched.due_in_s == pytest.approx(4), "a GiB for four seconds"
+    while clock[0] < 8:
+        clock[0] += watched.due_in_s
+        assert not watched.over()
+    peak[0] = 2**30
+    clock[0] += watched.due_in_s
+    assert watched.over()
+    assert clock[0] < 8.5
+
+
+def test_what_earlier_attempts_used_is_no_part_of_its_cap() -> None:
+    charge = Charge(rates=RATES, cap_micros=1000)
+    watched = CostMeter(charge, LIMITS, lambda: Reply(cpu_ms=150), lambda: 900)
+    assert watched.due_in_s <= 0.2
+    assert watched.over()

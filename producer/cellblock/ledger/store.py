@@ -51,8 +51,8 @@ class Pulse(NamedTuple):
     lent_micros: int = 0
 
 
-#: How often a claim picks again when others are faster; each time another claim has succeeded.
-_PICKS_MAX = 100
+#: How often a claim picks again when others are faster.
+_RACES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ class Claim:
     manifest: Manifest
     admitted: float
     started: float
+    charged_micros: int = 0  #: what earlier attempts used
+    lent_micros: int = 0  #: what nested runs have of its money
 
     @property
     def owner(self) -> Owner:
@@ -88,7 +90,7 @@ class Claim:
 class Dropped:
     """A delivery with nothing to do: the message is acknowledged and forgotten.
 
-    ``why``: what its job is: unknown, running, terminal, delayed, parked, late; or unreadable, contended.
+    ``why``: what its job is: unknown, running, terminal, delayed, parked, late; or contended.
     """
 
     why: str
@@ -191,7 +193,10 @@ class Ledger(Upkeep):
         running = record.get("state") == JobState.RUNNING
         if not running or stored is None or tenant not in {None, record["tenant"]}:
             raise no_parent(job_id, tenant)
-        manifest = Manifest.model_validate_json(stored)
+        try:
+            manifest = Manifest.model_validate_json(stored)
+        except ValidationError:
+            raise no_parent(job_id, tenant) from None
         return Parent(
             job_id,
             manifest,
@@ -205,7 +210,8 @@ class Ledger(Upkeep):
         ``message``: the job whose message was delivered. It says that something waits; what runs is the first
         job of the tenant whose turn it is.
         """
-        for _ in range(_PICKS_MAX):
+        lost = 0
+        while lost < _RACES_MAX:
             picked, *found = self._scripts.run(
                 "pick", [self.keys.turns, self.keys.heads, self.keys.shares], []
             )
@@ -213,12 +219,15 @@ class Ledger(Upkeep):
                 return Dropped(self._why_not(message))
             lane, job_id = found
             claimed = self._claim(job_id, Owner.of_lane(lane), worker, operation)
-            if claimed is not None:
+            if not isinstance(claimed, str):
                 return claimed
-        return Dropped("contended")  # others claim, so the fleet is busy; the sweep is the second net
+            lost += claimed == "again"
+        return Dropped("contended")  # each time another claim has succeeded; the sweep is the second net
 
-    def _claim(self, job_id: str, owner: Owner, worker: str, operation: str) -> Claim | Dropped | None:
-        """None: somebody else was faster, or it has ended or become late."""
+    def _claim(
+        self, job_id: str, owner: Owner, worker: str, operation: str
+    ) -> Claim | Literal["again", "passed"]:
+        """``again``: somebody else was faster. ``passed``: it cannot run, and is not picked again."""
         settings = self._settings
         args = [
             job_id,
@@ -231,14 +240,14 @@ class Ledger(Upkeep):
             settings.events_kept,
         ]
         word, *values = self._scripts.run("claim", self.keys.of_job(job_id, owner), args)
-        if word == "again":
-            return None
-        fence, stored, admitted_ms, started_ms = values
+        if word in {"again", "passed"}:
+            return cast(Literal["again", "passed"], word)
+        fence, stored, admitted_ms, started_ms, charged, lent = values
         try:
             manifest = Manifest.model_validate_json(stored)
         except ValidationError:
             self._reject_unreadable(job_id, owner, fence, operation)
-            return Dropped("unreadable")
+            return "passed"
         return Claim(
             job_id,
             int(fence),
@@ -246,6 +255,8 @@ class Ledger(Upkeep):
             manifest,
             int(admitted_ms) / 1000,
             int(started_ms) / 1000,
+            int(charged),
+            int(lent),
         )
 
     def _why_not(self, job_id: str) -> str:
@@ -299,7 +310,7 @@ class Ledger(Upkeep):
         """
         ours = result.outcome is Outcome.SANDBOX_ERROR
         retries = self._settings.fault_retries if ours else claim.manifest.retries
-        if result.outcome in {Outcome.OK, Outcome.CANCELLED, Outcome.REJECTED}:
+        if result.outcome in {Outcome.OK, Outcome.CANCELLED, Outcome.REJECTED, Outcome.COST_CAP}:
             retries = 0
         return self._transition(
             "finish",
@@ -350,6 +361,7 @@ class Ledger(Upkeep):
     def retry_dead(self, job_id: str, operation: str) -> Transition:
         """Let a dead letter run again: ``retried``, ``alive`` if it is none, ``gone`` if its payload is.
 
+        It costs its tenant nothing more: the fault was ours.
         Raises :class:`UnknownJob`.
         """
         owner = Owner.of_record(self._record(job_id))

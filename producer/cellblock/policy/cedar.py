@@ -56,14 +56,14 @@ class CedarPolicies:
         except PolicyError as error:
             _log.error("policies not changed: %s", error)
 
-    def _look(self) -> list[tuple[str, int, int]]:
+    def _look(self) -> list[tuple[str, int, int, int]]:
         found = []
         for file in sorted(self._folder.glob("*.cedar")):
             try:
                 state = file.stat()
             except OSError:
                 continue
-            found.append((file.name, state.st_mtime_ns, state.st_size))
+            found.append((file.name, state.st_mtime_ns, state.st_size, state.st_ino))
         return found
 
 

@@ -9,8 +9,8 @@ from cellblock.admission import ResolvedLimits
 from cellblock.costs import Charge
 from cellblock_workers.launcher.protocol import Reply
 
-#: A job near its cap is looked at this often; the issue's bound is half a second.
-_LOOK_LEAST_S = 0.1
+#: A job that may be over its cap is looked at this often; half a second is the promise.
+_LOOK_LEAST_S = 0.2
 #: What was lent is heard of with a beat; looking more often than that changes nothing.
 _LENT_S = 1.0
 
@@ -18,8 +18,8 @@ _LENT_S = 1.0
 class CostMeter:
     """Asks the kernel what the job has used, as seldom as its cap allows.
 
-    Between two looks a job can spend no more than its limits let it: one that cannot reach its cap within its
-    timeout is never looked at.
+    Memory costs its peak for all the time there was, so a job that takes all it may late is dearer at once.
+    One that cannot reach its cap within its timeout even so is never looked at.
     """
 
     def __init__(
@@ -27,24 +27,25 @@ class CostMeter:
         charge: Charge,
         limits: ResolvedLimits,
         usage: Callable[[], Reply],
-        lent_micros: Callable[[], int] = lambda: 0,
+        elsewhere_micros: Callable[[], int] = lambda: 0,
     ) -> None:
-        """``usage``: the kernel's word on the sandbox. ``lent_micros``: what nested runs have of the cap."""
+        """``usage``: the kernel's word on the sandbox. ``elsewhere_micros``: what of the cap is not this
+        attempt's, because earlier ones used it or nested runs have it.
+        """
         self._charge = charge
+        self._limits = limits
         self._usage = usage
-        self._lent_micros = lent_micros
+        self._elsewhere_micros = elsewhere_micros
         nothing = charge.rates.cost_micros(cpu_ms=0, wall_ms=0, memory_bytes=0)
-        at_most = charge.rates.cost_micros(
-            cpu_ms=round(1000 * limits.cpus), wall_ms=1000, memory_bytes=limits.memory_bytes
-        )
-        self._micros_per_s = max(1, at_most - nothing)
+        self._micros_per_s = max(1, self._worst(round(1000 * limits.cpus), 1000) - nothing)
         self._began = self._looked = time.monotonic()
-        self._spent = nothing
+        self._worst_micros = nothing
 
     @property
     def due_in_s(self) -> float:
         """How long until it has to be looked at; 0 if that is now."""
-        return max(0.0, self._looked + self._pause_s() - time.monotonic())
+        left_s = (self._cap_micros - self._worst_micros) / self._micros_per_s
+        return max(0.0, self._looked + max(_LOOK_LEAST_S, left_s) - time.monotonic())
 
     @property
     def wake_in_s(self) -> float:
@@ -54,17 +55,18 @@ class CostMeter:
     def over(self) -> bool:
         """Look. Whether the job has cost all it may."""
         used = self._usage()
+        self._looked = time.monotonic()
+        cpu_ms, wall_ms = used.cpu_ms or 0, round(1000 * (self._looked - self._began))
+        self._worst_micros = self._worst(cpu_ms, wall_ms)
         cost = self._charge.rates.cost_micros(
-            cpu_ms=used.cpu_ms or 0,
-            wall_ms=round(1000 * (time.monotonic() - self._began)),
-            memory_bytes=used.peak_memory_bytes or 0,
+            cpu_ms=cpu_ms, wall_ms=wall_ms, memory_bytes=used.peak_memory_bytes or 0
         )
-        self._looked, self._spent = time.monotonic(), cost
         return cost >= self._cap_micros
 
     @property
     def _cap_micros(self) -> int:
-        return self._charge.cap_micros - self._lent_micros()
+        return self._charge.cap_micros - self._elsewhere_micros()
 
-    def _pause_s(self) -> float:
-        return max(_LOOK_LEAST_S, (self._cap_micros - self._spent) / self._micros_per_s)
+    def _worst(self, cpu_ms: int, wall_ms: int) -> int:
+        memory = self._limits.memory_bytes
+        return self._charge.rates.cost_micros(cpu_ms=cpu_ms, wall_ms=wall_ms, memory_bytes=memory)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cellblock.ledger import Claim
 from cellblock.models import JobError, JobResult, Outcome, Timings, Usage
 from cellblock_config import Settings
@@ -54,14 +56,7 @@ def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobRe
         return fault_result(claim, str(refusal))
     lease.sandbox = lent.id
     try:
-        charge = manifest.charge
-        meter = (
-            None
-            if charge is None
-            else lambda: CostMeter(
-                charge, manifest.limits, lambda: launcher.usage(lent), lambda: lease.lent_micros
-            )
-        )
+        meter = _meter(lease, lambda: launcher.usage(lent))
         conversation = Session(lent, launcher.connection(), lease, settings, meter).run(manifest)
         if conversation.stop == "lost":
             raise LeaseLost(claim.job_id)
@@ -73,6 +68,19 @@ def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobRe
         launcher.kill(lent)
         raise
     return _measured(claim, conversation, kernel, lent)
+
+
+def _meter(lease: Lease, usage: Callable[[], Reply]) -> Callable[[], CostMeter] | None:
+    """Of a job with a price: what watches its cost from when it begins."""
+    claim = lease.claim
+    charge = claim.manifest.charge
+    if charge is None:
+        return None
+
+    def elsewhere_micros() -> int:
+        return claim.charged_micros + lease.lent_micros
+
+    return lambda: CostMeter(charge, claim.manifest.limits, usage, elsewhere_micros)
 
 
 def _measured(claim: Claim, conversation: Conversation, kernel: Reply, lent: Lent) -> JobResult:

@@ -36,7 +36,7 @@ class Lease:
         self.sandbox_s = sandbox_s
         self.sandbox: str | None = None  #: its id, once there is one
         self.stopped: Word | None = None
-        self.lent_micros = 0  #: what its nested runs have of its money
+        self.lent_micros = claim.lent_micros  #: what its nested runs have of its money now
         self.renewed = time.monotonic() if taken is None else taken  #: when its latest renewal was sent
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 

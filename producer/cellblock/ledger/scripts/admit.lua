@@ -20,8 +20,7 @@ end
 local idempotency_key, rate_key = KEYS[#KEY_NAMES + 1], KEYS[#KEY_NAMES + 2]
 local DAY_MS = 86400000
 local HELD_MS = '5000'
--- Accounts are kept for so many days.
-local DAYS_KEPT = 40
+local FORGOTTEN_MS = 60000
 
 if a.idempotent == 1 then
   local known = redis.call('GET', idempotency_key)
@@ -41,13 +40,13 @@ if waiting >= a.queue_depth then
   return { 'full', int(waiting) }
 end
 
-local lender = redis.call('HMGET', keys.parent, 'state', 'tenant', 'reserved', 'charged', 'day', 'revived')
+local lender = redis.call('HMGET', keys.parent, 'state', 'tenant', 'reserved', 'charged', 'day')
 if a.parent ~= '' then
   if lender[1] ~= 'running' or lender[2] ~= a.tenant then
     return { 'orphan', '' }
   end
   local left = tonumber(lender[3] or '0') - tonumber(lender[4] or '0')
-  if a.planned == 1 and a.reserve > left then
+  if a.planned == 1 and (not lender[3] or a.reserve > left) then
     return { 'poor', int(left) }
   end
 end
@@ -55,7 +54,8 @@ local at_us, before = now_us(), announced(a)
 local now = math.floor(at_us / 1000)
 local day = int(math.floor(now / DAY_MS))
 if a.planned == 1 then
-  local lined_up = redis.call('ZCARD', keys.line)
+  -- What is long past its deadline lost its record before the reaper could end it.
+  local lined_up = redis.call('ZCOUNT', keys.line, int(now - FORGOTTEN_MS), '+inf')
   if lined_up >= a.depth then
     return { 'refused', 'queue_depth', int(a.depth), int(lined_up), '1000', '0' }
   end
@@ -86,14 +86,20 @@ if a.planned == 1 then
   else
     redis.call('HINCRBY', keys.parent, 'reserved', int(-a.reserve))
     redis.call('HINCRBY', keys.parent, 'lent', int(a.reserve))
-    redis.call('HSET', keys.job, 'borrowed', lender[6] or '0')
+    redis.call('HSET', keys.job, 'borrowed', '1')
   end
-  redis.call('HSET', keys.account, 'plan', a.plan, 'parallel', int(a.parallel))
-  redis.call('HSET', keys.shares, 'weight:' .. a.plan, int(a.weight))
-  local old = int(day - DAYS_KEPT)
-  redis.call('HDEL', keys.account, old .. '.runs', old .. '.reserved', old .. '.spent')
-  redis.call('EXPIRE', keys.account, int(DAYS_KEPT * DAY_MS / 1000))
-  redis.call('HSET', keys.job, 'held', int(a.reserve), 'reserved', int(a.reserve),
+  if a.parent == '' then
+    redis.call('HSET', keys.account, 'plan', a.plan, 'parallel', int(a.parallel))
+    redis.call('HSET', keys.shares, 'weight:' .. a.plan, int(a.weight))
+  end
+  for _, field in ipairs(redis.call('HKEYS', keys.account)) do
+    local of_day = tonumber(field:match('^(%d+)%.') or day)
+    if of_day <= day - ACCOUNT_S * 1000 / DAY_MS then
+      redis.call('HDEL', keys.account, field)
+    end
+  end
+  redis.call('EXPIRE', keys.account, ACCOUNT_S)
+  redis.call('HSET', keys.job, 'reserved', int(a.reserve),
     'day', a.parent == '' and day or lender[5], 'result_ttl_s', int(a.result_ttl_s))
 end
 local place = int(PRIORITIES[a.priority] + at_us)
@@ -105,13 +111,14 @@ if a.parent ~= '' then
   redis.call('HSET', keys.job, 'parent', a.parent)
 end
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
-if a.planned == 0 then
+if a.planned == 0 and a.parent == '' then
   -- Not before the first write that a full server refuses: afterwards it would let a script go on.
   redis.call('HDEL', keys.account, 'plan', 'parallel')
 end
 redis.call('SET', keys.spec, a.manifest, 'EX', int(a.job_ttl_s))
 redis.call('ZADD', keys.ready, place, a.job_id)
 redis.call('ZADD', keys.deadlines, int(now + a.expires_ms), a.job_id)
+redis.call('ZREMRANGEBYSCORE', keys.line, '-inf', '(' .. int(now - FORGOTTEN_MS))
 redis.call('ZADD', keys.line, int(now + a.expires_ms), a.job_id)
 if a.idempotent == 1 then
   redis.call('SET', idempotency_key, a.job_id .. ' ' .. a.digest, 'EX', int(a.job_ttl_s))

@@ -1,29 +1,30 @@
 -- claim: turn the job that was picked into the one running attempt of its own.
 -- KEYS  of_job
--- Returns {"claimed", fence, manifest, admitted_ms, started_ms}
---       · {"again"}: it cannot be claimed any more, and another is picked
+-- Returns {"claimed", fence, manifest, admitted_ms, started_ms, charged, lent}: micros of earlier attempts and of
+--         nested runs
+--       · {"again"}: somebody else was faster · {"passed"}: it has gone or is late, and will not be picked again
 local a, invalid = arguments('job_id worker op lease_ms# job_ttl_s# lane slots# events_kept#')
 if not a then
   return invalid
 end
 
-local job = redis.call('HMGET', keys.job, 'state', 'op_claim', 'attempt', 'admitted_ms', 'started_ms', 'expires_ms')
+local job = redis.call('HMGET', keys.job, 'state', 'op_claim', 'attempt', 'admitted_ms', 'started_ms', 'expires_ms',
+  'charged', 'lent')
 if job[1] == 'running' and job[2] == a.op then
-  return { 'claimed', job[3], redis.call('GET', keys.spec), job[4], job[5] }
+  return { 'claimed', job[3], redis.call('GET', keys.spec), job[4], job[5], job[7] or '0', job[8] or '0' }
 end
 local now, manifest = now_ms(), redis.call('GET', keys.spec)
 if not job[1] then
   leave(a.job_id)
   seat(a)
-  return { 'again' }
+  return { 'passed' }
 end
 if job[1] ~= 'queued' or not manifest or now >= tonumber(job[6]) then
   -- It is late, and the reaper ends it: it may not stand before the others.
   redis.call('ZREM', keys.ready, a.job_id)
   seat(a)
-  return { 'again' }
+  return { job[1] == 'queued' and 'passed' or 'again' }
 end
-sweep_slots(a)
 if able(a) == 0 or not redis.call('ZSCORE', keys.ready, a.job_id) then
   seat(a)
   return { 'again' }
@@ -40,4 +41,4 @@ redis.call('ZADD', keys.leases, int(now + a.lease_ms), a.job_id)
 serve(a)
 seat(a)
 emit(a.events_kept, 'started', a.job_id, now)
-return { 'claimed', int(fence), manifest, job[4], int(now) }
+return { 'claimed', int(fence), manifest, job[4], int(now), job[7] or '0', job[8] or '0' }

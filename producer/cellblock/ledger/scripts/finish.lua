@@ -16,7 +16,8 @@ if not is_terminal(a.state) or (a.counter ~= 'faults' and a.counter ~= 'failures
 end
 local job = redis.call('HMGET', keys.job, 'state', 'attempt', 'op_finish', 'cancel')
 if job[3] == a.op and job[2] == int(a.fence) then
-  return { is_terminal(job[1]) and 'finished' or 'retried' }
+  -- One message too many is harmless; one too few would be left to the sweep.
+  return { is_terminal(job[1]) and 'finished' or 'retried', a.job_id }
 end
 if job[1] ~= 'running' or job[2] ~= int(a.fence) then
   return { 'stale', job[1] or 'unknown' }

@@ -14,12 +14,11 @@
 --   place        where it stands in its tenant's line: by priority, then by admission (µs)
 --   outcome      set with the terminal state
 --   parent       of a nested run: the job whose slot it runs in, and whose money it spends
---   held reserved charged cost day   of jobs with a plan, in micros: what is held for one run of it, while it is
---                held, what attempts that are over have used of that, what was taken in the end; and the day
---                (since 1970) whose account has it
+--   reserved charged cost day   of jobs with a plan, in micros: what is held for it, what attempts that are over
+--                have used of that, what was taken in the end; and the day (since 1970) whose account has it
 --   result_ttl_s   how long its plan keeps its result
---   lent revived   of a parent: what its nested runs have of what was held for it; how often an operator let it run
---                again. borrowed: of a nested run, while that money is its parent's, how often it had been by then
+--   lent borrowed   of a parent: what its nested runs have of what was held for it; of a nested run: "1" while
+--                what is held for it is its parent's
 --   op_claim op_finish op_release op_retry op_drop         last operation id of each kind: a resent
 --                                                          script finds its own id and changes nothing
 
@@ -36,8 +35,11 @@ local ATTEMPTS_KEPT = 20
 local WOKEN_MAX = 1000
 -- A place is a priority's first, plus microseconds since 1970: exact until 2065.
 local PRIORITIES = { high = 0, normal = 3e15, low = 6e15 }
--- A turn is a plan's first, plus twice the number of claims so far.
-local TURNS = 2 ^ 42
+-- A turn is a plan's first, plus TURN for each claim so far, plus a place among those who came since then.
+local TURNS = 2 ^ 45
+local TURN = 1024
+-- Accounts are kept for so many days, in seconds.
+local ACCOUNT_S = 40 * 86400
 -- What a plan of weight 1 moves on by with each claim.
 local STRIDE = 10000
 -- Longer numbers are no longer exact.
@@ -143,7 +145,7 @@ local function announced(a)
   return redis.call('SISMEMBER', keys.parked, a.lane) == 1 and 0 or able(a)
 end
 
--- Slots of nobody are taken back. A lease that has run out still counts until it is reaped.
+-- Slots of nobody are taken back, by the reaper: every call would be too often. A lease that has run out still counts until it is reaped.
 local function sweep_slots(a)
   local slots = slots_of(a)
   if slots > 0 and redis.call('SCARD', keys.slots) >= slots then
@@ -174,16 +176,16 @@ end
 local function line_up(lane, number, plan)
   local first = turns_from(number)
   local share = redis.call('HMGET', keys.shares, 'turn', 'pass', 'pass:' .. plan)
+  local came = math.min(TURN - 1, redis.call('HINCRBY', keys.shares, 'came', 1))
   if redis.call('ZCOUNT', keys.turns, int(first), '(' .. int(first + TURNS)) == 0 then
     -- A plan that had nothing to run has saved nothing up.
     redis.call('HSET', keys.shares, 'pass:' .. plan, int(math.max(tonumber(share[2] or 0), tonumber(share[3] or 0))))
   end
-  redis.call('ZADD', keys.turns, int(first + math.max(0, 2 * tonumber(share[1] or 0) - 1)), lane)
+  redis.call('ZADD', keys.turns, int(first + TURN * tonumber(share[1] or 0) + came), lane)
 end
 
 -- To be called after every change of a tenant's line, slots or plan. Returns how many jobs could be claimed.
 local function seat(a)
-  sweep_slots(a)
   local count = able(a)
   if count == 0 then
     redis.call('ZREM', keys.turns, a.lane)
@@ -214,7 +216,8 @@ local function serve(a)
   redis.call('HSET', keys.shares, 'pass', int(math.max(tonumber(share[1] or 0), pass)),
     'pass:' .. plan, int(pass + math.floor(STRIDE / tonumber(share[3] or 1))))
   local turn = redis.call('HINCRBY', keys.shares, 'turn', 1)
-  redis.call('ZADD', keys.turns, int(turns_from(number) + 2 * turn), a.lane)
+  redis.call('HSET', keys.shares, 'came', '0')
+  redis.call('ZADD', keys.turns, int(turns_from(number) + TURN * (turn + 1)), a.lane)
 end
 
 -- Seats the tenant. Returns the ids whose messages have to be sent: as many as could be claimed and could not before.
@@ -232,15 +235,15 @@ local function settle(charge)
   local held = tonumber(job[1])
   local cost = math.min(held, tonumber(job[2] or '0') + charge)
   local given_back = held
-  local parent = redis.call('HMGET', keys.parent, 'reserved', 'revived')
-  if job[4] and parent[1] and (parent[2] or '0') == job[4] then
-    -- Its parent has not ended since, and has the rest again.
+  if job[4] and redis.call('HEXISTS', keys.parent, 'reserved') == 1 then
+    -- Its parent has not ended, and has the rest again.
     redis.call('HINCRBY', keys.parent, 'reserved', int(held - cost))
     redis.call('HINCRBY', keys.parent, 'lent', int(cost - held))
     given_back = cost
   end
   redis.call('HINCRBY', keys.account, job[3] .. '.reserved', int(-given_back))
   redis.call('HINCRBY', keys.account, job[3] .. '.spent', int(cost))
+  redis.call('EXPIRE', keys.account, ACCOUNT_S)
   redis.call('HSET', keys.job, 'cost', int(cost))
   redis.call('HDEL', keys.job, 'reserved', 'charged', 'borrowed')
 end

@@ -22,16 +22,9 @@ end
 local before, at_us = announced(a), now_us()
 local now = math.floor(at_us / 1000)
 local expires_ms = int(now + tonumber(job[4]))
--- It costs what it would have cost, its tenant and no parent: what was taken for it before was nothing.
-local held = redis.call('HGET', keys.job, 'held')
-if held then
-  local day = int(math.floor(now / 86400000))
-  redis.call('HSET', keys.job, 'reserved', held, 'day', day)
-  redis.call('HINCRBY', keys.account, day .. '.reserved', held)
-end
+-- What failed through our fault costs nothing, also when it is tried again: nothing is held, nothing is taken.
 local place = int(PRIORITIES[job[3]] + at_us)
-redis.call('HDEL', keys.job, 'outcome', 'cost', 'finished_ms', 'cancel', 'worker', 'lent')
-redis.call('HINCRBY', keys.job, 'revived', 1)
+redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel', 'worker', 'lent')
 redis.call('HSET', keys.job, 'state', 'queued', 'losses', '0', 'faults', '0', 'failures', '0',
   'place', place, 'queued_ms', int(now), 'expires_ms', expires_ms, 'op_retry', a.op)
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))

@@ -6,4 +6,6 @@ local a, invalid = arguments('lane slots# all#')
 if not a then
   return invalid
 end
-return reply('seated', woken(a, a.all == 1 and 0 or announced(a)))
+local before = a.all == 1 and 0 or announced(a)
+sweep_slots(a)
+return reply('seated', woken(a, before))
