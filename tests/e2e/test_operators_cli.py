@@ -49,7 +49,7 @@ def test_dead_letters_for_scripts(ledger: Ledger, settings: Settings, redis_url:
         {
             "job_id": "nobody",
             "done": False,
-            "error": "no job nobody: never accepted here, or it was kept long enough",
+            "error": "no job nobody: never accepted here, or its result has expired",
         },
     ]
     again = cellblock("dead", "drop", job_id, CELLBLOCK_REDIS_URL=redis_url)

@@ -10,6 +10,7 @@ import pytest
 
 from cellblock import Client, Job, JobSpec, JobState, Limits, Outcome, PolicyDenied
 from cellblock.ledger import Claim, Dropped
+from cellblock.nesting import Parent
 from cellblock_config import Settings, load_settings
 from ledger.kit import claim, expire_lease, operation, result_of
 
@@ -103,10 +104,10 @@ def test_it_may_cost_half_of_what_is_left_unless_it_says(client: Client) -> None
 def test_what_it_spends_after_its_parents_end_is_its_own(client: Client) -> None:
     parent = client.submit(spec())
     held = start(client, parent)
-    child = client.submit(spec(parent, max_cost_micros=400))
+    nested = start(client, client.submit(spec(parent, max_cost_micros=400)))
     end(client, held, cost=1000)
     assert money(client) == (2, 400, 600)
-    end(client, start(client, child), cost=100)
+    end(client, nested, cost=100)
     assert money(client) == (2, 0, 700)
 
 
@@ -247,6 +248,48 @@ def test_a_nested_run_that_is_lost_comes_again_in_its_parents_slot(client: Clien
     assert (done.word, done.wake) == ("requeued", (child.id,))
     assert start(client, child).fence == 2
     assert client._redis.scard(client._ledger.keys.slots("default")) == 1
+
+
+def test_whoever_starts_nested_runs_and_ends_wins_no_slot_by_it(client: Client) -> None:
+    first = client.submit(spec())
+    held = start(client, first)
+    child = client.submit(spec(first))
+    nested = start(client, child)
+    grandchild = client.submit(spec(child, max_cost_micros=150))
+    deep = start(client, grandchild)
+    end(client, held)
+    waits = client.submit(spec())
+    for one in (nested, deep):
+        assert client._ledger.claim(waits.id, "w", operation()) == Dropped("parked")
+        assert client._ledger.look_at_parked() == []
+        end(client, one)
+    assert client._ledger.look_at_parked() == [waits.id]
+    start(client, waits)
+
+
+def test_what_waits_to_run_in_a_job_that_has_ended_does_not_run(client: Client) -> None:
+    parent = client.submit(spec())
+    held = start(client, parent)
+    running = client.submit(spec(parent))
+    other = start(client, running)
+    waits = client.submit(spec(parent))
+    end(client, held)
+    end(client, other)
+    assert client._ledger.claim(waits.id, "w", operation()) == Dropped("terminal")
+    result = client.result(waits.id, timeout_s=5)
+    assert (result.outcome, result.error and result.error.type) == (Outcome.CANCELLED, "ParentEnded")
+    assert money(client)[1] == 0
+
+
+def test_the_ledger_itself_lends_no_money_to_another_tenant(client: Client) -> None:
+    """Injected: a producer whose own look at the parent said nothing of the tenant."""
+    parent = client.submit(spec(tenant="victim"))
+    start(client, parent)
+    looked_at = client._ledger.parent(parent.id)
+    stolen = Parent(parent.id, looked_at.manifest.model_copy(update={"tenant": "thief"}), 10, 1000)
+    client._ledger.parent = lambda *_: stolen  # type: ignore[method-assign]
+    with pytest.raises(PolicyDenied, match="of tenant 'thief' is running"):
+        client.submit(spec(parent, tenant="thief"))
 
 
 def test_nothing_of_it_is_left_in_the_store(client: Client, settings: Settings) -> None:

@@ -11,6 +11,7 @@ from cellblock_config import LevelName
 
 CANCELLED = JobError(type="Cancelled", message="Cancelled")
 WORKER_LOST = JobError(type="WorkerLost", message="Every attempt lost its worker")
+ORPHANED = JobError(type="ParentEnded", message="The job that it was part of does not run any more")
 UNREADABLE = JobError(
     type="ManifestUnreadable",
     message="What the store holds of the job is no manifest: it was altered, or written by another "

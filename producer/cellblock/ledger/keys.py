@@ -11,7 +11,7 @@
 ``<p>:delayed``                        zset     queued jobs that may not start yet, by when they may (ms)
 ``<p>:ready:<lane>``                   zset     its jobs that wait to be claimed, by place: priority, then
                                                 admission (µs)
-``<p>:slots:<lane>``                   set      its running jobs
+``<p>:slots:<lane>``                   set      its running jobs, and what runs on of jobs that have ended
 ``<p>:turns``                          zset     lanes with a ready job and a slot for it, by plan, then by
                                                 when they were served (scripts/prelude.lua)
 ``<p>:heads``                          hash     the first ready job of each of them
@@ -205,4 +205,6 @@ class Keys:
             self.account(owner.tenant),
             self.line(owner.tenant),
             self.job(owner.parent or "-"),
+            self.slots(Owner(owner.tenant, job_id).lane),
+            self.slots(owner.tenant),
         ]

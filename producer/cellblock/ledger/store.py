@@ -26,7 +26,7 @@ from cellblock.ledger.keys import NOBODY, Owner
 from cellblock.ledger.server import check_schema
 from cellblock.ledger.transitions import Transition, ms, spread
 from cellblock.ledger.upkeep import Upkeep
-from cellblock.models import JobResult, JobState, Outcome
+from cellblock.models import JobError, JobResult, JobState, Outcome
 from cellblock.nesting import Parent, no_parent, too_poor
 from cellblock_config import Settings
 
@@ -240,6 +240,9 @@ class Ledger(Upkeep):
             settings.events_kept,
         ]
         word, *values = self._scripts.run("claim", self.keys.of_job(job_id, owner), args)
+        if word == "orphan":
+            self._cancel(job_id, closing.ORPHANED)
+            return "passed"
         if word in {"again", "passed"}:
             return cast(Literal["again", "passed"], word)
         fence, stored, admitted_ms, started_ms, charged, lent = values
@@ -351,12 +354,15 @@ class Ledger(Upkeep):
 
         ``terminal``: it had ended. Idempotent. Raises :class:`UnknownJob`.
         """
-        record = self._record(job_id)
-        result = closing_result(job_id, record, Outcome.CANCELLED, closing.CANCELLED)
-        done = self._transition("cancel", job_id, Owner.of_record(record), [result, self.keys.control])
+        done = self._cancel(job_id, closing.CANCELLED)
         if done.word == "unknown":
             raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
         return done
+
+    def _cancel(self, job_id: str, why: JobError) -> Transition:
+        record = self._record(job_id)
+        result = closing_result(job_id, record, Outcome.CANCELLED, why)
+        return self._transition("cancel", job_id, Owner.of_record(record), [result, self.keys.control])
 
     def retry_dead(self, job_id: str, operation: str) -> Transition:
         """Let a dead letter run again: ``retried``, ``alive`` if it is none, ``gone`` if its payload is.

@@ -3,6 +3,7 @@
 -- Returns {"claimed", fence, manifest, admitted_ms, started_ms, charged, lent}: micros of earlier attempts and of
 --         nested runs
 --       · {"again"}: somebody else was faster · {"passed"}: it has gone or is late, and will not be picked again
+--       · {"orphan"}: it is nested in a job that does not run any more, and has to be ended
 local a, invalid = arguments('job_id worker op lease_ms# job_ttl_s# lane slots# events_kept#')
 if not a then
   return invalid
@@ -12,6 +13,11 @@ local job = redis.call('HMGET', keys.job, 'state', 'op_claim', 'attempt', 'admit
   'charged', 'lent')
 if job[1] == 'running' and job[2] == a.op then
   return { 'claimed', job[3], redis.call('GET', keys.spec), job[4], job[5], job[7] or '0', job[8] or '0' }
+end
+if a.lane:find('/', 1, true) and redis.call('HGET', keys.parent, 'state') ~= 'running' and job[1] == 'queued' then
+  redis.call('ZREM', keys.ready, a.job_id)
+  seat(a)
+  return { 'orphan' }
 end
 local now, manifest = now_ms(), redis.call('GET', keys.spec)
 if not job[1] then
@@ -37,6 +43,9 @@ redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
 redis.call('EXPIRE', keys.spec, int(a.job_ttl_s))
 leave(a.job_id)
 redis.call('SADD', keys.slots, a.job_id) -- without a bound too: one may be set while it runs
+if keys.slots ~= keys.root then
+  redis.call('EXPIRE', keys.slots, int(a.job_ttl_s)) -- nobody looks at a lane whose parent has gone
+end
 redis.call('ZADD', keys.leases, int(now + a.lease_ms), a.job_id)
 serve(a)
 seat(a)

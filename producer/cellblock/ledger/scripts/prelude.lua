@@ -24,7 +24,8 @@
 
 -- What every script about one job declares, in the order of ledger/keys.py `of_job`.
 local KEY_NAMES = { 'job', 'spec', 'result', 'attempts', 'ready', 'delayed', 'leases', 'deadlines', 'slots',
-  'parked', 'turns', 'heads', 'shares', 'dead', 'ticked', 'events', 'account', 'line', 'parent' }
+  'parked', 'turns', 'heads', 'shares', 'dead', 'ticked', 'events', 'account', 'line', 'parent',
+  'nested', 'root' }
 local keys = {}
 for i, name in ipairs(KEY_NAMES) do
   keys[name] = KEYS[i]
@@ -119,7 +120,7 @@ end
 -- A tenant has a turn while it has a ready job and a slot for it; with a job and no slot it is parked.
 -- As many messages are on their way as jobs could be claimed: whoever adds to that number has one sent.
 --
--- Nested runs stand in a lane of their own, "tenant/parent", with one slot: their parent's. What is said of
+-- Nested runs stand in a lane of their own, "tenant/parent", with one slot: their parent's, while that runs. What is said of
 -- tenants here holds of lanes; only the account is the tenant's.
 
 -- Account hash <prefix>:account:<tenant>: plan, parallel, and per day <day>.runs, <day>.reserved, <day>.spent (micros).
@@ -253,12 +254,22 @@ local function reply(word, ids)
   return ids
 end
 
--- Out of every index, and out of its slot.
+-- Out of every index, and out of its slot, which passes on to what of its nested runs still runs: whoever starts
+-- some and ends has not won slots by it. When the last of them ends, the reaper finds the slot free.
 local function leave(job_id)
   for _, index in ipairs({ keys.ready, keys.delayed, keys.leases, keys.deadlines, keys.line }) do
     redis.call('ZREM', index, job_id)
   end
-  redis.call('SREM', keys.slots, job_id)
+  local heirs = redis.call('SMEMBERS', keys.nested)
+  for _, slots in ipairs(keys.slots == keys.root and { keys.slots } or { keys.slots, keys.root }) do
+    if redis.call('SREM', slots, job_id) == 1 then
+      for _, heir in ipairs(heirs) do
+        if redis.call('ZSCORE', keys.leases, heir) then
+          redis.call('SADD', slots, heir)
+        end
+      end
+    end
+  end
 end
 
 -- The one way a job ends: state, result, event, notification and clean-up in a single step. A job that
