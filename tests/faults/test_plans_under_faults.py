@@ -49,12 +49,12 @@ def test_a_job_whose_worker_was_killed_is_charged_once_and_its_slot_is_back(host
 
 def test_a_running_parent_is_stopped_when_what_it_did_not_lend_is_spent(host: Host) -> None:
     with host.worker(CELLBLOCK_WORKER_CONCURRENCY="1"):
-        spin = JobSpec(code="while True: pass", plan="premium", nested_cost_micros=1_000_000)
+        spin = JobSpec(code="while True: pass", plan="premium", nested_cost_micros=90_000)
         parent = host.begun(spin)
         left = host.client._ledger.parent(parent.id, "default").left_micros
         started = time.monotonic()
         child = host.client.submit(
-            JobSpec(code="print(1)", parent=parent.id, nested_cost_micros=10**7, max_cost_micros=left - 200)
+            JobSpec(code="print(1)", parent=parent.id, nested_cost_micros=90_000, max_cost_micros=left - 200)
         )
         result = parent.result(timeout_s=30)
         assert result.outcome is Outcome.COST_CAP, result
