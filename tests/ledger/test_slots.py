@@ -1,4 +1,4 @@
-"""A tenant runs no more jobs at once than it may; the others are parked and promoted in their order."""
+"""A tenant runs no more jobs at once than it may; the others are parked and follow in their order."""
 
 from __future__ import annotations
 
