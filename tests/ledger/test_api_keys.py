@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from cellblock import Client, InvalidJob, JobSpec, PolicyDenied
+from cellblock import AsyncClient, Client, InvalidJob, JobSpec, PolicyDenied
 from cellblock_config import Settings
 from ledger.kit import dump
 from parts import REPOSITORY
@@ -33,6 +34,19 @@ def test_a_key_runs_for_its_tenant_and_for_no_other(client: Client) -> None:
 def test_a_job_that_names_no_tenant_is_its_keys(client: Client) -> None:
     token = client.api_keys.create("acme")
     assert client.submit(JobSpec(code="1"), api_key=token).status().tenant == "acme"
+
+
+def test_the_async_client_submits_in_the_name_of_a_key_too(settings: Settings) -> None:
+    async def submit(token: str, tenant: str) -> str:
+        async with AsyncClient(settings=settings) as client:
+            job = await client.submit(JobSpec(code="1", tenant=tenant), api_key=token)
+            return (await job.status()).tenant
+
+    with Client(settings=settings) as client:
+        token = client.api_keys.create("acme")
+    assert asyncio.run(submit(token, "acme")) == "acme"
+    with pytest.raises(PolicyDenied, match="the key is of 'acme'"):
+        asyncio.run(submit(token, "other"))
 
 
 def test_a_whole_key_can_be_revoked_and_is_not_shown(client: Client) -> None:

@@ -117,7 +117,8 @@ def _in_words(letter: DeadLetter) -> str:
     why = letter.error.message if letter.error else ""
     lines = [
         f"job      {letter.job_id}",
-        f"tenant   {letter.tenant}  level {letter.level}  priority {letter.priority}  trace {letter.trace_id}",
+        f"tenant   {letter.tenant}  level {letter.level}  priority {letter.priority}",
+        f"trace    {letter.trace_id}",
         f"ended    {_when(letter.ended)} as {letter.outcome}: {why}",
         "attempts",
     ]
