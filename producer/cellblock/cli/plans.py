@@ -103,7 +103,8 @@ def set_override(
 ) -> None:
     """Set a limit in place of the plans', for one tenant or for everybody; it holds within a second.
 
-    It stands where the plan's own word stood, be that more or less; no role and no stake raises it.
+    It stands where the plan's own word stood, be that more or less; no role and no stake raises it. Jobs
+    already admitted keep what they have; `parallel` holds from the tenant's next job on.
 
     Example: cellblock plans set timeout_s 120 --tenant acme
     """

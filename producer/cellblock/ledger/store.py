@@ -190,11 +190,10 @@ class Ledger(Upkeep):
             pipe.get(self.keys.spec(job_id))
             record, stored = cast(tuple[dict[str, str], str | None], tuple(pipe.execute()))
             now_ms = self._now_ms()
-        running = record.get("state") == JobState.RUNNING
-        if not running or stored is None or tenant not in {None, record["tenant"]}:
+        if record.get("state") != JobState.RUNNING or tenant not in {None, record["tenant"]}:
             raise no_parent(job_id, tenant)
         try:
-            manifest = Manifest.model_validate_json(stored)
+            manifest = Manifest.model_validate_json(stored or "")
         except ValidationError:
             raise no_parent(job_id, tenant) from None
         return Parent(
@@ -242,7 +241,7 @@ class Ledger(Upkeep):
         word, *values = self._scripts.run("claim", self.keys.of_job(job_id, owner), args)
         if word == "orphan":
             self._cancel(job_id, closing.ORPHANED)
-            return "passed"
+            word = "passed"
         if word in {"again", "passed"}:
             return cast(Literal["again", "passed"], word)
         fence, stored, admitted_ms, started_ms, charged, lent = values
@@ -258,8 +257,8 @@ class Ledger(Upkeep):
             manifest,
             int(admitted_ms) / 1000,
             int(started_ms) / 1000,
-            int(charged),
-            int(lent),
+            charged_micros=int(charged),
+            lent_micros=int(lent),
         )
 
     def _why_not(self, job_id: str) -> str:

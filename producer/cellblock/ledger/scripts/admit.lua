@@ -2,9 +2,8 @@
 -- KEYS  of_job, idempotency
 -- ARGV  below. forgotten: the job an idempotency key still names although its record has expired, else "".
 --       planned: 1 if a plan bounds it: its name and weight, parallel runs, one run per emission_us and burst at
---       once, runs a day, jobs that wait, and micros: reserve for this run, budget a day;
---       result_ttl_s: how long its result is kept. parent: of a nested
---       run the id of the running job whose slot and money it takes, else ""
+--       once, runs a day, jobs that wait, and micros: reserve for this run, budget a day; result_ttl_s: how long its
+--       result is kept. parent: of a nested run the id of the running job whose slot and money it takes, else ""
 -- Returns {"admitted", job_id, woken id, ...} · {"known", job_id} · {"conflict", job_id} · {"full", waiting}
 --       · {"refused", limit, allowed, used, retry_after_ms, spent}: nothing was taken of any limit
 --       · {"orphan", ""}: no such parent runs · {"poor", left}: what is left of the parent's money
@@ -83,14 +82,12 @@ if a.planned == 1 then
   redis.call('HINCRBY', keys.account, day .. '.runs', 1)
   if a.parent == '' then
     redis.call('HINCRBY', keys.account, day .. '.reserved', int(a.reserve))
+    redis.call('HSET', keys.account, 'plan', a.plan, 'parallel', int(a.parallel))
+    redis.call('HSET', keys.shares, 'weight:' .. a.plan, int(a.weight))
   else
     redis.call('HINCRBY', keys.parent, 'reserved', int(-a.reserve))
     redis.call('HINCRBY', keys.parent, 'lent', int(a.reserve))
     redis.call('HSET', keys.job, 'borrowed', '1')
-  end
-  if a.parent == '' then
-    redis.call('HSET', keys.account, 'plan', a.plan, 'parallel', int(a.parallel))
-    redis.call('HSET', keys.shares, 'weight:' .. a.plan, int(a.weight))
   end
   for _, field in ipairs(redis.call('HKEYS', keys.account)) do
     local of_day = tonumber(field:match('^(%d+)%.') or day)
