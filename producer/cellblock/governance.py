@@ -55,10 +55,6 @@ class Governance:
             self._read, self._read_at = self._stored(), now
         return override_from({**self._read.get(EVERYBODY, {}), **self._read.get(tenant, {})})
 
-    def everything(self) -> Mapping[str, Mapping[str, Any]]:
-        """All that is set, by tenant."""
-        return self._stored()
-
     def set(self, tenant: str, key: str, value: str, who: str) -> Change:
         """Set one key for a tenant, or ``*``. Raises :class:`InvalidJob` naming key, value and reason."""
         try:

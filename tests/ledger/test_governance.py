@@ -10,6 +10,7 @@ import pytest
 
 from cellblock import Client, InvalidJob, JobSpec
 from cellblock_config import Settings
+from parts import wait_until
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_every_change_is_recorded_with_who_before_and_after(client: Client) -> N
         ("bob", "acme", "parallel", 3, 4),
         ("ann", "acme", "parallel", None, 3),
     ]
-    assert client.governance.everything() == {}
+    assert client.governance.overrides("acme") == client.governance.overrides("nobody")
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,13 @@ def test_nobody_writes_a_line_of_the_audit_that_looks_like_anothers(
     with pytest.raises(InvalidJob, match=says):
         client.governance.set(tenant, "parallel", "3", who)
     assert client.governance.audit() == []
+
+
+def test_what_one_process_sets_holds_in_another_within_a_second(client: Client, settings: Settings) -> None:
+    with Client(settings=settings) as other:
+        assert other.governance.overrides("acme").parallel is None
+        client.governance.set("acme", "parallel", "3", "me")
+        wait_until(lambda: other.governance.overrides("acme").parallel == 3, 5, "the other's next look")
 
 
 def test_what_is_not_set_cannot_be_unset(client: Client) -> None:
