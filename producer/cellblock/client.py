@@ -24,6 +24,7 @@ from cellblock.broker import Publisher, create_celery
 from cellblock.costs import Estimate
 from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, UnknownJob
 from cellblock.governance import Governance
+from cellblock.idempotency import IdempotencyKey
 from cellblock.intake import Intake, check_key
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
@@ -112,7 +113,7 @@ class Client:
 
         Raises :class:`InvalidJob`, :class:`PolicyDenied` (nothing stored), :class:`RateLimited` (too much
         waits), :class:`StoreUnavailable` (Redis out of reach). Submitting again with the same
-        ``idempotency_key`` returns the first job.
+        ``idempotency_key`` returns the first job, whatever its plan or its parent would say by now.
         """
         if not isinstance(spec, JobSpec):
             raise InvalidJob("job", f"is a {type(spec).__name__}; write JobSpec(code=...)")
@@ -121,14 +122,25 @@ class Client:
         if principal.tenant is not None and "tenant" not in spec.model_fields_set:
             spec = spec.model_copy(update={"tenant": principal.tenant})
         check_key(principal, spec)
+        idempotency = IdempotencyKey.of(spec)
+        known = self._accepted(spec, idempotency) if idempotency is not None else None
+        if known is not None:
+            return Job(self, known)
         manifest, gates = self._intake.prepare(job_id, spec, principal, self._parent(spec))
-        admission = self._ledger.admit(job_id, manifest, spec.idempotency_key, gates)
+        admission = self._ledger.admit(job_id, manifest, idempotency, gates)
         self._publisher.wake(admission.wake)
         return Job(self, admission.job_id)
 
     def estimate(self, spec: JobSpec) -> Estimate:
         """What this job may cost, without submitting it. Raises as :meth:`submit` for what it may not."""
         return self._intake.estimate(spec, self._parent(spec))
+
+    def _accepted(self, spec: JobSpec, idempotency: IdempotencyKey) -> str | None:
+        """What was accepted before comes before anything is decided: the day's money may be over by now."""
+        tenant: str | None = spec.tenant
+        if spec.parent is not None and "tenant" not in spec.model_fields_set:
+            tenant = self._ledger.tenant(spec.parent)
+        return self._ledger.accepted(tenant, idempotency) if tenant is not None else None
 
     def _parent(self, spec: JobSpec) -> Parent | None:
         if spec.parent is None:

@@ -14,6 +14,7 @@ from redis import Redis
 from cellblock import Event, JobResult, JobSpec, Outcome, Timings
 from cellblock.admission import Manifest, resolve
 from cellblock.gates import Gates
+from cellblock.idempotency import IdempotencyKey
 from cellblock.ledger import Claim, Dropped, Ledger, connect
 from cellblock_config import Settings, load_settings
 
@@ -53,6 +54,13 @@ def open_ledger(store: str, redis_url: str, **groups: Any) -> Iterator[tuple[Led
 def manifest(settings: Settings | None = None, **fields: Any) -> Manifest:
     """A small job, resolved."""
     return resolve(JobSpec(**{"code": "pass", **fields}), settings or load_settings())
+
+
+def once(**fields: Any) -> IdempotencyKey:
+    """The idempotency key of such a job."""
+    key = IdempotencyKey.of(JobSpec(**{"code": "pass", "idempotency_key": "key", **fields}))
+    assert key is not None
+    return key
 
 
 def operation() -> str:

@@ -19,6 +19,7 @@ from ledger.kit import (
     expire_lease,
     finish,
     manifest,
+    once,
     open_ledger,
     operation,
     result_of,
@@ -190,18 +191,18 @@ def test_a_delivery_while_the_lease_has_run_out_is_the_reapers_to_judge(store: S
 
 def test_the_same_key_returns_the_first_job(store: Store) -> None:
     ledger, redis = store
-    first = ledger.admit("one", manifest(), "key")
+    first = ledger.admit("one", manifest(), once())
     before = dump(redis)
-    assert ledger.admit("two", manifest(), "key") == Admission("one", fresh=False)
+    assert ledger.admit("two", manifest(), once()) == Admission("one", fresh=False)
     assert dump(redis) == before
     assert first == Admission("one", fresh=True, wake=("one",))
 
 
 def test_the_same_key_returns_the_first_job_also_after_its_end(store: Store) -> None:
     ledger, _ = store
-    ledger.admit("one", manifest(), "key")
+    ledger.admit("one", manifest(), once())
     finish(ledger, claim(ledger, "one"))
-    assert ledger.admit("two", manifest(), "key") == Admission("one", fresh=False)
+    assert ledger.admit("two", manifest(), once()) == Admission("one", fresh=False)
 
 
 @pytest.mark.parametrize(
@@ -209,24 +210,24 @@ def test_the_same_key_returns_the_first_job_also_after_its_end(store: Store) -> 
 )
 def test_the_same_key_for_another_job_is_refused(store: Store, change: dict[str, Any]) -> None:
     ledger, redis = store
-    ledger.admit("one", manifest(), "key")
+    ledger.admit("one", manifest(), once())
     before = dump(redis)
     with pytest.raises(InvalidJob, match=r"idempotency_key: 'key' was used for another job, one"):
-        ledger.admit("two", manifest(**change), "key")
+        ledger.admit("two", manifest(**change), once(**change))
     assert dump(redis) == before
 
 
 def test_another_trace_or_time_is_no_other_job(store: Store) -> None:
     ledger, _ = store
-    ledger.admit("one", manifest(), "key")
-    later = manifest(traceparent=f"00-{'a' * 32}-{'b' * 16}-01").model_copy(update={"submitted": 5.0})
-    assert not ledger.admit("two", later, "key").fresh
+    ledger.admit("one", manifest(), once())
+    later: dict[str, Any] = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+    assert not ledger.admit("two", manifest(**later), once(**later)).fresh
 
 
 def test_tenants_do_not_share_keys(store: Store) -> None:
     ledger, _ = store
-    assert ledger.admit("one", manifest(tenant="acme"), "key").fresh
-    assert ledger.admit("two", manifest(tenant="umbrella"), "key").fresh
+    assert ledger.admit("one", manifest(tenant="acme"), once(tenant="acme")).fresh
+    assert ledger.admit("two", manifest(tenant="umbrella"), once(tenant="umbrella")).fresh
 
 
 def test_a_full_queue_says_when_to_come_back_and_stores_nothing(store: Store) -> None:
@@ -235,17 +236,17 @@ def test_a_full_queue_says_when_to_come_back_and_stores_nothing(store: Store) ->
         admit(ledger, f"job{number}")
     before = dump(redis)
     with pytest.raises(RateLimited, match=r"3 jobs are waiting.*CELLBLOCK_LEDGER_QUEUE_DEPTH") as caught:
-        ledger.admit("more", manifest(), "key")
+        ledger.admit("more", manifest(), once())
     assert caught.value.retry_after_s > 0
     assert dump(redis) == before
 
 
 def test_a_full_queue_still_knows_what_it_accepted_and_takes_more_when_one_starts(store: Store) -> None:
     ledger, _ = store
-    ledger.admit("job0", manifest(), "key")
+    ledger.admit("job0", manifest(), once())
     admit(ledger, "job1")
     admit(ledger, "job2")
-    assert ledger.admit("again", manifest(), "key") == Admission("job0", fresh=False)
+    assert ledger.admit("again", manifest(), once()) == Admission("job0", fresh=False)
     claim(ledger, "job0")
     assert ledger.admit("job3", manifest()).fresh
     assert story(ledger, "job3") == ["queued"]
@@ -254,6 +255,6 @@ def test_a_full_queue_still_knows_what_it_accepted_and_takes_more_when_one_start
 
 def test_a_key_whose_job_is_forgotten_is_free_for_any_job(store: Store) -> None:
     ledger, redis = store
-    ledger.admit("old", manifest(code="1"), "key")
+    ledger.admit("old", manifest(code="1"), once(code="1"))
     redis.delete(ledger.keys.job("old"))
-    assert ledger.admit("new", manifest(code="2"), "key").job_id == "new"
+    assert ledger.admit("new", manifest(code="2"), once(code="2")).job_id == "new"

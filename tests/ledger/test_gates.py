@@ -22,6 +22,7 @@ from ledger.kit import (
     dump,
     expire_lease,
     manifest,
+    once,
     open_ledger,
     operation,
     result_of,
@@ -142,10 +143,10 @@ def test_no_tenant_feels_anothers_limits(store: Store) -> None:
 def test_an_admission_sent_again_takes_nothing_twice(store: Store) -> None:
     ledger, redis = store
     first = manifest()
-    ledger.admit("job", first, "key", gates=WIDE)
+    ledger.admit("job", first, once(), gates=WIDE)
     before = dump(redis)
-    ledger.admit("job", first, "key", gates=WIDE)
-    ledger.admit("other", first, "key", gates=WIDE)
+    ledger.admit("job", first, once(), gates=WIDE)
+    ledger.admit("other", first, once(), gates=WIDE)
     assert dump(redis) == before
     assert account(ledger, redis) == {"runs": 1, "reserved": 100, "spent": 0}
 

@@ -22,6 +22,7 @@ from ledger.kit import (
     expire_lease,
     finish,
     manifest,
+    once,
     open_ledger,
     result_of,
     settings_of,
@@ -48,7 +49,7 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 
 
 def _queue(ledger: Ledger, redis: Redis) -> None:
-    ledger.admit("job", manifest(), "key")
+    ledger.admit("job", manifest(), once())
 
 
 def _run(ledger: Ledger, redis: Redis) -> None:
@@ -226,7 +227,11 @@ def test_a_job_whose_payload_has_gone_is_not_run_and_ends_at_its_deadline(store:
 
 def test_no_event_and_no_record_holds_code_or_stdin(store: Store) -> None:
     ledger, redis = store
-    ledger.admit("job", manifest(code="#sentinel-code", stdin="sentinel-stdin"), "key")
+    ledger.admit(
+        "job",
+        manifest(code="#sentinel-code", stdin="sentinel-stdin"),
+        once(code="#sentinel-code", stdin="sentinel-stdin"),
+    )
     finish(ledger, claim(ledger))
     stored = f"{redis.xrange(ledger.keys.events)} {redis.hgetall(ledger.keys.job('job'))}"
     assert "sentinel" not in stored

@@ -16,7 +16,7 @@ from cellblock.ledger import Ledger, connect
 from cellblock.ledger.keys import Owner
 from cellblock.ledger.scripts import NAMES
 from cellblock_config import load_settings
-from ledger.kit import admit, be_late, claim, dump, expire_lease, manifest, operation, result_of
+from ledger.kit import admit, be_late, claim, dump, expire_lease, manifest, once, operation, result_of
 
 
 class ReplyEater:
@@ -151,7 +151,7 @@ def _claim(ledger: Ledger) -> Callable[[], Any]:
 MANIFEST = manifest()
 #: What leads up to a call, and the call; a job "job" has been admitted before.
 CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
-    "admit": lambda ledger, _: lambda: ledger.admit("new", MANIFEST, "key"),
+    "admit": lambda ledger, _: lambda: ledger.admit("new", MANIFEST, once()),
     "claim": lambda ledger, _: _claim(ledger),
     "beat": lambda ledger, _: _beat(ledger),
     "finish": lambda ledger, _: _finish(ledger, Outcome.OK),

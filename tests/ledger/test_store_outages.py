@@ -17,7 +17,7 @@ from cellblock.ledger.groups import EventGroups
 from cellblock.ledger.server import check_schema
 from cellblock_config import Settings, load_settings
 from cellblock_workers.fleet import free_port
-from ledger.kit import admit, claim, dump, events_of, finish, manifest
+from ledger.kit import admit, claim, dump, events_of, finish, manifest, once
 from parts import RedisServer, wait_until
 
 PASSWORD = "hunter2-and-more"
@@ -141,7 +141,7 @@ def test_a_full_store_sheds_load_at_admission_and_lets_running_jobs_end(own_redi
     before = dump(redis)
     redis.config_set("maxmemory", 1)
     with pytest.raises(StoreUnavailable, match="refused"):
-        ledger.admit("another", manifest(), "key")
+        ledger.admit("another", manifest(), once())
     assert dump(redis) == before
     held = claim(ledger)
     assert ledger.beat("worker", [(held.job_id, held.fence)], {}) == {(held.job_id, held.fence): ("held", 0)}

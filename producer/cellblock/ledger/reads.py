@@ -224,6 +224,11 @@ class Reads:
             trace_id=record["trace_id"],
         )
 
+    def tenant(self, job_id: str) -> str | None:
+        """Whose job it is; None if there is none of this id."""
+        with store_errors("reading a job"):
+            return cast(str | None, self._redis.hget(self.keys.job(job_id), "tenant"))
+
     def _exists(self, job_id: str) -> bool:
         with store_errors("reading a job"):
             return bool(self._redis.exists(self.keys.job(job_id)))

@@ -7,7 +7,6 @@ ARCHITECTURE.md draws the states.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from redis import Redis
 from cellblock.admission import Manifest
 from cellblock.errors import InvalidJob, RateLimited, UnknownJob
 from cellblock.gates import NO_GATES, Gates
+from cellblock.idempotency import IdempotencyKey
 from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import connect, store_errors
@@ -110,7 +110,7 @@ class Ledger(Upkeep):
         self,
         job_id: str,
         manifest: Manifest,
-        idempotency_key: str | None = None,
+        idempotency: IdempotencyKey | None = None,
         gates: Gates | None = None,
     ) -> Admission:
         """Store the job and make it wait. Calling again with the same id or key changes nothing.
@@ -122,9 +122,9 @@ class Ledger(Upkeep):
         if not self._schema_checked:  # once: a store that is new becomes this version's with its first job
             check_schema(self._redis, self.keys)
             self._schema_checked = True
-        reply, value, *more = self._admit(job_id, manifest, idempotency_key, gates)
+        reply, value, *more = self._admit(job_id, manifest, idempotency, gates)
         if reply in {"known", "conflict"} and value != job_id and not self._exists(value):
-            reply, value, *more = self._admit(job_id, manifest, idempotency_key, gates, forgotten=value)
+            reply, value, *more = self._admit(job_id, manifest, idempotency, gates, forgotten=value)
         if reply == "orphan":
             raise no_parent(manifest.parent or "", manifest.tenant)
         if reply == "poor":
@@ -137,8 +137,8 @@ class Ledger(Upkeep):
                 "(CELLBLOCK_LEDGER_QUEUE_DEPTH); try again later",
                 retry_after_s=1.0,
             )
-        if reply == "conflict":
-            raise InvalidJob("idempotency_key", f"{idempotency_key!r} was used for another job, {value}")
+        if reply == "conflict" and idempotency is not None:
+            raise _conflict(idempotency, value)
         if value != job_id:
             return Admission(value, fresh=False)
         # A resent admission finds its own first sending: that job is as fresh as can be.
@@ -148,18 +148,18 @@ class Ledger(Upkeep):
         self,
         job_id: str,
         manifest: Manifest,
-        idempotency_key: str | None,
+        idempotency: IdempotencyKey | None,
         gates: Gates | None,
         forgotten: str = "",
     ) -> list[str]:
-        idempotency = self.keys.idempotency(manifest.tenant, idempotency_key or "")
+        idempotency_key = self.keys.idempotency(manifest.tenant, idempotency.name if idempotency else "")
         owner = Owner(manifest.tenant, manifest.parent or "")
         return self._scripts.run(
             "admit",
-            [*self.keys.of_job(job_id, owner), idempotency, self.keys.rate(manifest.tenant)],
+            [*self.keys.of_job(job_id, owner), idempotency_key, self.keys.rate(manifest.tenant)],
             [
                 job_id,
-                _digest(manifest),
+                idempotency.digest if idempotency else "",
                 manifest.model_dump_json(),
                 manifest.tenant,
                 manifest.level,
@@ -170,7 +170,7 @@ class Ledger(Upkeep):
                 self._settings.job_ttl_s,
                 ms(manifest.expires_s),
                 self._settings.events_kept,
-                1 if idempotency_key else 0,
+                1 if idempotency else 0,
                 forgotten,
                 owner.parent,
                 owner.lane,
@@ -178,6 +178,22 @@ class Ledger(Upkeep):
                 *(gates.arguments() if gates is not None else NO_GATES),
             ],
         )
+
+    def accepted(self, tenant: str, idempotency: IdempotencyKey) -> str | None:
+        """The job that was accepted under this key of the tenant's and is still known.
+
+        Raises :class:`InvalidJob` when the key was used for a different one.
+        """
+        with store_errors("looking for an idempotency key"):
+            stored = cast(str | None, self._redis.get(self.keys.idempotency(tenant, idempotency.name)))
+        if stored is None:
+            return None
+        job_id, digest = stored.split(" ")
+        if not self._exists(job_id):
+            return None
+        if digest != idempotency.digest:
+            raise _conflict(idempotency, job_id)
+        return job_id
 
     def parent(self, job_id: str, tenant: str | None = None) -> Parent:
         """A running job, of this tenant if one is given, for a run nested in it.
@@ -388,13 +404,5 @@ class Ledger(Upkeep):
         return word == "dropped"
 
 
-def _digest(manifest: Manifest) -> str:
-    """What makes two submissions the same job: everything but when and under which trace it was sent.
-
-    What a nested run may use depends on when as well.
-    """
-    changing = {"submitted", "trace_id", "signature"}
-    if manifest.parent is not None:
-        changing |= {"limits", "expires_s", "charge"}
-    same = manifest.model_dump_json(exclude=changing)
-    return hashlib.sha256(same.encode()).hexdigest()
+def _conflict(idempotency: IdempotencyKey, job_id: str) -> InvalidJob:
+    return InvalidJob("idempotency_key", f"{idempotency.name!r} was used for another job, {job_id}")

@@ -1,6 +1,6 @@
 -- admit: accept a job, all or nothing.
 -- KEYS  of_job, idempotency
--- ARGV  below. forgotten: the job an idempotency key still names although its record has expired, else "".
+-- ARGV  below. digest: of what was asked under the idempotency key. forgotten: the job an idempotency key still names although its record has expired, else "".
 --       planned: 1 if a plan bounds it: its name and weight, parallel runs, one run per emission_us and burst at
 --       once, runs a day, jobs that wait, and micros: reserve for this run, budget a day; result_ttl_s: how long its
 --       result is kept. parent: of a nested run the id of the running job whose slot and money it takes, else ""
@@ -31,8 +31,7 @@ if a.idempotent == 1 then
   end
 end
 if redis.call('EXISTS', keys.job) == 1 then
-  local same = redis.call('HGET', keys.job, 'digest') == a.digest
-  return { same and 'known' or 'conflict', a.job_id }
+  return { 'known', a.job_id }
 end
 local waiting = redis.call('ZCARD', keys.deadlines) -- queued, delayed and parked
 if waiting >= a.queue_depth then
@@ -100,7 +99,7 @@ if a.planned == 1 then
     'day', a.parent == '' and day or lender[5], 'result_ttl_s', int(a.result_ttl_s))
 end
 local place = int(PRIORITIES[a.priority] + at_us)
-redis.call('HSET', keys.job, 'state', 'queued', 'place', place, 'digest', a.digest, 'tenant', a.tenant, 'level', a.level,
+redis.call('HSET', keys.job, 'state', 'queued', 'place', place, 'tenant', a.tenant, 'level', a.level,
   'priority', a.priority, 'trace_id', a.trace_id, 'submitted', a.submitted, 'attempt', '0', 'losses', '0',
   'admitted_ms', int(now), 'queued_ms', int(now), 'expires_ms', int(now + a.expires_ms),
   'window_ms', int(a.expires_ms))

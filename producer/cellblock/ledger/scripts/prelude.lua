@@ -2,7 +2,7 @@
 --
 -- Job hash <prefix>:job:<id>
 --   state        queued | running | succeeded | failed | cancelled | rejected
---   tenant level priority trace_id digest submitted       written once, by admit
+--   tenant level priority trace_id submitted              written once, by admit
 --   attempt      the fence: raised by every claim; a write under another attempt is refused
 --   losses       attempts that ended with a lost worker
 --   faults       attempts that ended through a fault of ours (sandbox_error)
