@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from cellblock_config.group import Group
 from cellblock_config.levels import LevelName
+from cellblock_config.names import NAME
 
 MICROS = 1_000_000
 #: Sums of a day stay exact in Redis' doubles.
@@ -43,11 +44,15 @@ def _bytes(size: object) -> object:
 
 
 Cost = Annotated[int, BeforeValidator(_micros), Field(ge=0, le=COST_MOST_MICROS)]
-Size = Annotated[int, BeforeValidator(_bytes), Field(ge=16 * 1024**2, le=1024**4)]
-Percent = Annotated[int, Field(ge=1, le=10_000)]
-Parallel = Annotated[int, Field(ge=1, le=10_000)]
-Timeout = Annotated[float, Field(gt=0, le=86_400)]
-Cpus = Annotated[float, Field(gt=0, le=64)]
+Size = Annotated[int, BeforeValidator(_bytes), Field(ge=16 * 1024**2, le=1024**4, strict=True)]
+Percent = Annotated[int, Field(ge=1, le=10_000, strict=True)]
+Parallel = Annotated[int, Field(ge=1, le=10_000, strict=True)]
+Timeout = Annotated[float, Field(gt=0, le=86_400, strict=True)]
+Cpus = Annotated[float, Field(gt=0, le=64, strict=True)]
+RunsPerDay = Annotated[int, Field(ge=1, le=10**9, strict=True)]
+Stake = Annotated[int, Field(ge=0, strict=True)]
+Name = Annotated[str, Field(pattern=NAME)]
+NameOrAll = Annotated[str, Field(pattern=rf"^\*$|{NAME}")]
 
 
 class Modifier(Group):
@@ -64,7 +69,7 @@ class Modifier(Group):
 class StakeBand(Modifier):
     """What holds from this stake on."""
 
-    at_least: int = Field(ge=0)
+    at_least: Stake
 
 
 class Plan(Group):
@@ -72,10 +77,10 @@ class Plan(Group):
 
     parallel: Parallel
     parallel_most: Parallel | None = None
-    rate_per_s: float = Field(ge=0.00001, le=10_000)
-    burst: int = Field(ge=1, le=1_000_000)
-    runs_per_day: int = Field(ge=1, le=10**9)
-    queue_depth: int = Field(ge=1, le=10**7)
+    rate_per_s: float = Field(ge=0.00001, le=10_000, strict=True)
+    burst: int = Field(ge=1, le=1_000_000, strict=True)
+    runs_per_day: RunsPerDay
+    queue_depth: int = Field(ge=1, le=10**7, strict=True)
     timeout_s: Timeout
     timeout_most_s: Timeout | None = None
     cpus: Cpus
@@ -86,8 +91,8 @@ class Plan(Group):
     images: tuple[str, ...] = Field(min_length=1, description="Names from sandbox.images; * for all.")
     cost_per_run_micros: Cost = Field(alias="cost_per_run")
     cost_per_day_micros: Cost = Field(alias="cost_per_day")
-    result_ttl_s: int = Field(ge=10, le=30 * 86_400)
-    weight: int = Field(ge=1, le=1000, description="Its share of the fleet beside other plans.")
+    result_ttl_s: int = Field(ge=10, le=30 * 86_400, strict=True)
+    weight: int = Field(ge=1, le=1000, strict=True, description="Its share of the fleet beside other plans.")
 
     @model_validator(mode="after")
     def _limits_agree(self) -> Self:
@@ -138,7 +143,7 @@ class Override(Group):
 
     parallel: Parallel | None = None
     timeout_s: Timeout | None = None
-    runs_per_day: int | None = Field(None, ge=1, le=10**9)
+    runs_per_day: RunsPerDay | None = None
     cost_per_run_micros: Cost | None = Field(None, alias="cost_per_run")
     cost_per_day_micros: Cost | None = Field(None, alias="cost_per_day")
 
@@ -163,7 +168,7 @@ class Tenant(Group):
     """What is known of a tenant beforehand."""
 
     plan: str
-    stake: int = Field(0, ge=0)
+    stake: Stake = 0
     roles: tuple[str, ...] = Field((), description="Those that holders of its API keys may name.")
 
 
@@ -174,11 +179,13 @@ def _tenant(given: object) -> object:
 class PlanBook(Group):
     """All plans of a fleet, and who is on which."""
 
-    plans: dict[str, Plan] = Field(min_length=1)
-    roles: dict[str, Modifier] = Field(default_factory=dict)
+    plans: dict[Name, Plan] = Field(min_length=1)
+    roles: dict[Name, Modifier] = Field(default_factory=dict)
     stake: tuple[StakeBand, ...] = ()
-    governance: dict[str, Override] = Field(default_factory=dict, description="By tenant; * for everybody.")
-    tenants: dict[str, Annotated[Tenant, BeforeValidator(_tenant)]] = Field(default_factory=dict)
+    governance: dict[NameOrAll, Override] = Field(
+        default_factory=dict, description="By tenant; * for everybody."
+    )
+    tenants: dict[Name, Annotated[Tenant, BeforeValidator(_tenant)]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
@@ -234,10 +241,12 @@ def load_plans(file: Path | None = None) -> PlanBook:
 
 
 def _in_words(error: Mapping[str, Any]) -> str:
-    key = ".".join(str(part) for part in error["loc"])
+    key = ".".join(str(part) for part in error["loc"] if part != "[key]")
     problem = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
         problem = "there is no such key"
+    if error["type"] == "string_pattern_mismatch":
+        problem = "is no name: letters, digits and _ . : @ - only, 128 at most"
     return f"{key}: {problem}" if key else problem
 
 

@@ -8,7 +8,9 @@
 from importlib.metadata import version as _version
 
 from cellblock.aio import AsyncClient, AsyncJob
+from cellblock.api_keys import ApiKey, ApiKeys
 from cellblock.client import Client, Job
+from cellblock.costs import Estimate
 from cellblock.errors import (
     BudgetExceeded,
     CallerError,
@@ -26,6 +28,7 @@ from cellblock.errors import (
     StoreUnavailable,
     UnknownJob,
 )
+from cellblock.governance import Governance, OverrideChange
 from cellblock.models import (
     Artifact,
     Counts,
@@ -50,6 +53,8 @@ from cellblock.values import InputValue, TableValue
 __version__ = _version("cellblock")
 
 __all__ = [
+    "ApiKey",
+    "ApiKeys",
     "Artifact",
     "AsyncClient",
     "AsyncJob",
@@ -60,7 +65,9 @@ __all__ = [
     "Counts",
     "DayUsage",
     "DeadLetter",
+    "Estimate",
     "Event",
+    "Governance",
     "InputValue",
     "InvalidJob",
     "Job",
@@ -73,6 +80,7 @@ __all__ = [
     "NotConfigured",
     "OperatorError",
     "Outcome",
+    "OverrideChange",
     "PastAttempt",
     "PolicyDenied",
     "PolicyError",

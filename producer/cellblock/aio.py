@@ -39,7 +39,10 @@ class AsyncJob:
 
 
 class AsyncClient:
-    """:class:`Client` for asyncio: the same methods, the same errors, one implementation underneath."""
+    """:class:`Client` for asyncio: the same methods, the same errors, one implementation underneath.
+
+    What operators do, ``governance`` and ``api_keys``, is :class:`Client`'s.
+    """
 
     def __init__(self, redis_url: str | None = None, *, settings: Settings | None = None) -> None:
         self._client = Client(redis_url, settings=settings)
@@ -60,9 +63,9 @@ class AsyncClient:
         """Accept a job and wake a worker for it; errors as :meth:`Client.submit`."""
         return AsyncJob(self, (await asyncio.to_thread(self._client.submit, spec, api_key=api_key)).id)
 
-    async def estimate(self, spec: JobSpec) -> Estimate:
+    async def estimate(self, spec: JobSpec, *, api_key: str | None = None) -> Estimate:
         """What this job may cost, without submitting it."""
-        return await asyncio.to_thread(self._client.estimate, spec)
+        return await asyncio.to_thread(self._client.estimate, spec, api_key=api_key)
 
     def job(self, job_id: str) -> AsyncJob:
         """A handle on a job accepted elsewhere; looks nothing up."""
@@ -145,8 +148,9 @@ class AsyncClient:
         ordered: bool = True,
         window: int = 256,
         progress: Progress | None = None,
+        api_key: str | None = None,
     ) -> AsyncIterator[JobResult]:
         """As :meth:`Client.map`; the iterable is read on a thread."""
-        results = self._client.map(specs, ordered=ordered, window=window, progress=progress)
+        results = self._client.map(specs, ordered=ordered, window=window, progress=progress, api_key=api_key)
         while (result := await asyncio.to_thread(next, results, None)) is not None:
             yield result

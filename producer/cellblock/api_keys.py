@@ -21,9 +21,9 @@ from redis import Redis
 from cellblock.errors import InvalidJob, PolicyDenied
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
-from cellblock.models import NAME
 from cellblock.policy import Principal
 from cellblock.policy.decision import RUN
+from cellblock_config.names import NAME
 
 _TOKEN = re.compile(r"cbk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 #: Everything a key may carry: running, and tools. No other endpoint is a key's.

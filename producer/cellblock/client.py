@@ -15,7 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures import wait as wait_futures
 from contextlib import suppress
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Literal, Self, cast
 
@@ -30,13 +30,14 @@ from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock.nesting import Parent
-from cellblock.policy.decision import PRODUCER
+from cellblock.policy.decision import PRODUCER, Principal
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
 
 _log = logging.getLogger(__name__)
 
 Progress = Callable[[int, JobResult], None]
+_Start = Callable[[JobSpec], str]
 _EVENT_ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
 _GROUP_MAX = 64
 #: A batch waits so long for room; for what comes back tomorrow it does not.
@@ -118,10 +119,7 @@ class Client:
         if not isinstance(spec, JobSpec):
             raise InvalidJob("job", f"is a {type(spec).__name__}; write JobSpec(code=...)")
         job_id = uuid.uuid4().hex
-        principal = self._api_keys.principal(api_key) if api_key is not None else PRODUCER
-        if principal.tenant is not None and "tenant" not in spec.model_fields_set:
-            spec = spec.model_copy(update={"tenant": principal.tenant})
-        check_key(principal, spec)
+        spec, principal = self._asked_by(spec, api_key)
         idempotency = IdempotencyKey.of(spec)
         known = self._accepted(spec, idempotency) if idempotency is not None else None
         if known is not None:
@@ -131,9 +129,19 @@ class Client:
         self._publisher.wake(admission.wake)
         return Job(self, admission.job_id)
 
-    def estimate(self, spec: JobSpec) -> Estimate:
+    def estimate(self, spec: JobSpec, *, api_key: str | None = None) -> Estimate:
         """What this job may cost, without submitting it. Raises as :meth:`submit` for what it may not."""
-        return self._intake.estimate(spec, self._parent(spec))
+        spec, principal = self._asked_by(spec, api_key)
+        return self._intake.estimate(spec, principal, self._parent(spec))
+
+    def _asked_by(self, spec: JobSpec, api_key: str | None) -> tuple[JobSpec, Principal]:
+        if api_key is None:
+            return spec, PRODUCER
+        principal = self._api_keys.principal(api_key)
+        if principal.tenant is not None and "tenant" not in spec.model_fields_set:
+            spec = spec.model_copy(update={"tenant": principal.tenant})
+        check_key(principal, spec)
+        return spec, principal
 
     def _accepted(self, spec: JobSpec, idempotency: IdempotencyKey) -> str | None:
         """What was accepted before comes before anything is decided: the day's money may be over by now."""
@@ -271,6 +279,7 @@ class Client:
         ordered: bool = True,
         window: int = 256,
         progress: Progress | None = None,
+        api_key: str | None = None,
     ) -> Iterator[JobResult]:
         """Run a batch of any size: at most ``window`` jobs are in flight, results stream out.
 
@@ -279,27 +288,28 @@ class Client:
 
         Waits for room in the queue and for the rate of its plan; raises :class:`RateLimited` (also
         :class:`BudgetExceeded`) when that would take longer than a minute. Accepted jobs go on then.
+        ``api_key``: as for :meth:`submit`.
         """
         if window < 1:
             raise ValueError(f"window must be at least 1 (got {window})")
-        results = (
-            self._map_ordered(iter(specs), window) if ordered else self._map_unordered(iter(specs), window)
-        )
+        start = partial(self._start, api_key=api_key)
+        mapped = self._map_ordered if ordered else self._map_unordered
+        results = mapped(iter(specs), window, start)
         for done, result in enumerate(results, start=1):
             if progress is not None:
                 progress(done, result)
             yield result
 
-    def _map_ordered(self, specs: Iterator[JobSpec], window: int) -> Iterator[JobResult]:
+    def _map_ordered(self, specs: Iterator[JobSpec], window: int, start: _Start) -> Iterator[JobResult]:
         flight: deque[str] = deque()
         for spec in specs:
-            flight.append(self._start(spec))
+            flight.append(start(spec))
             while flight and (len(flight) >= window or self.result_future(flight[0]).done()):
                 yield self.result(flight.popleft())
         while flight:
             yield self.result(flight.popleft())
 
-    def _map_unordered(self, specs: Iterator[JobSpec], window: int) -> Iterator[JobResult]:
+    def _map_unordered(self, specs: Iterator[JobSpec], window: int, start: _Start) -> Iterator[JobResult]:
         # Specs with one idempotency key are one job and share its future; each still gets its result.
         flight: Counter[Future[JobResult]] = Counter()
         more = True
@@ -309,15 +319,15 @@ class Client:
                 if spec is None:
                     more = False
                 else:
-                    flight[self.result_future(self._start(spec))] += 1
+                    flight[self.result_future(start(spec))] += 1
                     yield from _take_done(flight, timeout_s=0)
             if flight:
                 yield from _take_done(flight, timeout_s=None)
 
-    def _start(self, spec: JobSpec) -> str:
+    def _start(self, spec: JobSpec, api_key: str | None) -> str:
         while True:
             try:
-                job_id = self.submit(spec).id
+                job_id = self.submit(spec, api_key=api_key).id
             except RateLimited as refusal:
                 if refusal.retry_after_s > _PATIENCE_S:
                     raise  # the day's runs or money: nobody wants a batch that sleeps until tomorrow

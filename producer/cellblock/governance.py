@@ -15,7 +15,7 @@ from redis import Redis
 from cellblock.errors import InvalidJob
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
-from cellblock.models import NAME
+from cellblock_config.names import NAME
 from cellblock_config.plans import EVERYBODY, Override, override_from
 
 #: How long a process may go on with what it read last.
@@ -24,7 +24,7 @@ _AUDIT_KEPT = 100_000
 _WHO_MAX = 200
 
 
-class Change(BaseModel):
+class OverrideChange(BaseModel):
     """One entry of the audit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -55,7 +55,7 @@ class Governance:
             self._read, self._read_at = self._stored(), now
         return override_from({**self._read.get(EVERYBODY, {}), **self._read.get(tenant, {})})
 
-    def set(self, tenant: str, key: str, value: str, who: str) -> Change:
+    def set(self, tenant: str, key: str, value: str, who: str) -> OverrideChange:
         """Set one key for a tenant, or ``*``. Raises :class:`InvalidJob` naming key, value and reason."""
         try:
             parsed: Any = json.loads(value)
@@ -74,13 +74,13 @@ class Governance:
             raise InvalidJob(key, f"{value!r:.80}: {message}") from None
         return self._changed(tenant, key, json.dumps(parsed), who)
 
-    def unset(self, tenant: str, key: str, who: str) -> Change:
+    def unset(self, tenant: str, key: str, who: str) -> OverrideChange:
         """The plan's own word holds again."""
         if key not in Override.names():
             raise InvalidJob(key, f"there is no such key; there are {', '.join(Override.names())}")
         return self._changed(tenant, key, "", who)
 
-    def audit(self, *, limit: int = 100) -> list[Change]:
+    def audit(self, *, limit: int = 100) -> list[OverrideChange]:
         """The latest changes, latest first."""
         with store_errors("reading the audit"):
             found = cast(
@@ -89,7 +89,7 @@ class Governance:
             )
         return [_entry(name, fields) for name, fields in found]
 
-    def _changed(self, tenant: str, key: str, value: str, who: str) -> Change:
+    def _changed(self, tenant: str, key: str, value: str, who: str) -> OverrideChange:
         if tenant != EVERYBODY and not re.fullmatch(NAME, tenant):
             raise InvalidJob("tenant", f"{tenant!r:.80} is no tenant's name; for everybody leave it out")
         if not who.isprintable() or not 0 < len(who) <= _WHO_MAX:
@@ -120,11 +120,11 @@ class Governance:
         return found
 
 
-def _entry(name: str, fields: Mapping[str, str]) -> Change:
+def _entry(name: str, fields: Mapping[str, str]) -> OverrideChange:
     def value(text: str) -> Any:
         return json.loads(text) if text else None
 
-    return Change(
+    return OverrideChange(
         id=name,
         at=int(name.split("-")[0]) / 1000,
         who=fields["who"],
@@ -135,7 +135,7 @@ def _entry(name: str, fields: Mapping[str, str]) -> Change:
     )
 
 
-def shown(change: Change) -> Iterator[str]:
+def shown(change: OverrideChange) -> Iterator[str]:
     """A change in words."""
     before, after = (
         json.dumps(value) if value is not None else "-" for value in (change.before, change.after)

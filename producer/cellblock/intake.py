@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 
@@ -18,6 +19,8 @@ from cellblock.signing import Signer
 from cellblock_config import Settings
 from cellblock_config.plans import Override
 
+_log = logging.getLogger(__name__)
+
 
 class Intake:
     """Decides on jobs before anything is stored. Thread-safe.
@@ -33,6 +36,7 @@ class Intake:
         self._plans = PlanFile(settings, overrides)
         self._policy = decision_point(settings.policy)
         self._signer = Signer(settings.signing)
+        self._warned = False
 
     def prepare(
         self, job_id: str, spec: JobSpec, principal: Principal = PRODUCER, parent: Parent | None = None
@@ -47,12 +51,18 @@ class Intake:
         self._permit(principal, spec, manifest, entitled.name if entitled is not None else "")
         if entitled is None:
             return self._signer.signed(job_id, manifest), None
+        self._warn_once(entitled.prices.warning)
         rates = entitled.prices.table.rates(manifest.level)
         charge = Charge(rates=rates, cap_micros=expected.reserve_micros)
         planned = manifest.model_copy(update={"plan": entitled.name, "charge": charge})
         return self._signer.signed(job_id, planned), Gates.of(
             entitled.name, entitled.plan, expected.reserve_micros
         )
+
+    def _warn_once(self, warning: str | None) -> None:
+        if warning is not None and not self._warned:
+            self._warned = True
+            _log.warning("%s", warning)
 
     def _permit(self, principal: Principal, spec: JobSpec, manifest: Manifest, plan: str) -> None:
         """Ask whether this may run at all."""
@@ -70,10 +80,13 @@ class Intake:
             why = ", ".join(decision.reasons) or "no policy permits it"
             raise PolicyDenied(RUN, f"denied for tenant {spec.tenant!r}: {why}")
 
-    def estimate(self, spec: JobSpec, parent: Parent | None = None) -> Estimate:
+    def estimate(
+        self, spec: JobSpec, principal: Principal = PRODUCER, parent: Parent | None = None
+    ) -> Estimate:
         """What the job may cost, by its plan or, without one, by the prices alone."""
         spec = self._nested(spec, parent)
-        return self._priced(spec, parent, self._plans.entitled(spec))[1]
+        entitled = self._plans.entitled(spec, keyed=principal.key_id is not None)
+        return self._priced(spec, parent, entitled)[1]
 
     def _nested(self, spec: JobSpec, parent: Parent | None) -> JobSpec:
         if parent is not None:

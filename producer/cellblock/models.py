@@ -26,14 +26,13 @@ from cellblock import paths
 from cellblock.errors import InvalidJob
 from cellblock.values import InputValue, TableValue, encode_input, table_from_base64
 from cellblock_config import LevelName
+from cellblock_config.names import NAME
 from cellblock_config.plans import COST_MOST_MICROS
 
 PriorityClass = Literal["high", "normal", "low"]
 PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("high", "normal", "low")
 
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-#: What tenants, plans, roles and keys may be called.
-NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}$"
 
 
 class Outcome(StrEnum):
@@ -389,8 +388,13 @@ class JobStatus(_Contract):
     state: JobState
     outcome: Outcome | None = None
     tenant: str
+    level: LevelName
+    plan: str | None = None
+    parent: str | None = Field(None, description="Of a nested run.")
     attempt: int
     losses: int = Field(description="Attempts whose worker was lost.")
+    held_micros: int | None = Field(None, description="What is held for it, of jobs with a plan.")
+    cost_micros: int | None = Field(None, description="What was taken for it in the end.")
     cancel_requested: bool = False
     worker: str | None = None
     timings: Timings

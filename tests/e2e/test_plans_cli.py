@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import Client, JobSpec, Outcome
+from cellblock import Client, JobSpec, Limits, Outcome
 from cellblock_config import Settings
 from ledger.kit import claim, operation, result_of
-from parts import NAMESPACES, cellblock
+from parts import NAMESPACES, REPOSITORY, cellblock
+
+SHIPPED = REPOSITORY / "config" / "cellblock_config" / "plans.toml"
 
 
 def test_the_plans_are_listed_shown_and_checked(tmp_path: Path) -> None:
@@ -30,6 +32,45 @@ def test_the_plans_are_listed_shown_and_checked(tmp_path: Path) -> None:
     done = cellblock("plans", "check", str(wrong))
     assert done.returncode == 2
     assert f"cellblock: {wrong}: plans.small.parallel: " in done.stderr
+
+
+def test_a_plan_beyond_what_the_fleet_runs_is_named_when_it_is_checked() -> None:
+    done = cellblock("plans", "check", str(SHIPPED), CELLBLOCK_SANDBOX_TIMEOUT_MAX_S="50")
+    assert done.returncode == 0
+    assert "casual: timeout_s 120 is above what this fleet runs: 50 (CELLBLOCK_SANDBOX_TIMEOUT_MAX_S)" in (
+        done.stderr
+    )
+    assert cellblock("plans", "check", str(SHIPPED)).stderr == ""
+
+
+def test_what_holds_for_a_tenant_is_shown(tmp_path: Path, redis_url: str) -> None:
+    book = tmp_path / "plans.toml"
+    book.write_text(SHIPPED.read_text() + 'acme = { plan = "casual", stake = 0 }\n')
+    where = {"CELLBLOCK_REDIS_URL": redis_url, "CELLBLOCK_PLANS_FILE": str(book)}
+    assert (
+        json.loads(cellblock("plans", "show", "--tenant", "acme", "--json", **where).stdout)["parallel"] == 2
+    )
+    assert cellblock("plans", "set", "parallel", "1", "--tenant", "acme", **where).returncode == 0
+    shown = cellblock("plans", "show", "--tenant", "acme", **where).stdout.splitlines()
+    assert shown[0] == "acme: plan 'casual' under governance"
+    assert shown[1].split() == ["parallel", "1"]
+    done = cellblock("plans", "show", "--tenant", "nobody", **where)
+    assert done.returncode == 2
+    assert "'nobody' is on no plan" in done.stderr
+    assert cellblock("plans", "show", "premium", "--tenant", "acme", **where).returncode == 3
+    assert cellblock("plans", "show").returncode == 2
+    assert cellblock("plans", "show", "casual", "--role", "guest").returncode == 2
+
+
+def test_where_a_job_is_says_its_plan_and_its_money(settings: Settings, redis_url: str) -> None:
+    with Client(settings=settings) as client:
+        job = client.submit(JobSpec(code="1", plan="casual", limits=Limits(timeout_s=1)))
+        plain = client.submit(JobSpec(code="1", tenant="other"))
+    found = json.loads(cellblock("status", job.id, "--json", CELLBLOCK_REDIS_URL=redis_url).stdout)
+    assert (found["plan"], found["cost_micros"]) == ("casual", None)
+    assert found["held_micros"] > 0
+    found = json.loads(cellblock("status", plain.id, "--json", CELLBLOCK_REDIS_URL=redis_url).stdout)
+    assert (found["plan"], found["held_micros"]) == (None, None)
 
 
 def test_an_estimate_runs_nothing_and_needs_no_redis() -> None:
@@ -92,6 +133,9 @@ def test_usage_as_text_json_and_csv(settings: Settings, redis_url: str) -> None:
         result = result_of(held, Outcome.OK).model_copy(update={"cost_micros": 150})
         client._ledger.finish(held, result, operation())
     done = cellblock("usage", "--tenant", "acme", "--format", "json", CELLBLOCK_REDIS_URL=redis_url)
+    assert (
+        cellblock("usage", "--tenant", "acme", "--json", CELLBLOCK_REDIS_URL=redis_url).stdout == done.stdout
+    )
     (one,) = [json.loads(line) for line in done.stdout.splitlines()]
     assert one == {
         "tenant": "acme",

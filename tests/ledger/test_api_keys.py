@@ -49,6 +49,18 @@ def test_the_async_client_submits_in_the_name_of_a_key_too(settings: Settings) -
         asyncio.run(submit(token, "other"))
 
 
+def test_an_estimate_and_a_batch_are_bound_by_their_key_too(client: Client) -> None:
+    token = client.api_keys.create("acme")
+    assert client.estimate(JobSpec(code="1"), api_key=token).worst_micros > 0
+    theirs = JobSpec(code="1", tenant="other")
+    with pytest.raises(PolicyDenied, match="the key is of 'acme'"):
+        client.estimate(theirs, api_key=token)
+    with pytest.raises(PolicyDenied, match="the key is of 'acme'"):
+        next(client.map([theirs], api_key=token))
+    with pytest.raises(PolicyDenied, match="plan: 'premium' is asked with an API key"):
+        client.estimate(JobSpec(code="1", plan="premium"), api_key=token)
+
+
 def test_a_whole_key_can_be_revoked_and_is_not_shown(client: Client) -> None:
     token = client.api_keys.create("acme")
     assert client.api_keys.revoke(token)

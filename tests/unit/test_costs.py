@@ -61,3 +61,12 @@ def test_a_job_of_a_plan_carries_its_price_and_its_cap() -> None:
 def test_a_job_without_a_plan_is_not_charged() -> None:
     manifest, gates = Intake(load_settings()).prepare("job", JobSpec(code="1"))
     assert (manifest.charge, manifest.plan, gates) == (None, None, None)
+
+
+def test_old_prices_are_said_once_by_who_submits(caplog: pytest.LogCaptureFixture) -> None:
+    intake = Intake(load_settings())
+    intake.prepare("one", JobSpec(code="1"))
+    assert caplog.text == "", "without a plan nothing is priced"
+    for job_id in ("two", "three"):
+        intake.prepare(job_id, JobSpec(code="1", plan="casual"))
+    assert caplog.text.count("prices out of date") == 1

@@ -14,11 +14,11 @@ from redis.exceptions import AuthenticationError, ConnectionError, RedisError
 from redis.sentinel import MasterNotFoundError
 
 from cellblock import StoreUnavailable
+from cellblock.deadline import Deadline
 from cellblock.ledger import Transition
 from cellblock.ledger.connection import store_errors
 from cellblock_workers import supervisor
 from cellblock_workers.supervisor import Service, Supervisor
-from cellblock_workers.webhooks.delivery import _Deadline
 from cellblock_workers.worker import runner
 from cellblock_workers.worker.runner import JobRunner
 
@@ -48,7 +48,7 @@ def test_an_attempt_tells_its_end_for_longer_than_its_lease(
 @pytest.mark.parametrize("event", ["connection.connect_tcp.complete", "connection.start_tls.complete"])
 def test_a_connection_that_comes_after_the_deadline_is_cut(event: str) -> None:
     ours, theirs = socket.socketpair()
-    deadline = _Deadline(0.01)
+    deadline = Deadline(0.01)
     with ours, theirs, deadline:
         time.sleep(0.1)
         deadline.on_event(event, {"return_value": SimpleNamespace(get_extra_info=lambda name: ours)})

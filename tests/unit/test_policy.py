@@ -6,9 +6,10 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -193,6 +194,37 @@ def test_nobody_there_and_nobody_in_time_is_no_permission() -> None:
         with pytest.raises(PolicyUnavailable):
             decision_point(PolicySettings(url=service.url, timeout_s=0.2)).decide(question())
         assert time.monotonic() - began < 1.5
+
+
+@pytest.mark.parametrize(
+    ("head", "drip"),
+    [
+        (b"", b"X-Slow: 1\r\n"),
+        (b"Content-Length: 999999\r\n\r\n", b"  "),
+        (b'\r\n{"allowed": true}', b"  "),
+    ],
+    ids=["headers without end", "a body without end", "a yes without end"],
+)
+def test_an_answer_that_never_ends_is_none_in_time(head: bytes, drip: bytes) -> None:
+    """Each byte comes in time; the answer does not."""
+
+    class Dripping(StreamRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            with suppress(OSError):
+                self.request.sendall(b"HTTP/1.1 200 OK\r\n" + head)
+                for _ in range(100):
+                    self.request.sendall(drip)
+                    time.sleep(0.05)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Dripping) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/"
+        began = time.monotonic()
+        with pytest.raises(PolicyUnavailable, match="did not answer"):
+            decision_point(PolicySettings(url=url, timeout_s=0.3)).decide(question())
+        assert time.monotonic() - began < 2
+        server.shutdown()
 
 
 @pytest.mark.parametrize(

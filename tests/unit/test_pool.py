@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 
 import pytest
 
 from cellblock_config import LauncherSettings
 from cellblock_workers.launcher import pool as pool_module
-from cellblock_workers.launcher.backend import Profile
+from cellblock_workers.launcher.backend import BackendUnavailable, Profile
 from cellblock_workers.launcher.pool import Pool
 from parts import wait_until
 
@@ -69,3 +70,22 @@ def test_a_pool_that_closes_destroys_what_nobody_gives_back(monkeypatch: pytest.
     wait_until(
         lambda: all(sandbox.destroyed.is_set() for sandbox in lent), what="the sandbox being destroyed"
     )
+
+
+def test_what_cannot_be_started_is_tried_again_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_REST_S", 0.05)
+    tries: list[Profile] = []
+
+    def start(profile: Profile) -> Stub:
+        tries.append(profile)
+        raise BackendUnavailable("there is no runtime")
+
+    pool = Pool(start, LauncherSettings(warm=1, warm_total=1, starters=1))  # type: ignore[arg-type]
+    try:
+        pool.warm(PROFILE)
+        time.sleep(2)
+        assert 3 <= len(tries) <= 12, "one each 0.05 s would be forty"
+        with pytest.raises(BackendUnavailable, match="there is no runtime"):
+            pool.acquire(PROFILE, 5)  # a job that waits is not left to rest
+    finally:
+        pool.close()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import getpass
+import json
 import sys
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,9 +18,10 @@ from rich.table import Table
 
 from cellblock.client import Client
 from cellblock.governance import shown
-from cellblock.models import DayUsage
-from cellblock_config import load_settings
-from cellblock_config.plans import EVERYBODY, MICROS, Override, Plan, PlansError, load_plans
+from cellblock.models import DayUsage, JobSpec
+from cellblock.plans import PlanFile
+from cellblock_config import SandboxSettings, load_settings
+from cellblock_config.plans import EVERYBODY, MICROS, Override, Plan, PlanBook, PlansError, load_plans
 from cellblock_config.prices import load_prices
 
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -64,22 +67,49 @@ def list_plans(json_output: JsonOpt = False) -> None:
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="PLAN", help="Its name.")], json_output: JsonOpt = False
+    name: Annotated[str | None, typer.Argument(metavar="[PLAN]", help="Its name.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="What holds for this tenant now.")] = None,
+    role: Annotated[str | None, typer.Option(help="And in this role.")] = None,
+    json_output: JsonOpt = False,
 ) -> None:
-    """Show one plan with all it says.
+    """Show one plan with all it says, or what holds for a tenant: under governance, its stake and a role.
 
     Example: cellblock plans show casual
     """
+    if name is None and tenant is None:
+        raise typer.BadParameter("which? name a plan, or --tenant")
+    if tenant is None and role is not None:
+        raise typer.BadParameter("a role is one of a tenant's; name that with --tenant")
+    title, plan = _in_file(str(name)) if tenant is None else _holding(tenant, name, role)
+    said = plan.model_dump(mode="json", by_alias=False)
+    if json_output:
+        typer.echo(json.dumps(said if tenant is None else {"plan": title, **said}))
+        return
+    if tenant is not None:
+        typer.echo(f"{tenant}: {title}")
+    for field, value in said.items():
+        text = ", ".join(value) if isinstance(value, list) else value
+        typer.echo(f"{field:<22} {'-' if text is None else text}")
+
+
+def _in_file(name: str) -> tuple[str, Plan]:
     book = load_plans(load_settings().plans.file)
     if name not in book.plans:
         raise typer.BadParameter(f"there is no plan {name!r}; there are {', '.join(book.plans)}")
-    plan = book.plans[name]
-    if json_output:
-        typer.echo(plan.model_dump_json(by_alias=False))
-        return
-    for field, value in plan.model_dump(by_alias=False).items():
-        shown = ", ".join(value) if isinstance(value, tuple) else value
-        typer.echo(f"{field:<22} {'-' if shown is None else shown}")
+    return name, book.plans[name]
+
+
+def _holding(tenant: str, name: str | None, role: str | None) -> tuple[str, Plan]:
+    """What a job of this tenant would be held to. Without a fleet nothing was set at run time."""
+    settings, spec = load_settings(), JobSpec(code="pass", tenant=tenant, plan=name, role=role)
+    if settings.redis.url is None:
+        found = PlanFile(settings).entitled(spec)
+    else:
+        with Client(settings=settings) as client:
+            found = PlanFile(settings, client.governance.overrides).entitled(spec)
+    if found is None:
+        raise typer.BadParameter(f"{tenant!r} is on no plan: only the operator's bounds hold for it")
+    return found.whose, found.plan
 
 
 def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of plans.")]) -> None:
@@ -92,7 +122,27 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of p
     except PlansError as error:
         typer.echo(f"cellblock: {error}", err=True)
         raise typer.Exit(2) from None
+    for line in _beyond(book, load_settings().sandbox):
+        typer.echo(f"cellblock: {line}", err=True)
     typer.echo(f"ok; plans: {len(book.plans)}, roles: {len(book.roles)}, tenants: {len(book.tenants)}")
+
+
+def _beyond(book: PlanBook, bounds: SandboxSettings) -> Iterator[str]:
+    """What plans promise and this fleet refuses."""
+    for name, plan in book.plans.items():
+        for field, most, bound in (
+            ("timeout_s", plan.timeout_most_s or plan.timeout_s, "timeout_max_s"),
+            ("cpus", plan.cpus_most or plan.cpus, "cpus_max"),
+            ("memory_bytes", plan.memory_most_bytes or plan.memory_bytes, "memory_max_bytes"),
+        ):
+            allowed = getattr(bounds, bound)
+            if most > allowed:
+                yield (
+                    f"{name}: {field} {most:g} is above what this fleet runs: {allowed:g} "
+                    f"(CELLBLOCK_SANDBOX_{bound.upper()})"
+                )
+        for image in set(plan.images) - {"*"} - set(bounds.images):
+            yield f"{name}: image {image!r} is none of this fleet's: {', '.join(sorted(bounds.images))}"
 
 
 def set_override(
@@ -146,6 +196,7 @@ def usage(
         datetime | None, typer.Option(formats=["%Y-%m-%d"], help="One day (UTC); the last forty without.")
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="table, json or csv.")] = "table",
+    json_output: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Say what tenants with a plan used: runs, and money spent and held.
 
@@ -153,7 +204,7 @@ def usage(
     """
     with Client() as client:
         found = client.usage(tenant, day.date() if day is not None else None)
-    _SHOWN[output](found)
+    _SHOWN["json" if json_output else output](found)
 
 
 def _as_json(found: list[DayUsage]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
+from cellblock.deadline import Deadline
 from cellblock.errors import PolicyUnavailable
 from cellblock.policy.decision import Decision, Question
 from cellblock_config.policy import PolicySettings
@@ -41,6 +42,7 @@ class RemotePolicies:
             timeout=settings.timeout_s,
             follow_redirects=False,
             trust_env=False,
+            limits=httpx.Limits(max_keepalive_connections=0),  # a deadline is its connection's
             headers={"Authorization": f"Bearer {token}"} if token else {},
         )
         self._lock = threading.Lock()
@@ -67,20 +69,27 @@ class RemotePolicies:
         return decision if time.monotonic() - at < self._cache_s else None
 
     def _ask(self, body: str) -> _Answer:
-        ends = time.monotonic() + self._timeout_s
+        deadline = Deadline(self._timeout_s)
         try:
-            with self._http.stream(
-                "POST", self._url, content=body, headers={"Content-Type": "application/json"}
-            ) as got:
+            with (
+                deadline,
+                self._http.stream(
+                    "POST",
+                    self._url,
+                    content=body,
+                    headers={"Content-Type": "application/json"},
+                    extensions={"trace": deadline.on_event},
+                ) as got,
+            ):
                 if got.status_code != 200:
                     raise PolicyUnavailable(f"the policy decision point answered {got.status_code}")
                 said = b""
                 for chunk in got.iter_bytes():
                     said += chunk
-                    if time.monotonic() > ends:  # each byte in time is not an answer in time
-                        raise PolicyUnavailable("the policy decision point's answer took too long")
                     if len(said) > _ANSWER_MAX_BYTES:
                         raise PolicyUnavailable("the policy decision point's answer is too long")
+            if deadline.over:
+                raise PolicyUnavailable("the policy decision point did not answer in time")
             return _Answer.model_validate_json(said)
         except httpx.HTTPError as error:
             raise PolicyUnavailable(

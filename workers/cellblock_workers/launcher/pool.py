@@ -23,6 +23,9 @@ _log = structlog.get_logger(__name__)
 _PROFILES_KEPT = 16
 #: The job that was just given a sandbox goes first: the place it left is filled this much later.
 _AFTER_S = 0.05
+#: How long topping up rests after a first failure, and at most after many.
+_REST_S = 1.0
+_REST_MOST_S = 60.0
 #: How long a pool that closes waits for those who hang up on what they were lent.
 _LENT_S = 5.0
 
@@ -37,6 +40,8 @@ class _Shelf:
     starting: int = 0
     waiting: int = 0
     failures: deque[BackendUnavailable] = field(default_factory=deque)
+    failed_in_row: int = 0
+    rest_until: float = 0.0
 
 
 class Pool:
@@ -109,6 +114,7 @@ class Pool:
             for shelf in self._shelves.values():
                 self._doomed.extend(shelf.ready)
                 shelf.ready.clear()
+                shelf.failed_in_row, shelf.rest_until = 0, 0.0
             self._changed.notify_all()
 
     def counts(self) -> dict[str, int]:
@@ -164,12 +170,17 @@ class Pool:
                 while (profile := self._next_profile()) is None:
                     if self._closed:
                         return
-                    rest_s = self._pause_until - time.monotonic()
-                    self._changed.wait(rest_s if rest_s > 0 else 1.0)
+                    self._changed.wait(self._rest_s())
                 shelf = self._shelves[profile]
                 shelf.starting += 1
                 epoch = self._epoch
             self._start_one(profile, shelf, epoch)
+
+    def _rest_s(self) -> float:
+        """How long to wait until there may be something to start that nobody tells of."""
+        now = time.monotonic()
+        rests = [self._pause_until, *(shelf.rest_until for shelf in self._shelves.values())]
+        return min([until - now for until in rests if until > now], default=1.0)
 
     def _start_one(self, profile: Profile, shelf: _Shelf, epoch: int) -> None:
         try:
@@ -184,6 +195,7 @@ class Pool:
             return
         with self._changed:
             shelf.starting -= 1
+            shelf.failed_in_row = 0
             unwanted = self._closed or epoch != self._epoch
             (self._doomed if unwanted else shelf.ready).append(sandbox)
             self._drop_context(profile, shelf)
@@ -192,10 +204,11 @@ class Pool:
     def _failed(self, shelf: _Shelf, error: BackendUnavailable) -> None:
         with self._changed:
             shelf.starting -= 1
-            # One waiter hears why; without a waiter, topping up rests for a second.
+            # One waiter hears why. Topping up rests, the longer the more often in a row it has failed.
             if shelf.waiting > len(shelf.failures):
                 shelf.failures.append(error)
-            self._pause_until = time.monotonic() + 1.0
+            shelf.rest_until = time.monotonic() + min(_REST_S * 2**shelf.failed_in_row, _REST_MOST_S)
+            shelf.failed_in_row += 1
             self._changed.notify_all()
 
     def _next_profile(self) -> Profile | None:
@@ -211,10 +224,16 @@ class Pool:
                 if not self._doomed:
                     self._evict()
                 return None
-        if room <= 0 or time.monotonic() < self._pause_until:
+        return self._to_top_up(idle) if room > 0 else None
+
+    def _to_top_up(self, idle: int) -> Profile | None:
+        now = time.monotonic()
+        if now < self._pause_until:
             return None
         for profile, shelf in reversed(self._shelves.items()):
-            if profile.context is None and len(shelf.ready) + shelf.starting < self._settings.warm:
+            if now < shelf.rest_until or profile.context is not None:
+                continue
+            if len(shelf.ready) + shelf.starting < self._settings.warm:
                 if idle < self._settings.warm_total or self._evict(keep=profile):
                     return profile
                 return None

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
+from cellblock.deadline import Deadline
 from cellblock.webhooks import EVENT_HEADER, SIGNATURE_HEADER, sign
 from cellblock_workers.webhooks.addresses import AddressRefused, permitted
 
@@ -59,7 +55,7 @@ class Delivery:
             EVENT_HEADER: event_id,
             SIGNATURE_HEADER: sign(body, self._secret, time.time()),
         }
-        deadline = _Deadline(self._timeout_s)
+        deadline = Deadline(self._timeout_s)
         extensions = {"sni_hostname": host, "trace": deadline.on_event}
         request = self._http.build_request(
             "POST", pinned, content=body, headers=headers, extensions=extensions
@@ -68,38 +64,3 @@ class Delivery:
             answer = self._http.send(request, stream=True)
             answer.close()  # of an answer nothing but its status counts
         return answer.status_code
-
-
-class _Deadline:
-    """Ends a try as a whole: httpx bounds each read of its own, and one byte is enough for it to go on."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timer = threading.Timer(timeout_s, self._end)
-        self._timer.daemon = True
-        self._lock = threading.Lock()
-        self._over = False
-        self._socket: socket.socket | None = None
-
-    def on_event(self, name: str, info: Mapping[str, Any]) -> None:
-        """httpx's trace: hear of the connection as soon as there is one."""
-        if name in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:  # two objects
-            with self._lock:
-                self._socket = info["return_value"].get_extra_info("socket")
-                if self._over:  # it came while the name and the connection took too long
-                    self._cut()
-
-    def __enter__(self) -> None:
-        self._timer.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def _end(self) -> None:
-        with self._lock:
-            self._over = True
-            self._cut()
-
-    def _cut(self) -> None:
-        if self._socket is not None:
-            with suppress(OSError):  # it has ended by itself
-                self._socket.shutdown(socket.SHUT_RDWR)

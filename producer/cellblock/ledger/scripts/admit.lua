@@ -95,7 +95,7 @@ if a.planned == 1 then
     end
   end
   redis.call('EXPIRE', keys.account, ACCOUNT_S)
-  redis.call('HSET', keys.job, 'reserved', int(a.reserve),
+  redis.call('HSET', keys.job, 'plan', a.plan, 'reserved', int(a.reserve),
     'day', a.parent == '' and day or lender[5], 'result_ttl_s', int(a.result_ttl_s))
 end
 local place = int(PRIORITIES[a.priority] + at_us)

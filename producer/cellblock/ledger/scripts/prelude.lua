@@ -14,7 +14,7 @@
 --   place        where it stands in its tenant's line: by priority, then by admission (µs)
 --   outcome      set with the terminal state
 --   parent       of a nested run: the job whose slot it runs in, and whose money it spends
---   reserved charged cost day   of jobs with a plan, in micros: what is held for it, what attempts that are over
+--   plan reserved charged cost day   of jobs with a plan, in micros: what is held for it, what attempts that are over
 --                have used of that, what was taken in the end; and the day (since 1970) whose account has it
 --   result_ttl_s   how long its plan keeps its result
 --   lent borrowed   of a parent: what its nested runs have of what was held for it; of a nested run: "1" while
