@@ -45,6 +45,8 @@ def _bytes(size: object) -> object:
 
 Cost = Annotated[int, BeforeValidator(_micros), Field(ge=0, le=COST_MOST_MICROS)]
 Size = Annotated[int, BeforeValidator(_bytes), Field(ge=16 * 1024**2, le=1024**4, strict=True)]
+#: One run in 28 hours; the ledger counts its microseconds.
+_RATE_LEAST = 0.00001
 Percent = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 Parallel = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 Timeout = Annotated[float, Field(gt=0, le=86_400, strict=True)]
@@ -73,11 +75,14 @@ class StakeBand(Modifier):
 
 
 class Plan(Group):
-    """One plan. ``…_most`` is how far modifiers may raise a limit; without it they can only lower it."""
+    """One plan. ``…_most`` is how far modifiers may raise a limit; without it they can only lower it.
+
+    They multiply the rate whatever it is.
+    """
 
     parallel: Parallel
     parallel_most: Parallel | None = None
-    rate_per_s: float = Field(ge=0.00001, le=10_000, strict=True)
+    rate_per_s: float = Field(ge=_RATE_LEAST, le=10_000, strict=True)
     burst: int = Field(ge=1, le=1_000_000, strict=True)
     runs_per_day: RunsPerDay
     queue_depth: int = Field(ge=1, le=10**7, strict=True)
@@ -110,7 +115,7 @@ class Plan(Group):
         return self
 
     def modified(self, *modifiers: Modifier) -> Plan:
-        """The plan under a role and a stake: each limit times all percents, and at most its ``…_most``."""
+        """The plan under a role and a stake: each limit times all percents, and no more than it allows."""
 
         def scaled(usual: float, percent: str, most: float | None) -> float:
             value = usual
@@ -124,7 +129,7 @@ class Plan(Group):
         return self.model_copy(
             update={
                 "parallel": max(1, int(scaled(self.parallel, "parallel_percent", self.parallel_most))),
-                "rate_per_s": self.rate_per_s * _product(modifiers, "rate_percent"),
+                "rate_per_s": max(_RATE_LEAST, self.rate_per_s * _product(modifiers, "rate_percent")),
                 "timeout_s": scaled(self.timeout_s, "timeout_percent", self.timeout_most_s),
                 "cpus": scaled(self.cpus, "cpus_percent", self.cpus_most),
                 "memory_bytes": int(scaled(self.memory_bytes, "memory_percent", self.memory_most_bytes)),

@@ -22,11 +22,11 @@ from typing import Literal, Self, cast
 from cellblock.api_keys import ApiKeys
 from cellblock.broker import Publisher, create_celery
 from cellblock.costs import Estimate
-from cellblock.errors import InvalidJob, RateLimited, ResultTimeout, UnknownJob
+from cellblock.errors import InvalidJob, PolicyDenied, RateLimited, ResultTimeout, UnknownJob
 from cellblock.governance import Governance
 from cellblock.idempotency import IdempotencyKey
 from cellblock.intake import Intake, check_key
-from cellblock.ledger import Ledger, connect
+from cellblock.ledger import Admission, Ledger, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock.nesting import Parent
@@ -124,13 +124,25 @@ class Client:
         known = self._accepted(spec, idempotency) if idempotency is not None else None
         if known is not None:
             return Job(self, known)
-        manifest, gates = self._intake.prepare(job_id, spec, principal, self._parent(spec))
-        admission = self._ledger.admit(job_id, manifest, idempotency, gates)
+        try:
+            admission = self._admit(job_id, spec, principal, idempotency)
+        except (PolicyDenied, RateLimited):
+            # The same job from elsewhere may have been accepted just now, and taken what this one misses.
+            known = self._accepted(spec, idempotency) if idempotency is not None else None
+            if known is None:
+                raise
+            return Job(self, known)
         self._publisher.wake(admission.wake)
         return Job(self, admission.job_id)
 
+    def _admit(
+        self, job_id: str, spec: JobSpec, principal: Principal, idempotency: IdempotencyKey | None
+    ) -> Admission:
+        manifest, gates = self._intake.prepare(job_id, spec, principal, self._parent(spec))
+        return self._ledger.admit(job_id, manifest, idempotency, gates, keyed=principal.key_id is not None)
+
     def estimate(self, spec: JobSpec, *, api_key: str | None = None) -> Estimate:
-        """What this job may cost, without submitting it. Raises as :meth:`submit` for what it may not."""
+        """What this job may cost, without submitting it. Raises as :meth:`submit`, but asks no policy."""
         spec, principal = self._asked_by(spec, api_key)
         return self._intake.estimate(spec, principal, self._parent(spec))
 
@@ -188,7 +200,7 @@ class Client:
         return self._ledger.status(job_id)
 
     def usage(self, tenant: str | None = None, day: date | None = None) -> list[DayUsage]:
-        """What tenants with a plan used, by day (UTC); the last forty are kept."""
+        """What tenants with a plan used, by day (UTC): the last forty."""
         return self._ledger.usage(tenant, day)
 
     def counts(self) -> Counts:

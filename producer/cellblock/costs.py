@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cellblock.errors import PolicyDenied
 from cellblock_config import LevelName
-from cellblock_config.plans import MICROS
 from cellblock_config.prices import Prices, Rates
 
 
@@ -63,7 +62,7 @@ def estimate(bounds: Bounds, prices: Prices, *caps: tuple[str, int | None]) -> E
             continue
         if cap < least:
             raise PolicyDenied(
-                field, f"{cap / MICROS:g} {prices.table.unit}, and a run costs at least {least / MICROS:g}"
+                field, f"{cap} micros, and a run costs at least {least} ({prices.source}); it has to be more"
             )
         reserve = min(reserve, cap)
     return Estimate(

@@ -72,7 +72,8 @@ class InvalidJob(CallerError, ValueError):
 class PolicyDenied(CallerError, PermissionError):
     """A job that its tenant's plan does not allow; raised before anything is stored.
 
-    ``field`` is the JobSpec field, ``problem`` says what was asked and what is allowed.
+    ``field`` is the JobSpec field, or the plan's limit or the policy's action that speaks against it;
+    ``problem`` says what was asked and what is allowed.
     """
 
     def __init__(self, field: str, problem: str) -> None:

@@ -11,7 +11,7 @@ from cellblock_config.plans import MICROS, Plan
 _MICROS_PER_S = 1_000_000
 
 #: What the script is told of a job without a plan.
-NO_GATES = (0, "", *[0] * 9)
+NO_GATES = (0, "", *[0] * 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,10 @@ class Gates:
     reserve_micros: int
     budget_micros: int
     result_ttl_s: int
+    burnt_micros: int = 0  #: of a nested run: what its parent's attempt may have cost by now
 
     @classmethod
-    def of(cls, name: str, plan: Plan, reserve_micros: int) -> Gates:
+    def of(cls, name: str, plan: Plan, reserve_micros: int, burnt_micros: int = 0) -> Gates:
         """Those of a plan, for a run that may cost this much."""
         return cls(
             plan=name,
@@ -43,6 +44,7 @@ class Gates:
             reserve_micros=reserve_micros,
             budget_micros=plan.cost_per_day_micros,
             result_ttl_s=plan.result_ttl_s,
+            burnt_micros=burnt_micros,
         )
 
     @property
@@ -63,6 +65,7 @@ class Gates:
             self.reserve_micros,
             self.budget_micros,
             self.result_ttl_s,
+            self.burnt_micros,
         ]
 
     def refusal(

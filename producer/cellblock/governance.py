@@ -12,7 +12,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from redis import Redis
 
-from cellblock.errors import InvalidJob
+from cellblock.errors import InvalidJob, PolicyError
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
 from cellblock_config.names import NAME
@@ -53,7 +53,14 @@ class Governance:
         now = time.monotonic()
         if now - self._read_at > _FRESH_S:
             self._read, self._read_at = self._stored(), now
-        return override_from({**self._read.get(EVERYBODY, {}), **self._read.get(tenant, {})})
+        said = {**self._read.get(EVERYBODY, {}), **self._read.get(tenant, {})}
+        try:
+            return override_from(said)
+        except ValidationError as error:
+            key = str(error.errors()[0]["loc"][0])
+            raise PolicyError(
+                f"what was set for {key} cannot be read: cellblock plans unset {key}, for {tenant!r} or all"
+            ) from None
 
     def set(self, tenant: str, key: str, value: str, who: str) -> OverrideChange:
         """Set one key for a tenant, or ``*``. Raises :class:`InvalidJob` naming key, value and reason."""

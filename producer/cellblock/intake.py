@@ -45,8 +45,8 @@ class Intake:
 
         ``principal``: who asks. ``parent``: of a nested run. Raises :class:`PolicyUnavailable` too.
         """
-        spec = self._nested(spec, parent)
-        entitled = self._plans.entitled(spec, keyed=principal.key_id is not None)
+        spec = self._adopted(spec, parent)
+        entitled = self._plans.entitled(spec, keyed=principal.key_id is not None, nested=parent is not None)
         manifest, expected = self._priced(spec, parent, entitled)
         self._permit(principal, spec, manifest, entitled.name if entitled is not None else "")
         if entitled is None:
@@ -55,9 +55,9 @@ class Intake:
         rates = entitled.prices.table.rates(manifest.level)
         charge = Charge(rates=rates, cap_micros=expected.reserve_micros)
         planned = manifest.model_copy(update={"plan": entitled.name, "charge": charge})
-        return self._signer.signed(job_id, planned), Gates.of(
-            entitled.name, entitled.plan, expected.reserve_micros
-        )
+        burnt_micros = parent.burnt_micros if parent is not None else 0
+        gates = Gates.of(entitled.name, entitled.plan, expected.reserve_micros, burnt_micros)
+        return self._signer.signed(job_id, planned), gates
 
     def _warn_once(self, warning: str | None) -> None:
         if warning is not None and not self._warned:
@@ -84,13 +84,13 @@ class Intake:
         self, spec: JobSpec, principal: Principal = PRODUCER, parent: Parent | None = None
     ) -> Estimate:
         """What the job may cost, by its plan or, without one, by the prices alone."""
-        spec = self._nested(spec, parent)
-        entitled = self._plans.entitled(spec, keyed=principal.key_id is not None)
+        spec = self._adopted(spec, parent)
+        entitled = self._plans.entitled(spec, keyed=principal.key_id is not None, nested=parent is not None)
         return self._priced(spec, parent, entitled)[1]
 
-    def _nested(self, spec: JobSpec, parent: Parent | None) -> JobSpec:
+    def _adopted(self, spec: JobSpec, parent: Parent | None) -> JobSpec:
         if parent is not None:
-            return parent.narrowed(spec, self._settings.policy.max_recursion_depth)
+            return parent.adopted(spec, self._settings)
         if spec.parent is not None:
             raise InvalidJob("parent", "only jobs of a fleet have one; set CELLBLOCK_REDIS_URL")
         return spec
@@ -98,13 +98,16 @@ class Intake:
     def _priced(
         self, spec: JobSpec, parent: Parent | None, entitled: Entitled | None
     ) -> tuple[Manifest, Estimate]:
+        asked = spec
         if entitled is not None:
-            spec = entitled.granted(spec)
+            spec = entitled.granted(asked)
         elif spec.max_cost_micros is not None or spec.nested_cost_micros:
             field = "max_cost_micros" if spec.max_cost_micros is not None else "nested_cost_micros"
             raise InvalidJob(
                 field, "only a job with a plan has a price: name one, or set CELLBLOCK_PLANS_DEFAULT"
             )
+        if parent is not None:
+            spec = parent.narrowed(spec, asked, self._settings)
         manifest = resolve(spec, self._settings)
         if parent is not None:
             manifest = manifest.model_copy(

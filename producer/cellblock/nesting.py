@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from cellblock.admission import Manifest
+from cellblock.admission import Manifest, resolve_limits
 from cellblock.errors import PolicyDenied
-from cellblock.models import JobSpec
+from cellblock.models import JobSpec, Limits
 from cellblock.plans import amount
-from cellblock_config import LEVELS, LevelName
+from cellblock_config import LEVELS, LevelName, Settings
 
 #: Of a parent, at least this much time has to be left.
 _LEAST_S = 0.1
@@ -19,23 +20,48 @@ _BOUNDED = ("timeout_s", "cpu_s", "memory_bytes", "cpus", "pids", "output_bytes"
 class Parent:
     """A running job under which another is to run.
 
-    ``left_s``: until its own time is over. ``left_micros``: of what it may cost, what nobody else was lent.
+    ``ran_s``: how long its attempt has run. ``held_micros``: of what it may cost, what neither earlier
+    attempts have used nor others were lent. ``unheard_s``: how long it may go on until it hears of a loan.
     """
 
     job_id: str
     manifest: Manifest
-    left_s: float
-    left_micros: int
+    ran_s: float
+    held_micros: int
+    unheard_s: float = 0.0
 
-    def narrowed(self, spec: JobSpec, depth_max: int) -> JobSpec:
-        """The nested job as its parent lets it be: of its tenant and plan, within its limits and its time.
+    @property
+    def left_s(self) -> float:
+        """Until its own time is over."""
+        return self.manifest.limits.timeout_s - self.ran_s
 
-        What the spec leaves open is what it would be by itself, or the parent's where that is less. Raises
-        :class:`PolicyDenied` naming field, asked and allowed.
+    @property
+    def burnt_micros(self) -> int:
+        """What its attempt may have cost when it hears of a loan: that much it cannot lend."""
+        limits, charge = self.manifest.limits, self.manifest.charge
+        if charge is None:
+            return 0
+        ran_s = min(self.ran_s + self.unheard_s, limits.timeout_s)
+        return charge.rates.cost_micros(
+            cpu_ms=math.ceil(1000 * ran_s * limits.cpus),
+            wall_ms=math.ceil(1000 * ran_s),
+            memory_bytes=limits.memory_bytes,
+        )
+
+    @property
+    def left_micros(self) -> int:
+        """What it has to lend."""
+        return max(0, self.held_micros - self.burnt_micros)
+
+    def adopted(self, spec: JobSpec, settings: Settings) -> JobSpec:
+        """The nested job as its parent's: of its tenant and plan, and waiting no longer than it runs.
+
+        Raises :class:`PolicyDenied`.
         """
         above = self.manifest
         if "tenant" in spec.model_fields_set and spec.tenant != above.tenant:
             raise no_parent(self.job_id, spec.tenant)
+        depth_max = settings.policy.max_recursion_depth
         if above.depth + 1 > depth_max:
             raise PolicyDenied(
                 "parent",
@@ -46,44 +72,52 @@ class Parent:
             raise PolicyDenied("parent", f"the time of {self.job_id} is over")
         if spec.plan not in {None, above.plan}:
             raise PolicyDenied("plan", f"{spec.plan!r} is asked; its parent runs on {above.plan!r}")
-        spec = spec.model_copy(update={"level": self._level(spec)})
         return spec.model_copy(
             update={
                 "tenant": above.tenant,
                 "plan": above.plan,
-                "limits": spec.limits.model_copy(update=self._limits(spec)),
-                "expires_s": min(spec.expires_s or self.left_s, self.left_s),
+                "expires_s": min(spec.expires_s or settings.ledger.expires_s, self.left_s),
                 "traceparent": spec.traceparent or f"00-{above.trace_id}-{self.job_id[:16]}-01",
             }
         )
 
-    def _level(self, spec: JobSpec) -> LevelName:
+    def narrowed(self, spec: JobSpec, asked: JobSpec, settings: Settings) -> JobSpec:
+        """The nested job within its parent's limits and time.
+
+        ``spec``: as its plan lets it be. ``asked``: in its caller's words; what these leave open is lowered
+        to what the parent has. Raises :class:`PolicyDenied` naming field, asked and allowed.
+        """
+        level = self._level(spec, asked)
+        usual = resolve_limits(level, Limits(), settings)
+        held: dict[str, float] = {}
+        for field in _BOUNDED:
+            allowed, wanted = self._allowed(field), getattr(asked.limits, field)
+            if wanted is not None and wanted > allowed:
+                raise PolicyDenied(
+                    f"limits.{field}",
+                    f"{amount(field, wanted)} is asked; its parent has {amount(field, allowed)}",
+                )
+            by_itself = getattr(spec.limits, field) or getattr(usual, field)
+            if field == "cpu_s" and wanted is None:
+                by_itself = held["timeout_s"] + 1  # as resolve_limits has it
+            if by_itself > allowed or field == "timeout_s":
+                held[field] = min(by_itself, allowed)
+        return spec.model_copy(update={"level": level, "limits": spec.limits.model_copy(update=held)})
+
+    def _allowed(self, field: str) -> float:
+        allowed: float = getattr(self.manifest.limits, field)
+        return min(allowed, self.left_s) if field == "timeout_s" else allowed
+
+    def _level(self, spec: JobSpec, asked: JobSpec) -> LevelName:
         levels = list(LEVELS)  # from the weakest on
         above = self.manifest.level
         if levels.index(spec.level) >= levels.index(above):
             return spec.level
-        if "level" in spec.model_fields_set:
+        if "level" in asked.model_fields_set:
             raise PolicyDenied(
                 "level", f"{spec.level!r} is asked; its parent runs at {above!r}: no weaker one"
             )
         return above
-
-    def _limits(self, spec: JobSpec) -> dict[str, float]:
-        default, held = LEVELS[spec.level], {}
-        for field in _BOUNDED:
-            allowed = getattr(self.manifest.limits, field)
-            if field == "timeout_s":
-                allowed = min(allowed, self.left_s)
-            asked = getattr(spec.limits, field)
-            if asked is not None and asked > allowed:
-                raise PolicyDenied(
-                    f"limits.{field}",
-                    f"{amount(field, asked)} is asked; its parent has {amount(field, allowed)}",
-                )
-            # Without a word of its own a job may use as much processor time as its timeout lets it.
-            if asked is None and (field == "cpu_s" or getattr(default, field) > allowed):
-                held[field] = allowed
-        return held
 
     def cost_cap(self, spec: JobSpec) -> int:
         """What the nested run may cost: what it names, else half of what is left.

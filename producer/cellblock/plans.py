@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cellblock.admission import resolve_limits
 from cellblock.errors import PolicyDenied
-from cellblock.models import JobSpec
+from cellblock.models import JobSpec, Limits
 from cellblock_config import LEVELS, LevelName, Settings
 from cellblock_config.levels import MIB
 from cellblock_config.plans import Modifier, Override, Plan, PlanBook, PlansError, Tenant, load_plans
@@ -29,7 +30,7 @@ class Entitled:
     whose: str
     plan: Plan
     prices: Prices
-    default_image: str
+    settings: Settings
 
     def granted(self, spec: JobSpec) -> JobSpec:
         """The job with the plan's word where it has none of its own. Raises :class:`PolicyDenied`."""
@@ -50,11 +51,13 @@ class Entitled:
         images = self.plan.images
         if spec.image is not None and "*" not in images:
             self._one_of("image", spec.image, images)
-        usual = self.default_image if {"*", self.default_image} & set(images) else images[0]
+        default = self.settings.sandbox.default_image
+        usual = default if {"*", default} & set(images) else images[0]
         return spec.image or usual
 
     def _limits(self, spec: JobSpec, level: LevelName) -> dict[str, float]:
         held: dict[str, float] = {}
+        usual = resolve_limits(level, Limits(), self.settings)
         for field, allowed in (
             ("timeout_s", self.plan.timeout_s),
             ("cpus", self.plan.cpus),
@@ -62,7 +65,7 @@ class Entitled:
         ):
             asked = getattr(spec.limits, field)
             self._at_most(f"limits.{field}", asked, allowed)
-            held[field] = asked if asked is not None else min(getattr(LEVELS[level], field), allowed)
+            held[field] = asked if asked is not None else min(getattr(usual, field), allowed)
         return held
 
     def _at_most(self, field: str, asked: float | None, allowed: float) -> None:
@@ -90,7 +93,7 @@ class PlanFile:
         Raises :class:`PlansError`, :class:`PricesError`: nothing is in force yet that could stay.
         """
         self._overrides = overrides
-        self._default_image = settings.sandbox.default_image
+        self._settings = settings
         self._file = settings.plans.file
         self._default = settings.plans.default
         self._stamp = _stamp(self._file)
@@ -119,44 +122,46 @@ class PlanFile:
         """What runs cost: read once, so that two estimates of one process agree."""
         return self._prices
 
-    def entitled(self, spec: JobSpec, *, keyed: bool = False) -> Entitled | None:
+    def entitled(self, spec: JobSpec, *, keyed: bool = False, nested: bool = False) -> Entitled | None:
         """The plan of this job; None if neither it, its tenant nor the settings name one.
 
-        ``keyed``: it comes in the name of an API key, whose holder chooses neither plan nor role. Raises
-        :class:`PolicyDenied` for a plan or a role that there is not, or that is not the tenant's.
+        ``keyed``: it comes in the name of an API key, whose holder chooses neither plan nor role. ``nested``:
+        its plan is its parent's, whatever its tenant is on by now. Raises :class:`PolicyDenied` for a plan or
+        a role that there is not, or that is not the tenant's.
         """
         book = self.book
         tenant = book.tenants.get(spec.tenant)
-        if tenant is not None and spec.plan not in {None, tenant.plan}:
-            raise PolicyDenied(
-                "plan", f"{spec.plan!r} is asked; tenant {spec.tenant!r} is on {tenant.plan!r}"
-            )
+        name = spec.plan if nested else self._name(spec, tenant, keyed=keyed)
         if keyed:
-            self._check_key(spec, tenant)
-        name = tenant.plan if tenant is not None else spec.plan or self._default
+            _check_role(spec, tenant)
         if name is None:
             if spec.role is not None:
                 raise PolicyDenied("role", f"{spec.role!r} is asked, of no plan; name the plan too")
             return None
         if name not in book.plans:
-            raise PolicyDenied("plan", f"there is no plan {name!r}; this fleet has {', '.join(book.plans)}")
+            whence = " (CELLBLOCK_PLANS_DEFAULT)" if name == self._default != spec.plan else ""
+            known = ", ".join(book.plans)
+            raise PolicyDenied("plan", f"there is no plan {name!r}{whence}; this fleet has {known}")
         if spec.role is not None and spec.role not in book.roles:
             known = ", ".join(book.roles) or "none"
             raise PolicyDenied("role", f"there is no role {spec.role!r}; this fleet has {known}")
         return self._entitled(name, spec, book, tenant.stake if tenant is not None else 0)
 
-    def _check_key(self, spec: JobSpec, tenant: Tenant | None) -> None:
-        if tenant is None and spec.plan not in {None, self._default}:
+    def _name(self, spec: JobSpec, tenant: Tenant | None, *, keyed: bool) -> str | None:
+        """Which plan the job is on, by what it asks and who may ask that."""
+        if tenant is not None:
+            if spec.plan not in {None, tenant.plan}:
+                raise PolicyDenied(
+                    "plan", f"{spec.plan!r} is asked; tenant {spec.tenant!r} is on {tenant.plan!r}"
+                )
+            return tenant.plan
+        if keyed and spec.plan not in {None, self._default}:
             raise PolicyDenied(
                 "plan",
                 f"{spec.plan!r} is asked with an API key; its tenant's plan is what [tenants] says, and "
                 f"{spec.tenant!r} is not among them",
             )
-        if spec.role is not None and (tenant is None or spec.role not in tenant.roles):
-            allowed = ", ".join(tenant.roles) if tenant is not None and tenant.roles else "none"
-            raise PolicyDenied(
-                "role", f"{spec.role!r} is asked with an API key; its tenant's may name {allowed}"
-            )
+        return spec.plan or self._default
 
     def _entitled(self, name: str, spec: JobSpec, book: PlanBook, stake: int) -> Entitled:
         # Governance first: a role may lower what it says, and nothing may raise it.
@@ -168,13 +173,20 @@ class PlanFile:
         if spec.role is not None:
             whose += f" with role {spec.role!r}"
         modified = plan.modified(role, book.band(stake))
-        return Entitled(name, whose, modified, self.prices, self._default_image)
+        return Entitled(name, whose, modified, self.prices, self._settings)
+
+
+def _check_role(spec: JobSpec, tenant: Tenant | None) -> None:
+    """Whoever comes with an API key is only what [tenants] lets its tenant's be."""
+    if spec.role is not None and (tenant is None or spec.role not in tenant.roles):
+        allowed = ", ".join(tenant.roles) if tenant is not None and tenant.roles else "none"
+        raise PolicyDenied("role", f"{spec.role!r} is asked with an API key; its tenant's may name {allowed}")
 
 
 def amount(field: str, value: float) -> str:
     """A limit for people: bytes also in mebibytes, money in micros."""
-    if field.endswith("memory_bytes"):
-        return f"{value:.0f} ({value / MIB:g}M)"
+    if field.endswith("_bytes"):
+        return f"{value:.0f} ({value / MIB:g}M)" if value >= MIB else f"{value:.0f}"
     return f"{value:.0f} micros" if field.endswith("_micros") else f"{value:g}"
 
 

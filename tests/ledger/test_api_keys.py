@@ -61,6 +61,17 @@ def test_an_estimate_and_a_batch_are_bound_by_their_key_too(client: Client) -> N
         client.estimate(JobSpec(code="1", plan="premium"), api_key=token)
 
 
+def test_the_holder_of_a_key_lifts_no_plan_by_naming_none(client: Client) -> None:
+    token = client.api_keys.create("acme")
+    for _ in range(3):
+        client.submit(SPEC.model_copy(update={"plan": "freemium"}))
+    client.submit(SPEC, api_key=token)
+    account = client._ledger.keys.account("acme")
+    assert client._redis.hget(account, "parallel") == "1"
+    client.submit(SPEC)
+    assert client._redis.hget(account, "parallel") is None, "its producer may"
+
+
 def test_a_whole_key_can_be_revoked_and_is_not_shown(client: Client) -> None:
     token = client.api_keys.create("acme")
     assert client.api_keys.revoke(token)

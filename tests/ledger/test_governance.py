@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import Client, InvalidJob, JobSpec
+from cellblock import Client, InvalidJob, JobSpec, PolicyError
 from cellblock_config import Settings
 from parts import wait_until
 
@@ -129,3 +129,11 @@ def test_the_files_governance_holds_below_what_is_set_at_run_time(
         assert (timeout_of(client, "acme"), timeout_of(client, "other")) == (8, 12)
         client.governance.set("*", "timeout_s", "6", "root")
         assert timeout_of(client, "other") == 6
+
+
+def test_what_another_version_set_is_named_not_raised(client: Client) -> None:
+    client._redis.hset(client._ledger.keys.governance, "* parallel", "2.5")
+    with pytest.raises(PolicyError, match="what was set for parallel cannot be read: cellblock plans unset"):
+        client.submit(JobSpec(code="1", plan="premium"))
+    client.governance.unset("*", "parallel", "root")
+    client.submit(JobSpec(code="1", plan="premium"))

@@ -282,7 +282,9 @@ def test_the_names_of_the_keys_are_those_that_are_passed() -> None:
     prelude = (FOLDER / "prelude.lua").read_text()
     names = re.findall(r"'(\w+)'", prelude[prelude.index("local KEY_NAMES") : prelude.index("local keys =")])
     passed = [key.split(":")[1] for key in Keys("p").of_job("j", Owner("t", "p"))]
-    assert names == [*passed[:-3], "parent", "nested", "root"], "the parent's record, and two more of slots"
+    assert names == [*passed[:-2], "parent", "nested"], (
+        "the parent's record, and the slots of its own nested runs"
+    )
 
 
 def test_the_scripts_touch_no_key_they_did_not_declare(redis_url: str) -> None:

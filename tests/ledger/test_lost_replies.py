@@ -127,6 +127,13 @@ def _seat(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     return ledger.look_at_parked
 
 
+def _vacate(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    """Injected: the lease of the running job is gone, and its slot is not."""
+    claim(ledger)
+    redis.delete(ledger.keys.leases)
+    return lambda: ledger._vacate("default")
+
+
 def _tick(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     claim(ledger)
     redis.set(ledger.keys.ticked, 1)
@@ -164,10 +171,11 @@ CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
     "retry_dead": _die,
     "drop": _drop,
     "seat": _seat,
+    "vacate": _vacate,
     "tick": _tick,
 }
 #: These say the second time that there was nothing left to do.
-DONE_ALREADY = {"reap", "expire", "wake", "seat", "tick"}
+DONE_ALREADY = {"reap", "expire", "wake", "seat", "vacate", "tick"}
 #: Written by the clock at each run, to the same end.
 CLOCKED = {"beat": {"leases", "worker:w1", "workers"}, "tick": {"ticked"}}
 

@@ -34,6 +34,7 @@ class Held:
     tenant: str
     reserve: int  #: of what was asked, less what was lent
     lender: Held | None = None
+    parent_id: str = ""
     live: bool = True
     charged: int = 0
     claim: Claim | None = None
@@ -88,8 +89,8 @@ class Money(RuleBasedStateMachine):
             self.jobs[job_id] = Held(tenant, reserve)
             self.runs[tenant] += 1
 
-    @rule(which=st.integers(0, 9), reserve=st.integers(0, 300))
-    def nest(self, which: int, reserve: int) -> None:
+    @rule(which=st.integers(0, 9), reserve=st.integers(0, 300), burnt=st.sampled_from([0, 0, 50]))
+    def nest(self, which: int, reserve: int, burnt: int) -> None:
         """A job that another asks for: its money is its parent's."""
         if (picked := self.pick(which)) is None:
             return
@@ -97,16 +98,18 @@ class Money(RuleBasedStateMachine):
         job_id = f"job{len(self.jobs):04}"
         nested = manifest(tenant=parent.tenant).model_copy(update={"parent": parent_id, "depth": 1})
         running = self.ledger.status(parent_id).state is JobState.RUNNING
-        fits = running and reserve <= parent.reserve - parent.charged
+        fits = running and reserve <= max(0, parent.reserve - parent.charged - burnt)
         try:
-            self.ledger.admit(job_id, nested, gates=replace(GATES, reserve_micros=reserve))
+            self.ledger.admit(
+                job_id, nested, gates=replace(GATES, reserve_micros=reserve, burnt_micros=burnt)
+            )
         except PolicyDenied:
             assert not fits
         except RateLimited:
             assert running
         else:
             assert fits
-            self.jobs[job_id] = Held(parent.tenant, reserve, parent)
+            self.jobs[job_id] = Held(parent.tenant, reserve, parent, parent_id)
             parent.reserve -= reserve
             self.runs[parent.tenant] += 1
 
@@ -117,6 +120,10 @@ class Money(RuleBasedStateMachine):
         claimed = self.ledger.claim(picked[0], "w", operation())
         if isinstance(claimed, Claim):
             self.jobs[claimed.job_id].claim = claimed
+        for job_id, job in self.jobs.items():
+            if job.live and job.parent_id and self.ledger.status(job_id).state is JobState.CANCELLED:
+                assert self.ledger.status(job.parent_id).state is not JobState.RUNNING
+                self.settle(job, 0)  # it waited to run in a job that does not run any more
 
     @rule(
         which=st.integers(0, 9),

@@ -43,7 +43,7 @@ def test_no_more_is_held_than_the_least_cap() -> None:
 
 def test_a_cap_that_no_run_fits_into_is_named() -> None:
     with pytest.raises(
-        PolicyDenied, match=r"max_cost_micros: 0\.000999 EUR, and a run costs at least 0\.001"
+        PolicyDenied, match=r"max_cost_micros: 999 micros, and a run costs at least 1000 \(a test\); it"
     ):
         estimate(SMALL, PRICES, ("max_cost_micros", 999))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 import time
@@ -170,7 +171,8 @@ def test_a_remote_decision_is_asked_once_and_remembered_for_a_while() -> None:
         (200, b"[]"),
         (200, b"true"),
         (200, b""),
-        (200, b'{"allowed": true, "reasons": "' + b"x" * 100_000 + b'"}'),
+        (200, b'{"allowed": true, "reasons": ["' + b"x" * 100_000 + b'"]}'),
+        (200, gzip.compress(b'{"allowed": true}')[:-4]),
     ],
 )
 def test_an_answer_that_is_none_is_no_permission(answer: tuple[int, bytes]) -> None:
@@ -183,6 +185,11 @@ def test_an_answer_that_is_none_is_no_permission(answer: tuple[int, bytes]) -> N
 def test_nobody_there_and_nobody_in_time_is_no_permission() -> None:
     with pytest.raises(PolicyUnavailable, match="did not answer"):
         decision_point(PolicySettings(url="http://127.0.0.1:1/")).decide(question())
+    for url in ("http://a:b/", "http://" + "a" * 70 + "/", "http://\x00/"):
+        with pytest.raises(PolicyUnavailable):
+            decision_point(
+                PolicySettings.model_construct(**{**PolicySettings().__dict__, "url": url})
+            ).decide(question())
     with answering() as service:
 
         def slow() -> tuple[int, bytes]:

@@ -87,5 +87,10 @@ def test_what_cannot_be_started_is_tried_again_ever_more_seldom(monkeypatch: pyt
         assert 3 <= len(tries) <= 12, "one each 0.05 s would be forty"
         with pytest.raises(BackendUnavailable, match="there is no runtime"):
             pool.acquire(PROFILE, 5)  # a job that waits is not left to rest
+        pool._shelf(PROFILE).failed_in_row = 5000
+        with pytest.raises(BackendUnavailable, match="there is no runtime"):
+            pool.acquire(PROFILE, 5)
+        with pytest.raises(BackendUnavailable, match="there is no runtime"):
+            pool.acquire(PROFILE, 5)  # its starter lives on
     finally:
         pool.close()

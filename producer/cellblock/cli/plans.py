@@ -19,7 +19,7 @@ from rich.table import Table
 from cellblock.client import Client
 from cellblock.governance import shown
 from cellblock.models import DayUsage, JobSpec
-from cellblock.plans import PlanFile
+from cellblock.plans import PlanFile, amount
 from cellblock_config import SandboxSettings, load_settings
 from cellblock_config.plans import EVERYBODY, MICROS, Override, Plan, PlanBook, PlansError, load_plans
 from cellblock_config.prices import load_prices
@@ -130,16 +130,18 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of p
 def _beyond(book: PlanBook, bounds: SandboxSettings) -> Iterator[str]:
     """What plans promise and this fleet refuses."""
     for name, plan in book.plans.items():
-        for field, most, bound in (
-            ("timeout_s", plan.timeout_most_s or plan.timeout_s, "timeout_max_s"),
-            ("cpus", plan.cpus_most or plan.cpus, "cpus_max"),
-            ("memory_bytes", plan.memory_most_bytes or plan.memory_bytes, "memory_max_bytes"),
+        for field, value, word, bound in (
+            ("timeout_s", plan.timeout_most_s or plan.timeout_s, "above", "timeout_max_s"),
+            ("cpus", plan.cpus_most or plan.cpus, "above", "cpus_max"),
+            ("cpus", plan.cpus, "below", "cpus_min"),
+            ("memory_bytes", plan.memory_most_bytes or plan.memory_bytes, "above", "memory_max_bytes"),
+            ("memory_bytes", plan.memory_bytes, "below", "memory_min_bytes"),
         ):
             allowed = getattr(bounds, bound)
-            if most > allowed:
+            if value > allowed if word == "above" else value < allowed:
                 yield (
-                    f"{name}: {field} {most:g} is above what this fleet runs: {allowed:g} "
-                    f"(CELLBLOCK_SANDBOX_{bound.upper()})"
+                    f"{name}: {field} {amount(field, value)} is {word} what this fleet runs: "
+                    f"{amount(field, allowed)} (CELLBLOCK_SANDBOX_{bound.upper()})"
                 )
         for image in set(plan.images) - {"*"} - set(bounds.images):
             yield f"{name}: image {image!r} is none of this fleet's: {', '.join(sorted(bounds.images))}"

@@ -2,8 +2,9 @@
 
 =====================================  =======  ====================================================
 ``<p>:job:<id>``                       hash     the job's record (fields: scripts/prelude.lua);
-                                                ``job_ttl_s``, then ``result_ttl_s`` once it has ended
-                                                (``dead_ttl_s`` if through our fault)
+                                                ``job_ttl_s``, then its plan's or the settings'
+                                                ``result_ttl_s`` once it has ended (``dead_ttl_s`` if
+                                                through our fault)
 ``<p>:spec:<id>``                      string   the manifest (code, stdin); deleted when the job ends,
                                                 kept ``dead_ttl_s`` when the fault was ours
 ``<p>:result:<id>``                    string   the filtered JobResult; as long as the record
@@ -11,7 +12,8 @@
 ``<p>:delayed``                        zset     queued jobs that may not start yet, by when they may (ms)
 ``<p>:ready:<lane>``                   zset     its jobs that wait to be claimed, by place: priority, then
                                                 admission (µs)
-``<p>:slots:<lane>``                   set      its running jobs, and what runs on of jobs that have ended
+``<p>:slots:<lane>``                   set      its running jobs, and those that have ended or wait again
+                                                while nested runs of theirs run on
 ``<p>:turns``                          zset     lanes with a ready job and a slot for it, by plan, then by
                                                 when they were served (scripts/prelude.lua)
 ``<p>:heads``                          hash     the first ready job of each of them
@@ -206,5 +208,4 @@ class Keys:
             self.line(owner.tenant),
             self.job(owner.parent or "-"),
             self.slots(Owner(owner.tenant, job_id).lane),
-            self.slots(owner.tenant),
         ]

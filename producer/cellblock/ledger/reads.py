@@ -32,6 +32,8 @@ from cellblock_config import LevelName
 
 _EVENTS_STEP_S = 1.0
 #: Days of accounts are counted from here, as scripts/admit.lua does.
+#: As admit.lua forgets them.
+_DAYS_KEPT, _DAY_MS = 40, 86_400_000
 _EPOCH = date(1970, 1, 1)
 
 
@@ -162,8 +164,12 @@ class Reads:
             for name in names:
                 pipe.hgetall(self.keys.account(name))
             accounts = cast(list[dict[str, str]], pipe.execute())
+            since = _EPOCH + timedelta(days=self._now_ms() // _DAY_MS - _DAYS_KEPT + 1)
         found = [used for name, account in zip(names, accounts, strict=True) for used in _days(name, account)]
-        return sorted((one for one in found if day in {None, one.day}), key=lambda one: (one.day, one.tenant))
+        return sorted(
+            (one for one in found if one.day >= since and day in {None, one.day}),
+            key=lambda one: (one.day, one.tenant),
+        )
 
     def _accounts(self) -> list[str]:
         start = self.keys.account("")

@@ -24,6 +24,7 @@ NAMES = (
     "expire",
     "wake",
     "seat",
+    "vacate",
     "retry",
     "drop",
     "tick",

@@ -112,19 +112,24 @@ class Ledger(Upkeep):
         manifest: Manifest,
         idempotency: IdempotencyKey | None = None,
         gates: Gates | None = None,
+        *,
+        keyed: bool = False,
     ) -> Admission:
         """Store the job and make it wait. Calling again with the same id or key changes nothing.
 
-        ``gates``: what the tenant's plan allows, taken all together or not at all. Raises
+        ``gates``: what the tenant's plan allows, taken all together or not at all; without them the tenant is
+        on none from now on, unless the job comes from the holder of an API key (``keyed``). Raises
         :class:`InvalidJob` when the key was used for a different job, :class:`RateLimited` when too many
         jobs wait or come, :class:`BudgetExceeded`, :class:`SchemaMismatch` on a store of another version.
         """
         if not self._schema_checked:  # once: a store that is new becomes this version's with its first job
             check_schema(self._redis, self.keys)
             self._schema_checked = True
-        reply, value, *more = self._admit(job_id, manifest, idempotency, gates)
+        reply, value, *more = self._admit(job_id, manifest, idempotency, gates, keyed=keyed)
         if reply in {"known", "conflict"} and value != job_id and not self._exists(value):
-            reply, value, *more = self._admit(job_id, manifest, idempotency, gates, forgotten=value)
+            reply, value, *more = self._admit(
+                job_id, manifest, idempotency, gates, keyed=keyed, forgotten=value
+            )
         if reply == "orphan":
             raise no_parent(manifest.parent or "", manifest.tenant)
         if reply == "poor":
@@ -150,6 +155,8 @@ class Ledger(Upkeep):
         manifest: Manifest,
         idempotency: IdempotencyKey | None,
         gates: Gates | None,
+        *,
+        keyed: bool,
         forgotten: str = "",
     ) -> list[str]:
         idempotency_key = self.keys.idempotency(manifest.tenant, idempotency.name if idempotency else "")
@@ -176,6 +183,7 @@ class Ledger(Upkeep):
                 owner.lane,
                 self._settings.tenant_slots,
                 *(gates.arguments() if gates is not None else NO_GATES),
+                int(keyed),
             ],
         )
 
@@ -188,7 +196,7 @@ class Ledger(Upkeep):
             stored = cast(str | None, self._redis.get(self.keys.idempotency(tenant, idempotency.name)))
         if stored is None:
             return None
-        job_id, digest = stored.split(" ")
+        job_id, _, digest = stored.partition(" ")
         if not self._exists(job_id):
             return None
         if digest != idempotency.digest:
@@ -215,8 +223,10 @@ class Ledger(Upkeep):
         return Parent(
             job_id,
             manifest,
-            left_s=manifest.limits.timeout_s - (now_ms - int(record["started_ms"])) / 1000,
-            left_micros=int(record.get("reserved", 0)) - int(record.get("charged", 0)),
+            ran_s=(now_ms - int(record["started_ms"])) / 1000,
+            held_micros=int(record.get("reserved", 0)) - int(record.get("charged", 0)),
+            # Until its worker hears what it lent, it may go on spending.
+            unheard_s=2 * self._settings.beat_s,
         )
 
     def claim(self, message: str, worker: str, operation: str) -> Claim | Dropped:

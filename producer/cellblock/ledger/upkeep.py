@@ -74,13 +74,26 @@ class Upkeep(Transitions):
         return wakes
 
     def look_at_parked(self, limit: int = 100) -> list[str]:
-        """Jobs of up to ``limit`` tenants that have a free slot after all, after a change of settings."""
+        """Jobs of up to ``limit`` lanes that have a free slot after all: nobody's, or by other settings."""
         with store_errors("looking for parked jobs"):
-            tenants = cast(list[str], self._redis.srandmember(self.keys.parked, limit))
-        return self._seat(tenants)
+            lanes = cast(list[str], self._redis.srandmember(self.keys.parked, limit))
+        for lane in lanes:
+            self._vacate(lane)
+        return self._seat(lanes)
+
+    def _vacate(self, lane: str) -> None:
+        """Take back the slots of nobody, those of nested runs first: theirs may be what holds a lane's."""
+        owner = Owner.of_lane(lane)
+        with store_errors("looking for slots of nobody"):
+            holders = sorted(cast(set[str], self._redis.smembers(self.keys.slots(lane))))
+            leases = self._redis.zmscore(self.keys.leases, holders) if holders else []
+        for job_id, lease in zip(holders, leases, strict=True):
+            if lease is None:
+                self._vacate(Owner(owner.tenant, job_id).lane)
+                self._scripts.run("vacate", self.keys.of_job(job_id, owner), [job_id])
 
     def unclaimed(self, limit: int = 100) -> list[str]:
-        """Jobs of up to ``limit`` tenants that could be claimed for longer than ``republish_after_s``.
+        """Jobs of up to ``limit`` lanes that could be claimed for longer than ``republish_after_s``.
 
         Where no message is on its way, theirs were lost.
         """

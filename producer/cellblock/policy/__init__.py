@@ -1,4 +1,4 @@
-"""The policy decision point: whether a job may run at all, before its plan is looked at (requirement D5)."""
+"""The policy decision point: whether a job may run, asked before anything is stored (requirement D5)."""
 
 from cellblock.policy.decision import Decision, DecisionPoint, Principal, Question, decision_point
 

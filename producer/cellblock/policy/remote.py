@@ -77,21 +77,21 @@ class RemotePolicies:
                     "POST",
                     self._url,
                     content=body,
-                    headers={"Content-Type": "application/json"},
+                    headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
                     extensions={"trace": deadline.on_event},
                 ) as got,
             ):
                 if got.status_code != 200:
                     raise PolicyUnavailable(f"the policy decision point answered {got.status_code}")
                 said = b""
-                for chunk in got.iter_bytes():
+                for chunk in got.iter_raw():  # compressed, it would be no JSON: nobody asked for that
                     said += chunk
                     if len(said) > _ANSWER_MAX_BYTES:
                         raise PolicyUnavailable("the policy decision point's answer is too long")
             if deadline.over:
                 raise PolicyUnavailable("the policy decision point did not answer in time")
             return _Answer.model_validate_json(said)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             raise PolicyUnavailable(
                 f"the policy decision point did not answer: {type(error).__name__}"
             ) from None

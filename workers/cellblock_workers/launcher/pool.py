@@ -195,7 +195,7 @@ class Pool:
             return
         with self._changed:
             shelf.starting -= 1
-            shelf.failed_in_row = 0
+            shelf.failed_in_row, shelf.rest_until = 0, 0.0
             unwanted = self._closed or epoch != self._epoch
             (self._doomed if unwanted else shelf.ready).append(sandbox)
             self._drop_context(profile, shelf)
@@ -207,7 +207,9 @@ class Pool:
             # One waiter hears why. Topping up rests, the longer the more often in a row it has failed.
             if shelf.waiting > len(shelf.failures):
                 shelf.failures.append(error)
-            shelf.rest_until = time.monotonic() + min(_REST_S * 2**shelf.failed_in_row, _REST_MOST_S)
+            shelf.rest_until = time.monotonic() + min(
+                _REST_S * 2 ** min(shelf.failed_in_row, 10), _REST_MOST_S
+            )
             shelf.failed_in_row += 1
             self._changed.notify_all()
 

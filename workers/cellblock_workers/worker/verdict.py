@@ -41,7 +41,7 @@ def judge(conversation: Conversation, kernel: Reply, limits: ResolvedLimits) -> 
         message = f"Wall-clock limit of {limits.timeout_s:g} s exceeded"
         return _killed(Outcome.WALL_TIMEOUT, "WallTimeout", message, {**evidence, "stopped_by": by})
     if conversation.stop == "cost":
-        message = "It has cost all it may: its plan's cost per run, or its max_cost_micros"
+        message = "It has cost all it may: max_cost_micros, its plan's cost per run, or what it had not lent"
         return _killed(Outcome.COST_CAP, "CostCap", message, evidence)
     if conversation.stop == "output" or (ending is not None and ending.reason == "output"):
         message = f"More than {limits.output_bytes} bytes of output"

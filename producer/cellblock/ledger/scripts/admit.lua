@@ -1,15 +1,17 @@
 -- admit: accept a job, all or nothing.
--- KEYS  of_job, idempotency
--- ARGV  below. digest: of what was asked under the idempotency key. forgotten: the job an idempotency key still names although its record has expired, else "".
+-- KEYS  of_job, idempotency, rate
+-- ARGV  below. digest: of what was asked under the idempotency key. forgotten: the job an idempotency key still
+--       names although its record has expired, else "".
 --       planned: 1 if a plan bounds it: its name and weight, parallel runs, one run per emission_us and burst at
 --       once, runs a day, jobs that wait, and micros: reserve for this run, budget a day; result_ttl_s: how long its
---       result is kept. parent: of a nested run the id of the running job whose slot and money it takes, else ""
+--       result is kept. parent: of a nested run the id of the running job whose slot and money it takes, else "";
+--       burnt: what that one's attempt may have cost by now. keyed: 1 for the holder of an API key, who lifts no plan
 -- Returns {"admitted", job_id, woken id, ...} · {"known", job_id} · {"conflict", job_id} · {"full", waiting}
 --       · {"refused", limit, allowed, used, retry_after_ms, spent}: nothing was taken of any limit
 --       · {"orphan", ""}: no such parent runs · {"poor", left}: what is left of the parent's money
 local a, invalid = arguments('job_id digest manifest tenant level priority trace_id submitted queue_depth# ' ..
   'job_ttl_s# expires_ms# events_kept# idempotent# forgotten parent lane slots# planned# plan weight# parallel# emission_us# burst# ' ..
-  'day_runs# depth# reserve# budget# result_ttl_s#')
+  'day_runs# depth# reserve# budget# result_ttl_s# burnt# keyed#')
 if not a then
   return invalid
 end
@@ -43,7 +45,7 @@ if a.parent ~= '' then
   if lender[1] ~= 'running' or lender[2] ~= a.tenant then
     return { 'orphan', '' }
   end
-  local left = tonumber(lender[3] or '0') - tonumber(lender[4] or '0')
+  local left = math.max(0, tonumber(lender[3] or '0') - tonumber(lender[4] or '0') - a.burnt)
   if a.planned == 1 and (not lender[3] or a.reserve > left) then
     return { 'poor', int(left) }
   end
@@ -107,7 +109,7 @@ if a.parent ~= '' then
   redis.call('HSET', keys.job, 'parent', a.parent)
 end
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
-if a.planned == 0 and a.parent == '' then
+if a.planned == 0 and a.parent == '' and a.keyed == 0 then
   -- Not before the first write that a full server refuses: afterwards it would let a script go on.
   redis.call('HDEL', keys.account, 'plan', 'parallel')
 end

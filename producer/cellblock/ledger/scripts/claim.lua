@@ -21,7 +21,7 @@ if a.lane:find('/', 1, true) and redis.call('HGET', keys.parent, 'state') ~= 'ru
 end
 local now, manifest = now_ms(), redis.call('GET', keys.spec)
 if not job[1] then
-  leave(a.job_id)
+  leave(a)
   seat(a)
   return { 'passed' }
 end
@@ -41,9 +41,9 @@ redis.call('HSET', keys.job, 'state', 'running', 'worker', a.worker, 'op_claim',
 -- However long it waited: nothing of it may be forgotten while it runs.
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
 redis.call('EXPIRE', keys.spec, int(a.job_ttl_s))
-leave(a.job_id)
+leave(a)
 redis.call('SADD', keys.slots, a.job_id) -- without a bound too: one may be set while it runs
-if keys.slots ~= keys.root then
+if a.lane:find('/', 1, true) then
   redis.call('EXPIRE', keys.slots, int(a.job_ttl_s)) -- nobody looks at a lane whose parent has gone
 end
 redis.call('ZADD', keys.leases, int(now + a.lease_ms), a.job_id)

@@ -14,10 +14,10 @@ for field, number in pairs(shares) do
   local plan = field:match('^number:(.*)$')
   if plan then
     local first = turns_from(tonumber(number))
-    local tenant = redis.call('ZRANGE', turns_key, int(first), '(' .. int(first + TURNS), 'BYSCORE', 'LIMIT', 0, 1)[1]
+    local lane = redis.call('ZRANGE', turns_key, int(first), '(' .. int(first + TURNS), 'BYSCORE', 'LIMIT', 0, 1)[1]
     local pass = tonumber(shares['pass:' .. plan] or 0)
-    if tenant and (not found or pass < least or (pass == least and first < least_first)) then
-      found, least, least_first = tenant, pass, first
+    if lane and (not found or pass < least or (pass == least and first < least_first)) then
+      found, least, least_first = lane, pass, first
     end
   end
 end

@@ -25,7 +25,7 @@
 -- What every script about one job declares, in the order of ledger/keys.py `of_job`.
 local KEY_NAMES = { 'job', 'spec', 'result', 'attempts', 'ready', 'delayed', 'leases', 'deadlines', 'slots',
   'parked', 'turns', 'heads', 'shares', 'dead', 'ticked', 'events', 'account', 'line', 'parent',
-  'nested', 'root' }
+  'nested' }
 local keys = {}
 for i, name in ipairs(KEY_NAMES) do
   keys[name] = KEYS[i]
@@ -146,18 +146,6 @@ local function announced(a)
   return redis.call('SISMEMBER', keys.parked, a.lane) == 1 and 0 or able(a)
 end
 
--- Slots of nobody are taken back, by the reaper: every call would be too often. A lease that has run out still counts until it is reaped.
-local function sweep_slots(a)
-  local slots = slots_of(a)
-  if slots > 0 and redis.call('SCARD', keys.slots) >= slots then
-    for _, job_id in ipairs(redis.call('SMEMBERS', keys.slots)) do
-      if not redis.call('ZSCORE', keys.leases, job_id) then
-        redis.call('SREM', keys.slots, job_id)
-      end
-    end
-  end
-end
-
 -- The number of the tenant's plan, and the plan's name; jobs without one share one of weight 1.
 local function plan_of()
   local plan = redis.call('HGET', keys.account, 'plan') or ''
@@ -254,21 +242,14 @@ local function reply(word, ids)
   return ids
 end
 
--- Out of every index, and out of its slot, which passes on to what of its nested runs still runs: whoever starts
--- some and ends has not won slots by it. When the last of them ends, the reaper finds the slot free.
-local function leave(job_id)
+-- Out of every index, and out of its slot, unless nested runs of its own still run: whoever starts some and ends
+-- has not won slots by it. The reaper frees the slot when the last of them has ended (vacate).
+local function leave(a)
   for _, index in ipairs({ keys.ready, keys.delayed, keys.leases, keys.deadlines, keys.line }) do
-    redis.call('ZREM', index, job_id)
+    redis.call('ZREM', index, a.job_id)
   end
-  local heirs = redis.call('SMEMBERS', keys.nested)
-  for _, slots in ipairs(keys.slots == keys.root and { keys.slots } or { keys.slots, keys.root }) do
-    if redis.call('SREM', slots, job_id) == 1 then
-      for _, heir in ipairs(heirs) do
-        if redis.call('ZSCORE', keys.leases, heir) then
-          redis.call('SADD', slots, heir)
-        end
-      end
-    end
+  if slots_of(a) == 0 or redis.call('SCARD', keys.nested) == 0 then
+    redis.call('SREM', keys.slots, a.job_id)
   end
 end
 
@@ -279,7 +260,7 @@ local function close(a, state, outcome, result, at_ms, charge)
   local before = announced(a)
   local dead = outcome == 'worker_lost' or outcome == 'sandbox_error'
   settle(dead and 0 or charge or 0)
-  leave(a.job_id)
+  leave(a)
   redis.call('HSET', keys.job, 'state', state, 'outcome', outcome, 'finished_ms', int(at_ms))
   local kept_s = dead and a.dead_ttl_s or tonumber(redis.call('HGET', keys.job, 'result_ttl_s') or a.result_ttl_s)
   redis.call('SET', keys.result, result, 'EX', int(kept_s))
@@ -307,7 +288,7 @@ local function requeue(a, why, delay_ms, at_ms, ran)
   local expires_ms = ran and int(due_ms + tonumber(job[2])) or job[3]
   local place = ran and job[4] or int(PRIORITIES[job[1]] + now_us())
   note(why, at_ms, a.dead_ttl_s)
-  leave(a.job_id)
+  leave(a)
   redis.call('HSET', keys.job, 'state', 'queued', 'queued_ms', int(due_ms), 'expires_ms', expires_ms, 'place', place)
   -- However often it comes back: nothing of it may be forgotten before its deadline.
   local ttl_s = int(a.job_ttl_s + math.ceil(delay_ms / 1000))

@@ -7,5 +7,4 @@ if not a then
   return invalid
 end
 local before = a.all == 1 and 0 or announced(a)
-sweep_slots(a)
 return reply('seated', woken(a, before))
