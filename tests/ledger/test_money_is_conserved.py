@@ -24,6 +24,7 @@ BUDGET = 1000
 GATES = replace(
     OPEN, parallel=2, emission_us=1_000_000, burst=30, runs_per_day=25, queue_depth=5, budget_micros=BUDGET
 )
+EXAMPLES = int(os.environ.get("EXAMPLES", "100"))
 ENDS = [Outcome.OK, Outcome.EXIT, Outcome.SANDBOX_ERROR, Outcome.CANCELLED]
 
 
@@ -208,7 +209,7 @@ class Money(RuleBasedStateMachine):
             assert len(running) == self.runs[tenant]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300 + EXAMPLES)  # a failing example takes a while to be made small
 @pytest.mark.parametrize("store", STORES)
 def test_every_micro_is_held_spent_or_given_back(store: str, redis_url: str) -> None:
     rules = {"loss_limit": 2, "fault_retries": 1, "retry_backoff_s": 60}
@@ -218,7 +219,7 @@ def test_every_micro_is_held_spent_or_given_back(store: str, redis_url: str) -> 
         print(f"SEED={number}")
         Money.steps = 0
         rules_of = settings(
-            max_examples=int(os.environ.get("EXAMPLES", "100")),
+            max_examples=EXAMPLES,
             stateful_step_count=40,
             deadline=None,
             database=None,

@@ -50,6 +50,7 @@ RULES = {
     "retry_backoff_s": 60,
     "tenant_slots": SLOTS,
 }
+EXAMPLES = int(os.environ.get("EXAMPLES", "100"))
 ENDS = [Outcome.OK, Outcome.MEMORY, Outcome.CANCELLED, Outcome.SANDBOX_ERROR]
 
 
@@ -411,13 +412,13 @@ class Interleavings(RuleBasedStateMachine):
             assert (self.ledger.result(job_id) is not None) is job.state.terminal
 
 
-@pytest.mark.timeout(300)  # seconds when it passes; a failing example takes a while to be made small
+@pytest.mark.timeout(300 + EXAMPLES)  # a failing example takes a while to be made small
 @pytest.mark.parametrize("store", STORES)
 def test_every_interleaving_ends_each_job_at_most_once(store: str, redis_url: str) -> None:
     with open_ledger(store, redis_url, ledger=RULES) as (ledger, redis):
         machine = type("Interleavings", (Interleavings,), {"ledger": ledger, "redis": redis})
         rules = settings(
-            max_examples=int(os.environ.get("EXAMPLES", "100")),
+            max_examples=EXAMPLES,
             stateful_step_count=30,
             deadline=None,
             database=None,
