@@ -41,6 +41,8 @@ def test_a_plan_beyond_what_the_fleet_runs_is_named_when_it_is_checked() -> None
         done.stderr
     )
     assert cellblock("plans", "check", str(SHIPPED)).stderr == ""
+    done = cellblock("plans", "check", str(SHIPPED), CELLBLOCK_SANDBOX_CPUS_MIN="0.9")
+    assert "freemium: cpus 0.2 is below what this fleet runs: 0.9 (CELLBLOCK_SANDBOX_CPUS_MIN)" in done.stderr
 
 
 def test_what_holds_for_a_tenant_is_shown(tmp_path: Path, redis_url: str) -> None:
@@ -129,6 +131,7 @@ def test_usage_as_text_json_and_csv(settings: Settings, redis_url: str) -> None:
         job = client.submit(JobSpec(code="1", tenant="acme", plan="casual"))
         for tenant in ("acme", "other"):
             client.submit(JobSpec(code="1", tenant=tenant, plan="casual"))
+        client._redis.hset(client._ledger.keys.account("acme"), "20000.runs", 9)  # long past its forty days
         held = claim(client._ledger, job.id)
         result = result_of(held, Outcome.OK).model_copy(update={"cost_micros": 150})
         client._ledger.finish(held, result, operation())

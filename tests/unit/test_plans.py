@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.gates import Gates
 from cellblock_config.plans import MICROS, Modifier, Plan, PlansError, StakeBand, load_plans
 
 GOOD = """
@@ -78,6 +79,14 @@ def test_modifiers_multiply_and_stop_at_the_most(tmp_path: Path) -> None:
     assert (fast.timeout_s, fast.parallel, fast.cpus) == (100, 3, 0.5), "without a most nothing is raised"
     slow = plan.modified(Modifier(timeout_percent=50), StakeBand(at_least=0, parallel_percent=1))
     assert (slow.timeout_s, slow.parallel) == (30, 1)
+
+
+def test_however_much_a_rate_is_lowered_the_ledger_can_count_it(tmp_path: Path) -> None:
+    slow = load_plans(written(tmp_path, GOOD.replace("rate_per_s = 1", "rate_per_s = 0.00001"))).plans[
+        "small"
+    ]
+    lowered = slow.modified(Modifier(rate_percent=1), Modifier(rate_percent=1))
+    assert len(str(Gates.of("small", lowered, 0).emission_us)) <= 15, "DIGITS_MAX of prelude.lua"
 
 
 def test_tenants_and_their_stake(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Any, cast
 
 from redis import Redis
 
-from cellblock.errors import UnknownJob
+from cellblock.errors import InvalidJob, UnknownJob
+from cellblock.idempotency import IdempotencyKey
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys, Owner
 from cellblock.models import (
@@ -31,8 +32,7 @@ from cellblock.models import (
 from cellblock_config import LevelName
 
 _EVENTS_STEP_S = 1.0
-#: Days of accounts are counted from here, as scripts/admit.lua does.
-#: As admit.lua forgets them.
+#: As many days of accounts as scripts/admit.lua keeps, counted from where it does.
 _DAYS_KEPT, _DAY_MS = 40, 86_400_000
 _EPOCH = date(1970, 1, 1)
 
@@ -240,6 +240,22 @@ class Reads:
         with store_errors("reading a job"):
             return cast(str | None, self._redis.hget(self.keys.job(job_id), "tenant"))
 
+    def accepted(self, tenant: str, idempotency: IdempotencyKey) -> str | None:
+        """The job that was accepted under this key of the tenant's and is still known.
+
+        Raises :class:`InvalidJob` when the key was used for a different one.
+        """
+        with store_errors("looking for an idempotency key"):
+            stored = cast(str | None, self._redis.get(self.keys.idempotency(tenant, idempotency.name)))
+        if stored is None:
+            return None
+        job_id, _, digest = stored.partition(" ")
+        if not self._exists(job_id):
+            return None
+        if digest != idempotency.digest:
+            raise conflict(idempotency, job_id)
+        return job_id
+
     def _exists(self, job_id: str) -> bool:
         with store_errors("reading a job"):
             return bool(self._redis.exists(self.keys.job(job_id)))
@@ -310,3 +326,8 @@ def timings(record: Mapping[str, str]) -> Timings:
         started=seconds("started_ms"),
         finished=seconds("finished_ms"),
     )
+
+
+def conflict(idempotency: IdempotencyKey, job_id: str) -> InvalidJob:
+    """For a key under which something else was asked."""
+    return InvalidJob("idempotency_key", f"{idempotency.name!r} was used for another job, {job_id}")

@@ -16,13 +16,14 @@ from pydantic import ValidationError
 from redis import Redis
 
 from cellblock.admission import Manifest
-from cellblock.errors import InvalidJob, RateLimited, UnknownJob
+from cellblock.errors import RateLimited, UnknownJob
 from cellblock.gates import NO_GATES, Gates
 from cellblock.idempotency import IdempotencyKey
 from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import connect, store_errors
 from cellblock.ledger.keys import NOBODY, Owner
+from cellblock.ledger.reads import conflict
 from cellblock.ledger.server import check_schema
 from cellblock.ledger.transitions import Transition, ms, spread
 from cellblock.ledger.upkeep import Upkeep
@@ -143,7 +144,7 @@ class Ledger(Upkeep):
                 retry_after_s=1.0,
             )
         if reply == "conflict" and idempotency is not None:
-            raise _conflict(idempotency, value)
+            raise conflict(idempotency, value)
         if value != job_id:
             return Admission(value, fresh=False)
         # A resent admission finds its own first sending: that job is as fresh as can be.
@@ -186,22 +187,6 @@ class Ledger(Upkeep):
                 int(keyed),
             ],
         )
-
-    def accepted(self, tenant: str, idempotency: IdempotencyKey) -> str | None:
-        """The job that was accepted under this key of the tenant's and is still known.
-
-        Raises :class:`InvalidJob` when the key was used for a different one.
-        """
-        with store_errors("looking for an idempotency key"):
-            stored = cast(str | None, self._redis.get(self.keys.idempotency(tenant, idempotency.name)))
-        if stored is None:
-            return None
-        job_id, _, digest = stored.partition(" ")
-        if not self._exists(job_id):
-            return None
-        if digest != idempotency.digest:
-            raise _conflict(idempotency, job_id)
-        return job_id
 
     def parent(self, job_id: str, tenant: str | None = None) -> Parent:
         """A running job, of this tenant if one is given, for a run nested in it.
@@ -412,7 +397,3 @@ class Ledger(Upkeep):
         """Forget a dead letter with its payload and history; its result stays. Whether it was one."""
         (word,) = self._scripts.run("drop", self.keys.of_job(job_id, NOBODY), [job_id, operation])
         return word == "dropped"
-
-
-def _conflict(idempotency: IdempotencyKey, job_id: str) -> InvalidJob:
-    return InvalidJob("idempotency_key", f"{idempotency.name!r} was used for another job, {job_id}")
