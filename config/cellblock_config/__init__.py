@@ -1,11 +1,11 @@
 """Settings, levels and the data cellblock ships with; imports neither of the other packages."""
 
+from cellblock_config.egress import EgressSettings
 from cellblock_config.launcher import ContainerBackend, LauncherSettings
 from cellblock_config.levels import LEVELS, Isolation, LevelDefaults, LevelName, Unisolated
 from cellblock_config.redis_address import RedisAddress
 from cellblock_config.sandbox import SandboxSettings
 from cellblock_config.settings import (
-    EgressSettings,
     LedgerSettings,
     MonitorSettings,
     RedisSettings,

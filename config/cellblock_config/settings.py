@@ -25,12 +25,14 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
+from cellblock_config.egress import EgressSettings
 from cellblock_config.group import Group, OptionalPath, PositiveSeconds
 from cellblock_config.launcher import LauncherSettings
 from cellblock_config.levels import MIB
 from cellblock_config.policy import PolicySettings
 from cellblock_config.redis_address import RedisAddress
 from cellblock_config.sandbox import SandboxSettings
+from cellblock_config.sealing import SealingSettings
 from cellblock_config.signing import SigningSettings
 from cellblock_config.webhooks import WebhookSettings
 
@@ -175,24 +177,6 @@ class WorkerSettings(Group):
     )
 
 
-class EgressSettings(Group):
-    """What of a job's output is kept (requirement R8)."""
-
-    output_limit_bytes: int = Field(4000, ge=64, le=16 * MIB)
-    output_head_bytes: int = Field(1000, ge=0)
-    output_tail_bytes: int = Field(3000, ge=0)
-
-    @model_validator(mode="after")
-    def _head_and_tail_fit(self) -> EgressSettings:
-        if self.output_head_bytes + self.output_tail_bytes > self.output_limit_bytes:
-            raise ValueError(
-                f"egress.output_head_bytes ({self.output_head_bytes}) and egress.output_tail_bytes "
-                f"({self.output_tail_bytes}) together exceed egress.output_limit_bytes "
-                f"({self.output_limit_bytes})"
-            )
-        return self
-
-
 class TelemetrySettings(Group):
     """Logs and error reports. Sentry stays off unless a DSN is set."""
 
@@ -255,6 +239,7 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()
     egress: EgressSettings = EgressSettings()
     signing: SigningSettings = SigningSettings()
+    sealing: SealingSettings = SealingSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     monitor: MonitorSettings = MonitorSettings()
     webhooks: WebhookSettings = WebhookSettings()

@@ -14,6 +14,7 @@ from cellblock.costs import Estimate
 from cellblock.errors import (
     BudgetExceeded,
     CallerError,
+    CannotOpen,
     CellblockError,
     InvalidJob,
     NotConfigured,
@@ -43,11 +44,15 @@ from cellblock.models import (
     Limits,
     Outcome,
     PastAttempt,
+    RedactionCount,
+    ReducedContext,
+    ResultSummary,
     SkippedArtifact,
     Timings,
     Usage,
 )
 from cellblock.prompts import context_prompt
+from cellblock.sealing import open_result
 from cellblock.values import InputValue, TableValue
 
 __version__ = _version("cellblock")
@@ -60,6 +65,7 @@ __all__ = [
     "AsyncJob",
     "BudgetExceeded",
     "CallerError",
+    "CannotOpen",
     "CellblockError",
     "Client",
     "Counts",
@@ -86,6 +92,9 @@ __all__ = [
     "PolicyError",
     "PolicyUnavailable",
     "RateLimited",
+    "RedactionCount",
+    "ReducedContext",
+    "ResultSummary",
     "ResultTimeout",
     "SandboxUnavailable",
     "SchemaMismatch",
@@ -96,4 +105,5 @@ __all__ = [
     "UnknownJob",
     "Usage",
     "context_prompt",
+    "open_result",
 ]

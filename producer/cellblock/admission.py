@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cellblock.costs import Charge
 from cellblock.errors import InvalidJob
 from cellblock.models import JobSpec, Limits, PriorityClass
-from cellblock.values import InputValue
+from cellblock.values import InputValue, encode_input
 from cellblock_config import LEVELS, LedgerSettings, LevelName, SandboxSettings, Settings
 from cellblock_config.levels import MIB
 from cellblock_config.signing import KEY_ID
@@ -73,6 +73,8 @@ class Manifest(BaseModel):
     trace_id: str
     submitted: float
     modules: tuple[str, ...] | None = None  #: what it may import; None: everything its image has
+    seal_to: str | None = None  #: of confidential jobs: the public key their result is sealed to
+    payload: bytes | None = None  #: of confidential jobs: what their author wrote, sealed (sealing.py)
     signature: Signature | None = None
 
 
@@ -81,7 +83,8 @@ def resolve(spec: JobSpec, settings: Settings) -> Manifest:
 
     Raises :class:`InvalidJob` naming field, value and bound.
     """
-    _check_payload(spec, settings.ledger)
+    inputs = _inputs(spec)
+    _check_payload(spec, inputs, settings.ledger)
     _check_environment(spec.env, settings.sandbox)
     image = spec.image or settings.sandbox.default_image
     if image not in settings.sandbox.images:
@@ -94,7 +97,7 @@ def resolve(spec: JobSpec, settings: Settings) -> Manifest:
         args=spec.args,
         stdin=spec.stdin,
         env=dict(sorted(spec.env.items())),
-        inputs=spec.inputs,
+        inputs=inputs,
         context_path=spec.context_path,
         artifacts=spec.artifacts,
         tenant=spec.tenant,
@@ -143,13 +146,19 @@ def _expiry(spec: JobSpec, bounds: LedgerSettings) -> float:
     return spec.expires_s or bounds.expires_s
 
 
-def _check_payload(spec: JobSpec, bounds: LedgerSettings) -> None:
+def _inputs(spec: JobSpec) -> dict[str, InputValue]:
+    if spec.reduced_context is None:
+        return spec.inputs
+    return {**spec.inputs, "ctx": encode_input("ctx", spec.reduced_context.model_dump(mode="json"))}
+
+
+def _check_payload(spec: JobSpec, inputs: dict[str, InputValue], bounds: LedgerSettings) -> None:
     sizes = {
         "code": len((spec.code or "").encode()),
         "stdin": len(spec.stdin),
         "files": sum(len(name.encode()) + len(data) for name, data in spec.files.items()),
         "env": sum(len(name) + len(value.encode()) for name, value in spec.env.items()),
-        "inputs": sum(len(given.data) for given in spec.inputs.values()),
+        "inputs": sum(len(given.data) for given in inputs.values()),
     }
     for field, size in sizes.items():
         bound = getattr(bounds, f"{field}_bytes")

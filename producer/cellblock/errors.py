@@ -6,6 +6,7 @@
     ├── CallerError                 the caller changes the request
     │   ├── InvalidJob              a field is wrong; names field, value and bound
     │   ├── PolicyDenied            the plan does not allow it; names field, asked and allowed
+    │   ├── CannotOpen              what is sealed is not opened by this key
     │   ├── UnknownJob              no such job, or its result has expired
     │   ├── RateLimited             come back after ``retry_after_s``
     │   │   └── BudgetExceeded      nor is there money left today
@@ -80,6 +81,10 @@ class PolicyDenied(CallerError, PermissionError):
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
+
+
+class CannotOpen(CallerError):
+    """What was sealed, a confidential job or its result, is not opened by the key at hand."""
 
 
 class UnknownJob(CallerError, LookupError):

@@ -15,6 +15,7 @@ from cellblock.nesting import Parent
 from cellblock.plans import Entitled, PlanFile
 from cellblock.policy import Principal, Question, decision_point
 from cellblock.policy.decision import PRODUCER, RUN
+from cellblock.sealing import seal_manifest, tenant_key
 from cellblock.signing import Signer
 from cellblock_config import Settings
 from cellblock_config.plans import Override
@@ -50,14 +51,24 @@ class Intake:
         manifest, expected = self._priced(spec, parent, entitled)
         self._permit(principal, spec, manifest, entitled.name if entitled is not None else "")
         if entitled is None:
-            return self._signer.signed(job_id, manifest), None
+            return self._stored(job_id, spec, manifest), None
         self._warn_once(entitled.prices.warning)
         rates = entitled.prices.table.rates(manifest.level)
         charge = Charge(rates=rates, cap_micros=expected.reserve_micros)
         planned = manifest.model_copy(update={"plan": entitled.name, "charge": charge})
         burnt_micros = parent.burnt_micros if parent is not None else 0
         gates = Gates.of(entitled.name, entitled.plan, expected.reserve_micros, burnt_micros)
-        return self._signer.signed(job_id, planned), gates
+        return self._stored(job_id, spec, planned), gates
+
+    def _stored(self, job_id: str, spec: JobSpec, manifest: Manifest) -> Manifest:
+        """As the ledger may hold it: a confidential one sealed, and all of them signed."""
+        if spec.confidential:
+            sealing = self._settings.sealing
+            manifest = manifest.model_copy(update={"seal_to": tenant_key(spec, sealing)})
+            # Without a store nothing is kept but in the memory that runs it.
+            if self._settings.redis.url is not None or sealing.fleet_key is not None:
+                manifest = seal_manifest(manifest, sealing)
+        return self._signer.signed(job_id, manifest)
 
     def _warn_once(self, warning: str | None) -> None:
         if warning is not None and not self._warned:

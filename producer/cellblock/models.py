@@ -48,6 +48,7 @@ class Outcome(StrEnum):
     DISK = "disk"  #: failed with no byte or no file left in its work folder
     OUTPUT_LIMIT = "output_limit"
     COST_CAP = "cost_cap"  #: stopped when it had cost all it may
+    LEAK_BLOCKED = "leak_blocked"  #: it printed or returned its context, so nothing it said is here
     SYSCALL = "syscall"  #: killed for a system call no honest program makes
     CANCELLED = "cancelled"
     REJECTED = "rejected"  #: a rule forbids it here: it was never run
@@ -132,6 +133,15 @@ def _as_bytes(value: object) -> object:
 FileBytes = Annotated[bytes, BeforeValidator(_as_bytes)]
 
 
+class ReducedContext(_Request):
+    """What a confidential job sees of the matter it works on, in place of plain text (its variable ``ctx``)."""
+
+    summary: str = Field("", max_length=64 * 1024)
+    embeddings: tuple[tuple[float, ...], ...] = Field((), max_length=4096)
+    roles: tuple[Annotated[str, Field(max_length=256)], ...] = Field((), max_length=256)
+    metadata: dict[str, str | int | float | bool] = Field({}, max_length=256)
+
+
 class JobSpec(_Request):
     """One job: Python source and how to run it.
 
@@ -151,6 +161,13 @@ class JobSpec(_Request):
     )
     context_path: str | None = Field(
         None, description="A file on the worker's host, readable in the job as ctx, never copied."
+    )
+    confidential: bool = Field(
+        False,
+        description="Its program is sealed to the fleet, its result to the tenant; nobody else reads them.",
+    )
+    reduced_context: ReducedContext | None = Field(
+        None, description="What a confidential job has as ctx: summary, embeddings, roles, metadata."
     )
     artifacts: tuple[str, ...] = Field(
         (),
@@ -256,6 +273,18 @@ class JobSpec(_Request):
             raise InvalidJob("files", "'main.py' is where code goes; rename it, or make it the entrypoint")
         return self
 
+    @model_validator(mode="after")
+    def _context_fits(self) -> Self:
+        if self.confidential and self.context_path is not None:
+            raise InvalidJob(
+                "context_path", "a confidential job sees no plain context; give reduced_context instead"
+            )
+        if self.reduced_context is not None and not self.confidential:
+            raise InvalidJob("reduced_context", "is for confidential jobs; set confidential, or give inputs")
+        if self.reduced_context is not None and "ctx" in self.inputs:
+            raise InvalidJob("inputs", "'ctx' is where the reduced context goes; rename it")
+        return self
+
     @field_validator("args")
     @classmethod
     def _args_are_plain(cls, args: tuple[str, ...]) -> tuple[str, ...]:
@@ -323,6 +352,26 @@ class SkippedArtifact(_Contract):
     reason: str
 
 
+class RedactionCount(_Contract):
+    """How often something of a kind was taken out of what a job said."""
+
+    kind: str = Field(description="A secret's form, high_entropy, context_echo, hidden_reasoning, control.")
+    stream: str = Field(description="stdout, stderr, value, error, artifacts, or all.")
+    count: int
+
+
+class ResultSummary(_Contract):
+    """What of a confidential job's result is in the clear."""
+
+    stdout_bytes: int
+    stdout_lines: int
+    stderr_bytes: int
+    stderr_lines: int
+    value: str | None = Field(None, description="Its kind and size, without a name or character of it.")
+    artifacts: int
+    artifacts_bytes: int
+
+
 class JobResult(_Contract):
     """How one job ended. User failures are data here, never exceptions.
 
@@ -349,12 +398,17 @@ class JobResult(_Contract):
     backend: str | None = Field(None, description="How that isolation was made.")
     usage: Usage = Usage()
     cost_micros: int | None = Field(None, description="What was taken for it, of jobs with a plan.")
+    redactions: tuple[RedactionCount, ...] = Field((), description="What was taken out, and where.")
     truncated: dict[str, int] = Field({}, description="Bytes left out of the middle, by stream.")
     evidence: dict[str, bool | int | float | str] = Field({}, description="What the outcome rests on.")
     attempt: int = 0
     timings: Timings
     worker: str | None = None
     trace_id: str
+    summary: ResultSummary | None = Field(None, description="Of confidential jobs.")
+    sealed: bytes | None = Field(
+        None, description="All that a confidential job said, for cellblock.open_result."
+    )
 
     @model_validator(mode="after")
     def _value_fits_its_kind(self) -> Self:

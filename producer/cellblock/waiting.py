@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -25,7 +26,11 @@ _SWEEP_S = 2.0
 class ResultWaiter:
     """Hands out a future per job id, completed with its JobResult or the error of fetching it."""
 
-    def __init__(self, redis: Redis, ledger: Ledger) -> None:
+    def __init__(
+        self, redis: Redis, ledger: Ledger, opened: Callable[[JobResult], JobResult] = lambda result: result
+    ) -> None:
+        """``opened``: what to make of a result before it is handed out."""
+        self._opened = opened
         self._redis = redis
         self._ledger = ledger
         self._waiting: dict[str, Future[JobResult]] = {}
@@ -120,6 +125,7 @@ class ResultWaiter:
             return
         try:
             result = self._ledger.result(job_id)
+            result = result and self._opened(result)
         except StoreUnavailable:
             return
         except Exception as error:  # handed to whoever waits for this job

@@ -165,4 +165,4 @@ def test_a_stream_of_single_bytes_is_held_in_little_memory() -> None:
 
 def test_without_a_tail_nothing_piles_up() -> None:
     settings = EgressSettings(output_limit_bytes=64, output_head_bytes=10, output_tail_bytes=0)
-    assert peak_bytes(pieces(1, 60_000), settings) < 100_000
+    assert peak_bytes(pieces(10, 1_000_000), settings) < 200_000

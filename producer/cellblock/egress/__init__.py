@@ -1,5 +1,17 @@
 """Egress: pure filters between a sandbox and the result store. Nothing leaves without passing here."""
 
+from cellblock.egress.context import ContextSource
+from cellblock.egress.filtering import FilterReport, Redaction, filter_text
 from cellblock.egress.governor import Governed, Governor
+from cellblock.egress.outgoing import Outgoing, filter_outgoing
 
-__all__ = ["Governed", "Governor"]
+__all__ = [
+    "ContextSource",
+    "FilterReport",
+    "Governed",
+    "Governor",
+    "Outgoing",
+    "Redaction",
+    "filter_outgoing",
+    "filter_text",
+]

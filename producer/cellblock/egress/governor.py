@@ -6,55 +6,89 @@ A stream up to the limit passes whole. A longer one keeps its first and last byt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from cellblock_config import EgressSettings
+from cellblock_config.egress import EgressSettings
 
 _SLACK_BYTES = 4096
+#: Beyond what is kept, this much stays readable for the filter: a secret that a cut goes through is
+#: only known by what lies on the other side. More than a key of 4096 bits printed a character a line.
+_MARGIN_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a stream as text; what is kept of it is ``text[start:end]``."""
+
+    text: str
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Governed:
-    """What is kept of a stream; ``dropped_bytes`` is 0 when all of it was."""
+    """What is kept of a stream; ``dropped_bytes`` is 0 when all of it was.
+
+    ``stretches``: the same with what stood around it, one for the whole or two beside a cut.
+    """
 
     text: str
     dropped_bytes: int
+    stretches: tuple[Stretch, ...] = field(default=(), compare=False)
+
+    @property
+    def marker(self) -> str:
+        """What stands for what was dropped."""
+        return f"... [TRUNCATED {self.dropped_bytes} bytes] ..."
 
 
 class Governor:
-    """Feed it chunks as they come; it never holds more than the limit and one chunk."""
+    """Feed it chunks as they come; it never holds more than the limit, two margins and one chunk."""
 
     def __init__(self, settings: EgressSettings) -> None:
         self._limit = settings.output_limit_bytes
         self._head_bytes = settings.output_head_bytes
         self._tail_bytes = settings.output_tail_bytes
-        self._start = bytearray()  # the first `limit` bytes, from which the head is cut
+        self._room = max(self._limit, self._head_bytes + _MARGIN_BYTES)
+        self._reach = self._tail_bytes + _MARGIN_BYTES
+        self._start = bytearray()  # the first bytes, from which the head is cut
         self._recent = bytearray()  # what followed, of which only the end matters
         self.total_bytes = 0
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of the stream."""
         self.total_bytes += len(chunk)
-        room = self._limit - len(self._start)
+        room = self._room - len(self._start)
         if room > 0:
             self._start += chunk[:room]
             chunk = chunk[room:]
         if not chunk:
             return
         self._recent += chunk
-        if len(self._recent) > 2 * self._tail_bytes + _SLACK_BYTES:  # seldom, so that trimming costs little
-            del self._recent[: len(self._recent) - self._tail_bytes]
+        if len(self._recent) > 2 * self._reach + _SLACK_BYTES:  # seldom, so that trimming costs little
+            del self._recent[: len(self._recent) - self._reach]
 
     def close(self) -> Governed:
         """The kept text. Bytes that are not UTF-8 become U+FFFD."""
         if self.total_bytes <= self._limit:
-            return Governed(self._start.decode("utf-8", "replace"), 0)
+            text = _text(self._start)
+            return Governed(text, 0, (Stretch(text, 0, len(text)),))
         seen = bytes(self._start + self._recent)
         head = _without_split_end(seen[: self._head_bytes])
         tail = _without_split_start(seen[len(seen) - self._tail_bytes :])
-        dropped = self.total_bytes - len(head) - len(tail)
-        marker = f"... [TRUNCATED {dropped} bytes] ..."
-        return Governed(head.decode("utf-8", "replace") + marker + tail.decode("utf-8", "replace"), dropped)
+        shown, behind = _text(head), _text(seen[len(head) : self._head_bytes + _MARGIN_BYTES])
+        tail_start = len(seen) - len(tail)
+        before, end = _text(seen[max(0, len(seen) - self._reach) : tail_start]), _text(tail)
+        stretches = (
+            Stretch(shown + behind, 0, len(shown)),
+            Stretch(before + end, len(before), len(before) + len(end)),
+        )
+        governed = Governed("", self.total_bytes - len(head) - len(tail), stretches)
+        return replace(governed, text=shown + governed.marker + end)
+
+
+def _text(data: bytes | bytearray) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _without_split_end(data: bytes) -> bytes:

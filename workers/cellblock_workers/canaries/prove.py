@@ -156,7 +156,7 @@ def _run(code: str, control: Control, ground: _Ground, marker: str) -> JobResult
     now = time.time()
     lease = Lease(Claim(f"canary-{secrets.token_hex(8)}", 1, "canary", manifest, now, now))
     try:
-        result = execute(lease, ground.launcher, ground.settings)
+        result = execute(lease, lease.claim.manifest, ground.launcher, ground.settings)
     finally:
         lease.close()
     if result.outcome is Outcome.REJECTED or (

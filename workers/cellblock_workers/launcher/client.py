@@ -60,6 +60,14 @@ class Lent:
     warm: bool
     stream: socket.socket
     context_bytes: int | None = None  #: how long the mounted context is; None where none was asked for
+    context: int | None = None  #: a descriptor to read it by; whoever borrowed the sandbox closes it
+
+    def close(self) -> None:
+        """Close what was passed with the sandbox; more than once does no harm."""
+        self.stream.close()
+        if self.context is not None:
+            os.close(self.context)
+            self.context = None
 
 
 class LauncherClient:
@@ -123,10 +131,12 @@ class LauncherClient:
             lease_s=lease_s,
         )
         reply, descriptors = self._ask(request)
-        if len(descriptors) != 1 or not (
+        if len(descriptors) != 1 + (context is not None) or not (
             reply.sandbox and reply.isolation and reply.backend and reply.framing
         ):
-            raise SandboxUnavailable("the launcher lent a sandbox without its stream")
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise SandboxUnavailable("the launcher lent a sandbox without its stream or its context")
         stream = socket.socket(fileno=descriptors[0])
         lent = Lent(
             reply.sandbox,
@@ -136,6 +146,7 @@ class LauncherClient:
             bool(reply.warm),
             stream,
             reply.context_bytes,
+            descriptors[1] if context is not None else None,
         )
         if (why := self._refuse(lent)) is not None:
             self.kill(lent)
@@ -163,7 +174,7 @@ class LauncherClient:
 
     def kill(self, lent: Lent) -> None:
         """Give a sandbox back to be destroyed. A launcher that is gone has destroyed it already."""
-        lent.stream.close()
+        lent.close()
         with suppress(SandboxUnavailable, SandboxRefused):
             self._ask(Kill(sandbox=lent.id))
 

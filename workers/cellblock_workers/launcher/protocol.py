@@ -1,7 +1,7 @@
 """What worker and launcher say to each other: JSON messages on a SOCK_SEQPACKET Unix socket.
 
 One message is one packet of at most 16 KiB. The reply to ``acquire`` carries the sandbox's byte stream
-as a passed descriptor. A sandbox belongs to the connection that acquired it: when that closes, for
+as a passed descriptor, and the job's context, if it has one, as a second one that can only be read. A sandbox belongs to the connection that acquired it: when that closes, for
 whatever reason, the sandbox is destroyed; so it is when it was acquired with a lease that nobody renews.
 """
 
@@ -113,10 +113,10 @@ class Reply(_Message):
     removed: int | None = None
 
 
-def send(connection: socket.socket, message: _Message, descriptor: int | None = None) -> None:
-    """Send one message, with a descriptor if there is one to pass."""
+def send(connection: socket.socket, message: _Message, *descriptors: int) -> None:
+    """Send one message, with the descriptors to pass."""
     packet = message.model_dump_json(exclude_none=True).encode()
-    socket.send_fds(connection, [packet], [] if descriptor is None else [descriptor])
+    socket.send_fds(connection, [packet], list(descriptors))
 
 
 def receive(connection: socket.socket) -> tuple[bytes, list[int]]:

@@ -8,7 +8,6 @@ import signal
 import socket
 import struct
 import threading
-from pathlib import Path
 
 import structlog
 from pydantic import ValidationError
@@ -215,6 +214,15 @@ class Launcher:
         except BackendUnavailable as error:
             send(connection, Reply(ok=False, error=self._code(error, request.level), message=str(error)))
             return
+        try:
+            context = (
+                [] if profile.context is None else [os.open(profile.context, os.O_RDONLY | os.O_CLOEXEC)]
+            )
+        except OSError as error:
+            self._discard(sandbox)
+            message = f"{profile.context} cannot be read on the worker's host: {error.strerror}"
+            send(connection, Reply(ok=False, error="context", message=message))
+            return
         owned[sandbox.id] = sandbox
         if request.lease_s is not None:
             self._leases.add(sandbox, request.lease_s)
@@ -226,9 +234,13 @@ class Launcher:
             backend=sandbox.backend,
             framing=sandbox.framing,
             warm=warm,
-            context_bytes=Path(profile.context).stat().st_size if profile.context else None,
+            context_bytes=os.fstat(context[0]).st_size if context else None,
         )
-        send(connection, reply, sandbox.stream.fileno())
+        try:
+            send(connection, reply, sandbox.stream.fileno(), *context)
+        finally:
+            for descriptor in context:
+                os.close(descriptor)
         sandbox.stream.close()  # the worker's now: when it closes its copy, the guest sees the end
 
     def _discard(self, sandbox: Sandbox) -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+import structlog
+
+from cellblock.admission import Manifest
+from cellblock.egress import ContextSource, Outgoing, filter_outgoing
+from cellblock.egress.filtering import ECHO_MESSAGE
 from cellblock.ledger import Claim
 from cellblock.models import JobError, JobResult, Outcome, Timings, Usage
-from cellblock_config import Settings
+from cellblock_config import EgressSettings, Settings
 from cellblock_workers.launcher.client import (
     ContextNotMounted,
     LauncherClient,
@@ -21,6 +27,10 @@ from cellblock_workers.worker.lease import Lease
 from cellblock_workers.worker.session import Conversation, Session
 from cellblock_workers.worker.verdict import Verdict, judge
 
+_log = structlog.get_logger(__name__)
+
+_LEAK = JobError(type="DataLeakageError", message=ECHO_MESSAGE)
+
 
 class Drained(Exception):
     """The worker ends before the job: somebody else runs it again."""
@@ -30,14 +40,15 @@ class LeaseLost(Exception):
     """Another attempt owns the job, or may: whatever this one found out is void."""
 
 
-def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobResult:
+def execute(lease: Lease, manifest: Manifest, launcher: LauncherClient, settings: Settings) -> JobResult:
     """Run the claimed attempt to its end. The sandbox is destroyed whatever happens.
+
+    ``manifest`` is the claim's, opened where it was sealed.
 
     Raises :class:`SandboxUnavailable` and :class:`Drained` (give the job back), :class:`LeaseLost` (write
     nothing).
     """
     claim = lease.claim
-    manifest = claim.manifest
     try:
         lent = launcher.acquire(
             claim.job_id,
@@ -67,7 +78,10 @@ def execute(lease: Lease, launcher: LauncherClient, settings: Settings) -> JobRe
     except BaseException:
         launcher.kill(lent)
         raise
-    return _measured(claim, conversation, kernel, lent)
+    try:
+        return _measured(claim, conversation, kernel, lent, settings.egress)
+    finally:
+        lent.close()
 
 
 def _meter(lease: Lease, usage: Callable[[], Reply]) -> Callable[[], CostMeter] | None:
@@ -83,8 +97,10 @@ def _meter(lease: Lease, usage: Callable[[], Reply]) -> Callable[[], CostMeter] 
     return lambda: CostMeter(charge, claim.manifest.limits, usage, elsewhere_micros)
 
 
-def _measured(claim: Claim, conversation: Conversation, kernel: Reply, lent: Lent) -> JobResult:
-    """What the attempt came to: the kernel's word before the guest's."""
+def _measured(
+    claim: Claim, conversation: Conversation, kernel: Reply, lent: Lent, egress: EgressSettings
+) -> JobResult:
+    """What the attempt came to: the kernel's word before the guest's, and of the job's own what may leave."""
     verdict = judge(conversation, kernel, claim.manifest.limits)
     guest_cpu_ms = conversation.ending.cpu_ms if conversation.ending else 0
     usage = Usage(
@@ -93,18 +109,59 @@ def _measured(claim: Claim, conversation: Conversation, kernel: Reply, lent: Len
         peak_memory_bytes=kernel.peak_memory_bytes or 0,
         output_bytes=conversation.output_bytes,
     )
-    kept = {"stdout": conversation.stdout, "stderr": conversation.stderr}
+    context = None if lent.context is None else ContextSource.of_descriptor(lent.context)
+    try:
+        said = filter_outgoing(_said(conversation, verdict), egress, context)
+    except Exception as error:  # fail closed: what could not be looked at stays here
+        _log.exception("filter_failed", job_id=claim.job_id, fence=claim.fence)
+        verdict = _unfiltered(verdict, error)
+        said = Outgoing(error=verdict.error, evidence=verdict.evidence)
+    if said.blocked:
+        verdict, said = replace(verdict, outcome=Outcome.LEAK_BLOCKED), replace(said, error=_LEAK)
     return _result(claim, verdict, lent).model_copy(
-        update={
-            "stdout": conversation.stdout.text,
-            "stderr": conversation.stderr.text,
-            **_value_fields(conversation.value, verdict.outcome),
-            "artifacts": conversation.artifacts,
-            "artifacts_skipped": conversation.artifacts_skipped,
-            "usage": usage,
-            "cost_micros": _cost(claim, usage),
-            "truncated": {name: part.dropped_bytes for name, part in kept.items() if part.dropped_bytes},
-        }
+        update={**_fields(said), "usage": usage, "cost_micros": _cost(claim, usage)}
+    )
+
+
+def _said(conversation: Conversation, verdict: Verdict) -> Outgoing:
+    """All of it that the job chose. A value is a program's last word: of one that did not end well there is none."""
+    value = conversation.value if verdict.outcome is Outcome.OK else Value()
+    return Outgoing(
+        stdout=conversation.stdout,
+        stderr=conversation.stderr,
+        value=value.content,
+        value_kind=value.kind,
+        value_error=value.error,
+        error=verdict.error,
+        evidence=verdict.evidence,
+        artifacts=conversation.artifacts,
+        artifacts_skipped=conversation.artifacts_skipped,
+    )
+
+
+def _fields(said: Outgoing) -> dict[str, object]:
+    streams = {"stdout": said.stdout, "stderr": said.stderr}
+    return {
+        "stdout": said.stdout.text,
+        "stderr": said.stderr.text,
+        "value": said.value,
+        "value_kind": said.value_kind,
+        "value_error": said.value_error,
+        "error": said.error,
+        "evidence": said.evidence,
+        "artifacts": said.artifacts,
+        "artifacts_skipped": said.artifacts_skipped,
+        "redactions": said.redactions,
+        "truncated": {name: part.dropped_bytes for name, part in streams.items() if part.dropped_bytes},
+    }
+
+
+def _unfiltered(verdict: Verdict, error: Exception) -> Verdict:
+    """Our fault, whatever the job did; what is known of it beside its own words is kept."""
+    what = f"its output could not be filtered ({type(error).__name__}), so none of it is here"
+    evidence = {**verdict.evidence, "fault": what, "ended": verdict.outcome.value}
+    return Verdict(
+        Outcome.SANDBOX_ERROR, error=JobError(type="SandboxError", message=what), evidence=evidence
     )
 
 
@@ -115,13 +172,6 @@ def _cost(claim: Claim, usage: Usage) -> int | None:
         return None
     used = {"cpu_ms": usage.cpu_ms, "wall_ms": usage.wall_ms, "memory_bytes": usage.peak_memory_bytes}
     return min(charge.cap_micros, charge.rates.cost_micros(**used))
-
-
-def _value_fields(value: Value, outcome: Outcome) -> dict[str, object]:
-    """A value is a program's last word: of one that did not end well there is none."""
-    if outcome is not Outcome.OK:
-        return {}
-    return {"value": value.content, "value_kind": value.kind, "value_error": value.error}
 
 
 def fault_result(claim: Claim, what: str) -> JobResult:

@@ -9,9 +9,10 @@ from itertools import chain, repeat
 
 import structlog
 
-from cellblock.errors import SandboxUnavailable, StoreUnavailable
+from cellblock.errors import CannotOpen, SandboxUnavailable, StoreUnavailable
 from cellblock.ledger import Claim, Dropped, Ledger, Transition
 from cellblock.models import JobResult
+from cellblock.sealing import open_manifest, seal_result
 from cellblock.signing import Verifier
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient, LevelUnavailable
@@ -67,7 +68,7 @@ class JobRunner:
     def _attempt(self, claim: Claim, lease: Lease) -> None:
         log = _log.bind(job_id=claim.job_id, fence=claim.fence, trace_id=claim.manifest.trace_id)
         try:
-            result = self._refusal(claim) or execute(lease, self._launcher, self._settings)
+            result = self._refusal(claim) or self._run(claim, lease)
         except LeaseLost:
             # By our own clock, while the store was away: if nobody has judged yet, nothing was lost.
             log.warning("lease_lost")
@@ -102,6 +103,14 @@ class JobRunner:
             wall_ms=result.usage.wall_ms,
         )
         self._on_wake(done.wake)
+
+    def _run(self, claim: Claim, lease: Lease) -> JobResult:
+        try:
+            manifest = open_manifest(claim.manifest, self._settings.sealing)
+        except CannotOpen as error:
+            return rejected_result(claim, "CannotOpen", str(error))
+        result = execute(lease, manifest, self._launcher, self._settings)
+        return result if manifest.seal_to is None else seal_result(result, manifest.seal_to)
 
     def _refusal(self, claim: Claim) -> JobResult | None:
         """Before a sandbox is asked for: what nobody vouches for may not come near one."""

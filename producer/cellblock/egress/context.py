@@ -1,0 +1,40 @@
+"""Where the bytes of a context are read from: a text, a file, an open descriptor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSource:
+    """``read(start, length)`` gives bytes, fewer at the end; ``identity`` changes when the bytes may have."""
+
+    size: int
+    read: Callable[[int, int], bytes]
+    identity: tuple[object, ...] | None = None
+
+    @classmethod
+    def of(cls, context: str | bytes | Path | ContextSource) -> ContextSource:
+        """A text or bytes as they are; a path is opened for every read, so it may be of any size."""
+        if isinstance(context, ContextSource):
+            return context
+        if isinstance(context, Path):
+            return cls(context.stat().st_size, lambda start, length: _read(context, start, length))
+        data = context.encode("utf-8", "replace") if isinstance(context, str) else bytes(context)
+        return cls(len(data), lambda start, length: data[start : start + length])
+
+    @classmethod
+    def of_descriptor(cls, descriptor: int) -> ContextSource:
+        """An open file; it has to stay open as long as this is used."""
+        found = os.fstat(descriptor)
+        identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        return cls(found.st_size, lambda start, length: os.pread(descriptor, length, start), identity)
+
+
+def _read(path: Path, start: int, length: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(length)

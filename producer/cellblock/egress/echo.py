@@ -1,0 +1,235 @@
+"""Whether an output is a copy of the context (requirement R7): its n-grams against those of context chunks.
+
+Two steps, as sequence search does it. An index of the context holds a sample of its n-grams with the block each
+stands in; one pass makes it, in memory that has a bound whatever the context's size. An output's n-grams found in
+it point to blocks, and those alone are read again and compared in full, so what decides is exact: a chunk of the
+context of which the output has more than ``similarity`` of the n-grams, and an output that is long enough to be it.
+
+Compared are letters and digits without case, so that indentation, line breaks, quotation marks and upper case hide
+nothing; what is encoded is read by views.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellblock.egress.context import ContextSource
+
+#: Long enough that two texts about the same thing share few, short enough for a cell of a table.
+_GRAM_BYTES = 16
+_READ_BYTES = 256 * 1024
+_BLOCK_BYTES = 16 * 1024
+_BLOCK_BITS = 20
+_ENTRY_BYTES = 8
+#: The least step of sampling: of 32 n-grams one is kept.
+_LEAST_SHIFT = 5
+#: Blocks that are compared in full for one text: those the most n-grams point to.
+_BLOCKS_COMPARED = 64
+#: A context shorter than this is no material to copy from.
+_LEAST_CONTEXT_BYTES = 128
+
+_LETTERS = bytes(c + 32 if 65 <= c <= 90 else c for c in range(256))
+_OTHERS = bytes(c for c in range(128) if not chr(c).isalnum())
+_KEPT = np.array([c >= 128 or chr(c).isalnum() for c in range(256)])
+# Odd constants of the usual multiplicative kind; any would do that mixes high bits.
+_K1, _K2, _K3 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xD6E8FEB86659FD93)
+
+Hashes = NDArray[np.uint64]
+
+
+def _plain(raw: bytes) -> bytes:
+    """Lower-case letters and digits; of other scripts every character."""
+    if not raw.isascii():
+        raw = raw.decode("utf-8", "replace").lower().encode()
+    return raw.translate(_LETTERS, _OTHERS)
+
+
+def _grams(plain: bytes) -> Hashes:
+    """A hash for every n-gram, by where it begins."""
+    count = len(plain) - _GRAM_BYTES + 1
+    if count <= 0:
+        return np.empty(0, np.uint64)
+    words = np.ndarray((count + 8,), "<u8", plain, 0, (1,))
+    hashes = words[:-8] * _K1
+    hashes += words[8:] * _K2
+    hashes ^= hashes >> np.uint64(29)
+    hashes *= _K3
+    return hashes
+
+
+def _distinct(hashes: Hashes) -> int:
+    """Sorts in place, each once, and says how many there are."""
+    hashes.sort()
+    if not len(hashes):
+        return 0
+    once = hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))]
+    hashes[: len(once)] = once
+    return len(once)
+
+
+def _sorted(hashes: Hashes) -> Hashes:
+    return hashes[: _distinct(hashes)]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextIndex:
+    """A sample of a context's n-grams: ``entries`` are the high bits of each hash with its block below them."""
+
+    source: ContextSource
+    entries: Hashes
+    shift: int
+    block_bytes: int
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it holds."""
+        return int(self.entries.nbytes)
+
+    @classmethod
+    def build(cls, source: ContextSource, *, memory_bytes: int) -> ContextIndex:
+        """One pass over the context, holding no more than ``memory_bytes`` and as much again while it sorts."""
+        most = max(1024, memory_bytes // _ENTRY_BYTES)
+        shift = max(_LEAST_SHIFT, (source.size // most).bit_length())
+        block_bytes = _BLOCK_BYTES
+        while source.size // block_bytes >> _BLOCK_BITS:
+            block_bytes *= 2
+        entries, held, rest = np.empty(most, np.uint64), 0, b""
+        for start in range(0, source.size, _READ_BYTES):
+            found, rest = _sampled(source.read(start, _READ_BYTES), start, rest, shift, block_bytes)
+            if held + len(found) > most:  # text that repeats itself, or denser than most
+                held = _thin(entries[:held])
+                found = found[: most - held]
+            entries[held : held + len(found)] = found
+            held += len(found)
+        return cls(source, entries[: _distinct(entries[:held])].copy(), shift, block_bytes)
+
+    def is_echoed(self, texts: Iterable[str], *, chunk_bytes: int, similarity: float) -> bool:
+        """Whether one of the texts has so much of a chunk's n-grams; of a short context, of all of it."""
+        if self.source.size < _LEAST_CONTEXT_BYTES:
+            return False
+        chunk = min(chunk_bytes, self.source.size)
+        seen = set()
+        for text in texts:
+            plain = _plain(text.encode("utf-8", "replace"))
+            if plain in seen:
+                continue
+            seen.add(plain)
+            if 2 * len(plain) >= similarity * chunk and self._is_echoed(plain, chunk, similarity):
+                return True
+        return False
+
+    def _is_echoed(self, plain: bytes, chunk: int, similarity: float) -> bool:
+        grams = _sorted(_grams(plain))
+        for block in self._blocks(grams):
+            start = max(0, (block - 1) * self.block_bytes)
+            raw = self.source.read(start, 3 * self.block_bytes)
+            if _has_chunk_of(raw, plain, grams, min(chunk, len(raw)), similarity):
+                return True
+        return False
+
+    def _blocks(self, grams: Hashes) -> list[int]:
+        """Where the output's n-grams stand in the context, most of them first."""
+        sampled = grams[_is_sampled(grams, self.shift)] >> np.uint64(_BLOCK_BITS)
+        first = np.searchsorted(self.entries, sampled << np.uint64(_BLOCK_BITS))
+        last = np.searchsorted(self.entries, (sampled + np.uint64(1)) << np.uint64(_BLOCK_BITS))
+        # What stands everywhere points nowhere.
+        telling = [(a, b) for a, b in zip(first.tolist(), last.tolist(), strict=True) if a < b <= a + 256]
+        if not telling:
+            return [0] if self.source.size <= 3 * self.block_bytes else []
+        mask = np.uint64((1 << _BLOCK_BITS) - 1)
+        blocks, counts = np.unique(
+            np.concatenate([self.entries[a:b] & mask for a, b in telling]), return_counts=True
+        )
+        return [int(b) for b in blocks[np.argsort(-counts, kind="stable")][:_BLOCKS_COMPARED]]
+
+
+_indexes: OrderedDict[tuple[object, ...], ContextIndex] = OrderedDict()
+_one_at_a_time = threading.Lock()
+
+
+def index_of(source: ContextSource, *, memory_bytes: int) -> ContextIndex:
+    """The index of a context; of one with an identity it is made once.
+
+    All that are kept for another time are within ``memory_bytes`` together, the latest used longest.
+    """
+    if source.identity is None:
+        return ContextIndex.build(source, memory_bytes=memory_bytes)
+    key = (*source.identity, memory_bytes)
+    with _one_at_a_time:
+        index = _indexes.pop(key, None) or ContextIndex.build(source, memory_bytes=memory_bytes)
+        _indexes[key] = index
+        while len(_indexes) > 1 and sum(one.memory_bytes for one in _indexes.values()) > memory_bytes:
+            _indexes.popitem(last=False)
+    # What the file is read through belongs to whoever asks, and may be closed when they are done.
+    return replace(index, source=source)
+
+
+def _is_sampled(hashes: Hashes, shift: int) -> NDArray[np.bool_]:
+    # The lowest bits of a product mix worst, and the highest are the entry: take some between.
+    bits = (hashes >> np.uint64(_BLOCK_BITS)) & np.uint64((1 << shift) - 1)
+    sampled: NDArray[np.bool_] = bits == 0
+    return sampled
+
+
+def _sampled(raw: bytes, start: int, before: bytes, shift: int, block_bytes: int) -> tuple[Hashes, bytes]:
+    """Entries for one stretch of the context, and the end of it that the next one begins with."""
+    blocks = [_plain(raw[at : at + block_bytes]) for at in range(0, len(raw), block_bytes)]
+    plain = before + b"".join(blocks)
+    hashes = _grams(plain)
+    places = np.flatnonzero(_is_sampled(hashes, shift))
+    borders = np.cumsum([len(before) + len(blocks[0]), *map(len, blocks[1:])]) if blocks else np.empty(0)
+    numbers = np.searchsorted(borders, places, side="right").astype(np.uint64) + np.uint64(
+        start // block_bytes
+    )
+    mask = ~np.uint64((1 << _BLOCK_BITS) - 1)
+    return (hashes[places] & mask) | numbers, plain[-(_GRAM_BYTES - 1) :]
+
+
+def _thin(entries: Hashes) -> int:
+    """What repeats itself counts once a block; of the rest every second goes while they fill more than half."""
+    held = _distinct(entries)
+    while 2 * held > len(entries):
+        entries[: (held + 1) // 2] = entries[:held:2].copy()
+        held = (held + 1) // 2
+    return held
+
+
+def _has_chunk_of(raw: bytes, plain: bytes, grams: Hashes, chunk: int, similarity: float) -> bool:
+    """Whether the output has so much of any chunk in this stretch of the context, and is as long itself."""
+    if not raw.isascii():
+        raw = raw.decode("utf-8", "replace").lower().encode()
+    kept = _KEPT[np.frombuffer(raw, np.uint8)]
+    there = _grams(raw.translate(_LETTERS, _OTHERS))
+    if not len(there):
+        return False
+    shared = _within(there, grams)
+    covered = _reach(shared)
+    # Blanks and punctuation belong to what stands before them.
+    place = np.cumsum(kept) - 1
+    spread = np.where(place >= 0, covered[np.maximum(place, 0)], False)
+    sums = np.concatenate(([0], np.cumsum(spread)))
+    best = int((sums[chunk:] - sums[:-chunk]).max()) if len(spread) >= chunk else int(sums[-1])
+    if best < similarity * chunk:
+        return False
+    own = _reach(_within(_grams(plain), _sorted(there[shared])))
+    # Of a chunk that repeats itself one line would do: the copy has to be there as well.
+    return int(own.sum()) >= similarity * chunk * float(kept.mean())
+
+
+def _within(hashes: Hashes, wanted: Hashes) -> NDArray[np.bool_]:
+    at = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
+    return wanted[at] == hashes if len(wanted) else np.zeros(len(hashes), np.bool_)
+
+
+def _reach(begins: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which characters lie in an n-gram that begins at one of these."""
+    edges = np.zeros(len(begins) + _GRAM_BYTES, np.int32)
+    edges[: len(begins)] += begins
+    edges[_GRAM_BYTES:] -= begins
+    return np.cumsum(edges)[:-1] > 0

@@ -1,0 +1,160 @@
+"""Files on their way out: text is filtered, and what cannot be filtered leaves whole or not at all.
+
+Archives and compressed files are looked into within bounds. Stops secrets and copies of the context from leaving
+in a zip of a gzip, and an archive from growing into memory that nobody granted.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+_UNPACKED_BYTES = 32 * 1024 * 1024
+_MEMBERS = 2000
+_DEPTH = 3
+_PIECE_BYTES = 64 * 1024
+_STRINGS = re.compile(rb"[\t\n\r -~]{6,}")
+_WIDE_STRINGS = re.compile(rb"(?:[\t\n\r -~]\0){6,}")
+
+
+class Opaque(Exception):
+    """A file that cannot be looked into; the message says why, without anything of its content."""
+
+
+@dataclass
+class _Budget:
+    """What all that is unpacked of one file may come to."""
+
+    bytes_left: int = _UNPACKED_BYTES
+    members_left: int = _MEMBERS
+
+    def take(self, size: int) -> None:
+        self.bytes_left -= size
+        if self.bytes_left < 0:
+            raise Opaque(f"it unpacks to more than {_UNPACKED_BYTES} bytes")
+
+    def take_member(self) -> None:
+        self.members_left -= 1
+        if self.members_left < 0:
+            raise Opaque(f"it holds more than {_MEMBERS} files")
+
+
+def as_text(data: bytes) -> str | None:
+    """The content, if it is plain text in UTF-8."""
+    if b"\0" in data:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def texts_in(data: bytes) -> Iterator[str]:
+    """Everything in a file that somebody could read: its strings, or those of what is packed in it.
+
+    Raises :class:`Opaque` for what is locked, broken or grows beyond bounds.
+    """
+    yield from _texts(data, _Budget(), _DEPTH)
+
+
+def _texts(data: bytes, budget: _Budget, depth: int) -> Iterator[str]:
+    packed = False
+    try:
+        for name, content in _unpacked(data, budget):
+            packed = True
+            if depth == 0:
+                raise Opaque(f"it is packed more than {_DEPTH} times")
+            yield name
+            yield from _texts(content, budget, depth - 1)
+    except (
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        OSError,
+        EOFError,
+        zlib.error,
+        lzma.LZMAError,
+        RuntimeError,
+        NotImplementedError,
+        ValueError,
+        KeyError,
+    ) as error:
+        raise Opaque(f"it is an archive that cannot be opened ({type(error).__name__})") from None
+    if not packed:
+        text = as_text(data)
+        yield text if text is not None else "\n".join(_strings(data))
+
+
+def _strings(data: bytes) -> Iterator[str]:
+    for match in _STRINGS.finditer(data):
+        yield match[0].decode()
+    for match in _WIDE_STRINGS.finditer(data):
+        yield match[0].replace(b"\0", b"").decode()
+    if data[:2] in {b"\xff\xfe", b"\xfe\xff"}:
+        yield data.decode("utf-16", "replace")
+
+
+def _unpacked(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
+    """The members of what this is the container of; none if it is no container."""
+    if data[:4] in {b"PK\x03\x04", b"PK\x05\x06"} or zipfile.is_zipfile(io.BytesIO(data)):
+        yield from _zip_members(data, budget)
+    elif data[:2] == b"\x1f\x8b":
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            yield "", _drained(stream, budget)
+    elif data[:3] == b"BZh":
+        with bz2.BZ2File(io.BytesIO(data)) as stream:
+            yield "", _drained(stream, budget)
+    elif data[:6] == b"\xfd7zXZ\0":
+        with lzma.LZMAFile(io.BytesIO(data)) as stream:
+            yield "", _drained(stream, budget)
+    elif data[257:262] == b"ustar":
+        yield from _tar_members(data, budget)
+    elif data[:1] == b"\x78" and data[1:2] in {b"\x01", b"\x5e", b"\x9c", b"\xda"}:
+        yield from _deflated(data, budget)
+
+
+def _zip_members(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if archive.comment:
+            yield "", archive.comment
+        for info in archive.infolist():
+            budget.take_member()
+            if info.flag_bits & 1:
+                raise Opaque("it is an archive with a password")
+            with archive.open(info) as member:
+                yield info.filename, _drained(member, budget)
+
+
+def _tar_members(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+        for info in archive:
+            budget.take_member()
+            content = archive.extractfile(info) if info.isfile() else None
+            yield f"{info.name} {info.linkname}", _drained(content, budget) if content is not None else b""
+
+
+def _deflated(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
+    """A bare zlib stream; two bytes are no proof, so what does not open is none."""
+    stream = zlib.decompressobj()
+    try:
+        content = stream.decompress(data, budget.bytes_left + 1)
+    except zlib.error:
+        return
+    budget.take(len(content))
+    yield "", content
+
+
+def _drained(stream: IO[bytes] | bz2.BZ2File | lzma.LZMAFile | gzip.GzipFile, budget: _Budget) -> bytes:
+    pieces = []
+    while piece := stream.read(_PIECE_BYTES):
+        budget.take(len(piece))
+        pieces.append(piece)
+    return b"".join(pieces)

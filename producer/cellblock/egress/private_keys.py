@@ -1,0 +1,93 @@
+"""Private keys in every armour, whole, cut in half, or without it.
+
+A key is found by its first line, by its last, or by how its bytes begin; what of it stands there is taken
+along to where no more of it can follow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+KIND = "private_key"
+
+# In a text whose blanks were taken out, the words stand together.
+_WORDS = r"(?:[A-Z0-9]{2,12} ?){0,3}PRIVATE ?KEY(?: ?BLOCK)?"
+_FIRST = re.compile(rf"-{{0,5}} ?BEGIN ?{_WORDS} ?-{{0,5}}")
+_LAST = re.compile(rf"-{{0,5}} ?END ?{_WORDS} ?-{{0,5}}")
+#: PuTTY's files have no armour.
+_PUTTY = re.compile(r"Private-Lines: ?\d{1,4}")
+#: How the bytes of keys begin, by ASN.1 (RFC 8017 A.1.2, RFC 5208, RFC 5915, RFC 8410) or by OpenSSH's own
+#: magic, in base64 and in hex.
+_BARE = re.compile(
+    r"MII[A-Za-z0-9+/_-]{3}IBA[A-Za-z0-9+/_-]{40}"
+    r"|MII[A-Za-z0-9+/_-]{4,8}BgkqhkiG9w0B(?:BQ0|DAE)"
+    r"|MHcCAQEEI|MHQCAQEEI|MIGkAgEBBD|MIHcAgEBBEI|MIGHAgEAM|MIGEAgEAM|MIG2AgEAM|MIG/AgEAM|MIHuAgEAM|MFECAQ"
+    r"|MC4CAQAwBQYDK2V|MEYCAQAwBQYDK2V|MEcCAQAwBQYDK2V|MIGTAgEAM|MFQCAQE"
+    r"|b3BlbnNzaC1rZXktdjE"
+    r"|(?i:3082[0-9a-f]{4}020100(?:028[12]|300d)[0-9a-f]{40})"
+)
+_BARE_LITERALS = ("MII", "CAQ", "AgEAM", "AgEB", "b3BlbnNzaC1rZXktdjE", "3082")
+
+#: Lines of base64, in any list or quotation, and the headers that old armours have between them.
+_LINE = r"[A-Za-z0-9+/=_-]"
+_BETWEEN = r"[\s\"',\[\]()|>\\*#;:]"
+_BODY = re.compile(
+    rf"(?:{_BETWEEN}{{0,16}}(?:(?:Proc-Type|DEK-Info|Version|Comment|Subject|Hash|X-[A-Za-z]{{1,20}}):[^\n\\]{{0,200}}"
+    rf"|(?:\\?[nr]|b['\"])?{_LINE}{{16,}}+))*+(?:{_BETWEEN}{{0,16}}[A-Za-z0-9+/]{{1,63}}={{1,2}})?+(?:{_BETWEEN}{{0,4}}=[A-Za-z0-9+/]{{4}}(?![A-Za-z]))?+"
+)
+_SHORT_REST = re.compile(rf"{_BETWEEN}{{0,16}}[A-Za-z0-9+/=]{{1,80}}{_BETWEEN}{{0,8}}")
+_BODY_CHARS = 12
+_REACH_CHARS = 40_000
+
+
+def find(text: str) -> Iterator[tuple[int, int]]:
+    """Where private keys stand; spans may overlap."""
+    if "PRIVATE" in text:
+        yield from _by_first_line(text)
+        yield from _by_last_line(text)
+    if "Private-Lines" in text:
+        for match in _PUTTY.finditer(text):
+            yield match.start(), _body_end(text, match.end())
+    if any(literal in text for literal in _BARE_LITERALS):
+        end = 0
+        for match in _BARE.finditer(text):
+            if match.start() >= end:
+                end = _body_end(text, match.start())
+                if end - match.start() >= 40:
+                    yield match.start(), end
+
+
+def _by_first_line(text: str) -> Iterator[tuple[int, int]]:
+    for match in _FIRST.finditer(text):
+        last = _LAST.search(text, match.end(), match.end() + _REACH_CHARS)
+        if last is not None and _is_body(text[match.end() : last.start()]):
+            yield match.start(), last.end()
+            continue
+        end = _body_end(text, match.end())
+        if _is_body(text[match.end() : end]):
+            yield match.start(), end
+
+
+def _by_last_line(text: str) -> Iterator[tuple[int, int]]:
+    for match in _LAST.finditer(text):
+        start = max(0, match.start() - _REACH_CHARS)
+        before = text[start : match.start()][::-1]
+        rest = _SHORT_REST.match(before)
+        skipped = rest.end() if rest else 0
+        found = _BODY.match(before, skipped)
+        end = found.end() if found else skipped
+        # A short last line alone is a word before a mention of the marker, not a key.
+        if end > skipped and _is_body(before[:end]):
+            yield match.start() - end, match.end()
+
+
+def _body_end(text: str, start: int) -> int:
+    found = _BODY.match(text, start, start + _REACH_CHARS)
+    return found.end() if found else start
+
+
+def _is_body(between: str) -> bool:
+    """Whether enough stands between two markers, and nearly all of it is base64."""
+    letters = sum(1 for c in between if c.isascii() and (c.isalnum() or c in "+/=_-"))
+    return letters >= _BODY_CHARS and letters * 4 >= 3 * len(between.replace(" ", "").replace("\n", ""))
