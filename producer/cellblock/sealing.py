@@ -95,7 +95,23 @@ def seal_result(result: JobResult, public_key: str) -> JobResult:
     )
 
 
-_CLEAR = ["job_id", "outcome", "exit_code", "signal", "level", "isolation", "backend", "usage", "cost_micros", "redactions", "truncated", "attempt", "timings", "worker", "trace_id"]
+_CLEAR = [
+    "job_id",
+    "outcome",
+    "exit_code",
+    "signal",
+    "level",
+    "isolation",
+    "backend",
+    "usage",
+    "cost_micros",
+    "redactions",
+    "truncated",
+    "attempt",
+    "timings",
+    "worker",
+    "trace_id",
+]
 
 
 def open_result(result: JobResult, private_key: str) -> JobResult:

@@ -11,9 +11,12 @@ import re
 from collections.abc import Iterator
 
 #: What the names of secrets are made of. Of the shorter ones there are too many that name something else.
-_STEM = re.compile(r"passw(?:or)?d|pass(?:phrase|_?code)|pass|pwd|secret|token|credential|auth|key|sas|dsn")
+_STEM = re.compile(
+    r"passw(?:or)?d|pass(?:phrase|_?code)|pass|pwd|secret|token|credential|auth(?!or|enti)|key(?!word|board|stone|frame)|sas|dsn"
+)
 _WEAK = {"key", "pass", "sas", "dsn"}
 _BEFORE_WEAK = re.compile(
+    r"[a-z0-9]_$|"
     r"(?:api|access|private|secret|auth|sign(?:ing)?|encrypt(?:ion)?|account|service|master|license|client|shared"
     r"|session|app(?:lication)?|admin|root|deploy|webhook|hmac|jwt|aes|rsa|ssh|gpg|storage|subscription|host|user"
     r"|primary|secondary|security|consumer|integration|write|read|ingest|server|cookie|sentry|db|database|smtp|mail"
@@ -21,9 +24,11 @@ _BEFORE_WEAK = re.compile(
 )
 _BEFORE_REACH = 16
 _ASSIGNED = re.compile(
-    r"(?P<more>[A-Za-z0-9_.-]{0,40})(?P<sign>\\?[\"'`]?\]?\s{0,4}(?:=>|:=|={1,2}|:|\s)\s{0,4})"
+    r"(?P<more>[A-Za-z0-9_.-]{0,40})(?P<sign>\\?[\"'`]?\]?[ \t]{0,4}(?:=>|:=|={1,2}|:|>|[ \t])[ \t]{0,4})"
     r"(?P<quote>\\?[\"'`]?)(?P<value>[^\s\"'`\\]{6,4096})"
 )
+#: Where another field of a query, a cookie or a connection string begins.
+_NEXT_FIELD = re.compile(r"[&;,](?=[A-Za-z][A-Za-z0-9_. -]{0,40}=)")
 _QUOTED_REST = re.compile(r"[^\"'`\n\\]{6,200}(?=[\"'`\\])")
 _NO_SECRET = re.compile(
     r"public|publishable|fingerprint|_id$|_ids$|name$|type$|count$|length$|len$|url$|uri$|path$|file$"
@@ -33,20 +38,27 @@ _NO_SECRET = re.compile(
 
 #: scheme://user:password@host
 _ADDRESS = re.compile(
-    r"(?P<scheme>[a-z][a-z0-9+.-]{1,30})://(?P<user>[^\s:@/\"'<>]{0,128}):(?P<password>[^\s@/\"'<>]{2,256}|[^\s@\"'<>]{8,256})@"
-    r"(?=[A-Za-z0-9\[_.-])",
-    re.IGNORECASE,
+    r"[A-Za-z][A-Za-z0-9+.-]{1,30}://[^\s:@/\"'<>]{0,128}:(?P<password>[^\s\"'<>]{2,256}?)"
+    r"@(?=\[?[A-Za-z0-9_.:-]{1,255}\]?(?:[/?,\s\"'`)<;\\]|\Z))"
 )
 _HEADER = re.compile(
-    r"\b(?:Basic\s{1,4}(?P<basic>[A-Za-z0-9+/_-]{8,}={0,2})|(?:Bearer|Token|token|bearer|ApiKey|apikey)\s{1,4}(?P<bearer>[A-Za-z0-9._~+/:=-]{16,}))"
+    r"\b(?:Basic\s{1,4}(?P<basic>[A-Za-z0-9+/_-]{8,}={0,2})|(?:Bearer|Token|token|bearer|ApiKey|apikey|SSWS)\s{1,4}(?P<bearer>[A-Za-z0-9._~+/:=-]{16,}))"
 )
 _NETRC = re.compile(
     r"\b(?:machine\s{1,8}\S{1,200}|default)\s{1,8}login\s{1,8}\S{1,200}\s{1,8}(?:account\s{1,8}\S{1,200}\s{1,8})?"
     r"password\s{1,8}(?P<password>\S{1,200})"
 )
 _PGPASS = re.compile(
-    r"(?m)^(?P<host>[A-Za-z0-9_.*-]{1,200}):(?:\d{2,5}|\*):[^:\s]{1,64}:[^:\s]{1,64}:(?P<password>\S{6,200})$"
+    r"(?m)^[A-Za-z0-9_.*-]{1,200}:(?:\d{2,5}|\*):[^:\s]{1,64}:[^:\s]{1,64}:(?P<password>[^\s:]{6,200})$"
 )
+_COOKIES = re.compile(r"(?i)\b(?:set-)?cookie2?[\"']?:[ \t\"']{0,4}(?P<cookies>[^\n\"']{8,4096})")
+_COOKIE = re.compile(r"(?<==)[^;\s]{16,}")
+_COMMAND = re.compile(
+    r"\b(?:mysql\w{0,12}|mariadb|mongo\w{0,8}|sshpass|redis-cli)\b[^\n|]{0,160}?[ \t](?:-p|-a)[ \t]{0,2}[\"']?"
+    r"(?P<word>[^\s\"'-][^\s\"']{5,200})"
+    r"|\b(?:curl|wget|http)\b[^\n|]{0,400}?[ \t](?:-u|--user)[ =]{0,2}[\"']?[^\s:\"']{1,100}:(?P<user_word>[^\s\"']{4,200})"
+)
+_COMMANDS = ("mysql", "mariadb", "mongo", "sshpass", "redis-cli", "curl", "wget", "http")
 
 _PLACEHOLDER = re.compile(
     r"(?:your|my|the|some|example|sample|dummy|test|fake|changeme|change[-_]me|placeholder|insert|replace|redacted|none|null"
@@ -57,9 +69,12 @@ _PLACEHOLDER = re.compile(
 _MASKED = re.compile(
     r"[*x.•#_-]{3,}|\[[A-Z :_-]+|<[^>]*>?|\$\{?\w+\}?|\{\{?.*|%\(?\w.*|.*\.\.\.$|(.)\1+", re.IGNORECASE
 )
-_CODE = re.compile(
-    r"[A-Za-z_]\w*(?:\.\w+)*[(\[].*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+[,;:)]*|.*[()].*|/.*|https?:.*|\w+\[.*|@.*"
-)
+_CODE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*[(\[].*|.*[()].*|https?:.*|\w+\[.*|@.*")
+#: Shorter values without a digit are words.
+_WITHOUT_DIGITS = 20
+_DIGEST = re.compile(r"(?:sha\d{1,3}|md5)[:=-]")
+#: What people put between a word and a year when they are told to.
+_PEOPLES_SIGNS = re.compile(r"[!@#$%^&*~?]")
 _PASSWORD_NAMES = re.compile(r"pass(?!ive|age|ing|enger|es$)|pwd|secret", re.IGNORECASE)
 
 
@@ -67,13 +82,17 @@ def find(text: str) -> Iterator[tuple[str, int, int]]:
     """Kind and place of what was assigned; names and users stay readable."""
     if "://" in text:
         yield from _addresses(text)
-    if "asic" in text or "earer" in text or "oken " in text or "piKey " in text:
+    if "asic" in text or "earer" in text or "oken " in text or "piKey " in text or "SSWS " in text:
         yield from _headers(text)
     lowered = text.lower()
     if len(lowered) == len(text):  # a few letters of other scripts grow when they are lowered
         yield from _assignments(text, lowered)
     else:
         yield from _assignments(text, "".join(c.lower() if c < "\x80" else c for c in text))
+    if "ookie" in text:
+        yield from _cookies(text)
+    if any(command in text for command in _COMMANDS):
+        yield from _commands(text)
     if "machine" in text or "default" in text:
         for match in _NETRC.finditer(text):
             yield "netrc", *match.span("password")
@@ -86,8 +105,22 @@ def find(text: str) -> Iterator[tuple[str, int, int]]:
 def _addresses(text: str) -> Iterator[tuple[str, int, int]]:
     for match in _ADDRESS.finditer(text):
         password = match["password"]
-        if not (_is_placeholder(password) or password == match["user"] or _MASKED.fullmatch(password)):
+        if not (_is_placeholder(password) or _MASKED.fullmatch(password)):
             yield "connection_string", *match.span("password")
+
+
+def _cookies(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _COOKIES.finditer(text):
+        for cookie in _COOKIE.finditer(text, *match.span("cookies")):
+            if _is_drawn(cookie[0], quoted=False):
+                yield "cookie", *cookie.span()
+
+
+def _commands(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _COMMAND.finditer(text):
+        name = "word" if match["word"] else "user_word"
+        if _looks_like_secret(match[name], quoted=True, password=True):
+            yield "assigned_secret", *match.span(name)
 
 
 def _headers(text: str) -> Iterator[tuple[str, int, int]]:
@@ -121,14 +154,13 @@ def _assigned_value(text: str, match: re.Match[str]) -> tuple[int, int] | None:
     """Where the value stands, if it looks like a secret."""
     start, end = match.span("value")
     quoted = bool(match["quote"])
-    spaced = not match["sign"].strip(" \t\n\"'`]\\")  # "password hunter2": nothing but a blank between
-    if spaced and "\n" in match["sign"]:
-        return None
+    spaced = not match["sign"].strip(" \t\"'`]\\")  # "password hunter2": nothing but a blank between
     if quoted:
         whole = _QUOTED_REST.match(text, start)
         end = whole.end() if whole else end
     else:
-        end = start + len(match["value"].rstrip(",;.)]}>"))
+        value = _NEXT_FIELD.split(match["value"], maxsplit=1)[0]
+        end = start + len(value.partition("<")[0] if match["sign"].endswith(">") else value.rstrip(",;.)]}>"))
     password = _PASSWORD_NAMES.search(match.string, max(0, match.start() - 10), match.end("more")) is not None
     if _looks_like_secret(text[start:end], quoted=quoted and not spaced, password=password):
         return start, end
@@ -136,12 +168,17 @@ def _assigned_value(text: str, match: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _looks_like_secret(value: str, *, quoted: bool, password: bool) -> bool:
+    if _DIGEST.search(value) or (len(value) < _WITHOUT_DIGITS and not any(map(str.isdigit, value))):
+        return False
     if len(value) < 6 or _is_placeholder(value) or _MASKED.fullmatch(value):
         return False
     if not quoted and _CODE.fullmatch(value):
         return False
-    if quoted and password and len(value) >= 8 and len({*map(_class, value)}) >= 2 and not _is_written(value):
-        return True
+    if password and len(value) >= 8:
+        if _PEOPLES_SIGNS.search(value) and any(map(str.isdigit, value)) and any(map(str.isalpha, value)):
+            return True
+        if quoted and len({*map(_class, value)}) >= 2 and not _is_written(value):
+            return True
     return _is_drawn(value, quoted=quoted)
 
 
@@ -151,7 +188,7 @@ def _is_drawn(value: str, *, quoted: bool) -> bool:
     if len(value) < 8 or not kinds & {"l", "u"} or _is_written(value):
         return False
     if "d" not in kinds:
-        return len(value) >= 20 and {"l", "u"} <= kinds and _turns(value) * 4 >= len(value)
+        return len(value) >= _WITHOUT_DIGITS and {"l", "u"} <= kinds and _turns(value) * 4 >= len(value)
     return len(kinds) >= 2 and (len(value) >= 12 or quoted or len(kinds) >= 3) and _turns(value) >= 3
 
 

@@ -7,26 +7,34 @@ left alone.
 
 from __future__ import annotations
 
+import base64
 import math
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator
+
+from cellblock.egress.decodings import reads_as_hex, reads_as_text
 
 #: R6's own words.
 NOTICE = "[SECURITY REDACTION: High Entropy Data Detected - Potential Secret Leak]"
 
 _LINE_CHARS = 40
 _RUN = re.compile(
-    rf"[A-Za-z0-9+/_=-]{{{_LINE_CHARS},}}(?:\r?\n[ \t>]{{0,12}}[A-Za-z0-9+/_=-]{{{_LINE_CHARS},}})*+(?:\r?\n[A-Za-z0-9+/_-]{{1,}}={{1,2}})?"
+    rf"[A-Za-z0-9+/_=-]{{{_LINE_CHARS},}}(?:\r?\n[ \t>]{{0,12}}[A-Za-z0-9+/_=-]{{{_LINE_CHARS},}})*+"
+    r"(?:\r?\n[A-Za-z0-9+/_-]{1,}={1,2})?"
 )
-_HEX_RUN = re.compile(r"[0-9a-fA-F]{40,}(?:[:\s]{0,2}[0-9a-fA-F]{2,})*")
 _HEX_ONLY = re.compile(r"[0-9a-fA-F\s]+")
+_HEX_LINE = re.compile(r"[0-9a-fA-F]+")
+#: What stands before keys and signatures that are made to be shown.
 _PUBLIC_BEFORE = re.compile(
-    r"(?:-----BEGIN (?:CERTIFICATE|PUBLIC KEY|RSA PUBLIC KEY|CERTIFICATE REQUEST|X509 CRL"
-    r"|PGP PUBLIC KEY BLOCK|PGP SIGNATURE|PGP MESSAGE|SSH SIGNATURE|TRUSTED CERTIFICATE|NEW CERTIFICATE REQUEST|EC PARAMETERS|DH PARAMETERS)-----\s{0,4}(?:\w{1,20}: [^\n]{0,200}\n){0,5}\s{0,4}"
-    r"|(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3}|sk-\S{1,60}) )$"
+    r"(?:-----BEGIN (?:[A-Z0-9]+ ){0,3}(?:CERTIFICATE|PUBLIC KEY|CERTIFICATE REQUEST|CRL|PUBLIC KEY BLOCK|SIGNATURE"
+    r"|MESSAGE|PARAMETERS)-----\s{0,4}(?:\w{1,20}: [^\n]{0,200}\n){0,5}\s{0,4}"
+    r"|(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3}|sk-\S{1,60}) )\Z"
 )
 _PUBLIC_REACH = 400
+_PICTURE_BEFORE = "data:image/png;base64,"
+_PNG = b"\x89PNG\r\n\x1a\n"
 #: Of a hexadecimal digit there are four bits to know; of random ones this share shows in a few hundred.
 _HEX_SHARE = 0.93
 
@@ -44,28 +52,56 @@ def find(text: str, *, least_bits: float, least_chars: int) -> Iterator[tuple[in
     lists of hashes are lines, and no line of them is as long.
     """
     for match in _RUN.finditer(text):
-        run = match[0]
-        if len(run) < least_chars or _PUBLIC_BEFORE.search(
-            text, max(0, match.start() - _PUBLIC_REACH), match.start()
-        ):
+        run, start = match[0], match.start()
+        if len(run) < least_chars or _is_public(text, start, run):
             continue
         if _HEX_ONLY.fullmatch(run):
-            yield from _hex_lines(match.start(), run, least_bits, least_chars)
-            continue
-        body = "".join(run.split())
-        if bits_per_char(body) > least_bits and not _is_list(run):
+            yield from _hex_lines(start, run, least_bits, least_chars)
+        elif (
+            bits_per_char("".join(run.split())) > least_bits and not _is_list(run) and not reads_as_text(run)
+        ):
             yield match.span()
 
 
+def _is_public(text: str, start: int, run: str) -> bool:
+    before = text[max(0, start - _PUBLIC_REACH) : start]
+    if _PUBLIC_BEFORE.search(before):
+        return True
+    return before.endswith(_PICTURE_BEFORE) and _is_picture(run)
+
+
+def _is_picture(run: str) -> bool:
+    """Whether this is a PNG and nothing else: every chunk with its checksum, nothing behind the last."""
+    try:
+        data = base64.b64decode("".join(run.split()), validate=True)
+    except ValueError:
+        return False
+    at, kind = len(_PNG), b""
+    while data.startswith(_PNG) and at + 12 <= len(data):
+        length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
+        body = data[at + 4 : at + 8 + length]
+        if zlib.crc32(body) != int.from_bytes(data[at + 8 + length : at + 12 + length], "big"):
+            return False
+        at += 12 + length
+    return kind == b"IEND" and at == len(data)
+
+
 def _hex_lines(start: int, run: str, least_bits: float, least_chars: int) -> Iterator[tuple[int, int]]:
-    for line in re.finditer(r"[0-9a-fA-F]+", run):
+    for line in _HEX_LINE.finditer(run):
         random_bits = bits_per_char(line[0].lower()) > 4 * _HEX_SHARE * min(1.0, least_bits / 4.5)
-        if len(line[0]) >= least_chars and random_bits:
+        if len(line[0]) >= least_chars and random_bits and not reads_as_hex(line[0]):
             yield start + line.start(), start + line.end()
 
 
 def _is_list(run: str) -> bool:
-    """Lines that are each a whole of their own: checksums in base64, names, paths of no folder."""
+    """Lines that are each a whole of their own: checksums in base64, names, identifiers.
+
+    Encoders wrap at a multiple of four.
+    """
     lines = run.split()
+    if len(lines) < 2:
+        return False
     padded = sum(line.endswith("=") for line in lines[:-1])
-    return len(lines) > 1 and (padded * 2 > len(lines) or all(map(str.isalpha, lines)))
+    return (
+        padded * 2 > len(lines) or all(map(str.isalpha, lines)) or any(len(line) % 4 for line in lines[:-1])
+    )

@@ -10,15 +10,23 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from urllib.parse import quote
 
 from cellblock.egress import assignments, private_keys
-from cellblock.egress.rules import RULES, Rule, drawn_at_random
-from cellblock.egress.views import View, views
+from cellblock.egress.rules import RULES, Rule, begins_here, drawn_at_random
+from cellblock.egress.views import JOINED, View, views
 
 #: Secrets are unbroken, so that all rules need to look at is what is this long.
 _RUN = re.compile(r"[^\s\"'`<>(){},]{16,}")
 _REGISTERED_LEAST = 6
+#: Of a text that nobody took apart so many words in a row are not equally long: after the beginning of a known
+#: form, and after a name such as "token", behind which anything may stand.
+_ALIKE, _ALIKE_IN_A_VALUE = 2, 4
+#: Shorter beginnings stand in any text without blanks.
+_LITERAL_LEAST = 3
+#: Lines of checksums are as regular, and longer.
+_PIECE_CHARS = 24
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,7 +51,7 @@ def find(text: str, registered: Mapping[str, str] | None = None) -> list[Finding
         for kind, start, end in _in_view(view, needles):
             place = view.locate(start, end)
             if place[0] < place[1]:
-                (loose if view.loose else found).append(Finding(*place, kind, view.how))
+                (loose if JOINED in view.how else found).append(Finding(*place, kind, view.how))
     # With the borders gone a secret seems to go on into what follows it: where it was seen exactly, that counts.
     return sorted({*found, *_beside(loose, found)})
 
@@ -56,34 +64,66 @@ def _beside(loose: Iterable[Finding], exact: list[Finding]) -> Iterator[Finding]
 
 def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, int, int]]:
     text = view.text
-    yield from _known_forms(text, loose=view.loose)
+    if view.loose:
+        yield from _taken_apart(view)
+    else:
+        yield from _known_forms(text)
+        if "swapped" not in view.how:  # names mean the same in either case
+            yield from assignments.find(text)
     for start, end in private_keys.find(text):
         yield private_keys.KIND, start, end
-    if not view.loose:
-        yield from assignments.find(text)
     if needles:
-        folded = text.casefold() if text.isascii() else text.lower()
+        folded = text.lower()
         for name, needle in needles:
             yield from _occurrences(folded if len(folded) == len(text) else text, name, needle)
 
 
-def _known_forms(text: str, *, loose: bool) -> Iterator[tuple[str, int, int]]:
-    long = text if loose else " ".join(_RUN.findall(text))
-    if not long:
-        return
-    for rule in RULES:
+def _known_forms(text: str) -> Iterator[tuple[str, int, int]]:
+    long = " ".join(_RUN.findall(text))
+    for rule in RULES if long else ():
         if rule.literal in long:
-            yield from _by_rule(rule, text, loose=loose)
+            for match in rule.pattern.finditer(text):
+                if begins_here(rule, text, match.start()) and not (rule.mixed and not _is_drawn(rule, match)):
+                    yield rule.kind, *match.span()
 
 
-def _by_rule(rule: Rule, text: str, *, loose: bool) -> Iterator[tuple[str, int, int]]:
-    for match in rule.pattern.finditer(text):
-        start, end = match.span()
-        if rule.border and not loose and start and text[start - 1].isalnum():
-            continue
-        if (rule.mixed or loose) and not drawn_at_random(text[start + len(rule.literal) : end][:64]):
-            continue
-        yield rule.kind, start, end
+def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
+    """Secrets that somebody has put separators into.
+
+    Where words stand together, much looks like one. What was taken apart by a program shows by its pieces, all
+    of one length; otherwise its form has to be beyond doubt.
+    """
+    for rule in RULES:
+        if len(rule.literal) >= _LITERAL_LEAST and rule.literal in view.text:
+            for match in rule.pattern.finditer(view.text):
+                drawn = _is_drawn(rule, match)
+                end = _regular_end(view, *match.span(), _ALIKE_IN_A_VALUE if rule.weak else _ALIKE)
+                if end is not None and (drawn or not rule.weak):
+                    yield rule.kind, match.start(), end
+                elif drawn and not rule.weak:
+                    yield rule.kind, *match.span()
+    values = assignments.find(view.text) if view.is_regular(_ALIKE_IN_A_VALUE, _PIECE_CHARS) else ()
+    for kind, start, found_end in values:
+        end = _regular_end(view, start, found_end, _ALIKE_IN_A_VALUE)
+        if end is not None:
+            yield kind, start, end
+
+
+def _is_drawn(rule: Rule, match: re.Match[str]) -> bool:
+    return drawn_at_random(match[0][len(rule.literal) :][:64])
+
+
+def _regular_end(view: View, start: int, end: int, least: int) -> int | None:
+    """To where a stretch was in pieces of one length, at least so many; None if it was not."""
+    pieces = [b - a for a, b in view.pieces(start, end)]
+    if len(pieces) < 3 or pieces[0] > pieces[1] or pieces[1] > _PIECE_CHARS:
+        return None
+    alike = sum(1 for _ in takewhile(pieces[1].__eq__, pieces[1:]))
+    rest = pieces[1 + alike :]
+    if alike < least and (rest[1:] or alike + (pieces[0] == pieces[1]) < least):
+        return None
+    taken = sum(pieces[: 1 + alike])
+    return start + taken + (rest[0] if rest and rest[0] < pieces[1] else 0)
 
 
 @lru_cache(maxsize=8)

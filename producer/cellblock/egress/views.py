@@ -11,13 +11,18 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby, islice
 
 from cellblock.egress import decodings
 from cellblock.egress.decodings import Part
 
 _DEPTH = 3
-#: Characters of all views together, as a multiple of the text's own, and what any text may have.
-_BUDGET_FACTOR, _BUDGET_LEAST = 24, 64 * 1024
+#: Characters of all views together: many times a text that a person could read, a few times a longer one, and
+#: enough for a short one whatever it holds.
+_BUDGET_FACTOR, _BUDGET_FULL, _BUDGET_LONG, _BUDGET_LEAST = 24, 64 * 1024, 3, 64 * 1024
+JOINED = "joined"
+#: After these no other step is tried.
+_LAST_STEPS = {"rot13": decodings.rot13, "swapped": decodings.swapped}
 
 
 @dataclass(frozen=True)
@@ -34,13 +39,42 @@ class View:
         """Where in the original text this stretch of the view came from."""
         if self.source is None:
             return start, end
+        return self.source.locate(*self._in_source(start, end))
+
+    def pieces(self, start: int, end: int) -> list[tuple[int, int]]:
+        """In what pieces this stretch stood before it was joined, as places in the view; of a loose one."""
+        if self.source is None:
+            return [(start, end)]
+        if self.how[-1] != JOINED:
+            return [(start, end)] if not self.loose else self.source.pieces(*self._in_source(start, end))
+        first = max(0, bisect_right(self._starts, start) - 1)
+        found = []
+        for part in self._parts[first:]:
+            if part.at >= end:
+                break
+            found.append((max(start, part.at), min(end, part.at + part.end - part.start)))
+        return found
+
+    def is_regular(self, alike: int, most_chars: int) -> bool:
+        """Whether anywhere so many pieces in a row were of one length, no longer than this."""
+        if self.source is None:
+            return False
+        if self.how[-1] != JOINED:
+            return self.source.is_regular(alike, most_chars)
+        lengths = (part.end - part.start for part in self._parts)
+        return any(
+            length <= most_chars and sum(1 for _ in islice(run, alike)) == alike
+            for length, run in groupby(lengths)
+        )
+
+    def _in_source(self, start: int, end: int) -> tuple[int, int]:
         if self.parts is None:  # turned round
             length = len(self.text)
-            return self.source.locate(length - end, length - start)
+            return length - end, length - start
         first, last = self._part(start), self._part(max(start, end - 1))
         begin = first.start if first.whole else first.start + start - first.at
         finish = last.end if last.whole else last.start + end - last.at
-        return self.source.locate(begin, finish)
+        return begin, finish
 
     def _part(self, position: int) -> Part:
         return self._parts[max(0, bisect_right(self._starts, position) - 1)]
@@ -56,7 +90,7 @@ class View:
 
 def views(text: str) -> Iterator[View]:
     """The text itself, then every other reading of it that differs."""
-    budget = max(_BUDGET_LEAST, _BUDGET_FACTOR * len(text))
+    budget = _BUDGET_FACTOR * min(len(text), _BUDGET_FULL) + _BUDGET_LONG * len(text) + _BUDGET_LEAST
     seen = {text}
     level = [View(text)]
     yield level[0]
@@ -77,18 +111,22 @@ def views(text: str) -> Iterator[View]:
 
 def _made_of(view: View) -> Iterator[View]:
     """What one step makes of a view. Steps whose order does not matter are taken in one order only."""
-    if "rot13" in view.how:
+    last = view.how[-1] if view.how else ""
+    if last in _LAST_STEPS:
         return
-    for name, decode in decodings.DECODINGS.items():
-        decoded = decode(view.text)
-        if decoded is not None:
+    near = 0 if view.loose else decodings.NEAR
+    for name, decode in decodings.ENCODINGS.items():
+        if (decoded := decode(view.text, near)) is not None:
+            yield View(decoded.text, (*view.how, name), False, view, decoded.parts)
+    for name, decode in decodings.CLEANINGS.items():
+        if (decoded := decode(view.text, near)) is not None:
             yield View(decoded.text, (*view.how, name), view.loose, view, decoded.parts)
-    last = view.how[-1] if view.how else None
     if last != "reversed":
         if not view.loose and (joined := decodings.joined(view.text)) is not None:
-            yield View(joined.text, (*view.how, "joined"), True, view, joined.parts)
+            yield View(joined.text, (*view.how, JOINED), True, view, joined.parts)
         if "reversed" not in view.how:
             yield View(view.text[::-1], (*view.how, "reversed"), view.loose, view)
-    if last is None or last in decodings.DECODINGS:
-        rotated = decodings.rot13(view.text)
-        yield View(rotated.text, (*view.how, "rot13"), view.loose, view, rotated.parts)
+    if not view.how or last in decodings.ENCODINGS:
+        for name, change in _LAST_STEPS.items():
+            changed = change(view.text)
+            yield View(changed.text, (*view.how, name), view.loose, view, changed.parts)

@@ -143,7 +143,7 @@ def _counts(context: str, rng: Rng) -> str:
 
 
 def _summary(context: str, rng: Rng) -> str:
-    top = ", ".join(word for word, _ in Counter(re.findall(r"\w{5,}", context)).most_common(12))
+    top = ", ".join(word for word, _ in Counter(re.findall(r"\w{5,12}", context)).most_common(12))
     return f"The document speaks mostly of {top}. {_counts(context, rng)}\n" + prose(rng, 900)
 
 
@@ -174,7 +174,7 @@ def _single_line(context: str, rng: Rng) -> str:
 
 
 def _frequencies(context: str, rng: Rng) -> str:
-    found = Counter(re.findall(r"\w+", context.lower())).most_common(20)
+    found = Counter(re.findall(r"\b\w{1,12}", context.lower())).most_common(20)
     return "\n".join(f"{word:20} {count:6} {count / len(context):.5f}" for word, count in found)
 
 

@@ -135,7 +135,7 @@ def _made_up(language: str) -> tuple[list[str], list[float]]:
     while len(found) < 3000:
         made = rng.choice(spelt)[0]
         for _ in range(rng.randint(1, 3) if language in UNSPACED else rng.randint(2, 10)):
-            made += rng.choice(after[made[-1]] or spelt)[0]
+            made += rng.choice(rng.choice((after[made[-1]] or spelt, spelt)))[-1]
         found[made] = None
     return list(found), [1 / (rank + 5) for rank in range(len(found))]
 

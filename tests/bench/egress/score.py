@@ -64,12 +64,8 @@ class Tally:
 
     def summary(self) -> dict[str, object]:
         groups = {name: [self.good[name], total] for name, total in self.total.items()}
-        return {
-            "share": self.share(),
-            "of": sum(self.total.values()),
-            "took_s": self.took_s,
-            "groups": groups,
-        }
+        calls, failed = sum(self.total.values()), [what for what, _ in self.failed]
+        return {"share": self.share(), "of": calls, "took_s": self.took_s, "groups": groups, "failed": failed}
 
 
 def main() -> int:
