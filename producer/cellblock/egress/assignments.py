@@ -25,7 +25,7 @@ _BEFORE_WEAK = re.compile(
 _BEFORE_REACH = 16
 _ASSIGNED = re.compile(
     r"(?P<more>[A-Za-z0-9_.-]{0,40})(?P<sign>\\?[\"'`]?\]?[ \t]{0,4}(?:=>|:=|={1,2}|:|>|[ \t])[ \t]{0,4})"
-    r"(?P<quote>\\?[\"'`]?)(?P<value>[^\s\"'`\\]{6,4096})"
+    r"(?P<quote>(?:[bruf]{1,2}(?=[\"']))?\\?[\"'`]?)(?P<value>[^\s\"'`\\]{6,4096})"
 )
 #: Where another field of a query, a cookie or a connection string begins.
 _NEXT_FIELD = re.compile(r"[&;,](?=[A-Za-z][A-Za-z0-9_. -]{0,40}=)")
@@ -168,7 +168,9 @@ def _assigned_value(text: str, match: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _looks_like_secret(value: str, *, quoted: bool, password: bool) -> bool:
-    if _DIGEST.search(value) or (len(value) < _WITHOUT_DIGITS and not any(map(str.isdigit, value))):
+    if _DIGEST.search(value) or not (
+        password or len(value) >= _WITHOUT_DIGITS or any(map(str.isdigit, value))
+    ):
         return False
     if len(value) < 6 or _is_placeholder(value) or _MASKED.fullmatch(value):
         return False

@@ -14,9 +14,11 @@ import re
 import string
 import unicodedata
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby, pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +86,16 @@ _INVISIBLE = re.compile(
     "\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]+"
     "|\x1b\\[[0-?]*[ -/]*[@-~]"
 )
+#: Secrets that are broken up are so to hide, not to be read.
+_WRAPPED_MOST, _EQUAL_LINES, _BLANKS_LEAST = 40, 2, 4
 _SWAPPED = str.maketrans({letter: letter.swapcase() for letter in string.ascii_letters})
 _FANCY = re.compile(
     "[\u00aa-\u00ba\u02b0-\u02e4\u1d2c-\u1d6a\u2070-\u209c\u2100-\u214f\u2460-\u24ff\uff01-\uff5e\U0001d400-\U0001d7ff]"
 )
 _LETTER = r"(?>'[ -~]'|\"[ -~]\"|[ -~])"
 _SPELLED = re.compile(rf"{_LETTER}(?P<between>[^A-Za-z0-9]{{1,6}}?)(?>{_LETTER}(?P=between)){{6,}}+{_LETTER}")
-_UNBROKEN = re.compile(r"[^\s\"'`,;|\[\]()\\+]+|\+(?![\s\"'`])|(?<![\s\"'`])\+")
+#: A plus between two quotations is a program's way to put them together.
+_UNBROKEN = re.compile(r"(?!\+[\s\"'`])[^\s\"'`,;|\[\]()\\]+")
 _NUMBERED = re.compile(r"(?m)^[ \t]{0,12}\d{1,9}[ \t]{0,3}[:.)|\]\t -][ \t]?")
 _PREFIXED = re.compile(r"(?m)^[ \t]{0,12}(?:[>#*|+-]|//)[ \t]?")
 
@@ -437,6 +442,37 @@ def _numbered(text: str, near: int) -> Decoded | None:
     return None
 
 
+def _unwrapped(text: str, near: int) -> Decoded | None:
+    """Without the breaks or blanks that somebody put after every so many characters."""
+    return _replaced(
+        text, ((at, at + 1, "", True) for at in sorted({*_even_breaks(text), *_even_blanks(text)})), near
+    )
+
+
+def _even_breaks(text: str) -> Iterator[int]:
+    """Where lines end of which several are equally long, with a shorter one as their last."""
+    at = 0
+    runs = [(width, sum(1 for _ in run)) for width, run in groupby(map(len, text.split("\n")))]
+    for (width, times), (following, _) in pairwise([*runs, (-1, 0)]):
+        ends_in_shorter = 0 < following < width
+        if 0 < width <= _WRAPPED_MOST and times + ends_in_shorter > _EQUAL_LINES:
+            yield from range(at + width, at + (width + 1) * (times - 1), width + 1)
+            if ends_in_shorter:
+                yield at + (width + 1) * times - 1
+        at += (width + 1) * times
+
+
+def _even_blanks(text: str) -> Iterator[int]:
+    start = 0
+    for line in text.split("\n"):
+        lengths = [len(word) for word in line.split(" ")] if line.count(" ") >= _BLANKS_LEAST else []
+        width, times = Counter(lengths).most_common(1)[0] if lengths else (0, 0)
+        if 0 < width <= _WRAPPED_MOST and times >= _BLANKS_LEAST and 2 * times >= len(lengths):
+            for match in re.finditer(rf"(?:.{{{width}}} ){{{_BLANKS_LEAST},}}", line):
+                yield from range(start + match.start() + width, start + match.end(), width + 1)
+        start += len(line) + 1
+
+
 def joined(text: str) -> Decoded | None:
     """Everything that blanks, quotation marks and commas kept apart, in one."""
     return _kept(text, _UNBROKEN)
@@ -476,4 +512,5 @@ ENCODINGS: dict[str, Decoding] = {
     "base32": _base32,
     "base85": _base85,
     "numbers": _numbers,
+    "wrapped": _unwrapped,
 }

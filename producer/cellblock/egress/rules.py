@@ -54,9 +54,9 @@ def _token(kind: str, literal: str, body: str, *, mixed: bool = False) -> Rule:
     return Rule(kind, literal, re.escape(literal) + body, mixed)
 
 
-def _around(kind: str, literal: str, expression: str) -> Rule:
+def _around(kind: str, literal: str, expression: str, *, mixed: bool = False) -> Rule:
     """A form whose literal is not its beginning."""
-    return Rule(kind, literal, expression, border=False)
+    return Rule(kind, literal, expression, mixed, border=False)
 
 
 def _some(alphabet: str, least: int, most: int | None = None) -> str:
@@ -150,7 +150,7 @@ _CHAT = [
         ".",
         r"(?<![A-Za-z0-9_.-])[MNO][A-Za-z0-9_-]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}(?![A-Za-z0-9_.-])",
     ),
-    _around("telegram_token", ":AA", r"(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{30,35}"),
+    _around("telegram_token", ":AA", r"(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{30,35}", mixed=True),
     *_family("twilio_key", "SK", _some(_HEX, 32, 32)),
     *_family("sendgrid_key", "SG.", _some(_WORD, 16) + r"\." + _some(_WORD, 16)),
     *_family("mailgun_key", "key- pubkey-", _some(_HEX, 32, 32)),

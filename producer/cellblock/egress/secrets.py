@@ -58,7 +58,10 @@ def find(text: str, registered: Mapping[str, str] | None = None) -> list[Finding
 
 def _beside(loose: Iterable[Finding], exact: list[Finding]) -> Iterator[Finding]:
     for finding in loose:
-        if not any(known.start < finding.end and finding.start < known.end for known in exact):
+        # Of a key's lines, one may be seen exactly and all of them only when they are joined.
+        if finding.kind == private_keys.KIND or not any(
+            known.start < finding.end and finding.start < known.end for known in exact
+        ):
             yield finding
 
 

@@ -121,12 +121,12 @@ def _made_of(view: View) -> Iterator[View]:
     for name, decode in decodings.CLEANINGS.items():
         if (decoded := decode(view.text, near)) is not None:
             yield View(decoded.text, (*view.how, name), view.loose, view, decoded.parts)
-    if last != "reversed":
+    if last not in {"reversed", "wrapped"}:
         if not view.loose and (joined := decodings.joined(view.text)) is not None:
             yield View(joined.text, (*view.how, JOINED), True, view, joined.parts)
         if "reversed" not in view.how:
             yield View(view.text[::-1], (*view.how, "reversed"), view.loose, view)
-    if not view.how or last in decodings.ENCODINGS:
+    if not view.how or (last in decodings.ENCODINGS and last != "wrapped"):
         for name, change in _LAST_STEPS.items():
             changed = change(view.text)
             yield View(changed.text, (*view.how, name), view.loose, view, changed.parts)
