@@ -22,7 +22,7 @@ from typing import Literal, Self, cast
 from cellblock.api_keys import ApiKeys
 from cellblock.broker import Publisher, create_celery
 from cellblock.costs import Estimate
-from cellblock.errors import CannotOpen, InvalidJob, PolicyDenied, RateLimited, ResultTimeout, UnknownJob
+from cellblock.errors import InvalidJob, PolicyDenied, RateLimited, ResultTimeout, UnknownJob
 from cellblock.governance import Governance
 from cellblock.idempotency import IdempotencyKey
 from cellblock.intake import Intake, check_key
@@ -31,7 +31,7 @@ from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock.nesting import Parent
 from cellblock.policy.decision import PRODUCER, Principal
-from cellblock.sealing import open_result
+from cellblock.sealing import open_if_fitting
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
 
@@ -89,7 +89,9 @@ class Client:
         self._governance = Governance(self._redis, self._ledger.keys)
         self._app = create_celery(settings)
         self._publisher = Publisher(self._app)
-        self._waiter = ResultWaiter(self._redis, self._ledger, self._opened)
+        self._waiter = ResultWaiter(
+            self._redis, self._ledger, lambda result: open_if_fitting(result, settings.sealing)
+        )
 
     @cached_property
     def _intake(self) -> Intake:
@@ -191,16 +193,6 @@ class Client:
             raise ResultTimeout(f"job {job_id} has not ended after {timeout_s:g} s; it goes on") from None
         except CancelledError:
             raise ResultTimeout(f"the client was closed while waiting for job {job_id}; it goes on") from None
-
-    def _opened(self, result: JobResult) -> JobResult:
-        """A confidential result, where ``sealing.private_key`` fits; another tenant's stays as it is."""
-        key = self._settings.sealing.private_key
-        if key is None:
-            return result
-        try:
-            return open_result(result, key.get_secret_value())
-        except CannotOpen:
-            return result
 
     def result_future(self, job_id: str) -> Future[JobResult]:
         """The result as a future, completed by notification."""

@@ -134,7 +134,7 @@ FileBytes = Annotated[bytes, BeforeValidator(_as_bytes)]
 
 
 class ReducedContext(_Request):
-    """What a confidential job sees of the matter it works on, in place of plain text (its variable ``ctx``)."""
+    """What a confidential job sees of its matter in place of plain text, as its variable ``ctx``."""
 
     summary: str = Field("", max_length=64 * 1024)
     embeddings: tuple[tuple[float, ...], ...] = Field((), max_length=4096)

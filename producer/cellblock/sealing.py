@@ -1,9 +1,10 @@
 """Confidential jobs (requirements D7, D8): the one place that seals, and the one that opens.
 
-Stops whoever can read Redis, its files, logs, events, Flower or error reports from reading a confidential job:
-what it is made of is sealed to the fleet before it is stored, what it says to its tenant before it leaves the
-worker, each to a public key that can only seal (libsodium's sealed boxes: X25519, XSalsa20-Poly1305). In the clear
-stay ids, limits, sizes and the outcome. What a worker's memory holds while it runs the job is not covered.
+Stops whoever can read Redis, its files, logs, events, Flower or error reports from reading a confidential
+job: what it is made of is sealed to the fleet before it is stored, what it says to its tenant before it
+leaves the worker, each to a public key that can only seal (libsodium's sealed boxes: X25519,
+XSalsa20-Poly1305). In the clear stay ids, limits, sizes and the outcome. What a worker's memory holds while
+it runs the job is not covered.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _SHAPE_DEPTH = 3
 
 
 def new_pair() -> tuple[str, str]:
-    """A fresh private and public key, as settings' values. Raises :class:`NotConfigured` without the extra."""
+    """A fresh private and public key, as values of settings. Raises :class:`NotConfigured`."""
     private = _nacl().PrivateKey.generate()
     return _setting("x25519", bytes(private)), _setting("x25519-public", bytes(private.public_key))
 
@@ -47,8 +48,8 @@ def tenant_key(spec: JobSpec, settings: SealingSettings) -> str:
     key = settings.tenant_keys.get(spec.tenant)
     if key is None:
         raise NotConfigured(
-            f"a confidential job of tenant {spec.tenant!r} needs its public key in CELLBLOCK_SEALING_TENANT_KEYS "
-            "(cellblock seal-key new)"
+            f"a confidential job of tenant {spec.tenant!r} needs its public key in "
+            "CELLBLOCK_SEALING_TENANT_KEYS (cellblock seal-key new)"
         )
     _nacl()
     return key
@@ -58,8 +59,8 @@ def seal_manifest(manifest: Manifest, settings: SealingSettings) -> Manifest:
     """The manifest with all that its author wrote sealed to the fleet. Raises :class:`NotConfigured`."""
     if settings.fleet_key is None:
         raise NotConfigured(
-            "a confidential job needs CELLBLOCK_SEALING_FLEET_KEY, or Redis would hold its program in the clear "
-            "(cellblock seal-key new --fleet)"
+            "a confidential job needs CELLBLOCK_SEALING_FLEET_KEY, or Redis would hold its program in the "
+            "clear (cellblock seal-key new --fleet)"
         )
     payload = manifest.model_dump_json(include=_PAYLOAD).encode()
     sealed = _seal(payload, settings.fleet_key)
@@ -117,8 +118,8 @@ _CLEAR = [
 def open_result(result: JobResult, private_key: str) -> JobResult:
     """A confidential job's result with all that it said; others as they are.
 
-    ``private_key``: ``x25519:<base64>``, as ``cellblock seal-key new`` makes it. Raises :class:`CannotOpen` for
-    another tenant's key, and for what is not this job's.
+    ``private_key``: ``x25519:<base64>``, as ``cellblock seal-key new`` makes it. Raises :class:`CannotOpen`
+    for another tenant's key, and for what is not this job's.
     """
     if result.sealed is None:
         return result
@@ -131,6 +132,16 @@ def open_result(result: JobResult, private_key: str) -> JobResult:
         raise CannotOpen("what was sealed is another job's result")
     # When it ended and what was taken for it is known only after it was sealed.
     return opened.model_copy(update={"timings": result.timings, "cost_micros": result.cost_micros})
+
+
+def open_if_fitting(result: JobResult, settings: SealingSettings) -> JobResult:
+    """A confidential result, where ``sealing.private_key`` fits; another tenant's stays as it is."""
+    if settings.private_key is None:
+        return result
+    try:
+        return open_result(result, settings.private_key.get_secret_value())
+    except CannotOpen:
+        return result
 
 
 def _summary(result: JobResult) -> ResultSummary:

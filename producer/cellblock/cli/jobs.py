@@ -9,12 +9,12 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
 
-from cellblock.cli import extras, payloads, saving
+from cellblock.cli import extras, payloads, showing
 from cellblock.client import Client
 from cellblock.costs import Estimate
 from cellblock.errors import InvalidJob, ResultTimeout
@@ -26,15 +26,14 @@ from cellblock.models import (
     JobSpec,
     JobState,
     JobStatus,
-    Outcome,
 )
-from cellblock_config import LEVELS, Settings, Unisolated, load_settings
+from cellblock.sealing import open_if_fitting
+from cellblock_config import LEVELS, Settings, load_settings
 from cellblock_config.plans import MICROS
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _QUEUED_HINT_S = 5.0
-_OUR_FAULT = {Outcome.SANDBOX_ERROR, Outcome.WORKER_LOST}
 
 FileArg = Annotated[
     Path,
@@ -87,6 +86,9 @@ OutOpt = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="Where to write the artifacts; created if missing."),
 ]
+ConfidentialOpt = Annotated[
+    bool, typer.Option("--confidential", help="Seal program and result; see cellblock seal-key new.")
+]
 PriorityOpt = Annotated[str, typer.Option(help=f"Among your own jobs: {', '.join(PRIORITY_CLASSES)}.")]
 RetriesOpt = Annotated[
     int, typer.Option(help="How often to run again what the program itself failed; at most 10.")
@@ -124,6 +126,7 @@ def run(
     context: ContextOpt = None,
     artifact: ArtifactOpt = None,
     out: OutOpt = None,
+    confidential: ConfidentialOpt = False,
     priority: PriorityOpt = "normal",
     retries: RetriesOpt = 0,
     expires: ExpiresOpt = None,
@@ -152,18 +155,19 @@ def run(
         role=role,
         image=image,
         priority=priority,
+        confidential=confidential,
         retries=retries,
         expires_s=expires,
     )
     settings = load_settings()
     if estimate:
-        _print_estimate(_estimate(spec, settings), json_output)
+        showing.show_estimate(_estimate(spec, settings), json_output)
         return
     console = Console(stderr=True)
     with console.status("running…") if console.is_terminal else _silent():
         outcome = _run_embedded(spec, settings) if settings.redis.url is None else _run_on_fleet(spec)
-    _show(outcome, json_output, out)
-    sys.exit(_exit_code(outcome))
+    showing.show(outcome, json_output, out)
+    sys.exit(showing.exit_code(outcome))
 
 
 def submit(
@@ -184,6 +188,7 @@ def submit(
     input_option: InputOpt = None,
     context: ContextOpt = None,
     artifact: ArtifactOpt = None,
+    confidential: ConfidentialOpt = False,
     priority: PriorityOpt = "normal",
     retries: RetriesOpt = 0,
     expires: ExpiresOpt = None,
@@ -208,6 +213,7 @@ def submit(
         role=role,
         image=image,
         priority=priority,
+        confidential=confidential,
         retries=retries,
         expires_s=expires,
         idempotency_key=idempotency_key,
@@ -254,8 +260,8 @@ def result(
     """
     with Client() as client:
         outcome = client.result(job, timeout_s=timeout)
-    _show(outcome, json_output, out)
-    sys.exit(_exit_code(outcome))
+    showing.show(outcome, json_output, out)
+    sys.exit(showing.exit_code(outcome))
 
 
 def cancel(job: JobArg, json_output: JsonOpt = False) -> None:
@@ -352,10 +358,11 @@ def _size(text: str) -> int:
 
 def _run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
     try:
-        return cast(JobResult, extras.load("embedded")(spec, settings))
+        found = cast(JobResult, extras.load("embedded")(spec, settings))
     except KeyboardInterrupt:
         typer.echo("cellblock: cancelled; the sandbox is gone", err=True)
         sys.exit(130)
+    return open_if_fitting(found, settings.sealing)
 
 
 _WAITS_FOR = {
@@ -390,56 +397,3 @@ def _check_out(artifact: list[str] | None, out: Path | None, json_output: bool) 
         raise InvalidJob("artifacts", "where to? give --out DIR, or --json to have them in the result")
     if out is not None and not artifact:
         raise InvalidJob("artifacts", "--out has nothing to write; give --artifact GLOB as well")
-
-
-def _show(outcome: JobResult, json_output: bool, out: Path | None) -> None:
-    _print(outcome, json_output)
-    if out is not None:
-        saving.save(outcome.artifacts, out)
-        typer.echo(f"cellblock: {len(outcome.artifacts)} artifacts written to {out}", err=True)
-
-
-def _print_estimate(found: Estimate, json_output: bool) -> None:
-    if json_output:
-        typer.echo(found.model_dump_json())
-        return
-    least, worst, held = (
-        micros / MICROS for micros in (found.least_micros, found.worst_micros, found.reserve_micros)
-    )
-    typer.echo(f"{least:g} to {worst:g} {found.unit}; {held:g} would be held for it (prices: {found.prices})")
-    if found.warning:
-        typer.echo(f"cellblock: {found.warning}", err=True)
-
-
-def _print(outcome: JobResult, json_output: bool) -> None:
-    if json_output:
-        typer.echo(outcome.model_dump_json())
-        return
-    sys.stdout.write(outcome.stdout)
-    sys.stdout.flush()
-    sys.stderr.write(outcome.stderr)
-    if not outcome.ok:
-        why = outcome.error.message if outcome.error else ""
-        if outcome.error and outcome.outcome is Outcome.EXIT:  # elsewhere the type repeats the outcome
-            why = f"{outcome.error.type}: {why}"
-        took = f"{outcome.usage.wall_ms / 1000:.2f} s"
-        unheard = "no result of it" if outcome.outcome is Outcome.WORKER_LOST else "not run"
-        where = f"{outcome.isolation}, {took}" if outcome.isolation else unheard
-        typer.echo(f"cellblock: {outcome.outcome}: {why} ({where})", err=True)
-    if outcome.outcome in _OUR_FAULT and outcome.worker != "embedded":
-        typer.echo(f"cellblock: what its attempts met: cellblock dead show {outcome.job_id}", err=True)
-    if outcome.isolation in get_args(Unisolated):
-        typer.echo(
-            f"cellblock: not isolated ({outcome.isolation}): the job could do what its user on this host can",
-            err=True,
-        )
-    for skipped in outcome.artifacts_skipped:
-        typer.echo(f"cellblock: left out {skipped.path!r}: {skipped.reason}", err=True)
-
-
-def _exit_code(outcome: JobResult) -> int:
-    if outcome.ok:
-        return 0
-    if outcome.outcome is Outcome.REJECTED:
-        return 3
-    return 4 if outcome.outcome in _OUR_FAULT else 1

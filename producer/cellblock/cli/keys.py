@@ -1,4 +1,4 @@
-"""Commands for whoever holds the keys that sign jobs."""
+"""Commands for whoever holds the keys that sign jobs, or that open confidential ones."""
 
 from __future__ import annotations
 
@@ -8,16 +8,26 @@ from typing import Annotated
 
 import typer
 
+from cellblock.sealing import new_pair
 from cellblock.signing import new_key
 
 sign_key = typer.Typer(
     help="Keys that sign jobs.", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
 )
 
+seal_key = typer.Typer(
+    help="Keys of confidential jobs.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of settings.")]
+
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the root."""
     app.add_typer(sign_key, name="sign-key")
+    app.add_typer(seal_key, name="seal-key")
 
 
 @sign_key.callback()
@@ -30,7 +40,7 @@ def new(
     ed25519: Annotated[
         bool, typer.Option("--ed25519", help="A pair: workers get a public key, which cannot sign.")
     ] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of settings.")] = False,
+    json_output: JsonOpt = False,
 ) -> None:
     """Make a key and print the settings of both sides; nothing is stored.
 
@@ -53,3 +63,41 @@ def new(
         "# On every worker, once all producers sign.\n"
         "#CELLBLOCK_SIGNING_REQUIRE_SIGNATURE=true"
     )
+
+
+@seal_key.callback()
+def seal_root() -> None:
+    """Keys of confidential jobs."""
+
+
+@seal_key.command(name="new")
+def new_seal_key(
+    tenant: Annotated[str, typer.Option(help="Whose results it opens.")] = "default",
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="The fleet's own pair, to which programs are sealed.")
+    ] = False,
+    json_output: JsonOpt = False,
+) -> None:
+    """Make a pair of keys and print the settings of both sides; nothing is stored.
+
+    The output holds a secret: what it is redirected to should be nobody else's to read (umask 077).
+
+    Example: (umask 077; cellblock seal-key new --tenant acme > acme.env)
+    """
+    private, public = new_pair()
+    if json_output:
+        typer.echo(json.dumps({"private": private, "public": public}))
+    elif fleet:
+        typer.echo(
+            "# On every worker. Secret.\n"
+            f"CELLBLOCK_SEALING_FLEET_PRIVATE_KEY={private}\n"
+            "# Where jobs are submitted. Public.\n"
+            f"CELLBLOCK_SEALING_FLEET_KEY={public}"
+        )
+    else:
+        typer.echo(
+            "# Where results are read. Secret.\n"
+            f"CELLBLOCK_SEALING_PRIVATE_KEY={private}\n"
+            "# Where jobs are submitted. Public.\n"
+            f"CELLBLOCK_SEALING_TENANT_KEYS='{json.dumps({tenant: public})}'"
+        )

@@ -1,7 +1,7 @@
 """Secrets that are known by what stands before them: a name, a header, the user of an address.
 
-A name such as ``password`` says little by itself: source code and tables are full of them. What is given to it
-has to look like a secret and not like code, a word or a placeholder.
+A name such as ``password`` says little by itself: source code and tables are full of them. What is given to
+it has to look like a secret and not like code, a word or a placeholder.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 #: What the names of secrets are made of. Of the shorter ones there are too many that name something else.
 _STEM = re.compile(
-    r"passw(?:or)?d|pass(?:phrase|_?code)|pass|pwd|secret|token|credential|auth(?!or|enti)|key(?!word|board|stone|frame)|sas|dsn"
+    r"passw(?:or)?d|pass(?:phrase|_?code)|pass|pwd|secret|token|credential|auth(?!or|enti)"
+    r"|key(?!word|board|stone|frame)|sas|dsn"
 )
 _WEAK = {"key", "pass", "sas", "dsn"}
 _BEFORE_WEAK = re.compile(
@@ -20,7 +21,8 @@ _BEFORE_WEAK = re.compile(
     r"(?:api|access|private|secret|auth|sign(?:ing)?|encrypt(?:ion)?|account|service|master|license|client|shared"
     r"|session|app(?:lication)?|admin|root|deploy|webhook|hmac|jwt|aes|rsa|ssh|gpg|storage|subscription|host|user"
     r"|primary|secondary|security|consumer|integration|write|read|ingest|server|cookie|sentry|db|database|smtp|mail"
-    r"|pg|mysql|redis|rabbit|ftp|ssl|tls|cert|keystore|truststore|vault|bot|stripe|azure|aws|gcp|openai|model)[_ .-]?$"
+    r"|pg|mysql|redis|rabbit|ftp|ssl|tls|cert|keystore|truststore|vault|bot|stripe|azure|aws|gcp|openai|model)"
+    r"[_ .-]?$"
 )
 _BEFORE_REACH = 16
 _ASSIGNED = re.compile(
@@ -54,9 +56,10 @@ _PGPASS = re.compile(
 _COOKIES = re.compile(r"(?i)\b(?:set-)?cookie2?[\"']?:[ \t\"']{0,4}(?P<cookies>[^\n\"']{8,4096})")
 _COOKIE = re.compile(r"(?<==)[^;\s]{16,}")
 _COMMAND = re.compile(
-    r"\b(?:mysql\w{0,12}|mariadb|mongo\w{0,8}|sshpass|redis-cli)\b[^\n|]{0,160}?[ \t](?:-p|-a)[ \t]{0,2}[\"']?"
-    r"(?P<word>[^\s\"'-][^\s\"']{5,200})"
-    r"|\b(?:curl|wget|http)\b[^\n|]{0,400}?[ \t](?:-u|--user)[ =]{0,2}[\"']?[^\s:\"']{1,100}:(?P<user_word>[^\s\"']{4,200})"
+    r"\b(?:mysql\w{0,12}|mariadb|mongo\w{0,8}|sshpass|redis-cli)\b[^\n|]{0,160}?[ \t](?:-p|-a)[ \t]{0,2}"
+    r"[\"']?(?P<word>[^\s\"'-][^\s\"']{5,200})"
+    r"|\b(?:curl|wget|http)\b[^\n|]{0,400}?[ \t](?:-u|--user)[ =]{0,2}[\"']?[^\s:\"']{1,100}:"
+    r"(?P<user_word>[^\s\"']{4,200})"
 )
 _COMMANDS = ("mysql", "mariadb", "mongo", "sshpass", "redis-cli", "curl", "wget", "http")
 
@@ -80,26 +83,13 @@ _PASSWORD_NAMES = re.compile(r"pass(?!ive|age|ing|enger|es$)|pwd|secret", re.IGN
 
 def find(text: str) -> Iterator[tuple[str, int, int]]:
     """Kind and place of what was assigned; names and users stay readable."""
-    if "://" in text:
-        yield from _addresses(text)
-    if "asic" in text or "earer" in text or "oken " in text or "piKey " in text or "SSWS " in text:
-        yield from _headers(text)
     lowered = text.lower()
-    if len(lowered) == len(text):  # a few letters of other scripts grow when they are lowered
-        yield from _assignments(text, lowered)
-    else:
-        yield from _assignments(text, "".join(c.lower() if c < "\x80" else c for c in text))
-    if "ookie" in text:
-        yield from _cookies(text)
-    if any(command in text for command in _COMMANDS):
-        yield from _commands(text)
-    if "machine" in text or "default" in text:
-        for match in _NETRC.finditer(text):
-            yield "netrc", *match.span("password")
-    if ":" in text:
-        for match in _PGPASS.finditer(text):
-            if _is_drawn(match["password"], quoted=True):
-                yield "pgpass", *match.span("password")
+    if len(lowered) != len(text):  # a few letters of other scripts grow when they are lowered
+        lowered = "".join(c.lower() if c < "\x80" else c for c in text)
+    yield from _assignments(text, lowered)
+    for words, look in _SOURCES:
+        if any(word in lowered for word in words):
+            yield from look(text)
 
 
 def _addresses(text: str) -> Iterator[tuple[str, int, int]]:
@@ -121,6 +111,17 @@ def _commands(text: str) -> Iterator[tuple[str, int, int]]:
         name = "word" if match["word"] else "user_word"
         if _looks_like_secret(match[name], quoted=True, password=True):
             yield "assigned_secret", *match.span(name)
+
+
+def _netrc(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _NETRC.finditer(text):
+        yield "netrc", *match.span("password")
+
+
+def _pgpass(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _PGPASS.finditer(text):
+        if _is_drawn(match["password"], quoted=True):
+            yield "pgpass", *match.span("password")
 
 
 def _headers(text: str) -> Iterator[tuple[str, int, int]]:
@@ -226,3 +227,14 @@ def _turns(value: str) -> int:
 
 def _class(char: str) -> str:
     return "d" if char.isdigit() else "u" if char.isupper() else "l" if char.islower() else "o"
+
+
+#: What has to be in a text for the others to be worth a look.
+_SOURCES = (
+    (("://",), _addresses),
+    (("basic ", "bearer ", "token ", "apikey ", "ssws "), _headers),
+    (("cookie",), _cookies),
+    (_COMMANDS, _commands),
+    (("machine", "default"), _netrc),
+    ((":",), _pgpass),
+)

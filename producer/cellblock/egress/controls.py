@@ -1,8 +1,9 @@
 """Characters that act on a terminal, on a reader's eye or on a model instead of being read.
 
 Stops output from moving the cursor, recolouring or renaming a terminal, reversing the order of what people
-read (bidirectional overrides) and carrying text that nobody sees (tag characters, runs of variation selectors).
-What is taken out is shown as a picture or an escape, so that output stays readable and nothing is hidden.
+read (bidirectional overrides) and carrying text that nobody sees (tag characters, runs of variation
+selectors). What is taken out is shown as a picture or an escape, so that output stays readable and nothing is
+hidden.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Whether an output is a copy of the context (requirement R7): its n-grams against those of context chunks.
 
-Two steps, as sequence search does it. An index of the context holds a sample of its n-grams with the block each
-stands in; one pass makes it, in memory that has a bound whatever the context's size. An output's n-grams found in
-it point to blocks, and those alone are read again and compared in full, so what decides is exact: a chunk of the
-context of which the output has more than ``similarity`` of the n-grams, and an output that is long enough to be it.
+Two steps, as sequence search does it. An index of the context holds a sample of its n-grams with the block
+each stands in; one pass makes it, in memory that has a bound whatever the context's size. An output's n-grams
+found in it point to blocks, and those alone are read again and compared in full, so what decides is exact: a
+chunk of the context of which the output has more than ``similarity`` of the n-grams, and an output that is
+long enough to be it.
 
-Compared are letters and digits without case, so that indentation, line breaks, quotation marks and upper case hide
-nothing; what is encoded is read by views.py.
+Compared are letters and digits without case, so that indentation, line breaks, quotation marks and upper case
+hide nothing; what is encoded is read by views.py.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _sorted(hashes: Hashes) -> Hashes:
 
 @dataclass(frozen=True, slots=True)
 class ContextIndex:
-    """A sample of a context's n-grams: ``entries`` are the high bits of each hash with its block below them."""
+    """A sample of a context's n-grams: ``entries`` are each hash's high bits with its block below them."""
 
     source: ContextSource
     entries: Hashes
@@ -93,7 +94,7 @@ class ContextIndex:
 
     @classmethod
     def build(cls, source: ContextSource, *, memory_bytes: int) -> ContextIndex:
-        """One pass over the context, holding no more than ``memory_bytes`` and as much again while it sorts."""
+        """One pass over the context, holding no more than ``memory_bytes``, and twice that at its end."""
         most = max(1024, memory_bytes // _ENTRY_BYTES)
         shift = max(_LEAST_SHIFT, (source.size // most).bit_length())
         block_bytes = _BLOCK_BYTES
@@ -192,7 +193,7 @@ def _sampled(raw: bytes, start: int, before: bytes, shift: int, block_bytes: int
 
 
 def _thin(entries: Hashes) -> int:
-    """What repeats itself counts once a block; of the rest every second goes while they fill more than half."""
+    """What repeats itself counts once a block; of the rest every second goes while they fill over half."""
     held = _distinct(entries)
     while 2 * held > len(entries):
         entries[: (held + 1) // 2] = entries[:held:2].copy()

@@ -14,7 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 
-from cellblock.egress.decodings import reads_as_hex, reads_as_text
+from cellblock.egress.encodings import reads_as_hex, reads_as_text
 
 #: R6's own words.
 NOTICE = "[SECURITY REDACTION: High Entropy Data Detected - Potential Secret Leak]"
@@ -28,8 +28,8 @@ _HEX_ONLY = re.compile(r"[0-9a-fA-F\s]+")
 _HEX_LINE = re.compile(r"[0-9a-fA-F]+")
 #: What stands before keys and signatures that are made to be shown.
 _PUBLIC_BEFORE = re.compile(
-    r"(?:-----BEGIN (?:[A-Z0-9]+ ){0,3}(?:CERTIFICATE|PUBLIC KEY|CERTIFICATE REQUEST|CRL|PUBLIC KEY BLOCK|SIGNATURE"
-    r"|MESSAGE|PARAMETERS)-----\s{0,4}(?:\w{1,20}: [^\n]{0,200}\n){0,5}\s{0,4}"
+    r"(?:-----BEGIN (?:[A-Z0-9]+ ){0,3}(?:CERTIFICATE|PUBLIC KEY|CERTIFICATE REQUEST|CRL|PUBLIC KEY BLOCK"
+    r"|SIGNATURE|MESSAGE|PARAMETERS)-----\s{0,4}(?:\w{1,20}: [^\n]{0,200}\n){0,5}\s{0,4}"
     r"|(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3}|sk-\S{1,60}) )\Z"
 )
 _PUBLIC_REACH = 400

@@ -1,7 +1,7 @@
 """Files on their way out: text is filtered, and what cannot be filtered leaves whole or not at all.
 
-Archives and compressed files are looked into within bounds. Stops secrets and copies of the context from leaving
-in a zip of a gzip, and an archive from growing into memory that nobody granted.
+Archives and compressed files are looked into within bounds. Stops secrets and copies of the context from
+leaving in a zip of a gzip, and an archive from growing into memory that nobody granted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The filter every text passes on its way out: secrets, random runs, hidden reasoning, echo, control characters.
+"""The filter every text passes on its way out: secrets, random runs, hidden reasoning, echo, control
+characters.
 
-Pure: a text and settings in, a report out. Workers call it for what a job says, the command line for any text.
+Pure: a text and settings in, a report out. Workers call it for what a job says, the command line for any
+text.
 """
 
 from __future__ import annotations
@@ -69,9 +71,9 @@ def filter_text(
 ) -> FilterReport:
     """Take out of a text what may not leave.
 
-    ``context`` is what the text may not repeat: a text, bytes, the path of a file of any size, or an index made
-    of one (:class:`cellblock.egress.ContextIndex`). Raises :class:`NotConfigured` for a context without the
-    extra ``egress``. Time and memory are in proportion to the text, whatever it holds.
+    ``context`` is what the text may not repeat: a text, bytes, the path of a file of any size, or an index
+    made of one (:class:`cellblock.egress.ContextIndex`). Raises :class:`NotConfigured` for a context without
+    the extra ``egress``. Time and memory are in proportion to the text, whatever it holds.
     """
     settings = settings or default_settings()
     if context is not None and is_echo([text], context, settings):

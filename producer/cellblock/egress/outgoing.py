@@ -108,7 +108,7 @@ def _without_words(evidence: Evidence) -> Evidence:
 
 
 def _everything(said: Outgoing, opened: dict[str, list[str] | str]) -> Iterator[str]:
-    """Each text alone and those that are short as one: half in stdout and half in stderr is a copy as well."""
+    """Each text alone, and the short ones as one: half in stdout and half in stderr is a copy as well."""
     value = _value_text(said)
     error = f"{said.error.message}\n{said.error.traceback}" if said.error else ""
     yield from (said.stdout.text, said.stderr.text, value, error)

@@ -1,7 +1,7 @@
 """Hidden reasoning of models (requirement D16): what a program got from one and passes on unread.
 
-Intermediate steps stay inside. They are known by the names that providers' answers give them, in JSON as printed
-or returned, and by the tags that open models write them between.
+Intermediate steps stay inside. They are known by the names that providers' answers give them, in JSON as
+printed or returned, and by the tags that open models write them between.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Secrets that are known by their form: who issues them, how they begin, what they are made of.
 
 Own rules, because the sources we know do not fit a filter that has a few milliseconds: rule sets for scanners
-of repositories are of other engines' expressions (their borders and classes differ from ``re``), read one line
-at a time, and are tuned to find names in source code (docs/adr/0013 has the figures). Each rule here begins
-with a literal, so that a text without it costs one search in C, and none can run for longer than its text is
-long: every repetition is of one class, and none stands inside another.
+of repositories are of other engines' expressions (their borders and classes differ from ``re``), read one
+line at a time, and are tuned to find names in source code (docs/adr/0013 has the figures). Each rule here
+begins with a literal, so that a text without it costs one search in C, and none can run for longer than its
+text is long: every repetition is of one class, and none stands inside another.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ _HOSTING = [
     _token("github_token", "github_pat_", _some("A-Za-z0-9_", 22)),
     *_family(
         "gitlab_token",
-        "glpat- glptt- glrt- glrtr- gldt- glcbt- glft- glimt- gloas- glsoat- glagent- glwt- glffct- GR1348941",
+        "glpat- glptt- glrt- glrtr- gldt- glcbt- glft- glimt- gloas- glsoat- glagent- glwt- GR1348941",
         _some(_WORD + ".", 20),
     ),
     *_family("bitbucket_token", "ATBB ATCTT3xFfG", _some(_WORD + "=", 28)),

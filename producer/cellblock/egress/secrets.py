@@ -20,8 +20,8 @@ from cellblock.egress.views import JOINED, View, views
 #: Secrets are unbroken, so that all rules need to look at is what is this long.
 _RUN = re.compile(r"[^\s\"'`<>(){},]{16,}")
 _REGISTERED_LEAST = 6
-#: Of a text that nobody took apart so many words in a row are not equally long: after the beginning of a known
-#: form, and after a name such as "token", behind which anything may stand.
+#: Of a text that nobody took apart so many words in a row are not equally long: after the beginning of a
+#: known form, and after a name such as "token", behind which anything may stand.
 _ALIKE, _ALIKE_IN_A_VALUE = 2, 4
 #: Shorter beginnings stand in any text without blanks.
 _LITERAL_LEAST = 3
@@ -52,7 +52,8 @@ def find(text: str, registered: Mapping[str, str] | None = None) -> list[Finding
             place = view.locate(start, end)
             if place[0] < place[1]:
                 (loose if JOINED in view.how else found).append(Finding(*place, kind, view.how))
-    # With the borders gone a secret seems to go on into what follows it: where it was seen exactly, that counts.
+    # With the borders gone a secret seems to go on into what follows it: where it was seen exactly, that
+    # counts.
     return sorted({*found, *_beside(loose, found)})
 
 
@@ -93,8 +94,8 @@ def _known_forms(text: str) -> Iterator[tuple[str, int, int]]:
 def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
     """Secrets that somebody has put separators into.
 
-    Where words stand together, much looks like one. What was taken apart by a program shows by its pieces, all
-    of one length; otherwise its form has to be beyond doubt.
+    Where words stand together, much looks like one. What was taken apart by a program shows by its pieces,
+    all of one length; otherwise its form has to be beyond doubt.
     """
     for rule in RULES:
         if len(rule.literal) >= _LITERAL_LEAST and rule.literal in view.text:

@@ -1,8 +1,8 @@
 """Every way in which one text can be read: as it stands, decoded, turned round, put together.
 
 A view is a text that somebody could make of another one, and knows where each part of it came from. Views are
-made of views, so that base64 of a reversed text split over lines is read as well: three steps deep, and of all
-views together no more than a fixed multiple of the text, whatever it holds.
+made of views, so that base64 of a reversed text split over lines is read as well: three steps deep, and of
+all views together no more than a fixed multiple of the text, whatever it holds.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, islice
 
-from cellblock.egress import decodings
-from cellblock.egress.decodings import Part
+from cellblock.egress.cleanings import CLEANINGS, joined, rot13, swapped, unwrapped
+from cellblock.egress.decoded import NEAR, Decoded, Part
+from cellblock.egress.encodings import ENCODINGS
 
 _DEPTH = 3
 #: Characters of all views together: many times a text that a person could read, a few times a longer one, and
 #: enough for a short one whatever it holds.
 _BUDGET_FACTOR, _BUDGET_FULL, _BUDGET_LONG, _BUDGET_LEAST = 24, 64 * 1024, 3, 64 * 1024
-JOINED = "joined"
+JOINED, REVERSED, WRAPPED = "joined", "reversed", "wrapped"
 #: After these no other step is tried.
-_LAST_STEPS = {"rot13": decodings.rot13, "swapped": decodings.swapped}
+_LAST_STEPS = {"rot13": rot13, "swapped": swapped}
 
 
 @dataclass(frozen=True)
@@ -114,19 +115,21 @@ def _made_of(view: View) -> Iterator[View]:
     last = view.how[-1] if view.how else ""
     if last in _LAST_STEPS:
         return
-    near = 0 if view.loose else decodings.NEAR
-    for name, decode in decodings.ENCODINGS.items():
-        if (decoded := decode(view.text, near)) is not None:
-            yield View(decoded.text, (*view.how, name), False, view, decoded.parts)
-    for name, decode in decodings.CLEANINGS.items():
-        if (decoded := decode(view.text, near)) is not None:
-            yield View(decoded.text, (*view.how, name), view.loose, view, decoded.parts)
-    if last not in {"reversed", "wrapped"}:
-        if not view.loose and (joined := decodings.joined(view.text)) is not None:
-            yield View(joined.text, (*view.how, JOINED), True, view, joined.parts)
-        if "reversed" not in view.how:
-            yield View(view.text[::-1], (*view.how, "reversed"), view.loose, view)
-    if not view.how or (last in decodings.ENCODINGS and last != "wrapped"):
+
+    def made(name: str, decoded: Decoded | None, *, loose: bool) -> Iterator[View]:
+        if decoded is not None:
+            yield View(decoded.text, (*view.how, name), loose, view, decoded.parts)
+
+    near = 0 if view.loose else NEAR
+    for name, decode in {**ENCODINGS, **CLEANINGS}.items():
+        yield from made(name, decode(view.text, near), loose=view.loose and name in CLEANINGS)
+    if last == WRAPPED:
+        return
+    yield from made(WRAPPED, unwrapped(view.text, near), loose=view.loose)
+    if last != REVERSED and not view.loose:
+        yield from made(JOINED, joined(view.text), loose=True)
+    if REVERSED not in view.how:
+        yield View(view.text[::-1], (*view.how, REVERSED), view.loose, view)
+    if not view.how or last in ENCODINGS:
         for name, change in _LAST_STEPS.items():
-            changed = change(view.text)
-            yield View(changed.text, (*view.how, name), view.loose, view, changed.parts)
+            yield from made(name, change(view.text), loose=view.loose)

@@ -1,8 +1,9 @@
 """What worker and launcher say to each other: JSON messages on a SOCK_SEQPACKET Unix socket.
 
-One message is one packet of at most 16 KiB. The reply to ``acquire`` carries the sandbox's byte stream
-as a passed descriptor, and the job's context, if it has one, as a second one that can only be read. A sandbox belongs to the connection that acquired it: when that closes, for
-whatever reason, the sandbox is destroyed; so it is when it was acquired with a lease that nobody renews.
+One message is one packet of at most 16 KiB. The reply to ``acquire`` carries the sandbox's byte stream as a
+passed descriptor, and the job's context, if it has one, as a second one that can only be read. A sandbox
+belongs to the connection that acquired it: when that closes, for whatever reason, the sandbox is destroyed;
+so it is when it was acquired with a lease that nobody renews.
 """
 
 from __future__ import annotations

@@ -1,0 +1,197 @@
+"""Steps that undo what was done to a text's characters: escapes, invisible ones, separators, other letters.
+
+As in encodings.py, each answers with another reading of the text or with None, in time proportional to it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import html
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from itertools import groupby, pairwise
+
+from cellblock.egress.decoded import LEAST, Decoded, Decoding, Part, as_text, replaced
+
+_ESCAPES = re.compile(
+    r"(?:\\x[0-9A-Fa-f]{2})+|(?:%[0-9A-Fa-f]{2})+|(?:\\[0-7]{3})+|\\u\{?[0-9A-Fa-f]{4,6}\}?|\\U[0-9A-Fa-f]{8}"
+    r"|\\[nrt\"'/\\]|&#\d{2,7};|&#[xX][0-9A-Fa-f]{2,6};|&[a-zA-Z]{2,6};|\\N\{[A-Z -]{1,60}\}"
+)
+_PLAIN_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "'": "'", "/": "/", "\\": "\\"}
+#: Encoders break lines at 76 characters.
+_SOFT_BREAK = re.compile(r"(?m)^.{72,75}[^=\n]=$")
+_QUOTED_PRINTABLE = re.compile(r"(?:=[0-9A-F]{2})+|=\r?\n")
+_INVISIBLE = re.compile(
+    "[\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]+"
+    "|\x1b\\[[0-?]*[ -/]*[@-~]"
+)
+#: Secrets that are broken up are so to hide, not to be read.
+_WRAPPED_MOST, _EQUAL_LINES, _BLANKS_LEAST = 40, 2, 4
+_SWAPPED = str.maketrans({letter: letter.swapcase() for letter in string.ascii_letters})
+_FANCY = re.compile(
+    "[\u00aa-\u00ba\u02b0-\u02e4\u1d2c-\u1d6a\u2070-\u209c\u2100-\u214f\u2460-\u24ff\uff01-\uff5e\U0001d400-\U0001d7ff]"
+)
+_LETTER = r"(?>'[ -~]'|\"[ -~]\"|[ -~])"
+_SPELLED = re.compile(rf"{_LETTER}(?P<between>[^A-Za-z0-9]{{1,6}}?)(?>{_LETTER}(?P=between)){{6,}}+{_LETTER}")
+#: A plus between two quotations is a program's way to put them together.
+_UNBROKEN = re.compile(r"(?!\+[\s\"'`])[^\s\"'`,;|\[\]()\\]+")
+_NUMBERED = re.compile(r"(?m)^[ \t]{0,12}\d{1,9}[ \t]{0,3}[:.)|\]\t -][ \t]?")
+_PREFIXED = re.compile(r"(?m)^[ \t]{0,12}(?:[>#*|+-]|//)[ \t]?")
+
+
+def _invisible(text: str, near: int) -> Decoded | None:
+    """Without what takes no room on a screen, and with letters in their plain form."""
+    plain = text if text.isascii() else _FANCY.sub(_plain_letter, text)
+    found = [(m.start(), m.end(), "", True) for m in _INVISIBLE.finditer(plain)]
+    if found:
+        return replaced(plain, found, near)
+    return None if plain == text else _same_places(plain)
+
+
+def _plain_letter(fancy: re.Match[str]) -> str:
+    """One letter for one letter: mathematical, circled and full-width ones become ASCII."""
+    plain = unicodedata.normalize("NFKC", fancy[0])
+    return plain if len(plain) == 1 and plain < "\x80" else fancy[0]
+
+
+def _escaped(text: str, near: int) -> Decoded | None:
+    if not any(sign in text for sign in "\\%&"):
+        return None
+    found = ((m.start(), m.end(), _unescape(m[0]), True) for m in _ESCAPES.finditer(text))
+    return replaced(text, found, near)
+
+
+def _unescape(escape: str) -> str:
+    sign, rest = escape[0], escape[1:]
+    try:
+        if sign == "%":
+            return as_text(bytes.fromhex(escape.replace("%", "")))
+        if sign == "&":
+            return html.unescape(escape)
+        if rest[0] == "x":
+            return as_text(bytes.fromhex(escape.replace("\\x", "")))
+        if rest[0] in "uU":
+            return chr(int(rest[1:].strip("{}"), 16))
+        if rest[0] in "01234567":
+            return as_text(bytes(int(code, 8) & 255 for code in escape.split("\\")[1:]))
+        if rest[0] == "N":
+            return unicodedata.lookup(rest[2:-1])
+        return _PLAIN_ESCAPES[rest[0]]
+    except (ValueError, KeyError, OverflowError):
+        return escape
+
+
+def _quoted_printable(text: str, near: int) -> Decoded | None:
+    if "=3D" not in text and not _SOFT_BREAK.search(text):
+        return None
+    found = ((m.start(), m.end(), _unquoted(m[0]), True) for m in _QUOTED_PRINTABLE.finditer(text))
+    return replaced(text, found, near)
+
+
+def _unquoted(quoted: str) -> str:
+    return "" if quoted[1] in "\r\n" else as_text(bytes.fromhex(quoted.replace("=", "")))
+
+
+def _spelled(text: str, near: int) -> Decoded | None:
+    """Characters one by one with the same between them, as in a list."""
+    return replaced(text, _spellings(text), near)
+
+
+def _spellings(text: str) -> Iterator[tuple[int, int, str, bool]]:
+    for match in _SPELLED.finditer(text):
+        step = len(match["between"])
+        spelled = match[0]
+        quoted = spelled[0] in "'\"" and spelled[2:3] == spelled[0]
+        word = spelled[1 :: 3 + step] if quoted else spelled[:: 1 + step]
+        if 2 * sum(map(str.isalnum, word)) >= len(word) >= LEAST:
+            yield match.start(), match.end(), word, True
+
+
+def _numbered(text: str, near: int) -> Decoded | None:
+    """Without what stands before every line: a number, or the sign of a quotation."""
+    for sign in (_NUMBERED, _PREFIXED):
+        found = [(m.start(), m.end(), "", True) for m in sign.finditer(text)]
+        if len(found) >= 3 and 2 * len(found) > text.count("\n"):
+            return replaced(text, found, near)
+    return None
+
+
+def unwrapped(text: str, near: int) -> Decoded | None:
+    """Without the breaks or blanks that somebody put after every so many characters."""
+    return replaced(
+        text, ((at, at + 1, "", True) for at in sorted({*_even_breaks(text), *_even_blanks(text)})), near
+    )
+
+
+def _even_breaks(text: str) -> Iterator[int]:
+    """Where lines end of which several are equally long, with a shorter one as their last."""
+    at = 0
+    runs = [(width, sum(1 for _ in run)) for width, run in groupby(map(len, text.split("\n")))]
+    for (width, times), (following, _) in pairwise([*runs, (-1, 0)]):
+        ends_in_shorter = 0 < following < width
+        if 0 < width <= _WRAPPED_MOST and times + ends_in_shorter > _EQUAL_LINES:
+            yield from range(at + width, at + (width + 1) * (times - 1), width + 1)
+            if ends_in_shorter:
+                yield at + (width + 1) * times - 1
+        at += (width + 1) * times
+
+
+def _even_blanks(text: str) -> Iterator[int]:
+    start = 0
+    for line in text.split("\n"):
+        lengths = [len(word) for word in line.split(" ")] if line.count(" ") >= _BLANKS_LEAST else []
+        width, times = Counter(lengths).most_common(1)[0] if lengths else (0, 0)
+        if 0 < width <= _WRAPPED_MOST and times >= _BLANKS_LEAST and 2 * times >= len(lengths):
+            for match in re.finditer(rf"(?:.{{{width}}} ){{{_BLANKS_LEAST},}}", line):
+                yield from range(start + match.start() + width, start + match.end(), width + 1)
+        start += len(line) + 1
+
+
+def joined(text: str) -> Decoded | None:
+    """Everything that blanks, quotation marks and commas kept apart, in one."""
+    return _kept(text, _UNBROKEN)
+
+
+def _kept(text: str, wanted: re.Pattern[str]) -> Decoded | None:
+    """Only what the pattern finds, put together; its places are looked up when they are asked for."""
+    joined = "".join(wanted.findall(text))
+    if len(joined) == len(text) or len(joined) < LEAST:
+        return None
+    return Decoded(joined, partial(_places, text, wanted))
+
+
+def _places(text: str, wanted: re.Pattern[str]) -> list[Part]:
+    parts, at = [], 0
+    for match in wanted.finditer(text):
+        parts.append(Part(at, match.start(), match.end(), whole=False))
+        at += match.end() - match.start()
+    return parts
+
+
+def rot13(text: str) -> Decoded:
+    """Every letter thirteen on."""
+    return _same_places(codecs.encode(text, "rot13"))
+
+
+def swapped(text: str) -> Decoded:
+    """Capitals for small letters and the reverse; only of ASCII, where each has one of the other."""
+    return _same_places(text.translate(_SWAPPED))
+
+
+def _same_places(text: str) -> Decoded:
+    return Decoded(text, lambda: [Part(0, 0, len(text), whole=False)])
+
+
+#: Steps after which what stood apart still does.
+CLEANINGS: dict[str, Decoding] = {
+    "invisible": _invisible,
+    "escaped": _escaped,
+    "quoted-printable": _quoted_printable,
+    "spelled": _spelled,
+    "numbered": _numbered,
+}

@@ -1,0 +1,262 @@
+"""Steps that show what was encoded: base64 and its relatives, hexadecimal, lists of character codes.
+
+Each takes a text and how much beside a find is kept, and answers with another text in which everything that
+can be read this way has been, or with None if nothing can. All run in time proportional to the text.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import zlib
+from collections.abc import Callable, Iterator
+
+from cellblock.egress.decoded import LEAST, Decoded, Decoding, as_text, replaced
+
+#: As many in a row are no accident, whatever stands around them.
+_SURE = 16
+#: Text that was compressed grows at most to this.
+_UNPACKED_BYTES = 1024 * 1024
+_PRINTABLE = rb"[\t\n\r -~]"
+#: Bytes that text in UTF-8 is made of, if one does not ask in which order.
+_TEXTLIKE = rb"[\t\n\r -~\x80-\xf4]"
+_IN_FEW_BYTES = (re.compile(_TEXTLIKE + b"{%d,}" % LEAST), re.compile(_PRINTABLE + b"{%d,}" % LEAST))
+_IN_MANY_BYTES = (re.compile(_TEXTLIKE + b"{%d,}" % _SURE), re.compile(_PRINTABLE + b"{%d,}" % _SURE))
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+#: The same in lines, as encoders wrap it.
+_BASE64_LINES = re.compile(
+    r"(?m)^[ \t>]{0,8}(?:[A-Za-z0-9+/_-]{4,}\r?\n[ \t]{0,8})+[A-Za-z0-9+/_-]{1,}={0,2}"
+)
+_BASE32 = re.compile(r"(?:[A-Z2-7]{16,}|[a-z2-7]{16,})={0,6}")
+_HEX = re.compile(r"(?:(?:0[xX]|\\x|%)?[0-9A-Fa-f]{2}(?:,? |[:,;\n-])?){8,}")
+_BASE85_MOST = 16 * 1024
+_BASE85 = re.compile(r"[!-~]{20,}")
+#: Some of these stand in every run of base85, and few in a path, a name or a call.
+_SIGNS, _SIGNS_LEAST = re.compile(r"[!#$%&*+;<>?@^`{|}~]"), 3
+_NUMBERS = re.compile(r"(?:\b\d{1,3}\b[\s,;|\[\]()']{1,4}){7,}\d{1,3}\b")
+_OCTETS = re.compile(r"(?:[01]{8}[\s,]{0,2}){8,}")
+_OCTAL_LIST = re.compile(r"(?:\b[0-3][0-7]{2}\b[\s,;]{1,2}){7,}[0-3][0-7]{2}\b")
+_DUMP = re.compile(
+    r"(?m)^[0-9A-Fa-f]{4,8}:?[ \t]{1,3}(?P<bytes>(?:[0-9A-Fa-f]{2,4}[ \t]{1,2}){1,16})[ \t]?.{0,60}$"
+)
+
+
+def reads_as_text(run: str) -> bool:
+    """Whether most of what this base64 or base32 stands for is text, and so has been read."""
+    bare = "".join(run.split()).rstrip("=")
+    if "=" in bare:
+        return False
+    return any(
+        10 * share * _shown(list(readings(bare))) >= 7 * len(bare)
+        for readings, share in ((_base64_readings, 4 / 3), (_base32_readings, 8 / 5))
+    )
+
+
+def reads_as_hex(run: str) -> bool:
+    """The same of one run of hexadecimal digits."""
+    return 10 * 2 * _shown(list(_hex_readings(run))) >= 7 * len(run)
+
+
+def _base64(text: str, near: int) -> Decoded | None:
+    return replaced(text, _in_runs(text, _BASE64, _base64_readings), near)
+
+
+def _base64_lines(text: str, near: int) -> Decoded | None:
+    """Base64 that an encoder has wrapped: all lines but the last are equally long."""
+    return replaced(text, _wrapped(text), near)
+
+
+def _wrapped(text: str) -> Iterator[tuple[int, int, str, bool]]:
+    for match in _BASE64_LINES.finditer(text):
+        lines = match[0].split()
+        if len({len(line) for line in lines[:-1]}) > 1 or len(lines[-1].rstrip("=")) > len(lines[0]):
+            continue
+        pieces = [piece for _, _, piece in _base64_readings("".join(lines))]
+        if pieces:
+            yield match.start(), match.end(), "\n".join(pieces), True
+
+
+def _in_runs(
+    text: str, runs: re.Pattern[str], readings: Callable[[str], Iterator[tuple[int, int, str]]]
+) -> Iterator[tuple[int, int, str, bool]]:
+    for match in runs.finditer(text):
+        for start, end, piece in readings(match[0]):
+            yield match.start() + start, match.start() + end, piece, True
+
+
+def _base64_readings(run: str) -> Iterator[tuple[int, int, str]]:
+    """What of a run is text, by the alignment of four that shows most of it."""
+    if run.islower() or run.isupper():  # a name: text in base64 has both
+        return iter(())
+    body = run.rstrip("=").replace("-", "+").replace("_", "/")
+    best: list[tuple[int, int, str]] = []
+    for shift in range(4):
+        usable = body[shift:]
+        raw = binascii.a2b_base64(usable[: len(usable) // 4 * 4] + _filled(usable))
+        readings = [
+            (shift + first // 3 * 4, min(len(run), shift + -(-last // 3) * 4), piece)
+            for first, last, piece in _readable(raw)
+        ]
+        if _shown(readings) > _shown(best):
+            best = readings
+        if readings and 3 * len(body) <= 5 * _shown(readings):  # nearly all of it: no other reads better
+            break
+    if best and best[-1][1] >= len(body):
+        best[-1] = (best[-1][0], len(run), best[-1][2])
+    return iter(best)
+
+
+def _filled(usable: str) -> str:
+    """The last incomplete group of a run, with its padding."""
+    rest = usable[len(usable) // 4 * 4 :]
+    return rest + "=" * (4 - len(rest)) if len(rest) > 1 else ""
+
+
+def _shown(readings: list[tuple[int, int, str]]) -> int:
+    """How many bytes of text they are."""
+    return sum(
+        len(piece) if piece.isascii() else len(piece.encode("utf-8", "replace")) for _, _, piece in readings
+    )
+
+
+def _readable(raw: bytes) -> Iterator[tuple[int, int, str]]:
+    """The stretches of bytes that are text, also of what was compressed or is UTF-16."""
+    unpacked = _unpacked(raw)
+    if unpacked is not None:
+        yield 0, len(raw), unpacked
+        return
+    if raw.count(0) * 3 > len(raw) and (wide := raw.replace(b"\0", b"")).isascii() and len(wide) >= LEAST:
+        yield 0, len(raw), wide.decode()
+        return
+    for start, end, piece in _stretches(raw):
+        if end - start >= _SURE or 5 * (end - start) >= 3 * len(raw):
+            yield start, end, piece
+
+
+def _stretches(raw: bytes) -> Iterator[tuple[int, int, str]]:
+    textlike, printable = _IN_FEW_BYTES if 3 * len(raw) < 5 * _SURE else _IN_MANY_BYTES
+    for match in textlike.finditer(raw):
+        try:
+            yield match.start(), match.end(), match[0].decode()
+        except UnicodeDecodeError:
+            for plain in printable.finditer(raw, *match.span()):
+                yield plain.start(), plain.end(), plain[0].decode()
+
+
+def _unpacked(raw: bytes) -> str | None:
+    """What was compressed by gzip or zlib, up to a bound."""
+    if raw[:2] != b"\x1f\x8b" and not (
+        raw[:1] == b"\x78" and raw[1:2] in {b"\x01", b"\x5e", b"\x9c", b"\xda"}
+    ):
+        return None
+    try:
+        return (
+            zlib.decompressobj(wbits=47).decompress(raw, _UNPACKED_BYTES).decode("utf-8", "replace") or None
+        )
+    except zlib.error:
+        return None
+
+
+def _base32(text: str, near: int) -> Decoded | None:
+    return replaced(text, _in_runs(text, _BASE32, _base32_readings), near)
+
+
+def _base32_readings(run: str) -> Iterator[tuple[int, int, str]]:
+    if run.isalpha():  # a word, or words without blanks: text in base32 has digits
+        return
+    body = run.rstrip("=").upper()
+    usable = body[: len(body) - (1 if len(body) % 8 in {1, 3, 6} else 0)]
+    try:
+        raw = base64.b32decode(usable + "=" * (-len(usable) % 8))
+    except (binascii.Error, ValueError):
+        return
+    for first, last, piece in _readable(raw):
+        yield first // 5 * 8, min(len(run), -(-last // 5) * 8), piece
+
+
+def _hex(text: str, near: int) -> Decoded | None:
+    return replaced(text, _in_runs(text, _HEX, _hex_readings), near)
+
+
+def _hex_readings(run: str) -> Iterator[tuple[int, int, str]]:
+    digits = re.sub(r"0[xX]|\\x|[^0-9A-Fa-f]", "", run)
+    best: list[tuple[int, int, str]] = []
+    for shift in (0, 1):
+        usable = digits[shift:]
+        raw = bytes.fromhex(usable[: len(usable) // 2 * 2])
+        readings = list(_readable(raw))
+        if _shown(readings) > _shown(best):
+            best = readings
+    if not best:
+        return
+    if len(digits) == len(run):  # without separators every digit has its place
+        yield from ((2 * first, min(len(run), 2 * last + 1), piece) for first, last, piece in best)
+    else:
+        yield 0, len(run), "\0".join(piece for _, _, piece in best)
+
+
+def _base85(text: str, near: int) -> Decoded | None:
+    return replaced(text, _in_runs(text, _BASE85, _base85_readings), near)
+
+
+def _base85_readings(run: str) -> Iterator[tuple[int, int, str]]:
+    if len(run) > _BASE85_MOST or len(_SIGNS.findall(run)) < _SIGNS_LEAST:
+        return
+    for decode in (base64.b85decode, base64.a85decode):
+        bare = run.strip("\"'").removeprefix("<~").removesuffix("~>")
+        try:
+            raw = decode(bare)
+        except (ValueError, OverflowError):
+            continue
+        readings = list(_readable(raw))
+        if _shown(readings) * 10 >= 9 * len(raw) or _unpacked(raw) is not None:
+            yield 0, len(run), "".join(piece for _, _, piece in readings)
+            return
+
+
+def _numbers(text: str, near: int) -> Decoded | None:
+    """Lists of character codes: decimal, octal, or as eight bits."""
+    found = [(m.start(), m.end(), r"\d+", 10) for m in _NUMBERS.finditer(text)]
+    found += [(m.start(), m.end(), r"\d+", 8) for m in _OCTAL_LIST.finditer(text)]
+    found += [(m.start(), m.end(), "[01]{8}", 2) for m in _OCTETS.finditer(text)]
+    return replaced(text, _codes(text, sorted(found)), near)
+
+
+def _codes(text: str, found: list[tuple[int, int, str, int]]) -> Iterator[tuple[int, int, str, bool]]:
+    done = 0
+    for start, end, number, base in found:
+        codes = [int(code, base) for code in re.findall(number, text[start:end])] if start >= done else []
+        if codes and max(codes) <= 255:
+            spelled = as_text(bytes(codes))
+            if sum(map(str.isprintable, spelled)) * 10 >= 9 * len(spelled):
+                yield start, end, spelled, True
+                done = end
+
+
+def _dumped(text: str, near: int) -> Decoded | None:
+    """What a hex dump shows, its lines put together."""
+    lines = list(_DUMP.finditer(text))
+    if len(lines) < 2:
+        return None
+    raw = b"".join(bytes.fromhex("".join(line["bytes"].split())) for line in lines if _even(line["bytes"]))
+    pieces = [piece for _, _, piece in _readable(raw)]
+    if not pieces:
+        return None
+    return replaced(text, [(lines[0].start(), lines[-1].end(), "\n".join(pieces), True)], near)
+
+
+def _even(digits: str) -> bool:
+    return all(len(group) % 2 == 0 for group in digits.split())
+
+
+#: Steps that show what was encoded; it has borders of its own, whatever stood around it.
+ENCODINGS: dict[str, Decoding] = {
+    "base64": _base64,
+    "base64 lines": _base64_lines,
+    "hex": _hex,
+    "hex dump": _dumped,
+    "base32": _base32,
+    "base85": _base85,
+    "numbers": _numbers,
+}
