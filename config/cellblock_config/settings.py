@@ -106,10 +106,14 @@ class LedgerSettings(Group):
     republish_after_s: PositiveSeconds = 5.0
     queue_depth: int = Field(100_000, ge=1)
     job_ttl_s: int = Field(7 * 86_400, ge=60, description="A job that never ends is forgotten after this.")
-    result_ttl_s: int = Field(86_400, ge=10)
+    result_ttl_s: int = Field(86_400, ge=10, description="Of jobs that ended well; a plan may say otherwise.")
+    failed_ttl_s: int = Field(
+        3 * 86_400, ge=10, description="Of jobs that failed, if that is longer: somebody has to find out why."
+    )
     dead_ttl_s: int = Field(7 * 86_400, ge=60, description="Of jobs that ended through our fault.")
     dead_kept: int = Field(10_000, ge=1, description="How many of those are kept at most.")
     events_kept: int = Field(100_000, ge=100, description="Approximate length of the event stream.")
+    events_ttl_s: int = Field(3 * 86_400, ge=10, description="Older events are dropped.")
     code_bytes: int = Field(1 * MIB, ge=1, le=16 * MIB)
     stdin_bytes: int = Field(8 * MIB, ge=0, le=16 * MIB)
     files_bytes: int = Field(8 * MIB, ge=0, le=32 * MIB, description="All files of a job, with their names.")

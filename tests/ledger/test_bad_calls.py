@@ -51,7 +51,7 @@ def test_a_fence_that_is_no_number_is_refused(store: Store, fence: str) -> None:
         ("finish", ["op", "succeeded", "ok", "{}", 0, "faults", 0, 0, 0, 100, ""]),
         ("release", ["op", "{}"]),
     ]
-    common = ["default", 0, 10, 10, 10, 10, 10, "channel"]
+    common = ["default", 0, 10, 10, 10, 10, 10, 10, "channel"]
     before = dump(redis)
     for name, args in calls:
         with pytest.raises(BadCall, match="fence"):
@@ -86,6 +86,7 @@ def test_an_end_that_is_none_is_refused(store: Store, state: str, counter: str) 
         "",
         "default",
         0,
+        10,
         10,
         10,
         10,

@@ -7,10 +7,13 @@ import logging
 import os
 import signal
 import sys
+import traceback
+from pathlib import Path
 from typing import Any
 
 import structlog
 
+from cellblock.errors import OperatorError
 from cellblock_config import TelemetrySettings
 
 #: The supervisor's pid, in the environment of what it started.
@@ -57,7 +60,7 @@ def configure_logging(settings: TelemetrySettings) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
+                _outline_exception,
                 renderer,
             ],
         )
@@ -69,6 +72,25 @@ def configure_logging(settings: TelemetrySettings) -> None:
     # httpx would log whole addresses, and webhooks's may hold tokens.
     for chatty in ("urllib3", "docker", "kombu", "amqp", "httpx", "httpcore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def _outline_exception(logger: object, method: str, event: Any) -> Any:
+    """Types and places instead of a traceback: a library's message may quote what a job is made of."""
+    given = event.pop("exc_info", None)
+    error = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) else given
+    if isinstance(error, BaseException):
+        event["exception"] = _outline(error)
+    return event
+
+
+def _outline(error: BaseException) -> str:
+    places = [
+        f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)
+    ]
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    said = f": {error}" if isinstance(error, OperatorError) else ""
+    behind = f" after {_outline(cause)}" if cause is not None else ""
+    return f"{type(error).__name__}{said} ({' > '.join(places[-12:])}){behind}"
 
 
 def die_with_parent() -> None:
@@ -106,6 +128,8 @@ def _strip(event: Any, hint: Any) -> Any:
     """The last look at an error report: locals, task arguments and anything named like a payload goes."""
     for group in ("exception", "threads"):
         for value in (event.get(group) or {}).get("values", []):
+            if "value" in value and value.get("module") != OperatorError.__module__:
+                value["value"] = ""  # a library's message may quote what a job is made of
             for frame in (value.get("stacktrace") or {}).get("frames", []):
                 frame.pop("vars", None)
     event.pop("breadcrumbs", None)

@@ -83,13 +83,19 @@ _PASSWORD_NAMES = re.compile(r"pass(?!ive|age|ing|enger|es$)|pwd|secret", re.IGN
 
 def find(text: str) -> Iterator[tuple[str, int, int]]:
     """Kind and place of what was assigned; names and users stay readable."""
+    yield from find_named(text)
+    lowered = text.lower()
+    for words, look in _SOURCES:
+        if any(word in lowered for word in words):
+            yield from look(text)
+
+
+def find_named(text: str) -> Iterator[tuple[str, int, int]]:
+    """The same of names alone: not of addresses, headers and commands."""
     lowered = text.lower()
     if len(lowered) != len(text):  # a few letters of other scripts grow when they are lowered
         lowered = "".join(c.lower() if c < "\x80" else c for c in text)
     yield from _assignments(text, lowered)
-    for words, look in _SOURCES:
-        if any(word in lowered for word in words):
-            yield from look(text)
 
 
 def _addresses(text: str) -> Iterator[tuple[str, int, int]]:

@@ -26,9 +26,9 @@ _PLAIN_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "'": "'", "/": "/",
 _SOFT_BREAK = re.compile(r"(?m)^.{72,75}[^=\n]=$")
 _QUOTED_PRINTABLE = re.compile(r"(?:=[0-9A-F]{2})+|=\r?\n")
 _INVISIBLE = re.compile(
+    "\x1b\\[[0-?]*[ -/]*[@-~]|"
     "[\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]+"
-    "|\x1b\\[[0-?]*[ -/]*[@-~]"
 )
 #: Secrets that are broken up are so to hide, not to be read.
 _WRAPPED_MOST, _EQUAL_LINES, _BLANKS_LEAST = 40, 2, 4
@@ -37,7 +37,9 @@ _FANCY = re.compile(
     "[\u00aa-\u00ba\u02b0-\u02e4\u1d2c-\u1d6a\u2070-\u209c\u2100-\u214f\u2460-\u24ff\uff01-\uff5e\U0001d400-\U0001d7ff]"
 )
 _LETTER = r"(?>'[ -~]'|\"[ -~]\"|[ -~])"
-_SPELLED = re.compile(rf"{_LETTER}(?P<between>[^A-Za-z0-9]{{1,6}}?)(?>{_LETTER}(?P=between)){{6,}}+{_LETTER}")
+_SPELLED = re.compile(
+    rf"{_LETTER}(?P<between>[^A-Za-z0-9]{{1,6}}?)(?>{_LETTER}(?P=between)){{6,}}+(?:{_LETTER})?"
+)
 #: A plus between two quotations is a program's way to put them together.
 _UNBROKEN = re.compile(r"(?!\+[\s\"'`])[^\s\"'`,;|\[\]()\\]+")
 _NUMBERED = re.compile(r"(?m)^[ \t]{0,12}\d{1,9}[ \t]{0,3}[:.)|\]\t -][ \t]?")

@@ -27,6 +27,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 #: The same in lines, as encoders wrap it.
 _BASE64_LINES = re.compile(
     r"(?m)^[ \t>]{0,8}(?:[A-Za-z0-9+/_-]{4,}\r?\n[ \t]{0,8})+[A-Za-z0-9+/_-]{1,}={0,2}"
+    r"(?=[ \t]{0,8}(?:\r?\n|\Z))"
 )
 _BASE32 = re.compile(r"(?:[A-Z2-7]{16,}|[a-z2-7]{16,})={0,6}")
 _HEX = re.compile(r"(?:(?:0[xX]|\\x|%)?[0-9A-Fa-f]{2}(?:,? |[:,;\n-])?){8,}")
@@ -180,6 +181,7 @@ def _hex(text: str, near: int) -> Decoded | None:
 
 
 def _hex_readings(run: str) -> Iterator[tuple[int, int, str]]:
+    run = run.rstrip(" ,:;\n-")
     digits = re.sub(r"0[xX]|\\x|[^0-9A-Fa-f]", "", run)
     best: list[tuple[int, int, str]] = []
     for shift in (0, 1):

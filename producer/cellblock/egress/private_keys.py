@@ -37,6 +37,10 @@ _BODY = re.compile(
     rf"|(?:\\?[nr]|b['\"])?{_LINE}{{16,}}+))*+(?:{_BETWEEN}{{0,16}}[A-Za-z0-9+/]{{1,63}}={{1,2}})?+(?:{_BETWEEN}{{0,4}}=[A-Za-z0-9+/]{{4}}(?![A-Za-z]))?+"
 )
 _SHORT_REST = re.compile(rf"{_BETWEEN}{{0,16}}[A-Za-z0-9+/=]{{1,80}}{_BETWEEN}{{0,8}}")
+_HEADERS = re.compile(r"(?:Proc-Type|DEK-Info|Version|Comment|Subject|Hash|X-[A-Za-z]{1,20}):[^\n\\]{0,200}")
+_RUNS = re.compile(rf"{_LINE}{{12,}}")
+#: What is drawn has small letters, capitals and digits within so many characters; words have not.
+_MIXED = re.compile(r"[a-z][A-Za-z+/]{0,40}[0-9+/]|[0-9+/][A-Za-z]{0,40}[a-z]|[A-Z0-9+/=]{12}")
 _BODY_CHARS = 12
 _REACH_CHARS = 40_000
 
@@ -48,30 +52,33 @@ def find(text: str) -> Iterator[tuple[int, int]]:
         yield from _by_last_line(text)
     if "Private-Lines" in text:
         for match in _PUTTY.finditer(text):
-            yield match.start(), _body_end(text, match.end())
+            yield match.start(), _body_end(text, match.end(), match.end() + _REACH_CHARS)
     if any(literal in text for literal in _BARE_LITERALS):
         end = 0
         for match in _BARE.finditer(text):
             if match.start() >= end:
-                end = _body_end(text, match.start())
+                end = _body_end(text, match.start(), match.start() + _REACH_CHARS)
                 if end - match.start() >= 40:
                     yield match.start(), end
 
 
 def _by_first_line(text: str) -> Iterator[tuple[int, int]]:
-    for match in _FIRST.finditer(text):
-        last = _LAST.search(text, match.end(), match.end() + _REACH_CHARS)
+    firsts = list(_FIRST.finditer(text))
+    for match, following in zip(firsts, [*firsts[1:], None], strict=False):
+        border = min(following.start() if following else len(text), match.end() + _REACH_CHARS)
+        last = _LAST.search(text, match.end(), border)
         if last is not None and _is_body(text[match.end() : last.start()]):
             yield match.start(), last.end()
             continue
-        end = _body_end(text, match.end())
+        end = _body_end(text, match.end(), border)
         if _is_body(text[match.end() : end]):
             yield match.start(), end
 
 
 def _by_last_line(text: str) -> Iterator[tuple[int, int]]:
+    border = 0
     for match in _LAST.finditer(text):
-        start = max(0, match.start() - _REACH_CHARS)
+        start, border = max(border, match.start() - _REACH_CHARS), match.end()
         before = text[start : match.start()][::-1]
         rest = _SHORT_REST.match(before)
         skipped = rest.end() if rest else 0
@@ -82,12 +89,14 @@ def _by_last_line(text: str) -> Iterator[tuple[int, int]]:
             yield match.start() - end, match.end()
 
 
-def _body_end(text: str, start: int) -> int:
-    found = _BODY.match(text, start, start + _REACH_CHARS)
+def _body_end(text: str, start: int, border: int) -> int:
+    found = _BODY.match(text, start, border)
     return found.end() if found else start
 
 
 def _is_body(between: str) -> bool:
-    """Whether enough stands between two markers, and nearly all of it is base64."""
-    letters = sum(1 for c in between if c.isascii() and (c.isalnum() or c in "+/=_-"))
-    return letters >= _BODY_CHARS and letters * 4 >= 3 * len(between.replace(" ", "").replace("\n", ""))
+    """Whether enough stands here, and nearly all of it is base64 in runs that no words are as long as."""
+    runs = _RUNS.findall(between)
+    coded = sum(len(run) for run in runs if _MIXED.search(run))
+    headers = sum(len(line) for line in _HEADERS.findall(between))
+    return coded >= _BODY_CHARS and 10 * coded >= 8 * (len("".join(between.split())) - headers)

@@ -11,14 +11,19 @@ from collections.abc import Iterator, Sequence
 
 KIND = "hidden_reasoning"
 
-_TAGS = re.compile(r"<(think|thinking|reasoning|scratchpad)>.*?(?:</\1>|\Z)", re.DOTALL)
-_OPEN = re.compile(r"<(?:think|thinking|reasoning|scratchpad)>")
+#: Models open it on a line of its own; elsewhere it is a mention.
+_OPEN = re.compile(r"(?m)^[ \t]{0,8}<(think|thinking|reasoning|scratchpad)>")
 
 
 def find(text: str, fields: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Where it stands in a text. ``fields`` are names of JSON members that hold it."""
-    if _OPEN.search(text):
-        yield from (match.span() for match in _TAGS.finditer(text) if len(match[0]) > 24)
+    done = 0
+    for opened in _OPEN.finditer(text):
+        if opened.start() >= done:
+            closing = f"</{opened[1]}>"
+            end = text.find(closing, opened.end())
+            done = len(text) if end < 0 else end + len(closing)
+            yield opened.start(), done
     if any(name in text for name in fields):
         for match in _members(fields).finditer(text):
             yield match.span("value")

@@ -59,11 +59,20 @@ def find(text: str, registered: Mapping[str, str] | None = None) -> list[Finding
 
 def _beside(loose: Iterable[Finding], exact: list[Finding]) -> Iterator[Finding]:
     for finding in loose:
-        # Of a key's lines, one may be seen exactly and all of them only when they are joined.
-        if finding.kind == private_keys.KIND or not any(
-            known.start < finding.end and finding.start < known.end for known in exact
+        seen = [known for known in exact if known.start < finding.end and finding.start < known.end]
+        # Of a key's lines, one may be seen exactly, and all of them only when they are joined.
+        if not seen or (
+            finding.kind == private_keys.KIND and 2 * _covered(seen) < finding.end - finding.start
         ):
             yield finding
+
+
+def _covered(findings: list[Finding]) -> int:
+    covered, done = 0, 0
+    for finding in sorted(findings):
+        covered += max(0, finding.end - max(done, finding.start))
+        done = max(done, finding.end)
+    return covered
 
 
 def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, int, int]]:
@@ -72,7 +81,9 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
         yield from _taken_apart(view)
     else:
         yield from _known_forms(text)
-        if "swapped" not in view.how:  # names mean the same in either case
+        if view.how[-1:] == ("rot13",):  # what is not a name means nothing else in it
+            yield from assignments.find_named(text)
+        elif view.how[-1:] != ("swapped",):  # names mean the same in either case
             yield from assignments.find(text)
     for start, end in private_keys.find(text):
         yield private_keys.KIND, start, end

@@ -3,7 +3,8 @@
 =====================================  =======  ====================================================
 ``<p>:job:<id>``                       hash     the job's record (fields: scripts/prelude.lua);
                                                 ``job_ttl_s``, then its plan's or the settings'
-                                                ``result_ttl_s`` once it has ended (``dead_ttl_s`` if
+                                                ``result_ttl_s`` once it has ended (if it failed
+                                                ``failed_ttl_s`` where that is longer, ``dead_ttl_s`` if
                                                 through our fault)
 ``<p>:spec:<id>``                      string   the manifest (code, stdin); deleted when the job ends,
                                                 kept ``dead_ttl_s`` when the fault was ours
@@ -35,7 +36,8 @@
 ``<p>:governance``                     hash     "tenant key" → value of overrides set at run time
 ``<p>:audit``                          stream   who set them, when, before and after; about 100,000
 ``<p>:schema``                         string   the version of all this
-``<p>:events``                         stream   one entry per transition; about ``events_kept`` entries
+``<p>:events``                         stream   one entry per transition; about ``events_kept`` entries,
+                                                none older than ``events_ttl_s``
 ``<p>:done:<id>``                      channel  published to when the job has ended
 ``<p>:control``                        channel  ids of running jobs that were asked to stop
 =====================================  =======  ====================================================

@@ -41,6 +41,7 @@ class Transitions(Reads):
             settings.tenant_slots,
             settings.job_ttl_s,
             settings.result_ttl_s,
+            settings.failed_ttl_s,
             settings.dead_ttl_s,
             settings.events_kept,
             self.keys.done(job_id),

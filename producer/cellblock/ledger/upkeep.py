@@ -121,6 +121,12 @@ class Upkeep(Transitions):
         for job_id in surplus:
             self._scripts.run("drop", self.keys.of_job(job_id, NOBODY), [job_id, "-"])
 
+    def forget_old_events(self) -> None:
+        """Drop events older than ``events_ttl_s``, whether anybody has read them or not."""
+        with store_errors("forgetting old events"):
+            before_ms = self._now_ms() - 1000 * self._settings.events_ttl_s
+            self._redis.xtrim(self.keys.events, minid=str(before_ms), approximate=False)
+
     def _overdue(self, index: str, limit: int) -> Iterator[tuple[str, dict[str, str]]]:
         """(id, record) of up to ``limit`` jobs whose time in this index has passed."""
         with store_errors("looking for what is due"):

@@ -54,6 +54,7 @@ class Reaper:
             lambda: self._publisher.wake(self._ledger.wake_delayed()),
             lambda: self._publisher.wake(self._ledger.look_at_parked()),
             self._ledger.forget_the_dead,
+            self._ledger.forget_old_events,
             self._republish,
         )
         for step in steps:

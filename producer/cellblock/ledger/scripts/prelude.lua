@@ -47,7 +47,7 @@ local STRIDE = 10000
 local DIGITS_MAX = 15
 
 -- What ends or moves a job needs to know of the settings, after its own arguments.
-local COMMON = ' lane slots# job_ttl_s# result_ttl_s# dead_ttl_s# events_kept# channel'
+local COMMON = ' lane slots# job_ttl_s# result_ttl_s# failed_ttl_s# dead_ttl_s# events_kept# channel'
 
 local function now_ms()
   local t = redis.call('TIME')
@@ -262,7 +262,12 @@ local function close(a, state, outcome, result, at_ms, charge)
   settle(dead and 0 or charge or 0)
   leave(a)
   redis.call('HSET', keys.job, 'state', state, 'outcome', outcome, 'finished_ms', int(at_ms))
-  local kept_s = dead and a.dead_ttl_s or tonumber(redis.call('HGET', keys.job, 'result_ttl_s') or a.result_ttl_s)
+  local kept_s = tonumber(redis.call('HGET', keys.job, 'result_ttl_s') or a.result_ttl_s)
+  if dead then
+    kept_s = a.dead_ttl_s
+  elseif state == 'failed' then -- somebody has to find out why
+    kept_s = math.max(kept_s, a.failed_ttl_s)
+  end
   redis.call('SET', keys.result, result, 'EX', int(kept_s))
   redis.call('EXPIRE', keys.job, int(kept_s))
   if dead then
