@@ -281,8 +281,6 @@ class JobSpec(_Request):
             )
         if self.reduced_context is not None and not self.confidential:
             raise InvalidJob("reduced_context", "is for confidential jobs; set confidential, or give inputs")
-        if self.reduced_context is not None and "ctx" in self.inputs:
-            raise InvalidJob("inputs", "'ctx' is where the reduced context goes; rename it")
         return self
 
     @field_validator("args")

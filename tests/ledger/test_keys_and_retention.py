@@ -249,7 +249,7 @@ def test_the_event_stream_stays_about_as_long_as_configured(store: Store) -> Non
 
 
 def test_old_events_are_forgotten_though_the_stream_is_short(store: Store) -> None:
-    ledger, redis = store
+    ledger, _ = store
     admit(ledger)
     ledger.forget_old_events()
     assert story(ledger) == ["queued"]

@@ -22,6 +22,7 @@ _UNPACKED_BYTES = 32 * 1024 * 1024
 _MEMBERS = 2000
 _DEPTH = 3
 _PIECE_BYTES = 64 * 1024
+_ZIP_MEMBER = b"PK\x03\x04"
 _STRINGS = re.compile(rb"[\t\n\r -~]{6,}")
 _WIDE_STRINGS = re.compile(rb"(?:[\t\n\r -~]\0){6,}")
 
@@ -88,9 +89,9 @@ def _texts(data: bytes, budget: _Budget, depth: int) -> Iterator[str]:
         KeyError,
     ) as error:
         raise Opaque(f"it is an archive that cannot be opened ({type(error).__name__})") from None
-    if not packed:
-        text = as_text(data)
-        yield text if text is not None else "\n".join(_strings(data))
+    text = None if packed else as_text(data)
+    # Of a container too: comments, and what stands between or behind its members.
+    yield text if text is not None else "\n".join(_strings(data))
 
 
 def _strings(data: bytes) -> Iterator[str]:
@@ -104,7 +105,7 @@ def _strings(data: bytes) -> Iterator[str]:
 
 def _unpacked(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
     """The members of what this is the container of; none if it is no container."""
-    if data[:4] in {b"PK\x03\x04", b"PK\x05\x06"} or zipfile.is_zipfile(io.BytesIO(data)):
+    if data[:4] in {_ZIP_MEMBER, b"PK\x05\x06"} or zipfile.is_zipfile(io.BytesIO(data)):
         yield from _zip_members(data, budget)
     elif data[:2] == b"\x1f\x8b":
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
@@ -122,15 +123,18 @@ def _unpacked(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
 
 
 def _zip_members(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
+    inside = 0
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        if archive.comment:
-            yield "", archive.comment
         for info in archive.infolist():
             budget.take_member()
             if info.flag_bits & 1:
                 raise Opaque("it is an archive with a password")
             with archive.open(info) as member:
-                yield info.filename, _drained(member, budget)
+                content = _drained(member, budget)
+            inside += 1 + (content.count(_ZIP_MEMBER) if info.compress_type == zipfile.ZIP_STORED else 0)
+            yield info.filename, content
+    if data.count(_ZIP_MEMBER) > inside:  # other programs find what this one was not told of
+        raise Opaque("it is an archive that does not list all of its files")
 
 
 def _tar_members(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:

@@ -162,8 +162,13 @@ def _value(said: Outgoing, settings: EgressSettings, counts: _Counts) -> tuple[o
     found = find(whole, settings)
     if not found:
         return said.value, None
-    value = None if isinstance(said.value, TableValue) else _Leaves(settings, counts).filtered(said.value)
-    if value is not None and not find(json.dumps(value, ensure_ascii=False), settings):
+    leaves = _Leaves(settings, counts)
+    value = None if isinstance(said.value, TableValue) else leaves.filtered(said.value)
+    if (
+        value is not None
+        and not leaves.too_many
+        and not find(json.dumps(value, ensure_ascii=False), settings)
+    ):
         return value, None
     counts.add("value", redact(whole, found).redactions)
     kinds = ", ".join(sorted({finding.kind for finding in found}))
@@ -178,10 +183,15 @@ class _Leaves:
         self._counts = counts
         self._left = _LEAVES_MOST
 
+    @property
+    def too_many(self) -> bool:
+        """Whether it had more parts than are looked at one by one, so that what came of it is not whole."""
+        return self._left < 0
+
     def filtered(self, value: object, name: str = "") -> object:
-        """The same with notices in the place of secrets; None for what has too many parts to look at each."""
+        """The same with notices in the place of secrets."""
         self._left -= 1
-        if self._left < 0:
+        if self.too_many:
             return None
         if isinstance(value, str):
             return self._leaf(value, name)
