@@ -1,4 +1,4 @@
-"""Confidential jobs: of what goes in and what comes out nothing is in the clear but where its owner reads it."""
+"""Confidential jobs: nothing of what goes in or comes out is in the clear but where its owner reads it."""
 
 from __future__ import annotations
 

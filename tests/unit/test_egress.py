@@ -131,6 +131,48 @@ def test_a_traceback_and_a_listing_stay() -> None:
         assert [one for one in filter_text(text).redactions if one.kind != "control"] == []
 
 
+BOMB = base64.b64encode(zlib.compress(b"A" * 2**20, 9)).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{BOMB}\n{GITHUB[::-1]}",
+        f"{BOMB}\n{GITHUB.encode().hex()}",
+        BOMB + "\n" + "\u200b".join(GITHUB),
+        f"x{GITHUB}",
+        f"xghp_{GITHUB}",
+        "0.113\n" + GITHUB.encode().hex(" "),
+        GITHUB[:15] + "\n" + GITHUB[15:],
+        "AKIA" + "Q3RT2Y5U4IO6\n7BCD",
+        json.dumps("Ω" + GITHUB),
+        GITHUB + "\u0130",
+    ],
+    ids=[
+        "bomb",
+        "bomb hex",
+        "bomb zero-width",
+        "letter",
+        "decoy",
+        "number",
+        "half",
+        "half AWS",
+        "JSON",
+        "grows",
+    ],
+)
+def test_what_hostile_readers_have_found(text: str) -> None:
+    """Each of these once left whole or in part."""
+    report = filter_text(text)
+    assert [one.kind for one in report.redactions if one.kind in {"github_token", "aws_access_key"}]
+    for at in range(len(GITHUB) - 16):
+        assert GITHUB[at : at + 16] not in report.text.replace("\u200b", "")
+
+
+def test_what_grows_too_far_to_be_read_goes_itself() -> None:
+    assert filter_text(f"a {BOMB} b").text == "a [REDACTED: packed_data] b"
+
+
 class TestRegistered:
     """Values that an operator names."""
 
@@ -147,6 +189,19 @@ class TestRegistered:
     def test_in_any_case_and_within_other_words(self) -> None:
         report = filter_text(f"x{self.VALUE.upper()}y", settings=self.SETTINGS)
         assert report.text == "x[REDACTED: registered:db]y"
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [
+            ("Tr0ub4dor-x9Q2z", "\u0130 Tr0ub4dor-x9Q2z"),
+            ("pässwörd-Ω9xyz", json.dumps("pässwörd-Ω9xyz")),
+            ("pässwörd-Ω9xyz", "-".join("pässwörd-Ω9xyz")),
+            ("\U0001f511-key-words", json.dumps("\U0001f511-key-words")),
+        ],
+    )
+    def test_of_any_script(self, value: str, text: str) -> None:
+        settings = EgressSettings(secrets={"db": SecretStr(value)})
+        assert filter_text(text, settings=settings).counts == {"registered:db": 1}
 
     def test_a_file_of_them(self, tmp_path: Path) -> None:
         file = tmp_path / "secrets"
@@ -184,8 +239,15 @@ class TestEntropy:
             assert filter_text(run, settings=settings).redactions == ()
         assert filter_text(run[:100], settings=EgressSettings(entropy_chars=80)).text == self.NOTICE
 
+    @pytest.mark.parametrize("width", [39, 64, 70, 76, 80])
+    def test_however_it_is_wrapped(self, width: int) -> None:
+        body = base64.b64encode(RNG.randbytes(900)).decode()
+        for text in (body, f"ssh-rsa {body}", f"-----BEGIN CERTIFICATE-----\n{body}"):
+            wrapped = "\n".join(text[at : at + width] for at in range(0, len(text), width))
+            assert "high_entropy" in filter_text(wrapped).counts or width == 39
+
     def test_what_is_public_or_readable_stays(self) -> None:
-        body = base64.encodebytes(RNG.randbytes(900)).decode()
+        body = base64.encodebytes(b"\x30\x82\x03\x80" + RNG.randbytes(896)).decode()
         for text in (
             f"-----BEGIN CERTIFICATE-----\n{body}-----END CERTIFICATE-----\n",
             f"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ{drawn(300)} me@host",

@@ -78,6 +78,17 @@ def test_a_secret_that_the_cut_goes_through_goes_on_both_sides(before: int) -> N
     assert len(kept.text) < 4200
 
 
+def test_a_secret_in_halves_goes_from_both_streams() -> None:
+    kept = leave(Outgoing(stdout=governed(f"one {TOKEN[:20]}\n"), stderr=governed(f"{TOKEN[20:]} two")))
+    assert (kept.stdout.text, kept.stderr.text) == (f"one {TAKEN}", f"{TAKEN} two")
+
+
+def test_notices_do_not_make_an_output_much_longer() -> None:
+    kept = leave(Outgoing(stdout=governed("\x9b" * 1900))).stdout
+    assert len(kept.text.encode()) <= 4100
+    assert "TRUNCATED" in kept.text
+
+
 class TestValues:
     """JSON and tables."""
 
@@ -190,7 +201,7 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("data", "why"),
         [
-            (gzip.compress(bytes(200_000_000), 1), "unpacks to more than 33554432 bytes"),
+            (gzip.compress(bytes(200_000_000), 1), "unpacks to more than 16777216 bytes"),
             (zipped(zipped(zipped(zipped(zipped(b"deep"))))), "packed more than 3 times"),
             (zipped(b"x" * 500)[:200] + b"PK\x05\x06" + bytes(18), "does not list all of its files"),
             (zipped(b"x" * 500)[:-30], "cannot be opened"),
@@ -202,6 +213,23 @@ class TestFiles:
         kept = self.one(data)
         assert kept.artifacts == ()
         assert why in kept.artifacts_skipped[0].reason
+
+    def test_an_archive_that_asks_for_much_memory_is_withheld(self) -> None:
+        data = bytearray(lzma.compress(b"x" * 50))
+        data[14 + 2] = 40  # the dictionary's size: 4 GiB, in the block's header
+        assert self.one(bytes(data)).artifacts == ()
+
+    @pytest.mark.parametrize("packed", ["zip", "bzip2", "gzip", "tar"])
+    def test_what_stands_beside_an_archive_is_read_too(self, packed: str) -> None:
+        honest = PACKED[packed](b"an honest line\n" * 20)
+        for data in (honest + TOKEN.encode(), TOKEN.encode() + b"\n" + honest):
+            kept = self.one(data)
+            assert TOKEN.encode() not in b"".join(file.data for file in kept.artifacts)
+
+    def test_many_files_are_unpacked_to_one_bound(self) -> None:
+        files = [Artifact(path=f"{n}.gz", data=gzip.compress(bytes(5_000_000), 1)) for n in range(5)]
+        kept = leave(Outgoing(artifacts=tuple(files)))
+        assert len(kept.artifacts) == 3
 
     def test_an_archive_with_a_password_is_withheld(self) -> None:
         locked = bytearray(zipped(b"x" * 50))
@@ -292,6 +320,24 @@ class TestEcho:
         kept = leave(Outgoing(stdout=governed(said)), CONTEXT)
         assert not kept.blocked
         assert kept.stdout.text == said
+
+    def test_in_pieces_over_many_files_or_words_of_ours(self) -> None:
+        pieces = [SLICE[at : at + 500] for at in range(0, 3000, 500)]
+        files = tuple(Artifact(path=f"{n}", data=piece.encode()) for n, piece in enumerate(pieces))
+        skipped = tuple(SkippedArtifact(path=f"{n}", reason=piece) for n, piece in enumerate(pieces))
+        for said in (
+            Outgoing(artifacts=files),
+            Outgoing(artifacts_skipped=skipped),
+            Outgoing(value_error=SLICE),
+            Outgoing(error=JobError(type=SLICE, message="")),
+            Outgoing(evidence={"fault": SLICE}),
+        ):
+            assert leave(said, CONTEXT).blocked
+
+    @pytest.mark.parametrize("line", ["the same line of text again\n", "ab", "0"])
+    def test_a_context_that_repeats_itself_is_known_too(self, line: str) -> None:
+        context = line * (1_000_000 // len(line))
+        assert leave(Outgoing(stdout=governed(context[:3500])), context).blocked
 
     def test_a_short_context_may_not_be_printed_whole(self) -> None:
         context = CONTEXT[:300]

@@ -25,6 +25,7 @@ _BEFORE_WEAK = re.compile(
     r"[_ .-]?$"
 )
 _BEFORE_REACH = 16
+_REFUSED_MOST, _JUDGED_CHARS = 4, 256
 _ASSIGNED = re.compile(
     r"(?P<more>[A-Za-z0-9_.-]{0,40})(?P<sign>\\?[\"'`]?\]?[ \t]{0,4}(?:=>|:=|={1,2}|:|>|[ \t])[ \t]{0,4})"
     r"(?P<quote>(?:[bruf]{1,2}(?=[\"']))?\\?[\"'`]?)(?P<value>[^\s\"'`\\]{6,4096})"
@@ -139,15 +140,20 @@ def _headers(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _assignments(text: str, lowered: str) -> Iterator[tuple[str, int, int]]:
-    done = 0
+    done = refused_end = refused = 0
     for stem in _STEM.finditer(lowered):
-        match = _ASSIGNED.match(text, stem.end()) if stem.start() >= done else None
+        if stem.start() < done or (stem.start() < refused_end and refused >= _REFUSED_MOST):
+            continue
+        match = _ASSIGNED.match(text, stem.end())
         if match is None or not _names_a_secret(lowered, stem, match["more"]):
             continue
         value = _assigned_value(text, match)
         if value is not None:
             done = value[1]
             yield "assigned_secret", *value
+        else:  # within it another name may stand, but not any number of them
+            refused = refused + 1 if stem.start() < refused_end else 1
+            refused_end = max(refused_end, match.end())
 
 
 def _names_a_secret(lowered: str, stem: re.Match[str], more: str) -> bool:
@@ -169,7 +175,8 @@ def _assigned_value(text: str, match: re.Match[str]) -> tuple[int, int] | None:
         value = _NEXT_FIELD.split(match["value"], maxsplit=1)[0]
         end = start + len(value.partition("<")[0] if match["sign"].endswith(">") else value.rstrip(",;.)]}>"))
     password = _PASSWORD_NAMES.search(match.string, max(0, match.start() - 10), match.end("more")) is not None
-    if _looks_like_secret(text[start:end], quoted=quoted and not spaced, password=password):
+    judged = text[start : min(end, start + _JUDGED_CHARS)]
+    if _looks_like_secret(judged, quoted=quoted and not spaced, password=password):
         return start, end
     return None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import html
+import json
 import re
 import string
 import unicodedata
@@ -18,9 +19,11 @@ from itertools import groupby, pairwise
 from cellblock.egress.decoded import LEAST, Decoded, Decoding, Part, as_text, replaced
 
 _ESCAPES = re.compile(
-    r"(?:\\x[0-9A-Fa-f]{2})+|(?:%[0-9A-Fa-f]{2})+|(?:\\[0-7]{3})+|\\u\{?[0-9A-Fa-f]{4,6}\}?|\\U[0-9A-Fa-f]{8}"
+    r"(?:\\x[0-9A-Fa-f]{2})+|(?:%[0-9A-Fa-f]{2})+|(?:\\[0-7]{3})+|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\u\{[0-9A-Fa-f]{1,6}\}|\\U[0-9A-Fa-f]{8}"
     r"|\\[nrt\"'/\\]|&#\d{2,7};|&#[xX][0-9A-Fa-f]{2,6};|&[a-zA-Z]{2,6};|\\N\{[A-Z -]{1,60}\}"
 )
+#: Two escapes that are one character beyond the first 65,536.
+_PAIR_CHARS = 12
 _PLAIN_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "'": "'", "/": "/", "\\": "\\"}
 #: Encoders break lines at 76 characters.
 _SOFT_BREAK = re.compile(r"(?m)^.{72,75}[^=\n]=$")
@@ -36,7 +39,7 @@ _SWAPPED = str.maketrans({letter: letter.swapcase() for letter in string.ascii_l
 _FANCY = re.compile(
     "[\u00aa-\u00ba\u02b0-\u02e4\u1d2c-\u1d6a\u2070-\u209c\u2100-\u214f\u2460-\u24ff\uff01-\uff5e\U0001d400-\U0001d7ff]"
 )
-_LETTER = r"(?>'[ -~]'|\"[ -~]\"|[ -~])"
+_LETTER = r"(?>'[ -~\u00a1-\uffff]'|\"[ -~\u00a1-\uffff]\"|[ -~\u00a1-\uffff])"
 _SPELLED = re.compile(
     rf"{_LETTER}(?P<between>[^A-Za-z0-9]{{1,6}}?)(?>{_LETTER}(?P=between)){{6,}}+(?:{_LETTER})?"
 )
@@ -77,6 +80,8 @@ def _unescape(escape: str) -> str:
             return html.unescape(escape)
         if rest[0] == "x":
             return as_text(bytes.fromhex(escape.replace("\\x", "")))
+        if len(escape) == _PAIR_CHARS and rest[0] == "u":
+            return json.loads(f'"{escape}"')  # type: ignore[no-any-return]  # of one string: one character
         if rest[0] in "uU":
             return chr(int(rest[1:].strip("{}"), 16))
         if rest[0] in "01234567":

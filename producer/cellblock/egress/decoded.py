@@ -11,6 +11,10 @@ NEAR = 300
 LEAST = 8
 
 
+#: What no text has, between what was decoded and what stands beside it.
+BORDER = "\ue000"
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A stretch of a decoded text, from ``at`` on, and where it came from.
@@ -38,33 +42,39 @@ Decoding = Callable[[str, int], Decoded | None]
 Found = tuple[int, int, str, bool]
 
 
-def replaced(text: str, found: Iterable[Found], near: int) -> Decoded | None:
-    """What these stretches, in their order, read as, with so much of the text that stands beside them."""
+def replaced(text: str, found: Iterable[Found], near: int, *, apart: bool = False) -> Decoded | None:
+    """What these stretches, in their order, read as, with so much of the text that stands beside them.
+
+    ``apart``: a letter beside a stretch was no part of what it says.
+    """
     pieces: list[str] = []
     parts: list[Part] = []
     at = done = 0
 
-    def keep(start: int, end: int) -> None:
+    def add(piece: str, start: int, end: int, *, whole: bool) -> None:
         nonlocal at
+        parts.append(Part(at, start, end, whole))
+        pieces.append(piece)
+        at += len(piece)
+
+    def keep(start: int, end: int) -> None:
         if end > start:
-            parts.append(Part(at, start, end, whole=False))
-            pieces.append(text[start:end])
-            at += end - start
+            add(text[start:end], start, end, whole=False)
 
     for start, end, piece, whole in found:
         if not pieces:
             keep(max(0, start - near), start)
         elif start - done > 2 * near:
             keep(done, done + near)
-            parts.append(Part(at, start, start, whole=True))
-            pieces.append("\n")
-            at += 1
+            add("\n", start, start, whole=True)
             keep(start - near, start)
         else:
             keep(done, start)
-        parts.append(Part(at, start, end, whole))
-        pieces.append(piece)
-        at += len(piece)
+        if apart and text[max(0, start - 1) : start].isalnum():
+            add(BORDER, start, start, whole=True)
+        add(piece, start, end, whole=whole)
+        if apart and text[end : end + 1].isalnum():
+            add(BORDER, end, end, whole=True)
         done = end
     if not pieces:
         return None

@@ -32,6 +32,7 @@ _ENTRY_BYTES = 8
 _LEAST_SHIFT = 5
 #: Blocks that are compared in full for one text: those the most n-grams point to.
 _BLOCKS_COMPARED = 64
+_PLACES_LOOKED_AT = 64
 #: A context shorter than this is no material to copy from.
 _LEAST_CONTEXT_BYTES = 128
 
@@ -136,11 +137,15 @@ class ContextIndex:
 
     def _blocks(self, grams: Hashes) -> list[int]:
         """Where the output's n-grams stand in the context, most of them first."""
-        sampled = grams[_is_sampled(grams, self.shift)] >> np.uint64(_BLOCK_BITS)
+        sampled = grams >> np.uint64(_BLOCK_BITS)
         first = np.searchsorted(self.entries, sampled << np.uint64(_BLOCK_BITS))
         last = np.searchsorted(self.entries, (sampled + np.uint64(1)) << np.uint64(_BLOCK_BITS))
-        # What stands everywhere points nowhere.
-        telling = [(a, b) for a, b in zip(first.tolist(), last.tolist(), strict=True) if a < b <= a + 256]
+        # What stands everywhere is as well looked at in a few places.
+        telling = [
+            (a, min(b, a + _PLACES_LOOKED_AT))
+            for a, b in zip(first.tolist(), last.tolist(), strict=True)
+            if a < b
+        ]
         if not telling:
             return [0] if self.source.size <= 3 * self.block_bytes else []
         mask = np.uint64((1 << _BLOCK_BITS) - 1)
@@ -184,12 +189,28 @@ def _sampled(raw: bytes, start: int, before: bytes, shift: int, block_bytes: int
     plain = before + b"".join(blocks)
     hashes = _grams(plain)
     places = np.flatnonzero(_is_sampled(hashes, shift))
-    borders = np.cumsum([len(before) + len(blocks[0]), *map(len, blocks[1:])]) if blocks else np.empty(0)
-    numbers = np.searchsorted(borders, places, side="right").astype(np.uint64) + np.uint64(
-        start // block_bytes
-    )
+    lengths = [len(before) + len(blocks[0]), *map(len, blocks[1:])] if blocks else []
+    borders = np.cumsum(np.array(lengths, np.intp))
+    numbers = _numbers_of(places, borders, start, block_bytes)
+    if len(hashes):  # and of each block the least, so that it has one however little its text varies
+        least = _least_of_each(hashes, borders)
+        places, numbers = (
+            np.concatenate((places, least)),
+            np.concatenate((numbers, _numbers_of(least, borders, start, block_bytes))),
+        )
     mask = ~np.uint64((1 << _BLOCK_BITS) - 1)
     return (hashes[places] & mask) | numbers, plain[-(_GRAM_BYTES - 1) :]
+
+
+def _numbers_of(places: NDArray[np.intp], borders: NDArray[np.intp], start: int, block_bytes: int) -> Hashes:
+    """In which block of the context each of these places is."""
+    return np.searchsorted(borders, places, side="right").astype(np.uint64) + np.uint64(start // block_bytes)
+
+
+def _least_of_each(hashes: Hashes, borders: NDArray[np.intp]) -> NDArray[np.intp]:
+    edges = np.unique(np.clip(np.concatenate(([0], borders)), 0, len(hashes)))
+    spans = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    return np.array([a + int(hashes[a:b].argmin()) for a, b in spans], np.intp)
 
 
 def _thin(entries: Hashes) -> int:

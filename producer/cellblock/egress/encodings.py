@@ -12,12 +12,16 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 
-from cellblock.egress.decoded import LEAST, Decoded, Decoding, as_text, replaced
+from cellblock.egress.decoded import BORDER, LEAST, Decoded, Decoding, as_text, replaced
 
 #: As many in a row are no accident, whatever stands around them.
 _SURE = 16
-#: Text that was compressed grows at most to this.
-_UNPACKED_BYTES = 1024 * 1024
+#: How gzip's and zlib's streams begin.
+_COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+#: Text shrinks to a tenth when it is compressed, seldom to less.
+_UNPACKED_FACTOR, _UNPACKED_LEAST = 16, 4096
+#: Stands for what grew beyond that and was not read.
+TOO_LONG = f"{BORDER}packed{BORDER}"
 _PRINTABLE = rb"[\t\n\r -~]"
 #: Bytes that text in UTF-8 is made of, if one does not ask in which order.
 _TEXTLIKE = rb"[\t\n\r -~\x80-\xf4]"
@@ -60,12 +64,12 @@ def reads_as_hex(run: str) -> bool:
 
 
 def _base64(text: str, near: int) -> Decoded | None:
-    return replaced(text, _in_runs(text, _BASE64, _base64_readings), near)
+    return replaced(text, _in_runs(text, _BASE64, _base64_readings), near, apart=True)
 
 
 def _base64_lines(text: str, near: int) -> Decoded | None:
     """Base64 that an encoder has wrapped: all lines but the last are equally long."""
-    return replaced(text, _wrapped(text), near)
+    return replaced(text, _wrapped(text), near, apart=True)
 
 
 def _wrapped(text: str) -> Iterator[tuple[int, int, str, bool]]:
@@ -146,21 +150,19 @@ def _stretches(raw: bytes) -> Iterator[tuple[int, int, str]]:
 
 
 def _unpacked(raw: bytes) -> str | None:
-    """What was compressed by gzip or zlib, up to a bound."""
-    if raw[:2] != b"\x1f\x8b" and not (
-        raw[:1] == b"\x78" and raw[1:2] in {b"\x01", b"\x5e", b"\x9c", b"\xda"}
-    ):
+    """What was compressed by gzip or zlib; a sign instead of what would be far longer than it is itself."""
+    if not raw.startswith(_COMPRESSED):
         return None
+    stream = zlib.decompressobj(wbits=47)
     try:
-        return (
-            zlib.decompressobj(wbits=47).decompress(raw, _UNPACKED_BYTES).decode("utf-8", "replace") or None
-        )
+        content = stream.decompress(raw, _UNPACKED_LEAST + _UNPACKED_FACTOR * len(raw))
     except zlib.error:
         return None
+    return TOO_LONG if stream.unconsumed_tail else content.decode("utf-8", "replace") or None
 
 
 def _base32(text: str, near: int) -> Decoded | None:
-    return replaced(text, _in_runs(text, _BASE32, _base32_readings), near)
+    return replaced(text, _in_runs(text, _BASE32, _base32_readings), near, apart=True)
 
 
 def _base32_readings(run: str) -> Iterator[tuple[int, int, str]]:
@@ -177,7 +179,7 @@ def _base32_readings(run: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _hex(text: str, near: int) -> Decoded | None:
-    return replaced(text, _in_runs(text, _HEX, _hex_readings), near)
+    return replaced(text, _in_runs(text, _HEX, _hex_readings), near, apart=True)
 
 
 def _hex_readings(run: str) -> Iterator[tuple[int, int, str]]:
@@ -199,7 +201,7 @@ def _hex_readings(run: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _base85(text: str, near: int) -> Decoded | None:
-    return replaced(text, _in_runs(text, _BASE85, _base85_readings), near)
+    return replaced(text, _in_runs(text, _BASE85, _base85_readings), near, apart=True)
 
 
 def _base85_readings(run: str) -> Iterator[tuple[int, int, str]]:
@@ -222,7 +224,7 @@ def _numbers(text: str, near: int) -> Decoded | None:
     found = [(m.start(), m.end(), r"\d+", 10) for m in _NUMBERS.finditer(text)]
     found += [(m.start(), m.end(), r"\d+", 8) for m in _OCTAL_LIST.finditer(text)]
     found += [(m.start(), m.end(), "[01]{8}", 2) for m in _OCTETS.finditer(text)]
-    return replaced(text, _codes(text, sorted(found)), near)
+    return replaced(text, _codes(text, sorted(found)), near, apart=True)
 
 
 def _codes(text: str, found: list[tuple[int, int, str, int]]) -> Iterator[tuple[int, int, str, bool]]:
@@ -245,7 +247,7 @@ def _dumped(text: str, near: int) -> Decoded | None:
     pieces = [piece for _, _, piece in _readable(raw)]
     if not pieces:
         return None
-    return replaced(text, [(lines[0].start(), lines[-1].end(), "\n".join(pieces), True)], near)
+    return replaced(text, [(lines[0].start(), lines[-1].end(), "\n".join(pieces), True)], near, apart=True)
 
 
 def _even(digits: str) -> bool:

@@ -19,7 +19,9 @@ from cellblock.egress.encodings import reads_as_hex, reads_as_text
 #: R6's own words.
 NOTICE = "[SECURITY REDACTION: High Entropy Data Detected - Potential Secret Leak]"
 
-_LINE_CHARS = 40
+_LINE_CHARS = 32
+#: Lists have short lines; what is wrapped for people or machines has longer ones.
+_ITEM_CHARS = 60
 _RUN = re.compile(
     rf"[A-Za-z0-9+/_=-]{{{_LINE_CHARS},}}(?:\r?\n[ \t>]{{0,12}}[A-Za-z0-9+/_=-]{{{_LINE_CHARS},}})*+"
     r"(?:\r?\n[A-Za-z0-9+/_-]{1,}={1,2})?"
@@ -33,6 +35,7 @@ _PUBLIC_BEFORE = re.compile(
     r"|(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3}|sk-\S{1,60}) )\Z"
 )
 _PUBLIC_REACH = 400
+_SSH_BEGINNINGS = ("AAAAB3NzaC1", "AAAAC3NzaC1", "AAAAE2VjZHNh", "AAAAG", "AAAAI")
 _PICTURE_BEFORE = "data:image/png;base64,"
 _PNG = b"\x89PNG\r\n\x1a\n"
 #: Of a hexadecimal digit there are four bits to know; of random ones this share shows in a few hundred.
@@ -66,8 +69,15 @@ def find(text: str, *, least_bits: float, least_chars: int) -> Iterator[tuple[in
 def _is_public(text: str, start: int, run: str) -> bool:
     before = text[max(0, start - _PUBLIC_REACH) : start]
     if _PUBLIC_BEFORE.search(before):
-        return True
+        if "PGP" in before:  # says nothing of its own length
+            return True
+        return run.startswith(_SSH_BEGINNINGS) if before.endswith(" ") else _is_der(run)
     return before.endswith(_PICTURE_BEFORE) and _is_picture(run)
+
+
+def _is_der(run: str) -> bool:
+    """Whether it begins as certificates and public keys do: with a sequence of ASN.1."""
+    return run.startswith("MI")
 
 
 def _is_picture(run: str) -> bool:
@@ -102,6 +112,9 @@ def _is_list(run: str) -> bool:
     if len(lines) < 2:
         return False
     padded = sum(line.endswith("=") for line in lines[:-1])
-    return (
-        padded * 2 > len(lines) or all(map(str.isalpha, lines)) or any(len(line) % 4 for line in lines[:-1])
-    )
+    return padded * 2 > len(lines) or all(map(str.isalpha, lines)) or _is_of_items(lines)
+
+
+def _is_of_items(lines: list[str]) -> bool:
+    length, *others = map(len, lines[1:-1] or lines[:1])  # the first may begin with other words
+    return any(other != length for other in others) or (length < _ITEM_CHARS and length % 4 != 0)

@@ -18,13 +18,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
-_UNPACKED_BYTES = 32 * 1024 * 1024
+_UNPACKED_BYTES = 16 * 1024 * 1024
 _MEMBERS = 2000
 _DEPTH = 3
 _PIECE_BYTES = 64 * 1024
 _ZIP_MEMBER = b"PK\x03\x04"
+#: What we have no means to open: xz's old form, zstd, 7z, lz4, rar.
+_UNKNOWN = (b"\x5d\0\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c", b"\x04\x22\x4d\x18", b"Rar!\x1a\x07")
+_LZMA_BYTES = 64 * 1024 * 1024
+_ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2}
 _STRINGS = re.compile(rb"[\t\n\r -~]{6,}")
-_WIDE_STRINGS = re.compile(rb"(?:[\t\n\r -~]\0){6,}")
+_WIDE_STRINGS = re.compile(rb"(?:[\t\n\r -~]\0){6,}|(?:[\t\n\r -~]\0\0\0){6,}")
 
 
 class Opaque(Exception):
@@ -32,18 +36,20 @@ class Opaque(Exception):
 
 
 @dataclass
-class _Budget:
-    """What all that is unpacked of one file may come to."""
+class Budget:
+    """What all that is unpacked of one job's files may come to."""
 
     bytes_left: int = _UNPACKED_BYTES
     members_left: int = _MEMBERS
 
     def take(self, size: int) -> None:
+        """So many bytes more. Raises :class:`Opaque`."""
         self.bytes_left -= size
         if self.bytes_left < 0:
             raise Opaque(f"it unpacks to more than {_UNPACKED_BYTES} bytes")
 
     def take_member(self) -> None:
+        """One file more. Raises :class:`Opaque`."""
         self.members_left -= 1
         if self.members_left < 0:
             raise Opaque(f"it holds more than {_MEMBERS} files")
@@ -59,16 +65,18 @@ def as_text(data: bytes) -> str | None:
         return None
 
 
-def texts_in(data: bytes) -> Iterator[str]:
+def texts_in(data: bytes, budget: Budget) -> Iterator[str]:
     """Everything in a file that somebody could read: its strings, or those of what is packed in it.
 
     Raises :class:`Opaque` for what is locked, broken or grows beyond bounds.
     """
-    yield from _texts(data, _Budget(), _DEPTH)
+    yield from _texts(data, budget, _DEPTH)
 
 
-def _texts(data: bytes, budget: _Budget, depth: int) -> Iterator[str]:
+def _texts(data: bytes, budget: Budget, depth: int) -> Iterator[str]:
     packed = False
+    if data.startswith(_UNKNOWN):
+        raise Opaque("it is packed in a way that is not looked into")
     try:
         for name, content in _unpacked(data, budget):
             packed = True
@@ -87,6 +95,7 @@ def _texts(data: bytes, budget: _Budget, depth: int) -> Iterator[str]:
         NotImplementedError,
         ValueError,
         KeyError,
+        MemoryError,
     ) as error:
         raise Opaque(f"it is an archive that cannot be opened ({type(error).__name__})") from None
     text = None if packed else as_text(data)
@@ -103,7 +112,7 @@ def _strings(data: bytes) -> Iterator[str]:
         yield data.decode("utf-16", "replace")
 
 
-def _unpacked(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
+def _unpacked(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
     """The members of what this is the container of; none if it is no container."""
     if data[:4] in {_ZIP_MEMBER, b"PK\x05\x06"} or zipfile.is_zipfile(io.BytesIO(data)):
         yield from _zip_members(data, budget)
@@ -114,21 +123,25 @@ def _unpacked(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
         with bz2.BZ2File(io.BytesIO(data)) as stream:
             yield "", _drained(stream, budget)
     elif data[:6] == b"\xfd7zXZ\0":
-        with lzma.LZMAFile(io.BytesIO(data)) as stream:
-            yield "", _drained(stream, budget)
+        unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_LZMA_BYTES)
+        content = unpacker.decompress(data, budget.bytes_left + 1)
+        budget.take(len(content))
+        yield "", content
     elif data[257:262] == b"ustar":
         yield from _tar_members(data, budget)
     elif data[:1] == b"\x78" and data[1:2] in {b"\x01", b"\x5e", b"\x9c", b"\xda"}:
         yield from _deflated(data, budget)
 
 
-def _zip_members(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
+def _zip_members(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
     inside = 0
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for info in archive.infolist():
             budget.take_member()
             if info.flag_bits & 1:
                 raise Opaque("it is an archive with a password")
+            if info.compress_type not in _ZIP_METHODS:
+                raise Opaque("it is packed in a way that is not looked into")
             with archive.open(info) as member:
                 content = _drained(member, budget)
             inside += 1 + (content.count(_ZIP_MEMBER) if info.compress_type == zipfile.ZIP_STORED else 0)
@@ -137,7 +150,7 @@ def _zip_members(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
         raise Opaque("it is an archive that does not list all of its files")
 
 
-def _tar_members(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
+def _tar_members(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
         for info in archive:
             budget.take_member()
@@ -145,7 +158,7 @@ def _tar_members(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
             yield f"{info.name} {info.linkname}", _drained(content, budget) if content is not None else b""
 
 
-def _deflated(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
+def _deflated(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
     """A bare zlib stream; two bytes are no proof, so what does not open is none."""
     stream = zlib.decompressobj()
     try:
@@ -156,7 +169,7 @@ def _deflated(data: bytes, budget: _Budget) -> Iterator[tuple[str, bytes]]:
     yield "", content
 
 
-def _drained(stream: IO[bytes] | bz2.BZ2File | lzma.LZMAFile | gzip.GzipFile, budget: _Budget) -> bytes:
+def _drained(stream: IO[bytes] | bz2.BZ2File | gzip.GzipFile, budget: Budget) -> bytes:
     pieces = []
     while piece := stream.read(_PIECE_BYTES):
         budget.take(len(piece))

@@ -239,12 +239,15 @@ _SERVICES = [
 _KEYS = [
     _token("age_key", "AGE-SECRET-KEY-1", _some("A-Z0-9", 50, 60)),
     _around(
-        "jwt", "eyJ", r"eyJ[A-Za-z0-9_-]{10,}={0,2}\.(?:eyJ|ZXlK)[A-Za-z0-9_-]{8,}={0,2}\.[A-Za-z0-9_-]{8,}"
+        "jwt",
+        "eyJ",
+        r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}={0,2}\.(?:eyJ|ZXlK)[A-Za-z0-9_-]{8,}={0,2}\.[A-Za-z0-9_-]{8,}",
     ),
     _around(
         "jwt",
         "eyJ",
-        r"eyJ[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{16,}",
+        r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{20,}"
+        r"\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{16,}",
     ),
     _around(
         "password_hash",

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import base64
 import re
+import string
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import takewhile
+from itertools import islice, takewhile
 from urllib.parse import quote
 
 from cellblock.egress import assignments, private_keys
+from cellblock.egress.encodings import TOO_LONG
 from cellblock.egress.rules import RULES, Rule, begins_here, drawn_at_random
-from cellblock.egress.views import JOINED, View, views
+from cellblock.egress.views import JOINED, WRAPPED, View, views
 
 #: Secrets are unbroken, so that all rules need to look at is what is this long.
 _RUN = re.compile(r"[^\s\"'`<>(){},]{16,}")
@@ -25,6 +28,8 @@ _REGISTERED_LEAST = 6
 _ALIKE, _ALIKE_IN_A_VALUE = 2, 4
 #: Shorter beginnings stand in any text without blanks.
 _LITERAL_LEAST = 3
+_REFUSED_MOST = 64
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 #: Lines of checksums are as regular, and longer.
 _PIECE_CHARS = 24
 
@@ -51,28 +56,37 @@ def find(text: str, registered: Mapping[str, str] | None = None) -> list[Finding
         for kind, start, end in _in_view(view, needles):
             place = view.locate(start, end)
             if place[0] < place[1]:
-                (loose if JOINED in view.how else found).append(Finding(*place, kind, view.how))
+                (loose if JOINED in view.how or WRAPPED in view.how else found).append(
+                    Finding(*place, kind, view.how)
+                )
     # With the borders gone a secret seems to go on into what follows it: where it was seen exactly, that
     # counts.
     return sorted({*found, *_beside(loose, found)})
 
 
 def _beside(loose: Iterable[Finding], exact: list[Finding]) -> Iterator[Finding]:
+    known = _merged_places(exact)
+    starts = [start for start, _ in known]
     for finding in loose:
-        seen = [known for known in exact if known.start < finding.end and finding.start < known.end]
+        at = max(0, bisect_right(starts, finding.start) - 1)
+        seen = 0
+        for start, end in islice(known, at, None):
+            if start >= finding.end:
+                break
+            seen += max(0, min(end, finding.end) - max(start, finding.start))
         # Of a key's lines, one may be seen exactly, and all of them only when they are joined.
-        if not seen or (
-            finding.kind == private_keys.KIND and 2 * _covered(seen) < finding.end - finding.start
-        ):
+        if not seen or (finding.kind == private_keys.KIND and 2 * seen < finding.end - finding.start):
             yield finding
 
 
-def _covered(findings: list[Finding]) -> int:
-    covered, done = 0, 0
+def _merged_places(findings: Iterable[Finding]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
     for finding in sorted(findings):
-        covered += max(0, finding.end - max(done, finding.start))
-        done = max(done, finding.end)
-    return covered
+        if merged and finding.start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], finding.end))
+        else:
+            merged.append((finding.start, finding.end))
+    return merged
 
 
 def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, int, int]]:
@@ -87,19 +101,35 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
             yield from assignments.find(text)
     for start, end in private_keys.find(text):
         yield private_keys.KIND, start, end
+    if TOO_LONG in text:
+        yield from _occurrences(text, "packed_data", TOO_LONG)
     if needles:
         folded = text.lower()
+        if len(folded) != len(text):  # a few letters of other scripts grow when they are lowered
+            folded = text.translate(_LOWER)
         for name, needle in needles:
-            yield from _occurrences(folded if len(folded) == len(text) else text, name, needle)
+            yield from _occurrences(folded, name, needle)
 
 
 def _known_forms(text: str) -> Iterator[tuple[str, int, int]]:
     long = " ".join(_RUN.findall(text))
     for rule in RULES if long else ():
         if rule.literal in long:
-            for match in rule.pattern.finditer(text):
-                if begins_here(rule, text, match.start()) and not (rule.mixed and not _is_drawn(rule, match)):
-                    yield rule.kind, *match.span()
+            yield from _by_rule(rule, text)
+
+
+def _by_rule(rule: Rule, text: str) -> Iterator[tuple[str, int, int]]:
+    """Every match that begins where it may; within one that does not, a few more are looked for."""
+    at, refused = 0, 0
+    while (match := rule.pattern.search(text, at)) is not None:
+        alone = begins_here(rule, text, match.start())
+        sure = _is_drawn(rule, match) if rule.mixed or not alone else True
+        if sure and (alone or not rule.weak):
+            yield rule.kind, *match.span()
+            at = match.end()
+            continue
+        refused += 1
+        at = match.end() if refused > _REFUSED_MOST else match.start() + max(1, len(rule.literal))
 
 
 def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
@@ -112,6 +142,9 @@ def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
         if len(rule.literal) >= _LITERAL_LEAST and rule.literal in view.text:
             for match in rule.pattern.finditer(view.text):
                 drawn = _is_drawn(rule, match)
+                if drawn and _is_in_halves(view, *match.span()):
+                    yield rule.kind, *match.span()
+                    continue
                 end = _regular_end(view, *match.span(), _ALIKE_IN_A_VALUE if rule.weak else _ALIKE)
                 if end is not None and (drawn or not rule.weak):
                     yield rule.kind, match.start(), end
@@ -126,6 +159,16 @@ def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
 
 def _is_drawn(rule: Rule, match: re.Match[str]) -> bool:
     return drawn_at_random(match[0][len(rule.literal) :][:64])
+
+
+def _is_in_halves(view: View, start: int, end: int) -> bool:
+    """Whether it was one run with nothing but a line's end in its middle."""
+    pieces = view.pieces(start, end)
+    wider = view.pieces(max(0, start - 1), min(len(view.text), end + 1))
+    if len(pieces) != 2 or len(wider) != 2 + (start > 0) + (end < len(view.text)):  # within longer words
+        return False
+    (_, first_end), (second, _) = (view.locate(*piece) for piece in pieces)
+    return 0 < second - first_end <= 2
 
 
 def _regular_end(view: View, start: int, end: int, least: int) -> int | None:
@@ -154,7 +197,8 @@ def _needles(registered: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
             coded = base64.b64encode(b"\0" * shift + raw).decode()
             inner = coded[(0, 2, 3)[shift] : len(coded) - (0 if (shift + len(raw)) % 3 == 0 else 4)]
             forms |= {inner, inner.replace("+", "-").replace("/", "_")}
-        needles += [(f"registered:{name}", form.lower()) for form in forms if len(form) >= _REGISTERED_LEAST]
+        forms = {folded for form in forms for folded in (form.lower(), form.translate(_LOWER))}
+        needles += [(f"registered:{name}", form) for form in forms if len(form) >= _REGISTERED_LEAST]
     return needles
 
 

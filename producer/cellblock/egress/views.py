@@ -21,6 +21,7 @@ _DEPTH = 3
 #: Characters of all views together: many times a text that a person could read, a few times a longer one, and
 #: enough for a short one whatever it holds.
 _BUDGET_FACTOR, _BUDGET_FULL, _BUDGET_LONG, _BUDGET_LEAST = 24, 64 * 1024, 3, 64 * 1024
+_GROWN_FACTOR = 20
 JOINED, REVERSED, WRAPPED = "joined", "reversed", "wrapped"
 #: After these no other step is tried.
 _LAST_STEPS = {"rot13": rot13, "swapped": swapped}
@@ -50,7 +51,7 @@ class View:
             return [(start, end)] if not self.loose else self.source.pieces(*self._in_source(start, end))
         first = max(0, bisect_right(self._starts, start) - 1)
         found = []
-        for part in self._parts[first:]:
+        for part in islice(self._parts, first, None):
             if part.at >= end:
                 break
             found.append((max(start, part.at), min(end, part.at + part.end - part.start)))
@@ -92,6 +93,8 @@ class View:
 def views(text: str) -> Iterator[View]:
     """The text itself, then every other reading of it that differs."""
     budget = _BUDGET_FACTOR * min(len(text), _BUDGET_FULL) + _BUDGET_LONG * len(text) + _BUDGET_LEAST
+    # What was compressed has a budget of its own: it may not use up that of the other readings.
+    grown = _GROWN_FACTOR * len(text) + _BUDGET_LEAST
     seen = {text}
     level = [View(text)]
     yield level[0]
@@ -101,9 +104,14 @@ def views(text: str) -> Iterator[View]:
             for made in _made_of(view):
                 if made.text in seen:
                     continue
-                budget -= len(made.text)
-                if budget < 0:
-                    return
+                long = len(made.text) > len(text)
+                left = grown if long else budget
+                if len(made.text) > left:
+                    continue
+                if long:
+                    grown -= len(made.text)
+                else:
+                    budget -= len(made.text)
                 seen.add(made.text)
                 deeper.append(made)
                 yield made
