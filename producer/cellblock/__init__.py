@@ -51,7 +51,7 @@ from cellblock.models import (
     Timings,
     Usage,
 )
-from cellblock.prompts import context_prompt
+from cellblock.prompts import context_prompt, result_prompt
 from cellblock.sealing import open_result
 from cellblock.values import InputValue, TableValue
 
@@ -106,4 +106,5 @@ __all__ = [
     "Usage",
     "context_prompt",
     "open_result",
+    "result_prompt",
 ]
