@@ -13,6 +13,7 @@ from dotenv import dotenv_values
 
 from cellblock import Client, JobResult, JobSpec, Outcome
 from cellblock.ledger import Ledger
+from cellblock.sealing import new_pair
 from cellblock_config import load_settings
 from parts import CELLBLOCK, cellblock, wait_until, worker_process
 
@@ -140,6 +141,7 @@ def variables_of(parent: int, module: str) -> str | None:
 def test_a_hosts_worker_gets_the_keys_and_its_launcher_does_not(tmp_path: Path, redis_url: str) -> None:
     producer, worker = fresh_key(tmp_path, "hmac")
     secret = producer["CELLBLOCK_SIGNING_KEY"].partition(":")[2]
+    sealing, _ = new_pair()
     with (tmp_path / "host.log").open("wb") as log:
         process = subprocess.Popen(
             [CELLBLOCK, "worker"],
@@ -148,6 +150,8 @@ def test_a_hosts_worker_gets_the_keys_and_its_launcher_does_not(tmp_path: Path, 
                 **worker,
                 "CELLBLOCK_REDIS_URL": redis_url,
                 "CELLBLOCK_POLICY_TOKEN": "token-sentinel",
+                "CELLBLOCK_EGRESS_SECRETS": '{"db": "value-sentinel"}',
+                "CELLBLOCK_SEALING_FLEET_PRIVATE_KEY": sealing,
             },
             stderr=log,
             cwd="/",
@@ -155,6 +159,8 @@ def test_a_hosts_worker_gets_the_keys_and_its_launcher_does_not(tmp_path: Path, 
     try:
         wait_until(lambda: variables_of(process.pid, "worker.main"), 30, "the worker")
         assert "sentinel" not in (variables_of(process.pid, "launcher.server") or "sentinel")
+        assert sealing not in (variables_of(process.pid, "launcher.server") or sealing)
+        assert sealing in (variables_of(process.pid, "worker.main") or "")
         assert secret in (variables_of(process.pid, "worker.main") or "")
         assert secret not in (variables_of(process.pid, "launcher.server") or secret)
         for pid in (
