@@ -19,6 +19,7 @@ from cellblock_config import TelemetrySettings
 #: The supervisor's pid, in the environment of what it started.
 SUPERVISOR_VARIABLE = "_CELLBLOCK_SUPERVISOR_PID"
 _PR_SET_PDEATHSIG = 1
+_CAUSES_MOST = 5
 _PAYLOAD_WORDS = (
     "code",
     "stdin",
@@ -83,13 +84,14 @@ def _outline_exception(logger: object, method: str, event: Any) -> Any:
     return event
 
 
-def _outline(error: BaseException) -> str:
+def _outline(error: BaseException, depth: int = 0) -> str:
     places = [
         f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)
     ]
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     said = f": {error}" if isinstance(error, OperatorError) else ""
-    behind = f" after {_outline(cause)}" if cause is not None else ""
+    # A chain of causes can be a ring.
+    behind = f" after {_outline(cause, depth + 1)}" if cause is not None and depth < _CAUSES_MOST else ""
     return f"{type(error).__name__}{said} ({' > '.join(places[-12:])}){behind}"
 
 

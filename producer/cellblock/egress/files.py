@@ -65,12 +65,15 @@ def as_text(data: bytes) -> str | None:
         return None
 
 
-def texts_in(data: bytes, budget: Budget) -> Iterator[str]:
-    """Everything in a file that somebody could read: its strings, or those of what is packed in it.
+def read(data: bytes, budget: Budget) -> list[str] | str:
+    """Everything in a file that somebody could read, its strings and those of what is packed in it.
 
-    Raises :class:`Opaque` for what is locked, broken or grows beyond bounds.
+    Of what is locked, broken or grows beyond bounds: why it cannot be looked into.
     """
-    yield from _texts(data, budget, _DEPTH)
+    try:
+        return list(_texts(data, budget, _DEPTH))
+    except Opaque as why:
+        return str(why)
 
 
 def _texts(data: bytes, budget: Budget, depth: int) -> Iterator[str]:

@@ -1,0 +1,72 @@
+"""A job's files on their way out: text is filtered, what is none leaves whole or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cellblock.egress import files
+from cellblock.egress.filtering import Context, is_echo, redact
+from cellblock.egress.tally import Tally
+from cellblock.models import Artifact, SkippedArtifact
+
+if TYPE_CHECKING:
+    from cellblock.egress.echo import ContextIndex
+
+#: Of each file so much is compared with the context together with the others'.
+_SHORT_CHARS = 4096
+_STREAM = "artifacts"
+
+
+class ArtifactFilter:
+    """Takes a job's files one after the other, for each may be large; all are unpacked within one budget."""
+
+    def __init__(self, tally: Tally, context: Context | ContextIndex | None) -> None:
+        self._tally = tally
+        self._context = context
+        self._budget = files.Budget()
+        self._short: list[str] = []
+        #: One of them, or all together, repeat the context.
+        self.echo = False
+
+    def filtered(
+        self, artifacts: tuple[Artifact, ...]
+    ) -> tuple[tuple[Artifact, ...], tuple[SkippedArtifact, ...]]:
+        """Those that may leave, and why the others may not."""
+        done = [self._filtered(file) for file in artifacts]
+        self._compare("\n".join(self._short))
+        return (
+            tuple(file for file in done if isinstance(file, Artifact)),
+            tuple(file for file in done if isinstance(file, SkippedArtifact)),
+        )
+
+    def skipped(self, skipped: tuple[SkippedArtifact, ...]) -> tuple[SkippedArtifact, ...]:
+        """The words on those that were left out before."""
+        return tuple(
+            SkippedArtifact(
+                path=self._tally.text(_STREAM, one.path), reason=self._tally.text(_STREAM, one.reason)
+            )
+            for one in skipped
+        )
+
+    def _compare(self, text: str) -> None:
+        if self._context is not None and not self.echo:
+            self.echo = is_echo([text], self._context, self._tally.settings)
+
+    def _filtered(self, file: Artifact) -> Artifact | SkippedArtifact:
+        path = self._tally.text(_STREAM, file.path)
+        texts = files.read(file.data, self._budget)
+        if isinstance(texts, str):
+            return SkippedArtifact(path=path, reason=f"withheld: {texts}")
+        whole = "\n".join(texts)
+        self._compare(whole)
+        self._short.append(whole[:_SHORT_CHARS])
+        if path != file.path:
+            return SkippedArtifact(path=path, reason="withheld: its name holds what may not leave")
+        found = self._tally.find(whole)
+        if not found:
+            return file
+        if whole != files.as_text(file.data):
+            return SkippedArtifact(path=path, reason=self._tally.withheld(_STREAM, found))
+        report = redact(whole, found, controls=False)
+        self._tally.add(_STREAM, report.redactions)
+        return Artifact(path=path, data=report.text.encode())
