@@ -27,7 +27,10 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 #: Fields of a job whose content belongs into no message: somebody's code, data or secret.
-_NEVER_SHOWN = {"code", "files", "stdin", "env", "inputs"}
+_NEVER_SHOWN = {
+    *("code", "files", "entrypoint", "args", "stdin", "env", "inputs", "artifacts"),
+    *("reduced_context", "summary", "embeddings", "roles", "metadata"),
+}
 
 
 class CellblockError(Exception):
@@ -58,7 +61,7 @@ class InvalidJob(CallerError, ValueError):
         inner = first.get("ctx", {}).get("error")
         if isinstance(inner, InvalidJob):  # a model within the model has named it already
             return cls(f"{field}.{inner.field}".strip("."), inner.problem)
-        field = field or "job"
+        field = "metadata" if field.startswith("metadata.") else field or "job"  # its names are content too
         problem = first["msg"].removeprefix("Value error, ")
         given = repr(first.get("input"))
         if first["type"] == "extra_forbidden":

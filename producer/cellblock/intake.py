@@ -63,11 +63,9 @@ class Intake:
     def _stored(self, job_id: str, spec: JobSpec, manifest: Manifest) -> Manifest:
         """As the ledger may hold it: a confidential one sealed, and all of them signed."""
         if spec.confidential:
-            sealing = self._settings.sealing
-            manifest = manifest.model_copy(update={"seal_to": tenant_key(spec, sealing)})
-            # Without a store nothing is kept but in the memory that runs it.
-            if self._settings.redis.url is not None or sealing.fleet_key is not None:
-                manifest = seal_manifest(manifest, sealing)
+            manifest = manifest.model_copy(update={"seal_to": tenant_key(spec, self._settings.sealing)})
+            if self._settings.redis.url is not None:  # without a store nothing is kept but in memory
+                manifest = seal_manifest(job_id, manifest, self._settings.sealing)
         return self._signer.signed(job_id, manifest)
 
     def _warn_once(self, warning: str | None) -> None:

@@ -72,10 +72,15 @@ class Parent:
             raise PolicyDenied("parent", f"the time of {self.job_id} is over")
         if spec.plan not in {None, above.plan}:
             raise PolicyDenied("plan", f"{spec.plan!r} is asked; its parent runs on {above.plan!r}")
+        if above.seal_to is not None and spec.context_path is not None:
+            raise PolicyDenied(
+                "context_path", f"{self.job_id} is confidential, and so is what is nested in it"
+            )
         return spec.model_copy(
             update={
                 "tenant": above.tenant,
                 "plan": above.plan,
+                "confidential": spec.confidential or above.seal_to is not None,
                 "expires_s": min(spec.expires_s or settings.ledger.expires_s, self.left_s),
                 "traceparent": spec.traceparent or f"00-{above.trace_id}-{self.job_id[:16]}-01",
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 
@@ -56,6 +57,8 @@ def result_prompt(result: JobResult) -> str:
     """A result's output for a model (requirement D9): behind an instruction boundary that no program can know
     beforehand, with what separates roles in chat templates escaped."""
     said = [result.stdout, result.stderr]
+    if result.value_kind == "json":
+        said.append(f"result = {json.dumps(result.value, ensure_ascii=False)}")
     if result.error is not None:
         said.append(f"{result.error.type}: {result.error.message}")
     output = _ROLE_SIGNS.sub(_escaped, "\n".join(part for part in said if part))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from types import ModuleType
 from typing import Any
 
@@ -18,12 +19,11 @@ from pydantic import ValidationError
 
 from cellblock.admission import Manifest
 from cellblock.errors import CannotOpen, NotConfigured
-from cellblock.models import JobError, JobResult, JobSpec, ResultSummary
+from cellblock.models import JobError, JobResult, JobSpec, RedactionCount, ResultSummary
 from cellblock.values import TableValue
 from cellblock_config.sealing import SealingSettings, sealing_key
 
-#: Everything of a manifest that its author wrote.
-_PAYLOAD = {"code", "files", "entrypoint", "args", "stdin", "env", "inputs", "artifacts"}
+#: Everything of a manifest that its author wrote, as it is where that is sealed.
 _EMPTY: dict[str, Any] = {
     "code": None,
     "files": {},
@@ -34,6 +34,7 @@ _EMPTY: dict[str, Any] = {
     "inputs": {},
     "artifacts": (),
 }
+_PAYLOAD = set(_EMPTY)
 _SHAPE_DEPTH = 3
 
 
@@ -55,42 +56,65 @@ def tenant_key(spec: JobSpec, settings: SealingSettings) -> str:
     return key
 
 
-def seal_manifest(manifest: Manifest, settings: SealingSettings) -> Manifest:
-    """The manifest with all that its author wrote sealed to the fleet. Raises :class:`NotConfigured`."""
+def seal_manifest(job_id: str, manifest: Manifest, settings: SealingSettings) -> Manifest:
+    """The manifest with all that its author wrote sealed to the fleet. Raises :class:`NotConfigured`.
+
+    Inside stands whose it is: what is sealed opens for no other job, tenant or reader.
+    """
     if settings.fleet_key is None:
         raise NotConfigured(
             "a confidential job needs CELLBLOCK_SEALING_FLEET_KEY, or Redis would hold its program in the "
             "clear (cellblock seal-key new --fleet)"
         )
-    payload = manifest.model_dump_json(include=_PAYLOAD).encode()
-    sealed = _seal(payload, settings.fleet_key)
+    payload = manifest.model_dump(mode="json", include=_PAYLOAD)
+    sealed = _seal(
+        json.dumps({"bound": _bound(job_id, manifest), "payload": payload}).encode(), settings.fleet_key
+    )
     return manifest.model_copy(update={**_EMPTY, "payload": sealed})
 
 
-def open_manifest(manifest: Manifest, settings: SealingSettings) -> Manifest:
-    """What :func:`seal_manifest` sealed; other manifests as they are. Raises :class:`CannotOpen`."""
+def open_manifest(job_id: str, manifest: Manifest, settings: SealingSettings) -> Manifest:
+    """What :func:`seal_manifest` sealed; other manifests as they are.
+
+    Raises :class:`NotConfigured` without the fleet's key, :class:`CannotOpen` for what it does not open, or
+    what was sealed for another job.
+    """
     if manifest.payload is None:
         return manifest
     if settings.fleet_private_key is None:
-        raise CannotOpen(
+        raise NotConfigured(
             "the job is confidential, and this worker cannot open it: set CELLBLOCK_SEALING_FLEET_PRIVATE_KEY"
         )
-    payload = _open(manifest.payload, settings.fleet_private_key.get_secret_value())
+    content = _open(manifest.payload, settings.fleet_private_key.get_secret_value())
     try:
+        sealed = json.loads(content)
+        bound, payload = sealed["bound"], sealed["payload"]
+        if set(payload) != _PAYLOAD:
+            raise ValueError
         stored = manifest.model_dump(exclude={*_PAYLOAD, "payload"})
-        return Manifest.model_validate({**stored, **json.loads(payload)})
-    except (ValidationError, ValueError):
+        opened = Manifest.model_validate({**stored, **payload})
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise CannotOpen("what was sealed is no job of this version; submit it again") from None
+    if manifest.seal_to is None or bound != _bound(job_id, manifest):
+        raise CannotOpen("what was sealed is another job's, or for another reader; submit it again")
+    return opened
+
+
+def _bound(job_id: str, manifest: Manifest) -> dict[str, str | None]:
+    return {"job_id": job_id, "tenant": manifest.tenant, "seal_to": manifest.seal_to}
 
 
 def seal_result(result: JobResult, public_key: str) -> JobResult:
     """The result with all that the job said sealed; what remains are sizes, counts and how it ended."""
     sealed = _seal(result.model_dump_json().encode(), public_key)
     error = JobError(type="Sealed", message="sealed to its tenant; open it with the private key")
+    if result.isolation is None:  # nothing of it ran: all of this is our own
+        return result
     return JobResult(
         **{name: getattr(result, name) for name in _CLEAR},
         error=None if result.ok else error,
         evidence={name: found for name, found in result.evidence.items() if not isinstance(found, str)},
+        redactions=_without_names(result),
         summary=_summary(result),
         sealed=sealed,
     )
@@ -106,7 +130,6 @@ _CLEAR = [
     "backend",
     "usage",
     "cost_micros",
-    "redactions",
     "truncated",
     "attempt",
     "timings",
@@ -128,7 +151,7 @@ def open_result(result: JobResult, private_key: str) -> JobResult:
         opened = JobResult.model_validate_json(content)
     except ValidationError:
         raise CannotOpen("what was sealed is no result of this version") from None
-    if opened.job_id != result.job_id:
+    if (opened.job_id, opened.attempt, opened.outcome) != (result.job_id, result.attempt, result.outcome):
         raise CannotOpen("what was sealed is another job's result")
     # When it ended and what was taken for it is known only after it was sealed.
     return opened.model_copy(update={"timings": result.timings, "cost_micros": result.cost_micros})
@@ -142,6 +165,16 @@ def open_if_fitting(result: JobResult, settings: SealingSettings) -> JobResult:
         return open_result(result, settings.private_key.get_secret_value())
     except CannotOpen:
         return result
+
+
+def _without_names(result: JobResult) -> tuple[RedactionCount, ...]:
+    """What was taken out, without what an operator calls the values registered."""
+    counted: Counter[tuple[str, str]] = Counter()
+    for one in result.redactions:
+        counted[one.kind.partition(":")[0], one.stream] += one.count
+    return tuple(
+        RedactionCount(kind=kind, stream=stream, count=n) for (kind, stream), n in sorted(counted.items())
+    )
 
 
 def _summary(result: JobResult) -> ResultSummary:
@@ -171,7 +204,12 @@ def _shape(value: object, depth: int = 0) -> str:
 
 def _seal(data: bytes, public_key: str) -> bytes:
     nacl = _nacl()
-    return bytes(nacl.SealedBox(nacl.PublicKey(sealing_key(public_key, "x25519-public"))).encrypt(data))
+    from nacl.exceptions import CryptoError
+
+    try:
+        return bytes(nacl.SealedBox(nacl.PublicKey(sealing_key(public_key, "x25519-public"))).encrypt(data))
+    except CryptoError:
+        raise NotConfigured("a public key of the group sealing is none that can be sealed to") from None
 
 
 def _open(sealed: bytes, private_key: str) -> bytes:

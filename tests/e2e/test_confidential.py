@@ -277,20 +277,41 @@ def test_the_client_and_the_command_line_open_what_is_theirs(
             assert client.result(job, timeout_s=10).value == {"a": 1}
 
 
-def test_a_worker_without_the_key_rejects_the_job_and_says_so(
+def test_a_worker_without_the_key_leaves_the_job_to_others_and_says_so(
     tmp_path: Path, redis_url: str, launcher_socket: Path
 ) -> None:
     made = keys(tmp_path)
     producer = {name: made[name] for name in PRODUCER} | {"CELLBLOCK_REDIS_URL": redis_url}
     with worker_process(tmp_path, redis_url, launcher_socket):
-        done = cellblock("run", "-", "--tenant", "acme", "--confidential", stdin="print(1)", **producer)
-    assert done.returncode == 3
-    assert "CELLBLOCK_SEALING_FLEET_PRIVATE_KEY" in done.stderr
+        done = cellblock("submit", "-", "--tenant", "acme", "--confidential", stdin="print(1)", **producer)
+        job = done.stdout.strip()
+        log = tmp_path / "worker.log"
+        wait_until(lambda: "CELLBLOCK_SEALING_FLEET_PRIVATE_KEY" in log.read_text(), 20, "the log naming it")
+    worker = {name: made[name] for name in WORKER}
+    with worker_process(tmp_path, redis_url, launcher_socket, **worker), Client(redis_url) as client:
+        assert client.result(job, timeout_s=40).outcome is Outcome.OK
+
+
+def test_a_job_sealed_to_an_old_key_is_a_dead_letter_with_its_payload(
+    tmp_path: Path, redis_url: str, launcher_socket: Path
+) -> None:
+    old, new = keys(tmp_path), keys(tmp_path)
+    producer = {name: old[name] for name in PRODUCER} | {"CELLBLOCK_REDIS_URL": redis_url}
+    changed = {name: new[name] for name in WORKER} | {"CELLBLOCK_LEDGER_FAULT_RETRIES": "0"}
+    done = cellblock("submit", "-", "--tenant", "acme", "--confidential", stdin="print(1)", **producer)
+    with Client(redis_url) as client:
+        with worker_process(tmp_path, redis_url, launcher_socket, **changed):
+            failed = client.result(done.stdout.strip(), timeout_s=40)
+        assert failed.outcome is Outcome.SANDBOX_ERROR
+        assert failed.error is not None
+        assert "does not fit" in failed.error.message
+        with worker_process(tmp_path, redis_url, launcher_socket, **{name: old[name] for name in WORKER}):
+            assert client.retry_dead(failed.job_id).result(timeout_s=40).outcome is Outcome.OK
 
 
 def test_embedded_runs_need_the_tenants_key_alone(tmp_path: Path) -> None:
     made = keys(tmp_path)
-    given = {name: made[name] for name in ("CELLBLOCK_SEALING_TENANT_KEYS", *READER)}
+    given = {name: made[name] for name in (*PRODUCER, *READER)}
     done = cellblock(
         "run", "-", "--tenant", "acme", "--confidential", stdin="print(1)", **given, **NAMESPACES
     )

@@ -69,16 +69,12 @@ def context_of(folder: Path, text: str) -> str:
 def test_no_key_survives_being_printed(client: Client, contexts: Path, way: str) -> None:
     """R14: printing a context that holds a private key."""
     path = context_of(contexts, f"notes\n{PEM}\nmore notes\n")
-    code = f"k = ctx.read(6, {len(PEM)})\n{way}"
-    result = run(client, code, context_path=path)
-    if result.outcome is Outcome.LEAK_BLOCKED:
-        assert result.stdout == ""
-        return
-    assert result.outcome is Outcome.OK
+    result = run(client, f"k = ctx.read(6, {len(PEM)})\n{way}", context_path=path)
+    assert result.outcome is Outcome.OK, "what is left of it is no copy of the context"
     plain = "".join(result.stdout.split())
     for text in (BODY, BODY[::-1], base64.b64encode(PEM.encode()).decode()):
         assert not any(text[at : at + 20] in plain for at in range(len(text) - 20))
-    assert [(one.kind, one.stream) for one in result.redactions] == [("private_key", "stdout")]
+    assert {(one.kind, one.stream) for one in result.redactions} == {("private_key", "stdout")}
 
 
 def test_a_copy_of_the_context_is_blocked_and_a_snippet_is_not(client: Client, contexts: Path) -> None:

@@ -239,12 +239,12 @@ class TestEntropy:
             assert filter_text(run, settings=settings).redactions == ()
         assert filter_text(run[:100], settings=EgressSettings(entropy_chars=80)).text == self.NOTICE
 
-    @pytest.mark.parametrize("width", [39, 64, 70, 76, 80])
+    @pytest.mark.parametrize("width", [64, 70, 76, 80])
     def test_however_it_is_wrapped(self, width: int) -> None:
         body = base64.b64encode(RNG.randbytes(900)).decode()
         for text in (body, f"ssh-rsa {body}", f"-----BEGIN CERTIFICATE-----\n{body}"):
             wrapped = "\n".join(text[at : at + width] for at in range(0, len(text), width))
-            assert "high_entropy" in filter_text(wrapped).counts or width == 39
+            assert "high_entropy" in filter_text(wrapped).counts
 
     def test_what_is_public_or_readable_stays(self) -> None:
         body = base64.encodebytes(b"\x30\x82\x03\x80" + RNG.randbytes(896)).decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from nacl.public import PublicKey, SealedBox
 from pydantic import SecretStr
 
 from cellblock import (
@@ -16,12 +17,21 @@ from cellblock import (
     Usage,
 )
 from cellblock import open_result as opened
-from cellblock.admission import resolve
+from cellblock.admission import Manifest, resolve
+from cellblock.idempotency import IdempotencyKey
 from cellblock.intake import Intake
 from cellblock.models import Artifact, JobError, RedactionCount, Timings
-from cellblock.sealing import new_pair, open_if_fitting, open_manifest, seal_manifest, seal_result
+from cellblock.sealing import (
+    _CLEAR,
+    _PAYLOAD,
+    new_pair,
+    open_if_fitting,
+    open_manifest,
+    seal_manifest,
+    seal_result,
+)
 from cellblock_config import Settings, load_settings
-from cellblock_config.sealing import SealingSettings
+from cellblock_config.sealing import SealingSettings, sealing_key
 
 MARKER = "marker-5d1e"
 PRIVATE, PUBLIC = new_pair()
@@ -61,8 +71,9 @@ def result() -> JobResult:
         error=JobError(type=MARKER, message=MARKER, traceback=MARKER),
         artifacts=(Artifact(path=MARKER, data=MARKER.encode()),),
         evidence={"fault": MARKER, "oom_kills": 2},
-        redactions=(RedactionCount(kind="jwt", stream="stdout", count=1),),
+        redactions=(RedactionCount(kind="registered:db", stream="stdout", count=1),),
         level="standard",
+        isolation="gvisor",
         usage=Usage(wall_ms=5),
         timings=Timings(submitted=1, admitted=2),
         trace_id="0" * 32,
@@ -75,7 +86,7 @@ def test_the_stored_manifest_holds_nothing_its_author_wrote(redis_url: str) -> N
     stored = manifest.model_dump_json()
     assert MARKER not in stored
     assert manifest.seal_to == PUBLIC
-    plain = open_manifest(manifest, BOTH)
+    plain = open_manifest("job", manifest, BOTH)
     assert plain.code == f"print({MARKER!r})"
     assert plain.files == {f"{MARKER}.txt": MARKER.encode()}
     assert (plain.args, plain.stdin, plain.env) == ((MARKER,), MARKER.encode(), {"MODE": MARKER})
@@ -92,7 +103,7 @@ def test_a_sealed_result_shows_how_it_ended_and_sizes() -> None:
     assert sealed.error == JobError(
         type="Sealed", message="sealed to its tenant; open it with the private key"
     )
-    assert sealed.redactions == result().redactions
+    assert sealed.redactions == (RedactionCount(kind="registered", stream="stdout", count=1),)
     assert sealed.summary is not None
     assert sealed.summary.model_dump() == {
         "stdout_bytes": 36,
@@ -104,6 +115,41 @@ def test_a_sealed_result_shows_how_it_ended_and_sizes() -> None:
         "artifacts_bytes": 11,
     }
     assert opened(JobResult.model_validate_json(sealed.model_dump_json()), PRIVATE) == result()
+
+
+def test_every_field_is_either_sealed_or_known_to_be_no_plaintext() -> None:
+    """Who adds a field decides which it is."""
+    sealed = {"code", "files", "entrypoint", "args", "stdin", "env", "inputs", "artifacts"}
+    assert sealed == _PAYLOAD
+    clear = "tenant plan charge parent depth level image limits priority expires_s retries trace_id submitted"
+    refused_or_ours = {"context_path", "modules", "seal_to", "payload", "signature"}
+    assert set(Manifest.model_fields) == sealed | set(clear.split()) | refused_or_ours
+    said = {
+        "stdout",
+        "stderr",
+        "value",
+        "value_kind",
+        "value_error",
+        "error",
+        "artifacts",
+        "artifacts_skipped",
+    }
+    made = {"redactions", "evidence", "summary", "sealed"}
+    assert set(JobResult.model_fields) == said | made | set(_CLEAR)
+
+
+def test_what_never_ran_is_our_own_word_and_stays_readable() -> None:
+    refused = result().model_copy(update={"isolation": None})
+    assert seal_result(refused, PUBLIC) is refused
+
+
+def test_an_idempotency_key_gives_nothing_away() -> None:
+    first, second = (
+        IdempotencyKey.of(spec(code=code, idempotency_key="k"))
+        for code in ("print('deny')", "print('allow')")
+    )
+    assert first == second, "or a guess could be checked"
+    assert IdempotencyKey.of(spec(idempotency_key="k", level="strict")) != first
 
 
 def test_nobody_elses_key_opens_it_and_none_is_named() -> None:
@@ -130,11 +176,21 @@ def test_an_altered_result_or_another_jobs_is_not_opened() -> None:
 
 
 def test_an_altered_or_foreign_payload_is_not_opened() -> None:
-    manifest = seal_manifest(resolve(spec(), Settings()), BOTH)
-    with pytest.raises(CannotOpen, match="FLEET_PRIVATE_KEY"):
-        open_manifest(manifest, SealingSettings())
+    manifest = seal_manifest("job", resolve(spec(), Settings()).model_copy(update={"seal_to": PUBLIC}), BOTH)
+    assert open_manifest("job", manifest, BOTH).code is not None
+    for altered in ({"seal_to": OTHER_PUBLIC}, {"seal_to": None}, {"tenant": "mallory"}):
+        with pytest.raises(CannotOpen, match="another job's, or for another reader"):
+            open_manifest("job", manifest.model_copy(update=altered), BOTH)
+    with pytest.raises(CannotOpen, match="another job's"):
+        open_manifest("other", manifest, BOTH)
+    for odd in (b"[1]", b"null", b"3", b'{"bound": 1, "payload": {"level": "permissive"}}', b"[" * 5000):
+        sealed = bytes(SealedBox(PublicKey(sealing_key(FLEET_PUBLIC, "x25519-public"))).encrypt(odd))
+        with pytest.raises(CannotOpen, match="no job of this version"):
+            open_manifest("job", manifest.model_copy(update={"payload": sealed}), BOTH)
+    with pytest.raises(NotConfigured, match="FLEET_PRIVATE_KEY"):
+        open_manifest("job", manifest, SealingSettings())
     with pytest.raises(CannotOpen, match="does not fit"):
-        open_manifest(manifest, SealingSettings(fleet_private_key=SecretStr(OTHER_PRIVATE)))
+        open_manifest("job", manifest, SealingSettings(fleet_private_key=SecretStr(OTHER_PRIVATE)))
 
 
 def test_what_is_missing_is_named_before_anything_is_stored(redis_url: str) -> None:
@@ -153,6 +209,21 @@ def test_the_reduced_context_takes_the_place_of_a_plain_one() -> None:
     reduced = ReducedContext(summary="s", embeddings=((0.5, 1.0),), roles=("analyst",), metadata={"n": 1})
     manifest = resolve(spec(reduced_context=reduced), Settings())
     assert b'"summary": "s"' in manifest.inputs["ctx"].data
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"args": [b"marker"]},
+        {"reduced_context": {"summary": ["marker"]}},
+        {"reduced_context": {"metadata": {"marker": ["marker"]}}},
+        {"reduced_context": {"embeddings": [["marker"]]}},
+    ],
+)
+def test_a_refusal_quotes_nothing(fields: dict[str, object]) -> None:
+    with pytest.raises(InvalidJob) as refused:
+        spec(**fields)
+    assert "marker" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

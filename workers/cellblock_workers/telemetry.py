@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import re
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from cellblock_config import TelemetrySettings
 SUPERVISOR_VARIABLE = "_CELLBLOCK_SUPERVISOR_PID"
 _PR_SET_PDEATHSIG = 1
 _CAUSES_MOST = 5
+#: What one of our log lines is about, in the form that reaches an error report.
+_EVENT_NAME = re.compile(r"'event': '([\w ]{1,80})'")
 _PAYLOAD_WORDS = (
     "code",
     "stdin",
@@ -55,7 +59,7 @@ def configure_logging(settings: TelemetrySettings) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Handler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -75,12 +79,24 @@ def configure_logging(settings: TelemetrySettings) -> None:
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
+class _Handler(logging.StreamHandler[Any]):
+    """Says that a line failed, instead of printing what it was made of."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Called where formatting or writing a record has failed."""
+        with suppress(OSError, ValueError):
+            self.stream.write(f"a log line of {record.name} could not be written\n")
+
+
 def _outline_exception(logger: object, method: str, event: Any) -> Any:
     """Types and places instead of a traceback: a library's message may quote what a job is made of."""
     given = event.pop("exc_info", None)
-    error = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) else given
+    error = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) and given else given
     if isinstance(error, BaseException):
-        event["exception"] = _outline(error)
+        try:
+            event["exception"] = _outline(error)
+        except Exception:  # one that cannot even be named: a log line may not fail over it
+            event["exception"] = type(error).__name__
     return event
 
 
@@ -130,15 +146,22 @@ def _strip(event: Any, hint: Any) -> Any:
     """The last look at an error report: locals, task arguments and anything named like a payload goes."""
     for group in ("exception", "threads"):
         for value in (event.get(group) or {}).get("values", []):
-            if "value" in value and value.get("module") != OperatorError.__module__:
+            if value.get("type") not in _names_of(OperatorError):
                 value["value"] = ""  # a library's message may quote what a job is made of
             for frame in (value.get("stacktrace") or {}).get("frames", []):
                 frame.pop("vars", None)
+    said = str((event.pop("logentry", None) or {}).get("message", ""))
+    named = _EVENT_NAME.search(said)
+    event["message"] = named[1] if named else str(event.get("logger", ""))
     event.pop("breadcrumbs", None)
     event.pop("request", None)
     event["extra"] = _without_payload(event.get("extra") or {})
     event["contexts"] = _without_payload(event.get("contexts") or {})
     return event
+
+
+def _names_of(kind: type[BaseException]) -> set[str]:
+    return {kind.__name__}.union(*map(_names_of, kind.__subclasses__()))
 
 
 def _without_payload(value: Any) -> Any:

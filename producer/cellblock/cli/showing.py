@@ -60,7 +60,10 @@ def _print(outcome: JobResult, json_output: bool) -> None:
 def _print_summary(outcome: JobResult) -> None:
     for name, size in outcome.summary or ():
         typer.echo(f"{name:<17} {'-' if size is None else size}")
-    typer.echo("cellblock: sealed to its tenant; set CELLBLOCK_SEALING_PRIVATE_KEY to read it", err=True)
+    typer.echo(
+        "cellblock: sealed to its tenant; to read it, set CELLBLOCK_SEALING_PRIVATE_KEY to the key that fits",
+        err=True,
+    )
 
 
 def show_estimate(found: Estimate, json_output: bool) -> None:

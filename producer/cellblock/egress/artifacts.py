@@ -58,15 +58,13 @@ class ArtifactFilter:
         if isinstance(texts, str):
             return SkippedArtifact(path=path, reason=f"withheld: {texts}")
         whole = "\n".join(texts)
-        self._compare(whole)
-        self._short.append(whole[:_SHORT_CHARS])
         if path != file.path:
             return SkippedArtifact(path=path, reason="withheld: its name holds what may not leave")
         found = self._tally.find(whole)
-        if not found:
-            return file
-        if whole != files.as_text(file.data):
+        if found and whole != files.as_text(file.data):
             return SkippedArtifact(path=path, reason=self._tally.withheld(_STREAM, found))
         report = redact(whole, found, controls=False)
         self._tally.add(_STREAM, report.redactions)
-        return Artifact(path=path, data=report.text.encode())
+        self._compare(report.text)
+        self._short.append(report.text[:_SHORT_CHARS])
+        return Artifact(path=path, data=report.text.encode()) if found else file

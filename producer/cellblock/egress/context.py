@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSource:
-    """``read(start, length)`` gives bytes, fewer at the end; ``identity`` changes when the bytes may have."""
+    """``read(start, length)`` gives bytes, fewer at the end; ``identity`` changes when the bytes may have.
+
+    Without one of its own, no other source is taken for this one.
+    """
 
     size: int
     read: Callable[[int, int], bytes]
-    identity: tuple[object, ...] | None = None
+    identity: tuple[object, ...] = field(default_factory=lambda: (object(),))
 
     @classmethod
     def of(cls, context: str | bytes | Path | ContextSource) -> ContextSource:

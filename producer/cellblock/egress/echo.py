@@ -156,23 +156,30 @@ class ContextIndex:
 
 
 _indexes: OrderedDict[tuple[object, ...], ContextIndex] = OrderedDict()
-_one_at_a_time = threading.Lock()
+_being_built: dict[tuple[object, ...], threading.Lock] = {}
+_look = threading.Lock()
+_NOWHERE = ContextSource(0, lambda start, length: b"")
 
 
 def index_of(source: ContextSource, *, memory_bytes: int) -> ContextIndex:
-    """The index of a context; of one with an identity it is made once.
+    """The index of a context, made once; meanwhile those of other contexts can be used.
 
     All that are kept for another time are within ``memory_bytes`` together, the latest used longest.
     """
-    if source.identity is None:
-        return ContextIndex.build(source, memory_bytes=memory_bytes)
     key = (*source.identity, memory_bytes)
-    with _one_at_a_time:
-        index = _indexes.pop(key, None) or ContextIndex.build(source, memory_bytes=memory_bytes)
-        _indexes[key] = index
-        while len(_indexes) > 1 and sum(one.memory_bytes for one in _indexes.values()) > memory_bytes:
-            _indexes.popitem(last=False)
-    # What the file is read through belongs to whoever asks, and may be closed when they are done.
+    with _look:
+        building = _being_built.setdefault(key, threading.Lock())
+    with building:
+        with _look:
+            index = _indexes.pop(key, None)
+        if index is None:
+            index = ContextIndex.build(source, memory_bytes=memory_bytes)
+        with _look:
+            # What the context is read through belongs to whoever asks, and may be closed when they are done.
+            _indexes[key] = replace(index, source=_NOWHERE)
+            while len(_indexes) > 1 and sum(one.memory_bytes for one in _indexes.values()) > memory_bytes:
+                _indexes.popitem(last=False)
+            _being_built.pop(key, None)
     return replace(index, source=source)
 
 

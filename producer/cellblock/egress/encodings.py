@@ -19,7 +19,7 @@ _SURE = 16
 #: How gzip's and zlib's streams begin.
 _COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 #: Text shrinks to a tenth when it is compressed, seldom to less.
-_UNPACKED_FACTOR, _UNPACKED_LEAST = 16, 4096
+_UNPACKED_FACTOR, _UNPACKED_LEAST = 16, 512
 #: Stands for what grew beyond that and was not read.
 TOO_LONG = f"{BORDER}packed{BORDER}"
 _PRINTABLE = rb"[\t\n\r -~]"

@@ -1,4 +1,4 @@
-"""Files on their way out: text is filtered, and what cannot be filtered leaves whole or not at all.
+"""What can be read in a file: its text, its strings, and those of what is packed in it.
 
 Archives and compressed files are looked into within bounds. Stops secrets and copies of the context from
 leaving in a zip of a gzip, and an archive from growing into memory that nobody granted.
@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import IO
 
 _UNPACKED_BYTES = 16 * 1024 * 1024
@@ -27,6 +28,8 @@ _ZIP_MEMBER = b"PK\x03\x04"
 _UNKNOWN = (b"\x5d\0\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c", b"\x04\x22\x4d\x18", b"Rar!\x1a\x07")
 _LZMA_BYTES = 64 * 1024 * 1024
 _ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2}
+_STREAM_BEGINS = re.compile(rb"\x1f\x8b\x08|\x78[\x01\x5e\x9c\xda]")
+_STREAMS_MOST, _STREAM_LEAST = 256, 16
 _STRINGS = re.compile(rb"[\t\n\r -~]{6,}")
 _WIDE_STRINGS = re.compile(rb"(?:[\t\n\r -~]\0){6,}|(?:[\t\n\r -~]\0\0\0){6,}")
 
@@ -102,8 +105,13 @@ def _texts(data: bytes, budget: Budget, depth: int) -> Iterator[str]:
     ) as error:
         raise Opaque(f"it is an archive that cannot be opened ({type(error).__name__})") from None
     text = None if packed else as_text(data)
+    if text is not None:
+        yield text
+        return
     # Of a container too: comments, and what stands between or behind its members.
-    yield text if text is not None else "\n".join(_strings(data))
+    yield "\n".join(_strings(data))
+    if data[:4] != _ZIP_MEMBER:  # whose members are such streams, and listed
+        yield from _streams_within(data, budget, after=int(packed))
 
 
 def _strings(data: bytes) -> Iterator[str]:
@@ -132,8 +140,6 @@ def _unpacked(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
         yield "", content
     elif data[257:262] == b"ustar":
         yield from _tar_members(data, budget)
-    elif data[:1] == b"\x78" and data[1:2] in {b"\x01", b"\x5e", b"\x9c", b"\xda"}:
-        yield from _deflated(data, budget)
 
 
 def _zip_members(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
@@ -161,15 +167,18 @@ def _tar_members(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
             yield f"{info.name} {info.linkname}", _drained(content, budget) if content is not None else b""
 
 
-def _deflated(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
-    """A bare zlib stream; two bytes are no proof, so what does not open is none."""
-    stream = zlib.decompressobj()
-    try:
-        content = stream.decompress(data, budget.bytes_left + 1)
-    except zlib.error:
-        return
-    budget.take(len(content))
-    yield "", content
+def _streams_within(data: bytes, budget: Budget, after: int) -> Iterator[str]:
+    """Compressed streams that stand anywhere in a file, as in a PDF, or behind another."""
+    whole = memoryview(data)
+    for found in islice(_STREAM_BEGINS.finditer(data, after), _STREAMS_MOST):
+        stream = zlib.decompressobj(wbits=47)
+        try:
+            content = stream.decompress(whole[found.start() :], budget.bytes_left + 1)
+        except zlib.error:
+            continue
+        if len(content) >= _STREAM_LEAST:
+            budget.take(len(content))
+            yield "\n".join(_strings(content))
 
 
 def _drained(stream: IO[bytes] | bz2.BZ2File | gzip.GzipFile, budget: Budget) -> bytes:

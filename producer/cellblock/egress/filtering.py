@@ -72,13 +72,14 @@ def filter_text(
     """Take out of a text what may not leave.
 
     ``context`` is what the text may not repeat: a text, bytes, the path of a file of any size, or an index
-    made of one (:class:`cellblock.egress.ContextIndex`). Raises :class:`NotConfigured` for a context without
-    the extra ``egress``. Time and memory are in proportion to the text, whatever it holds.
+    made of one (:class:`cellblock.egress.echo.ContextIndex`). Raises :class:`NotConfigured` for a context
+    without the extra ``egress``. Time and memory are in proportion to the text, whatever it holds.
     """
     settings = settings or default_settings()
-    if context is not None and is_echo([text], context, settings):
+    report = redact(text, find(text, settings))
+    if context is not None and is_echo([report.text], context, settings):
         return FilterReport(f"[{ECHO_MESSAGE}]", (Redaction(ECHO_KIND, 0, len(text)),), blocked=True)
-    return redact(text, find(text, settings))
+    return report
 
 
 def find(text: str, settings: EgressSettings) -> list[Finding]:

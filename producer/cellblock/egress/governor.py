@@ -43,7 +43,7 @@ class Governed:
 
 
 class Governor:
-    """Feed it chunks as they come; it never holds more than the limit, two margins and one chunk."""
+    """Feed it chunks as they come; it holds the limit, a few margins and tails, and one chunk at most."""
 
     def __init__(self, settings: EgressSettings) -> None:
         self._limit = settings.output_limit_bytes

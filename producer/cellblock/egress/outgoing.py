@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from cellblock.egress.artifacts import ArtifactFilter
+from cellblock.egress.context import ContextSource
 from cellblock.egress.filtering import ECHO_KIND, ENTROPY_KIND, Redaction, is_echo, notice, redact
-from cellblock.egress.governor import Governed, Governor
+from cellblock.egress.governor import Governed, Governor, Stretch
 from cellblock.egress.returned import filter_value, value_text
 from cellblock.egress.tally import Tally
 from cellblock.models import Artifact, JobError, RedactionCount, SkippedArtifact
@@ -51,19 +52,17 @@ class Outgoing:
 def filter_outgoing(
     said: Outgoing, settings: EgressSettings, context: Context | ContextIndex | None = None
 ) -> Outgoing:
-    """What of it may leave. Where anything repeats the context, nothing does, and ``blocked`` says so."""
-    if context is not None and is_echo(_words(said), context, settings):
-        return _blocked(said)
+    """What of it may leave. Where anything that is left repeats the context, nothing does: ``blocked``."""
+    if context is not None and not hasattr(context, "is_echoed"):
+        context = ContextSource.of(context)  # one for all, so that it is indexed once
     tally = Tally(settings)
     files = ArtifactFilter(tally, context)
     artifacts, withheld = files.filtered(said.artifacts)
-    if files.echo:
-        return _blocked(said)
     value, value_error = (None, None) if said.value_kind is None else filter_value(said.value, tally)
     stdout, stderr = _without_halves(
         "stdout", _stream("stdout", said.stdout, tally), _stream("stderr", said.stderr, tally), tally
     )
-    return replace(
+    kept = replace(
         said,
         stdout=stdout,
         stderr=stderr,
@@ -79,6 +78,9 @@ def filter_outgoing(
         artifacts_skipped=(*files.skipped(said.artifacts_skipped), *withheld),
         redactions=tally.counts(),
     )
+    if files.echo or (context is not None and is_echo(_words(kept), context, settings)):
+        return _blocked(said)
+    return kept
 
 
 def _blocked(said: Outgoing) -> Outgoing:
@@ -113,7 +115,7 @@ def _error(error: JobError | None, tally: Tally) -> JobError | None:
 def _stream(name: str, governed: Governed, tally: Tally) -> Governed:
     """Filtered with what stood beyond the cut, and then cut where it was cut."""
     shown: list[Governed] = []
-    for stretch in governed.stretches:
+    for stretch in governed.stretches or (Stretch(governed.text, 0, len(governed.text)),):
         report = redact(stretch.text, tally.find(stretch.text), stretch.start, stretch.end)
         tally.add(name, report.redactions)
         shown.append(Governed(report.text, 0))

@@ -15,13 +15,13 @@ from itertools import groupby, islice
 
 from cellblock.egress.cleanings import CLEANINGS, joined, rot13, swapped, unwrapped
 from cellblock.egress.decoded import NEAR, Decoded, Part
-from cellblock.egress.encodings import ENCODINGS
+from cellblock.egress.encodings import ENCODINGS, TOO_LONG
 
 _DEPTH = 3
 #: Characters of all views together: many times a text that a person could read, a few times a longer one, and
 #: enough for a short one whatever it holds.
-_BUDGET_FACTOR, _BUDGET_FULL, _BUDGET_LONG, _BUDGET_LEAST = 24, 64 * 1024, 3, 64 * 1024
-_GROWN_FACTOR = 20
+_BUDGET_FACTOR, _BUDGET_FULL, _BUDGET_LONG, _BUDGET_LEAST = 64, 64 * 1024, 3, 64 * 1024
+_GROWN_FACTOR = 50
 JOINED, REVERSED, WRAPPED = "joined", "reversed", "wrapped"
 #: After these no other step is tried.
 _LAST_STEPS = {"rot13": rot13, "swapped": swapped}
@@ -42,6 +42,11 @@ class View:
         if self.source is None:
             return start, end
         return self.source.locate(*self._in_source(start, end))
+
+    def unread(self) -> View:
+        """In place of this view, for which there was no room: a sign that its source was not read."""
+        whole = len(self.source.text) if self.source is not None else 0
+        return View(TOO_LONG, self.how, False, self.source, lambda: [Part(0, 0, whole, whole=True)])
 
     def pieces(self, start: int, end: int) -> list[tuple[int, int]]:
         """In what pieces this stretch stood before it was joined, as places in the view; of a loose one."""
@@ -107,6 +112,8 @@ def views(text: str) -> Iterator[View]:
                 long = len(made.text) > len(text)
                 left = grown if long else budget
                 if len(made.text) > left:
+                    if long:  # nobody packs so much into so little but to have it go unread
+                        yield made.unread()
                     continue
                 if long:
                     grown -= len(made.text)

@@ -88,7 +88,10 @@ class Reads:
             raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
         if stored is None:
             return None
-        return JobResult.model_validate_json(stored).model_copy(update=_settled(record))
+        result = JobResult.model_validate_json(stored)
+        if result.job_id != job_id:  # not written by us
+            raise UnknownJob(f"what is stored as the result of job {job_id} is another's")
+        return result.model_copy(update=_settled(record))
 
     def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
         """Events after a stream id, oldest first; waits up to ``wait_s`` for the first."""

@@ -148,7 +148,12 @@ class LauncherClient:
             reply.context_bytes,
             descriptors[1] if context is not None else None,
         )
-        if (why := self._refuse(lent)) is not None:
+        try:
+            why = self._refuse(lent)
+        except BaseException:
+            self.kill(lent)
+            raise
+        if why is not None:
             self.kill(lent)
             raise SandboxUnavailable(why)
         return lent

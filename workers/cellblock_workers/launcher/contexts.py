@@ -40,3 +40,19 @@ def resolve_context(path: str, roots: Sequence[Path]) -> str:
     if not found.st_mode & stat.S_IROTH:
         raise ContextRefused(f"{path} cannot be read by the job, which is nobody's user; run: chmod o+r")
     return real
+
+
+def open_context(path: str) -> int:
+    """A descriptor to read a resolved context by, for the worker that compares output with it.
+
+    Raises :class:`ContextRefused` for what is no regular file by now.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise ContextRefused(f"{path} cannot be read on the worker's host: {error.strerror}") from None
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or not found.st_mode & stat.S_IROTH:
+        os.close(descriptor)
+        raise ContextRefused(f"{path} is not a regular file that everybody can read")
+    return descriptor

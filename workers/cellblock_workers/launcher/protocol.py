@@ -122,7 +122,9 @@ def send(connection: socket.socket, message: _Message, *descriptors: int) -> Non
 
 def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
     """One packet and the descriptors passed with it; no bytes when the peer is gone."""
-    packet, descriptors, flags, _ = socket.recv_fds(connection, PACKET_BYTES, DESCRIPTORS_MAX)
+    packet, descriptors, flags, _ = socket.recv_fds(
+        connection, PACKET_BYTES, DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC
+    )
     if flags & socket.MSG_TRUNC:
         packet = b"too long"
     return packet, list(descriptors)

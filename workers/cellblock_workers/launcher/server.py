@@ -24,7 +24,7 @@ from cellblock_workers.launcher.backend import (
     StartFailed,
 )
 from cellblock_workers.launcher.cascade import Cascade, LevelRefused, NothingChosen
-from cellblock_workers.launcher.contexts import ContextRefused, resolve_context
+from cellblock_workers.launcher.contexts import ContextRefused, open_context, resolve_context
 from cellblock_workers.launcher.docker_backend import DockerBackend
 from cellblock_workers.launcher.listener import listen
 from cellblock_workers.launcher.namespaces.backend import NamespacesBackend
@@ -215,28 +215,25 @@ class Launcher:
             send(connection, Reply(ok=False, error=self._code(error, request.level), message=str(error)))
             return
         try:
-            context = (
-                [] if profile.context is None else [os.open(profile.context, os.O_RDONLY | os.O_CLOEXEC)]
-            )
-        except OSError as error:
+            context = [] if profile.context is None else [open_context(profile.context)]
+        except ContextRefused as refusal:
             self._discard(sandbox)
-            message = f"{profile.context} cannot be read on the worker's host: {error.strerror}"
-            send(connection, Reply(ok=False, error="context", message=message))
+            send(connection, Reply(ok=False, error="context", message=str(refusal)))
             return
-        owned[sandbox.id] = sandbox
-        if request.lease_s is not None:
-            self._leases.add(sandbox, request.lease_s)
-        sandbox.lend()
-        _log.debug("acquired", sandbox=sandbox.id, job_id=request.job_id, fence=request.fence, warm=warm)
-        reply = Reply(
-            sandbox=sandbox.id,
-            isolation=sandbox.isolation,
-            backend=sandbox.backend,
-            framing=sandbox.framing,
-            warm=warm,
-            context_bytes=os.fstat(context[0]).st_size if context else None,
-        )
         try:
+            owned[sandbox.id] = sandbox
+            if request.lease_s is not None:
+                self._leases.add(sandbox, request.lease_s)
+            sandbox.lend()
+            _log.debug("acquired", sandbox=sandbox.id, job_id=request.job_id, fence=request.fence, warm=warm)
+            reply = Reply(
+                sandbox=sandbox.id,
+                isolation=sandbox.isolation,
+                backend=sandbox.backend,
+                framing=sandbox.framing,
+                warm=warm,
+                context_bytes=os.fstat(context[0]).st_size if context else None,
+            )
             send(connection, reply, sandbox.stream.fileno(), *context)
         finally:
             for descriptor in context:

@@ -161,7 +161,8 @@ def _fields(said: Outgoing) -> dict[str, object]:
 def _unfiltered(verdict: Verdict, error: Exception) -> Verdict:
     """Our fault, whatever the job did; what is known of it beside its own words is kept."""
     what = f"its output could not be filtered ({type(error).__name__}), so none of it is here"
-    evidence = {**verdict.evidence, "fault": what, "ended": verdict.outcome.value}
+    numbers = {name: found for name, found in verdict.evidence.items() if not isinstance(found, str)}
+    evidence = {**numbers, "fault": what, "ended": verdict.outcome.value}
     return Verdict(
         Outcome.SANDBOX_ERROR, error=JobError(type="SandboxError", message=what), evidence=evidence
     )

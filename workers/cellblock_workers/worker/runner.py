@@ -9,7 +9,7 @@ from itertools import chain, repeat
 
 import structlog
 
-from cellblock.errors import CannotOpen, SandboxUnavailable, StoreUnavailable
+from cellblock.errors import CannotOpen, NotConfigured, SandboxUnavailable, StoreUnavailable
 from cellblock.ledger import Claim, Dropped, Ledger, Transition
 from cellblock.models import JobResult
 from cellblock.sealing import open_manifest, seal_result
@@ -78,8 +78,8 @@ class JobRunner:
             log.info("job_given_back", reason="this worker ends")
             self._release(claim, lease)
             return
-        except LevelUnavailable as error:
-            # Jobs of other levels go on here. Held for a moment, or this worker would claim it again at once.
+        except (LevelUnavailable, NotConfigured) as error:
+            # Other jobs go on here. Held for a moment, or this worker would claim it again at once.
             log.warning("job_given_back", reason=str(error))
             lease.wait(_LEVEL_HOLD_S)
             self._release(claim, lease)
@@ -106,9 +106,9 @@ class JobRunner:
 
     def _run(self, claim: Claim, lease: Lease) -> JobResult:
         try:
-            manifest = open_manifest(claim.manifest, self._settings.sealing)
-        except CannotOpen as error:
-            return rejected_result(claim, "CannotOpen", str(error))
+            manifest = open_manifest(claim.job_id, claim.manifest, self._settings.sealing)
+        except CannotOpen as error:  # keys may be changing: as a dead letter its payload is kept
+            return fault_result(claim, str(error))
         result = execute(lease, manifest, self._launcher, self._settings)
         return result if manifest.seal_to is None else seal_result(result, manifest.seal_to)
 
