@@ -122,7 +122,7 @@ def _stream(name: str, governed: Governed, tally: Tally) -> Governed:
     if len(shown) == 2:
         shown = list(_without_halves(name, shown[0], shown[1], tally))
     text = governed.marker.join(part.text for part in shown)
-    return _within_bounds(Governed(text, governed.dropped_bytes), tally.settings)
+    return _within_bounds(Governed(text, governed.dropped_bytes), len(_bytes(governed.text)), tally.settings)
 
 
 def _without_halves(
@@ -144,12 +144,16 @@ def _without_halves(
     return first, second
 
 
-def _within_bounds(kept: Governed, settings: EgressSettings) -> Governed:
+def _within_bounds(kept: Governed, before_bytes: int, settings: EgressSettings) -> Governed:
     """Notices and escapes can be longer than what they stand for: where by much, it is cut once more."""
-    data = kept.text.encode("utf-8", "replace")
-    if len(data) <= settings.output_limit_bytes * 5 // 4 + len(kept.marker):
+    data = _bytes(kept.text)
+    if len(data) <= max(settings.output_limit_bytes, before_bytes) * 5 // 4:
         return kept
     governor = Governor(settings)
     governor.feed(data)
     again = governor.close()
     return Governed(again.text, kept.dropped_bytes + again.dropped_bytes)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
