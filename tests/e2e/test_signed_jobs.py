@@ -141,7 +141,7 @@ def variables_of(parent: int, module: str) -> str | None:
 def test_a_hosts_worker_gets_the_keys_and_its_launcher_does_not(tmp_path: Path, redis_url: str) -> None:
     producer, worker = fresh_key(tmp_path, "hmac")
     secret = producer["CELLBLOCK_SIGNING_KEY"].partition(":")[2]
-    sealing, _ = new_pair()
+    (sealing, _), (reading, _) = new_pair(), new_pair()
     with (tmp_path / "host.log").open("wb") as log:
         process = subprocess.Popen(
             [CELLBLOCK, "worker"],
@@ -152,6 +152,7 @@ def test_a_hosts_worker_gets_the_keys_and_its_launcher_does_not(tmp_path: Path, 
                 "CELLBLOCK_POLICY_TOKEN": "token-sentinel",
                 "CELLBLOCK_EGRESS_SECRETS": '{"db": "value-sentinel"}',
                 "CELLBLOCK_SEALING_FLEET_PRIVATE_KEY": sealing,
+                "CELLBLOCK_SEALING_PRIVATE_KEY": reading,
             },
             stderr=log,
             cwd="/",
@@ -161,6 +162,7 @@ def test_a_hosts_worker_gets_the_keys_and_its_launcher_does_not(tmp_path: Path, 
         assert "sentinel" not in (variables_of(process.pid, "launcher.server") or "sentinel")
         assert sealing not in (variables_of(process.pid, "launcher.server") or sealing)
         assert sealing in (variables_of(process.pid, "worker.main") or "")
+        assert reading not in (variables_of(process.pid, "worker.main") or reading)
         assert secret in (variables_of(process.pid, "worker.main") or "")
         assert secret not in (variables_of(process.pid, "launcher.server") or secret)
         for pid in (

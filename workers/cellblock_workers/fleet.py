@@ -99,7 +99,7 @@ def run_up(*, json_output: bool = False) -> int:
             Service(
                 "flower",
                 [_PYTHON, "-m", "cellblock_workers.monitor"],
-                environment,
+                {**environment, **spawn.NO_SECRETS},
                 _worker_user(settings),
                 ready=lambda process: _wait_for_port(settings.monitor.address, port, process),
             )
@@ -144,6 +144,8 @@ def host_services(
             )
         )
     worker = [_PYTHON, "-m", "cellblock_workers.worker.main"]
+    # What opens results belongs to those who read them.
+    environment["CELLBLOCK_SEALING_PRIVATE_KEY"] = ""
     services.append(Service("worker", worker, environment, user, refusals=(REFUSED,), patient=True))
     return services
 
@@ -163,7 +165,14 @@ def private_redis(folder: Path) -> tuple[Service, str]:
         'save ""\nappendonly yes\nmaxmemory-policy noeviction\nloglevel warning\n'
     )
     url = f"redis://:{password}@127.0.0.1:{port}/0"
-    return Service("redis", [binary, str(config)], essential=True, ready=lambda _: _wait_for_redis(url)), url
+    redis = Service(
+        "redis",
+        [binary, str(config)],
+        spawn.NO_SECRETS,
+        essential=True,
+        ready=lambda _: _wait_for_redis(url),
+    )
+    return redis, url
 
 
 def free_port() -> int:

@@ -7,6 +7,7 @@ recovery live in our own code and hold on any pool (docs/adr/0003).
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import time
 import warnings
@@ -182,6 +183,7 @@ def _endpoint(settings: Settings, runtime: Runtime) -> Endpoint | None:
 def main() -> None:
     """Run a worker until TERM: running jobs finish first, or are given back after ``drain_s``."""
     die_with_parent()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # its memory holds keys, and what is confidential
     settings = load_settings()
     configure_logging(settings.telemetry)
     configure_sentry(settings.telemetry)
