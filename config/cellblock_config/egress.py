@@ -43,7 +43,7 @@ class EgressSettings(Group):
         800, ge=0, le=16 * 1024, description="A chunk of the context to compare with; 0 switches it off."
     )
     echo_similarity: float = Field(0.8, gt=0, le=1, description="Of its n-grams so many are a copy.")
-    echo_memory_bytes: int = Field(128 * MIB, ge=MIB, description="For the index of one context.")
+    echo_memory_bytes: int = Field(256 * MIB, ge=MIB, description="For the index of one context.")
     hidden_fields: tuple[Annotated[str, Field(pattern=r"^\w{1,64}$")], ...] = Field(
         _HIDDEN_FIELDS, description="JSON members that hold a model's hidden reasoning."
     )
