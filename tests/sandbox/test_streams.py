@@ -82,7 +82,7 @@ def test_output_that_is_not_text_never_breaks_the_result(run: Run, way: str) -> 
     )
     result = run(code, way=way)
     assert result.outcome is Outcome.OK
-    assert result.stdout.startswith("é 漢 🎉\n\ufffd\ufffd|\0|")
+    assert result.stdout.startswith("é 漢 🎉\n\ufffd\ufffd|\u2400|")
     result.stdout.encode()
 
 

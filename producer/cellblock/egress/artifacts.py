@@ -42,18 +42,22 @@ class ArtifactFilter:
     def skipped(self, skipped: tuple[SkippedArtifact, ...]) -> tuple[SkippedArtifact, ...]:
         """The words on those that were left out before."""
         return tuple(
-            SkippedArtifact(
-                path=self._tally.text(_STREAM, one.path), reason=self._tally.text(_STREAM, one.reason)
-            )
+            SkippedArtifact(path=self._name(one.path), reason=self._tally.text(_STREAM, one.reason))
             for one in skipped
         )
+
+    def _name(self, path: str) -> str:
+        """A file's name as it may be told; what is odd in it is its finder's to escape."""
+        report = redact(path, self._tally.find(path), controls=False)
+        self._tally.add(_STREAM, report.redactions)
+        return report.text
 
     def _compare(self, text: str) -> None:
         if self._context is not None and not self.echo:
             self.echo = is_echo([text], self._context, self._tally.settings)
 
     def _filtered(self, file: Artifact) -> Artifact | SkippedArtifact:
-        path = self._tally.text(_STREAM, file.path)
+        path = self._name(file.path)
         texts = files.read(file.data, self._budget)
         if isinstance(texts, str):
             return SkippedArtifact(path=path, reason=f"withheld: {texts}")
