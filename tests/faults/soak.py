@@ -29,7 +29,7 @@ WORKER = (
     "import sys; sys.path.insert(0, sys.argv[1])\n"
     "from cellblock_workers.worker import main, runner\n"
     "from ledger.kit import result_of\n"
-    "runner.execute = lambda lease, launcher, settings: result_of(lease.claim)\n"
+    "runner.execute = lambda lease, manifest, launcher, settings: result_of(lease.claim)\n"
     "main.main()\n"
 )
 

@@ -10,6 +10,7 @@ from cellblock import Client, Event, InvalidJob
 from cellblock.ledger import groups
 from cellblock_config import Settings
 from ledger.kit import admit, claim, finish
+from parts import wait_until
 
 
 @pytest.fixture
@@ -36,7 +37,9 @@ def test_two_consumers_of_a_group_share_the_events_and_two_groups_do_not(client:
 def test_what_was_not_acknowledged_comes_again_to_whoever_asks(client: Client) -> None:
     lost = client.events(group="a", consumer="dies")
     assert client.events(group="a", consumer="lives") == [], "not before its time"
-    again = client.events(group="a", consumer="lives", redeliver_s=0.001)
+    again = wait_until(
+        lambda: client.events(group="a", consumer="lives", redeliver_s=0.001), what="a millisecond later"
+    )
     assert again == lost
     client.acknowledge("a", again)
     assert client.events(group="a", consumer="lives", redeliver_s=0.001) == []
