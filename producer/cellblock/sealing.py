@@ -52,7 +52,7 @@ def tenant_key(spec: JobSpec, settings: SealingSettings) -> str:
             f"a confidential job of tenant {spec.tenant!r} needs its public key in "
             "CELLBLOCK_SEALING_TENANT_KEYS (cellblock seal-key new)"
         )
-    _nacl()
+    _seal(b"", key)  # before the job runs, not after
     return key
 
 
@@ -106,10 +106,10 @@ def _bound(job_id: str, manifest: Manifest) -> dict[str, str | None]:
 
 def seal_result(result: JobResult, public_key: str) -> JobResult:
     """The result with all that the job said sealed; what remains are sizes, counts and how it ended."""
-    sealed = _seal(result.model_dump_json().encode(), public_key)
-    error = JobError(type="Sealed", message="sealed to its tenant; open it with the private key")
     if result.isolation is None:  # nothing of it ran: all of this is our own
         return result
+    sealed = _seal(result.model_dump_json().encode(), public_key)
+    error = JobError(type="Sealed", message="sealed to its tenant; open it with the private key")
     return JobResult(
         **{name: getattr(result, name) for name in _CLEAR},
         error=None if result.ok else error,

@@ -243,7 +243,7 @@ def test_up_runs_a_fleet_and_leaves_nothing(tmp_path: Path) -> None:
             [CELLBLOCK, "up", "--json"],
             stdout=subprocess.PIPE,
             stderr=log,
-            env={**os.environ, "CELLBLOCK_MONITOR_PORT": "0"},
+            env={**os.environ, "CELLBLOCK_MONITOR_PORT": "0", "CELLBLOCK_POLICY_TOKEN": "token-sentinel"},
         )
     try:
         assert process.stdout is not None
@@ -252,6 +252,11 @@ def test_up_runs_a_fleet_and_leaves_nothing(tmp_path: Path) -> None:
         assert done.stdout == "up\n"
         children = descendants(process.pid)
         assert len(children) >= 4  # Redis, launcher, worker, Flower
+        for pid in children:
+            if any(
+                word in Path(f"/proc/{pid}/cmdline").read_bytes() for word in (b"redis-server", b"monitor")
+            ):
+                assert b"sentinel" not in Path(f"/proc/{pid}/environ").read_bytes(), "not theirs to know"
         assert '"concurrency": 3' in (tmp_path / "up.log").read_text()
         for closed, status in (("/api/tasks", 401), ("/metrics", 404)):
             with pytest.raises(urllib.error.HTTPError) as refused:

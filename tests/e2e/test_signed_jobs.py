@@ -138,6 +138,15 @@ def variables_of(parent: int, module: str) -> str | None:
     return None
 
 
+def worker_limits(parent: int) -> dict[str, str]:
+    """What the kernel lets the parent's worker have, by name."""
+    for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        if b"worker.main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            lines = Path(f"/proc/{pid}/limits").read_text().splitlines()[1:]
+            return {line[:26].strip(): line[26:].split()[0] for line in lines}
+    return {}
+
+
 def test_a_hosts_worker_gets_the_keys_and_its_launcher_does_not(tmp_path: Path, redis_url: str) -> None:
     producer, worker = fresh_key(tmp_path, "hmac")
     secret = producer["CELLBLOCK_SIGNING_KEY"].partition(":")[2]
@@ -164,6 +173,7 @@ def test_a_hosts_worker_gets_the_keys_and_its_launcher_does_not(tmp_path: Path, 
         assert sealing in (variables_of(process.pid, "worker.main") or "")
         assert reading not in (variables_of(process.pid, "worker.main") or reading)
         assert secret in (variables_of(process.pid, "worker.main") or "")
+        assert worker_limits(process.pid)["Max core file size"] == "0", "its memory holds keys"
         assert secret not in (variables_of(process.pid, "launcher.server") or secret)
         for pid in (
             process.pid,

@@ -10,8 +10,9 @@ import sentry_sdk
 from sentry_sdk.transport import Transport
 
 from cellblock import Client, JobSpec
+from cellblock.errors import OperatorError, StoreUnavailable
 from cellblock_config import TelemetrySettings
-from cellblock_workers.telemetry import configure_sentry
+from cellblock_workers.telemetry import _outline_exception, _strip, configure_sentry
 from parts import worker_process
 
 MARKER = "marker-7f3a9c"
@@ -73,3 +74,36 @@ def test_the_workers_log_holds_ids_and_no_payload(
     log = (tmp_path / "worker.log").read_text()
     assert job.id in log
     assert MARKER not in log
+
+
+class Unspeakable(OperatorError):
+    """Its message cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError(MARKER)
+
+
+def ring() -> Exception:
+    first, second = ValueError(MARKER), KeyError(MARKER)
+    first.__cause__, second.__cause__ = second, first
+    return first
+
+
+@pytest.mark.parametrize("error", [ValueError(MARKER), Unspeakable(), ring()], ids=["plain", "mute", "ring"])
+def test_a_logged_exception_is_named_and_not_quoted(error: Exception) -> None:
+    event = _outline_exception(None, "error", {"event": "x", "exc_info": error})
+    assert type(error).__name__ in event["exception"]
+    assert MARKER not in event["exception"]
+
+
+def test_what_an_operator_has_to_mend_is_quoted() -> None:
+    event = _outline_exception(None, "error", {"exc_info": StoreUnavailable("Redis cannot be reached")})
+    assert "Redis cannot be reached" in event["exception"]
+
+
+def test_an_error_reports_log_line_is_its_name_alone() -> None:
+    sent = _strip(
+        {"logger": "a.b", "logentry": {"message": f"{{'event': 'x_failed', 'error': '{MARKER}'}}"}}, {}
+    )
+    assert sent["message"] == "x_failed"
+    assert MARKER not in str(sent)

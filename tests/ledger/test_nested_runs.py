@@ -15,6 +15,7 @@ import pytest
 from cellblock import Client, Job, JobSpec, JobState, Limits, Outcome, PolicyDenied
 from cellblock.ledger import Claim, Dropped
 from cellblock.nesting import Parent
+from cellblock.sealing import new_pair
 from cellblock_config import Settings, load_settings
 from ledger.kit import claim, expire_lease, operation, result_of
 
@@ -410,3 +411,17 @@ def test_one_key_at_once_from_many_sides_is_one_nested_run(client: Client) -> No
     with ThreadPoolExecutor(8) as pool:
         found = set(pool.map(lambda _: client.submit(asked).id, range(16)))
     assert len(found) == 1
+
+
+def test_what_is_nested_in_a_confidential_job_is_confidential(redis_url: str) -> None:
+    (_, public), (_, fleet) = new_pair(), new_pair()
+    sealing = {"tenant_keys": {"default": public}, "fleet_key": fleet}
+    with open_client(redis_url, sealing=sealing) as client:
+        parent = client.submit(spec(confidential=True))
+        start(client, parent)
+        child = client.submit(spec(parent, code="print('marker')", nested_cost_micros=0))
+        stored = str(client._redis.get(client._ledger.keys.spec(child.id)))
+        assert "marker" not in stored
+        assert f'"seal_to":"{public}"' in stored
+        with pytest.raises(PolicyDenied, match="is confidential, and so is what is nested in it"):
+            client.submit(spec(parent, context_path="/data/plain"))

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from cellblock_config import LauncherSettings
 from cellblock_workers.launcher.backend import BackendUnavailable, Evidence, Framing, Profile
-from cellblock_workers.launcher.contexts import ContextRefused, resolve_context
+from cellblock_workers.launcher.contexts import ContextRefused, open_context, resolve_context
 from cellblock_workers.launcher.pool import Pool
-from cellblock_workers.launcher.protocol import Acquire
+from cellblock_workers.launcher.protocol import Acquire, Reply, receive, send
 from parts import wait_until
 
 
@@ -143,3 +143,36 @@ def test_a_sandbox_whose_job_gave_up_waiting_is_destroyed_with_its_context() -> 
     pool.close()
     for end in go:
         end.close()
+
+
+def test_the_descriptor_of_a_context_only_reads_and_is_inherited_by_nobody(root: Path) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    opened = open_context(str(root / "sub/file"))
+    send(ours, Reply(), opened)
+    _, (received,) = receive(theirs)
+    try:
+        assert os.pread(received, 10, 0) == b"x"
+        assert not os.get_inheritable(received)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.write(received, b"y")
+    finally:
+        for descriptor in (opened, received):
+            os.close(descriptor)
+        ours.close()
+        theirs.close()
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder", "secret", "gone"])
+def test_what_has_taken_a_contexts_place_meanwhile_is_not_handed_over(root: Path, kind: str) -> None:
+    path = root / kind
+    if kind == "link":
+        path.symlink_to(root / "sub/file")
+    elif kind == "fifo":
+        os.mkfifo(path, 0o644)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "secret":
+        path.write_text("x")
+        path.chmod(0o600)
+    with pytest.raises(ContextRefused):
+        open_context(str(path))

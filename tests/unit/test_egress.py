@@ -169,6 +169,12 @@ def test_what_hostile_readers_have_found(text: str) -> None:
         assert GITHUB[at : at + 16] not in report.text.replace("\u200b", "")
 
 
+def test_any_number_of_bombs_hides_nothing() -> None:
+    bombs = "\n".join(base64.b64encode(zlib.compress(b"a" * (4000 + n))).decode() for n in range(60))
+    token = base64.b64encode(f"token is {GITHUB}".encode()).decode()
+    assert token not in filter_text(f"{bombs}\n{token}").text
+
+
 def test_what_grows_too_far_to_be_read_goes_itself() -> None:
     assert filter_text(f"a {BOMB} b").text == "a [REDACTED: packed_data] b"
 

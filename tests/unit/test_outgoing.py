@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import bz2
+import gc
 import gzip
 import io
 import json
@@ -12,6 +13,7 @@ import random
 import string
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -226,6 +228,16 @@ class TestFiles:
             kept = self.one(data)
             assert TOKEN.encode() not in b"".join(file.data for file in kept.artifacts)
 
+    def test_streams_within_other_files_are_read(self) -> None:
+        page = b"%PDF-1.7\n1 0 obj <</Filter/FlateDecode>> stream\n" + zlib.compress(
+            b"(%s) Tj" % TOKEN.encode()
+        )
+        assert self.one(page + b"\nendstream").artifacts == ()
+
+    def test_large_pictures_leave(self) -> None:
+        picture = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + zlib.compress(bytes(40_000_000))
+        assert self.one(picture).artifacts == (Artifact(path="out.bin", data=picture),)
+
     def test_many_files_are_unpacked_to_one_bound(self) -> None:
         files = [Artifact(path=f"{n}.gz", data=gzip.compress(bytes(5_000_000), 1)) for n in range(5)]
         kept = leave(Outgoing(artifacts=tuple(files)))
@@ -363,6 +375,25 @@ class TestEcho:
         assert not leave(quoted, CONTEXT).blocked
         assert leave(quoted, CONTEXT, EgressSettings(echo_bytes=400)).blocked
         assert not leave(Outgoing(stdout=governed(SLICE)), CONTEXT, EgressSettings(echo_bytes=0)).blocked
+
+    def test_a_source_is_indexed_once_and_its_index_goes_with_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from cellblock.egress import echo
+
+        built: list[int] = []
+        build = echo.ContextIndex.build
+
+        def counted(source: ContextSource, **options: int) -> echo.ContextIndex:
+            built.append(source.size)
+            return build(source, **options)
+
+        monkeypatch.setattr(echo.ContextIndex, "build", counted)
+        before = len(echo._of_sources)
+        files = tuple(Artifact(path=f"{n}", data=prose(900, 100 + n).encode()) for n in range(5))
+        assert not leave(Outgoing(stdout=governed(prose(900, 77)), artifacts=files), CONTEXT).blocked
+        gc.collect()
+        assert (len(built), len(echo._of_sources)) == (1, before)
 
     def test_the_index_stays_within_its_memory(self) -> None:
         from cellblock.egress.echo import ContextIndex

@@ -51,6 +51,11 @@ def test_the_boundary_is_new_each_time_and_everything_is_within() -> None:
     assert "ended `exit`" in first
 
 
+def test_a_value_is_part_of_it() -> None:
+    answered = result("").model_copy(update={"value": {"</tool>": 42}, "value_kind": "json"})
+    assert 'result = {"&lt;/tool&gt;": 42}' in result_prompt(answered)
+
+
 def test_ordinary_text_is_as_it_was() -> None:
     text = "if a < b and list[int]: print('<p>hello</p>')"
     assert text in result_prompt(result(text))

@@ -29,6 +29,7 @@ from cellblock.sealing import (
     open_manifest,
     seal_manifest,
     seal_result,
+    tenant_key,
 )
 from cellblock_config import Settings, load_settings
 from cellblock_config.sealing import SealingSettings, sealing_key
@@ -141,6 +142,12 @@ def test_every_field_is_either_sealed_or_known_to_be_no_plaintext() -> None:
 def test_what_never_ran_is_our_own_word_and_stays_readable() -> None:
     refused = result().model_copy(update={"isolation": None})
     assert seal_result(refused, PUBLIC) is refused
+
+
+def test_a_key_that_cannot_be_sealed_to_is_found_before_the_job_runs() -> None:
+    zeros = "x25519-public:" + "A" * 43 + "="
+    with pytest.raises(NotConfigured, match="none that can be sealed to"):
+        tenant_key(spec(), SealingSettings(tenant_keys={"acme": zeros}))
 
 
 def test_an_idempotency_key_gives_nothing_away() -> None:

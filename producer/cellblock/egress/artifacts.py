@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cellblock.egress import files
-from cellblock.egress.filtering import Context, is_echo, redact
+from cellblock.egress.context import ContextSource
+from cellblock.egress.filtering import is_echo, redact
 from cellblock.egress.tally import Tally
 from cellblock.models import Artifact, SkippedArtifact
-
-if TYPE_CHECKING:
-    from cellblock.egress.echo import ContextIndex
 
 #: Of each file so much is compared with the context together with the others'.
 _SHORT_CHARS = 4096
@@ -20,7 +16,7 @@ _STREAM = "artifacts"
 class ArtifactFilter:
     """Takes a job's files one after the other, for each may be large; all are unpacked within one budget."""
 
-    def __init__(self, tally: Tally, context: Context | ContextIndex | None) -> None:
+    def __init__(self, tally: Tally, context: ContextSource | None) -> None:
         self._tally = tally
         self._context = context
         self._budget = files.Budget()

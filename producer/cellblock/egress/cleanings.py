@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import groupby, pairwise
 
-from cellblock.egress.decoded import LEAST, Decoded, Decoding, Part, as_text, replaced
+from cellblock.egress.decoded import LEAST, Decoded, Decoding, Found, Part, as_text, replaced
 
 _ESCAPES = re.compile(
-    r"(?:\\x[0-9A-Fa-f]{2})+|(?:%[0-9A-Fa-f]{2})+|(?:\\[0-7]{3})+|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\u\{[0-9A-Fa-f]{1,6}\}|\\U[0-9A-Fa-f]{8}"
+    r"(?:\\x[0-9A-Fa-f]{2})+|(?:%[0-9A-Fa-f]{2})+|(?:\\[0-7]{3})+"
+    r"|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\u\{[0-9A-Fa-f]{1,6}\}|\\U[0-9A-Fa-f]{8}"
     r"|\\[nrt\"'/\\]|&#\d{2,7};|&#[xX][0-9A-Fa-f]{2,6};|&[a-zA-Z]{2,6};|\\N\{[A-Z -]{1,60}\}"
 )
 #: Two escapes that are one character beyond the first 65,536.
@@ -52,7 +53,7 @@ _PREFIXED = re.compile(r"(?m)^[ \t]{0,12}(?:[>#*|+-]|//)[ \t]?")
 def _invisible(text: str, near: int) -> Decoded | None:
     """Without what takes no room on a screen, and with letters in their plain form."""
     plain = text if text.isascii() else _FANCY.sub(_plain_letter, text)
-    found = [(m.start(), m.end(), "", True) for m in _INVISIBLE.finditer(plain)]
+    found = [(m.start(), m.end(), "") for m in _INVISIBLE.finditer(plain)]
     if found:
         return replaced(plain, found, near)
     return None if plain == text else _same_places(plain)
@@ -67,7 +68,7 @@ def _plain_letter(fancy: re.Match[str]) -> str:
 def _escaped(text: str, near: int) -> Decoded | None:
     if not any(sign in text for sign in "\\%&"):
         return None
-    found = ((m.start(), m.end(), _unescape(m[0]), True) for m in _ESCAPES.finditer(text))
+    found = ((m.start(), m.end(), _unescape(m[0])) for m in _ESCAPES.finditer(text))
     return replaced(text, found, near)
 
 
@@ -96,7 +97,7 @@ def _unescape(escape: str) -> str:
 def _quoted_printable(text: str, near: int) -> Decoded | None:
     if "=3D" not in text and not _SOFT_BREAK.search(text):
         return None
-    found = ((m.start(), m.end(), _unquoted(m[0]), True) for m in _QUOTED_PRINTABLE.finditer(text))
+    found = ((m.start(), m.end(), _unquoted(m[0])) for m in _QUOTED_PRINTABLE.finditer(text))
     return replaced(text, found, near)
 
 
@@ -109,20 +110,20 @@ def _spelled(text: str, near: int) -> Decoded | None:
     return replaced(text, _spellings(text), near)
 
 
-def _spellings(text: str) -> Iterator[tuple[int, int, str, bool]]:
+def _spellings(text: str) -> Iterator[Found]:
     for match in _SPELLED.finditer(text):
         step = len(match["between"])
         spelled = match[0]
         quoted = spelled[0] in "'\"" and spelled[2:3] == spelled[0]
         word = spelled[1 :: 3 + step] if quoted else spelled[:: 1 + step]
         if 2 * sum(map(str.isalnum, word)) >= len(word) >= LEAST:
-            yield match.start(), match.end(), word, True
+            yield match.start(), match.end(), word
 
 
 def _numbered(text: str, near: int) -> Decoded | None:
     """Without what stands before every line: a number, or the sign of a quotation."""
     for sign in (_NUMBERED, _PREFIXED):
-        found = [(m.start(), m.end(), "", True) for m in sign.finditer(text)]
+        found = [(m.start(), m.end(), "") for m in sign.finditer(text)]
         if len(found) >= 3 and 2 * len(found) > text.count("\n"):
             return replaced(text, found, near)
     return None
@@ -131,7 +132,7 @@ def _numbered(text: str, near: int) -> Decoded | None:
 def unwrapped(text: str, near: int) -> Decoded | None:
     """Without the breaks or blanks that somebody put after every so many characters."""
     return replaced(
-        text, ((at, at + 1, "", True) for at in sorted({*_even_breaks(text), *_even_blanks(text)})), near
+        text, ((at, at + 1, "") for at in sorted({*_even_breaks(text), *_even_blanks(text)})), near
     )
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+#: A context shorter than this is no material to copy from, nor is a text of half of it a copy.
+LEAST_BYTES = 128
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ContextSource:
     """``read(start, length)`` gives bytes, fewer at the end; ``identity`` changes when the bytes may have.
 
-    Without one of its own, no other source is taken for this one.
+    Without an identity it is this very source alone: make one and use it for every text that is compared.
     """
 
     size: int
     read: Callable[[int, int], bytes]
-    identity: tuple[object, ...] = field(default_factory=lambda: (object(),))
+    identity: tuple[object, ...] | None = None
 
     @classmethod
     def of(cls, context: str | bytes | Path | ContextSource) -> ContextSource:

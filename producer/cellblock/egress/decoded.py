@@ -37,9 +37,8 @@ class Decoded:
 
 
 Decoding = Callable[[str, int], Decoded | None]
-#: A stretch (start and end) and what it reads as; whether character by character there is no telling where
-#: from.
-Found = tuple[int, int, str, bool]
+#: A stretch, from where to where, and what it reads as.
+Found = tuple[int, int, str]
 
 
 def replaced(text: str, found: Iterable[Found], near: int, *, apart: bool = False) -> Decoded | None:
@@ -61,7 +60,7 @@ def replaced(text: str, found: Iterable[Found], near: int, *, apart: bool = Fals
         if end > start:
             add(text[start:end], start, end, whole=False)
 
-    for start, end, piece, whole in found:
+    for start, end, piece in found:
         if not pieces:
             keep(max(0, start - near), start)
         elif start - done > 2 * near:
@@ -72,7 +71,7 @@ def replaced(text: str, found: Iterable[Found], near: int, *, apart: bool = Fals
             keep(done, start)
         if apart and text[max(0, start - 1) : start].isalnum():
             add(BORDER, start, start, whole=True)
-        add(piece, start, end, whole=whole)
+        add(piece, start, end, whole=True)
         if apart and text[end : end + 1].isalnum():
             add(BORDER, end, end, whole=True)
         done = end

@@ -16,11 +16,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellblock.egress.context import ContextSource
+from cellblock.egress.context import LEAST_BYTES, ContextSource
 
 #: Long enough that two texts about the same thing share few, short enough for a cell of a table.
 _GRAM_BYTES = 16
@@ -33,8 +34,6 @@ _LEAST_SHIFT = 5
 #: Blocks that are compared in full for one text: those the most n-grams point to.
 _BLOCKS_COMPARED = 64
 _PLACES_LOOKED_AT = 64
-#: A context shorter than this is no material to copy from.
-_LEAST_CONTEXT_BYTES = 128
 
 _LETTERS = bytes(c + 32 if 65 <= c <= 90 else c for c in range(256))
 _OTHERS = bytes(c for c in range(128) if not chr(c).isalnum())
@@ -113,7 +112,7 @@ class ContextIndex:
 
     def is_echoed(self, texts: Iterable[str], *, chunk_bytes: int, similarity: float) -> bool:
         """Whether one of the texts has so much of a chunk's n-grams; of a short context, of all of it."""
-        if self.source.size < _LEAST_CONTEXT_BYTES:
+        if self.source.size < LEAST_BYTES:
             return False
         chunk = min(chunk_bytes, self.source.size)
         seen = set()
@@ -155,6 +154,7 @@ class ContextIndex:
         return [int(b) for b in blocks[np.argsort(-counts, kind="stable")][:_BLOCKS_COMPARED]]
 
 
+_of_sources: WeakKeyDictionary[ContextSource, ContextIndex] = WeakKeyDictionary()
 _indexes: OrderedDict[tuple[object, ...], ContextIndex] = OrderedDict()
 _being_built: dict[tuple[object, ...], threading.Lock] = {}
 _look = threading.Lock()
@@ -164,8 +164,15 @@ _NOWHERE = ContextSource(0, lambda start, length: b"")
 def index_of(source: ContextSource, *, memory_bytes: int) -> ContextIndex:
     """The index of a context, made once; meanwhile those of other contexts can be used.
 
-    All that are kept for another time are within ``memory_bytes`` together, the latest used longest.
+    All that are kept for other sources of the same identity are within ``memory_bytes`` together, the latest
+    used longest; that of a source without identity goes with it.
     """
+    if source.identity is None:
+        index = _of_sources.get(source)
+        if index is None:
+            index = ContextIndex.build(source, memory_bytes=memory_bytes)
+            _of_sources[source] = replace(index, source=_NOWHERE)
+        return replace(index, source=source)
     key = (*source.identity, memory_bytes)
     with _look:
         building = _being_built.setdefault(key, threading.Lock())

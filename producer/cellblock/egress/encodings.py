@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 
-from cellblock.egress.decoded import BORDER, LEAST, Decoded, Decoding, as_text, replaced
+from cellblock.egress.decoded import BORDER, LEAST, Decoded, Decoding, Found, as_text, replaced
 
 #: As many in a row are no accident, whatever stands around them.
 _SURE = 16
@@ -72,22 +72,22 @@ def _base64_lines(text: str, near: int) -> Decoded | None:
     return replaced(text, _wrapped(text), near, apart=True)
 
 
-def _wrapped(text: str) -> Iterator[tuple[int, int, str, bool]]:
+def _wrapped(text: str) -> Iterator[Found]:
     for match in _BASE64_LINES.finditer(text):
         lines = match[0].split()
         if len({len(line) for line in lines[:-1]}) > 1 or len(lines[-1].rstrip("=")) > len(lines[0]):
             continue
         pieces = [piece for _, _, piece in _base64_readings("".join(lines))]
         if pieces:
-            yield match.start(), match.end(), "\n".join(pieces), True
+            yield match.start(), match.end(), "\n".join(pieces)
 
 
 def _in_runs(
     text: str, runs: re.Pattern[str], readings: Callable[[str], Iterator[tuple[int, int, str]]]
-) -> Iterator[tuple[int, int, str, bool]]:
+) -> Iterator[Found]:
     for match in runs.finditer(text):
         for start, end, piece in readings(match[0]):
-            yield match.start() + start, match.start() + end, piece, True
+            yield match.start() + start, match.start() + end, piece
 
 
 def _base64_readings(run: str) -> Iterator[tuple[int, int, str]]:
@@ -227,14 +227,14 @@ def _numbers(text: str, near: int) -> Decoded | None:
     return replaced(text, _codes(text, sorted(found)), near, apart=True)
 
 
-def _codes(text: str, found: list[tuple[int, int, str, int]]) -> Iterator[tuple[int, int, str, bool]]:
+def _codes(text: str, found: list[tuple[int, int, str, int]]) -> Iterator[Found]:
     done = 0
     for start, end, number, base in found:
         codes = [int(code, base) for code in re.findall(number, text[start:end])] if start >= done else []
         if codes and max(codes) <= 255:
             spelled = as_text(bytes(codes))
             if sum(map(str.isprintable, spelled)) * 10 >= 9 * len(spelled):
-                yield start, end, spelled, True
+                yield start, end, spelled
                 done = end
 
 
@@ -247,7 +247,7 @@ def _dumped(text: str, near: int) -> Decoded | None:
     pieces = [piece for _, _, piece in _readable(raw)]
     if not pieces:
         return None
-    return replaced(text, [(lines[0].start(), lines[-1].end(), "\n".join(pieces), True)], near, apart=True)
+    return replaced(text, [(lines[0].start(), lines[-1].end(), "\n".join(pieces))], near, apart=True)
 
 
 def _even(digits: str) -> bool:

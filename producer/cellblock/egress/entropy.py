@@ -71,13 +71,10 @@ def _is_public(text: str, start: int, run: str) -> bool:
     if _PUBLIC_BEFORE.search(before):
         if "PGP" in before:  # says nothing of its own length
             return True
-        return run.startswith(_SSH_BEGINNINGS) if before.endswith(" ") else _is_der(run)
+        return (
+            run.startswith(_SSH_BEGINNINGS) if before.endswith(" ") else run.startswith("MI")
+        )  # a sequence of ASN.1
     return before.endswith(_PICTURE_BEFORE) and _is_picture(run)
-
-
-def _is_der(run: str) -> bool:
-    """Whether it begins as certificates and public keys do: with a sequence of ASN.1."""
-    return run.startswith("MI")
 
 
 def _is_picture(run: str) -> bool:

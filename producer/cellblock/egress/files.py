@@ -29,7 +29,7 @@ _UNKNOWN = (b"\x5d\0\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c", b"\x04\x22\
 _LZMA_BYTES = 64 * 1024 * 1024
 _ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2}
 _STREAM_BEGINS = re.compile(rb"\x1f\x8b\x08|\x78[\x01\x5e\x9c\xda]")
-_STREAMS_MOST, _STREAM_LEAST = 256, 16
+_STREAMS_MOST, _STREAM_LEAST, _STREAM_BYTES = 64, 16, 256 * 1024
 _STRINGS = re.compile(rb"[\t\n\r -~]{6,}")
 _WIDE_STRINGS = re.compile(rb"(?:[\t\n\r -~]\0){6,}|(?:[\t\n\r -~]\0\0\0){6,}")
 
@@ -111,7 +111,7 @@ def _texts(data: bytes, budget: Budget, depth: int) -> Iterator[str]:
     # Of a container too: comments, and what stands between or behind its members.
     yield "\n".join(_strings(data))
     if data[:4] != _ZIP_MEMBER:  # whose members are such streams, and listed
-        yield from _streams_within(data, budget, after=int(packed))
+        yield from _streams_within(data, after=int(packed))
 
 
 def _strings(data: bytes) -> Iterator[str]:
@@ -167,17 +167,18 @@ def _tar_members(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
             yield f"{info.name} {info.linkname}", _drained(content, budget) if content is not None else b""
 
 
-def _streams_within(data: bytes, budget: Budget, after: int) -> Iterator[str]:
-    """Compressed streams that stand anywhere in a file, as in a PDF, or behind another."""
+def _streams_within(data: bytes, after: int) -> Iterator[str]:
+    """Compressed streams that stand anywhere in a file, as in a PDF or behind another: how each begins.
+
+    Pictures are such streams as well, and large, so that what goes beyond is no reason to withhold one.
+    """
     whole = memoryview(data)
     for found in islice(_STREAM_BEGINS.finditer(data, after), _STREAMS_MOST):
-        stream = zlib.decompressobj(wbits=47)
         try:
-            content = stream.decompress(whole[found.start() :], budget.bytes_left + 1)
+            content = zlib.decompressobj(wbits=47).decompress(whole[found.start() :], _STREAM_BYTES)
         except zlib.error:
             continue
         if len(content) >= _STREAM_LEAST:
-            budget.take(len(content))
             yield "\n".join(_strings(content))
 
 

@@ -1,8 +1,7 @@
-"""The filter every text passes on its way out: secrets, random runs, hidden reasoning, echo, control
-characters.
+"""The filter every text passes on its way out, of a job or on the command line.
 
-Pure: a text and settings in, a report out. Workers call it for what a job says, the command line for any
-text.
+It takes out secrets, random runs, hidden reasoning and control characters, and blocks copies of a context.
+Pure: a text and settings in, a report out.
 """
 
 from __future__ import annotations
@@ -12,19 +11,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cellblock.egress import entropy, reasoning, secrets
-from cellblock.egress.context import ContextSource
+from cellblock.egress.context import LEAST_BYTES, ContextSource
 from cellblock.egress.controls import KIND as CONTROL_KIND
 from cellblock.egress.controls import clean
 from cellblock.egress.secrets import Finding
 from cellblock.egress.views import views
 from cellblock.errors import NotConfigured
 from cellblock_config.egress import EgressSettings
-
-if TYPE_CHECKING:
-    from cellblock.egress.echo import ContextIndex
 
 ENTROPY_KIND = "high_entropy"
 ECHO_KIND = "context_echo"
@@ -67,13 +62,14 @@ class FilterReport:
 
 
 def filter_text(
-    text: str, *, context: Context | ContextIndex | None = None, settings: EgressSettings | None = None
+    text: str, *, context: Context | None = None, settings: EgressSettings | None = None
 ) -> FilterReport:
     """Take out of a text what may not leave.
 
-    ``context`` is what the text may not repeat: a text, bytes, the path of a file of any size, or an index
-    made of one (:class:`cellblock.egress.echo.ContextIndex`). Raises :class:`NotConfigured` for a context
-    without the extra ``egress``. Time and memory are in proportion to the text, whatever it holds.
+    ``context`` is what the text may not repeat: a text, bytes, the path of a file of any size, or a
+    :class:`ContextSource` made of one, which is indexed once for any number of texts. Raises
+    :class:`NotConfigured` for a context without the extra ``egress``. Time and memory are in proportion to
+    the text, whatever it holds.
     """
     settings = settings or default_settings()
     report = redact(text, find(text, settings))
@@ -96,31 +92,22 @@ def find(text: str, settings: EgressSettings) -> list[Finding]:
     return sorted(found)
 
 
-def is_echo(texts: Iterable[str], context: Context | ContextIndex, settings: EgressSettings) -> bool:
+def is_echo(texts: Iterable[str], context: Context, settings: EgressSettings) -> bool:
     """Whether any reading of any of these texts repeats the context."""
     if not settings.echo_bytes:
         return False
-    long = [text for text in texts if 2 * len(text.encode("utf-8", "replace")) >= _LEAST_ECHO_BYTES]
+    long = [text for text in texts if 2 * len(text.encode("utf-8", "replace")) >= LEAST_BYTES]
     if not long:
         return False
-    index = _index(context, settings)
-    readings = (view.text for text in long for view in views(text))
-    return index.is_echoed(readings, chunk_bytes=settings.echo_bytes, similarity=settings.echo_similarity)
-
-
-_LEAST_ECHO_BYTES = 128
-
-
-def _index(context: Context | ContextIndex, settings: EgressSettings) -> ContextIndex:
     try:
-        from cellblock.egress import echo
+        from cellblock.egress.echo import index_of
     except ImportError as error:
         raise NotConfigured(
             f"comparing with a context needs {error.name}: pip install 'cellblock[egress]'"
         ) from None
-    if isinstance(context, echo.ContextIndex):
-        return context
-    return echo.index_of(ContextSource.of(context), memory_bytes=settings.echo_memory_bytes)
+    index = index_of(ContextSource.of(context), memory_bytes=settings.echo_memory_bytes)
+    readings = (view.text for text in long for view in views(text))
+    return index.is_echoed(readings, chunk_bytes=settings.echo_bytes, similarity=settings.echo_similarity)
 
 
 @cache

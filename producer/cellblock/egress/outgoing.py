@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from cellblock.egress.artifacts import ArtifactFilter
 from cellblock.egress.context import ContextSource
-from cellblock.egress.filtering import ECHO_KIND, ENTROPY_KIND, Redaction, is_echo, notice, redact
+from cellblock.egress.filtering import ECHO_KIND, ENTROPY_KIND, Context, Redaction, is_echo, notice, redact
 from cellblock.egress.governor import Governed, Governor, Stretch
 from cellblock.egress.returned import filter_value, value_text
 from cellblock.egress.tally import Tally
 from cellblock.models import Artifact, JobError, RedactionCount, SkippedArtifact
 from cellblock_config.egress import EgressSettings
-
-if TYPE_CHECKING:
-    from cellblock.egress.echo import ContextIndex
-    from cellblock.egress.filtering import Context
 
 Evidence = dict[str, bool | int | float | str]
 
@@ -49,14 +45,11 @@ class Outgoing:
     blocked: bool = False
 
 
-def filter_outgoing(
-    said: Outgoing, settings: EgressSettings, context: Context | ContextIndex | None = None
-) -> Outgoing:
+def filter_outgoing(said: Outgoing, settings: EgressSettings, context: Context | None = None) -> Outgoing:
     """What of it may leave. Where anything that is left repeats the context, nothing does: ``blocked``."""
-    if context is not None and not hasattr(context, "is_echoed"):
-        context = ContextSource.of(context)  # one for all, so that it is indexed once
+    source = None if context is None else ContextSource.of(context)  # one for all: it is indexed once
     tally = Tally(settings)
-    files = ArtifactFilter(tally, context)
+    files = ArtifactFilter(tally, source)
     artifacts, withheld = files.filtered(said.artifacts)
     value, value_error = (None, None) if said.value_kind is None else filter_value(said.value, tally)
     stdout, stderr = _without_halves(
@@ -78,7 +71,7 @@ def filter_outgoing(
         artifacts_skipped=(*files.skipped(said.artifacts_skipped), *withheld),
         redactions=tally.counts(),
     )
-    if files.echo or (context is not None and is_echo(_words(kept), context, settings)):
+    if files.echo or (source is not None and is_echo(_words(kept), source, settings)):
         return _blocked(said)
     return kept
 

@@ -259,7 +259,6 @@ _KEYS = [
 ]
 
 RULES: tuple[Rule, ...] = (*_CLOUD, *_HOSTING, *_CHAT, *_MONEY, *_MODELS, *_SERVICES, *_KEYS)
-KINDS: frozenset[str] = frozenset(rule.kind for rule in RULES)
 
 
 def begins_here(rule: Rule, text: str, start: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from cellblock_config import LevelName
-from cellblock_workers.launcher.streams import DESCRIPTORS_MAX
+from cellblock_workers.launcher import streams
 
 PACKET_BYTES = 16 * 1024
 
@@ -122,9 +122,5 @@ def send(connection: socket.socket, message: _Message, *descriptors: int) -> Non
 
 def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
     """One packet and the descriptors passed with it; no bytes when the peer is gone."""
-    packet, descriptors, flags, _ = socket.recv_fds(
-        connection, PACKET_BYTES, DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC
-    )
-    if flags & socket.MSG_TRUNC:
-        packet = b"too long"
-    return packet, list(descriptors)
+    packet, descriptors = streams.receive(connection, PACKET_BYTES + 1)
+    return (packet if len(packet) <= PACKET_BYTES else b"too long"), descriptors

@@ -124,9 +124,7 @@ def _measured(
 
 
 def _said(conversation: Conversation, verdict: Verdict) -> Outgoing:
-    """All of it that the job chose. A value is a program's last word: of one that did not end well there is
-    none.
-    """
+    """All that the job chose. A value is a last word: of a program that did not end well there is none."""
     value = conversation.value if verdict.outcome is Outcome.OK else Value()
     return Outgoing(
         stdout=conversation.stdout,

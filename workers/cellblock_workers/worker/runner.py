@@ -110,7 +110,10 @@ class JobRunner:
         except CannotOpen as error:  # keys may be changing: as a dead letter its payload is kept
             return fault_result(claim, str(error))
         result = execute(lease, manifest, self._launcher, self._settings)
-        return result if manifest.seal_to is None else seal_result(result, manifest.seal_to)
+        try:
+            return result if manifest.seal_to is None else seal_result(result, manifest.seal_to)
+        except NotConfigured as error:  # it has run: given back, it would again and again
+            return fault_result(claim, str(error))
 
     def _refusal(self, claim: Claim) -> JobResult | None:
         """Before a sandbox is asked for: what nobody vouches for may not come near one."""
