@@ -346,6 +346,7 @@ class Interleavings(RuleBasedStateMachine):
                     expected[job_id] = "requeued"
                     job.requeue()
                     job.story.append("retried")
+                self.model.seat()  # one after the other: the first to be judged comes before the next
         reaped = list(self.ledger.reap())
         assert {done.job_id: self.then(done.word, done.wake) for done in reaped} == expected
 
