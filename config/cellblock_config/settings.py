@@ -120,6 +120,9 @@ class LedgerSettings(Group):
     files_count: int = Field(256, ge=0, le=10_000)
     env_bytes: int = Field(32 * 1024, ge=0, le=MIB)
     inputs_bytes: int = Field(8 * MIB, ge=0, le=32 * MIB, description="All inputs, as JSON or Arrow.")
+    evaluation_bytes: int = Field(
+        8 * MIB, ge=0, le=32 * MIB, description="All programs and tests of one evaluation."
+    )
     value_bytes: int = Field(1 * MIB, ge=0, le=16 * MIB, description="A longer value is left out.")
     artifacts_count: int = Field(64, ge=0, le=10_000)
     artifact_bytes: int = Field(4 * MIB, ge=0, le=32 * MIB, description="One file; a larger one is left out.")

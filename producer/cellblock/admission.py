@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cellblock.costs import Charge
 from cellblock.errors import InvalidJob
 from cellblock.models import JobSpec, Limits, PriorityClass
+from cellblock.trials import Evaluation
 from cellblock.values import InputValue, encode_input
 from cellblock_config import LEVELS, LedgerSettings, LevelName, SandboxSettings, Settings
 from cellblock_config.levels import MIB
@@ -74,6 +75,7 @@ class Manifest(BaseModel):
     submitted: float
     modules: tuple[str, ...] | None = None  #: what it may import; None: everything its image has
     seal_to: str | None = None  #: of confidential jobs: the public key their result is sealed to
+    evaluation: Evaluation | None = None  #: in place of a program
     payload: bytes | None = None  #: of confidential jobs: what their author wrote, sealed (sealing.py)
     signature: Signature | None = None
 
@@ -110,6 +112,7 @@ def resolve(spec: JobSpec, settings: Settings) -> Manifest:
         trace_id=spec.traceparent.split("-")[1] if spec.traceparent else secrets.token_hex(16),
         submitted=time.time(),
         modules=settings.sandbox.allowed_modules(spec.level),
+        evaluation=spec.evaluation,
     )
 
 
@@ -159,6 +162,7 @@ def _check_payload(spec: JobSpec, inputs: dict[str, InputValue], bounds: LedgerS
         "files": sum(len(name.encode()) + len(data) for name, data in spec.files.items()),
         "env": sum(len(name) + len(value.encode()) for name, value in spec.env.items()),
         "inputs": sum(len(given.data) for given in inputs.values()),
+        "evaluation": spec.evaluation.size_bytes if spec.evaluation is not None else 0,
     }
     for field, size in sizes.items():
         bound = getattr(bounds, f"{field}_bytes")

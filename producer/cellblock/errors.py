@@ -29,7 +29,7 @@ from pydantic import ValidationError
 #: Fields of a job whose content belongs into no message: somebody's code, data or secret.
 _NEVER_SHOWN = {
     *("code", "files", "entrypoint", "args", "stdin", "env", "inputs", "artifacts"),
-    *("reduced_context", "summary", "embeddings", "roles", "metadata"),
+    *("evaluation", "reduced_context", "summary", "embeddings", "roles", "metadata"),
 }
 
 

@@ -128,7 +128,7 @@ class Intake:
             timeout_s=limits.timeout_s,
             cpus=limits.cpus,
             memory_bytes=limits.memory_bytes,
-            runs=1 + spec.retries,
+            runs=1 + spec.retries if spec.evaluation is None else spec.evaluation.runs,
             nested_micros=spec.nested_cost_micros,
         )
         caps = [("max_cost_micros", spec.max_cost_micros)]

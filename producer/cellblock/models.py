@@ -12,18 +12,21 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     field_serializer,
     field_validator,
     model_validator,
 )
 
 from cellblock import paths
+from cellblock.contract import Contract, Request
+from cellblock.ends import JobError as JobError
+from cellblock.ends import Outcome as Outcome
+from cellblock.ends import Usage as Usage
 from cellblock.errors import InvalidJob
+from cellblock.trials import Evaluation, TrialResult
 from cellblock.values import InputValue, TableValue, encode_input, table_from_base64
 from cellblock_config import LevelName
 from cellblock_config.names import NAME
@@ -32,28 +35,12 @@ from cellblock_config.plans import COST_MOST_MICROS
 PriorityClass = Literal["high", "normal", "low"]
 PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("high", "normal", "low")
 
+#: What a job of one program may have, and what one of many has no place for.
+_NOT_OF_EVALUATIONS = (
+    *("code", "files", "entrypoint", "args", "stdin", "inputs", "context_path", "artifacts"),
+    *("confidential", "retries"),
+)
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-
-
-class Outcome(StrEnum):
-    """One cause for every end, the same word on every isolation."""
-
-    OK = "ok"
-    EXIT = "exit"  #: ended by itself with a non-zero exit code
-    SIGNAL = "signal"  #: killed by a signal that was not ours
-    WALL_TIMEOUT = "wall_timeout"
-    CPU_TIMEOUT = "cpu_timeout"
-    MEMORY = "memory"  #: the kernel killed it at its memory limit
-    PIDS = "pids"  #: failed after the kernel refused it another process
-    DISK = "disk"  #: failed with no byte or no file left in its work folder
-    OUTPUT_LIMIT = "output_limit"
-    COST_CAP = "cost_cap"  #: stopped when it had cost all it may
-    LEAK_BLOCKED = "leak_blocked"  #: it printed or returned its context, so nothing it said is here
-    SYSCALL = "syscall"  #: killed for a system call no honest program makes
-    CANCELLED = "cancelled"
-    REJECTED = "rejected"  #: a rule forbids it here: it was never run
-    WORKER_LOST = "worker_lost"  #: every attempt lost its worker
-    SANDBOX_ERROR = "sandbox_error"  #: our fault, not the job's
 
 
 class JobState(StrEnum):
@@ -82,38 +69,7 @@ class JobState(StrEnum):
         return cls.FAILED
 
 
-class _Contract(BaseModel):
-    # hide_input: a validation error may end up in a log, and its input is somebody's code.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
-
-
-class _Request(_Contract):
-    """A model whose construction from bad input raises :class:`InvalidJob`, not pydantic's own error."""
-
-    def __init__(self, **fields: Any) -> None:
-        try:
-            super().__init__(**fields)
-        except ValidationError as error:
-            raise InvalidJob.from_validation(error) from None
-
-    @classmethod
-    def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """As pydantic's, raising :class:`InvalidJob`."""
-        try:
-            return super().model_validate(obj, **options)
-        except ValidationError as error:
-            raise InvalidJob.from_validation(error) from None
-
-    @classmethod
-    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        """As pydantic's, raising :class:`InvalidJob`."""
-        try:
-            return super().model_validate_json(json_data, **options)
-        except ValidationError as error:
-            raise InvalidJob.from_validation(error) from None
-
-
-class Limits(_Request):
+class Limits(Request):
     """What one run may use. What is left out comes from the level; the operator's settings bound the rest."""
 
     timeout_s: float | None = Field(None, gt=0, description="Wall-clock seconds.")
@@ -133,7 +89,7 @@ def _as_bytes(value: object) -> object:
 FileBytes = Annotated[bytes, BeforeValidator(_as_bytes)]
 
 
-class ReducedContext(_Request):
+class ReducedContext(Request):
     """What a confidential job sees of its matter in place of plain text, as its variable ``ctx``."""
 
     summary: str = Field("", max_length=64 * 1024)
@@ -142,7 +98,7 @@ class ReducedContext(_Request):
     metadata: dict[str, str | int | float | bool] = Field({}, max_length=256)
 
 
-class JobSpec(_Request):
+class JobSpec(Request):
     """One job: Python source and how to run it.
 
     Either ``code``, with ``files`` beside it if it needs some, or ``files`` and the ``entrypoint`` among
@@ -151,6 +107,9 @@ class JobSpec(_Request):
     """
 
     code: str | None = Field(None, strict=True, description="Python source, run as __main__.")
+    evaluation: Evaluation | None = Field(
+        None, description="In place of code: programs to judge, each in a sandbox of its own."
+    )
     files: dict[str, FileBytes] = Field({}, description="Bytes by relative path, put into the work folder.")
     entrypoint: str | None = Field(None, description="Which of the files runs as __main__.")
     args: tuple[Annotated[str, Field(strict=True)], ...] = Field((), max_length=256)
@@ -262,6 +221,8 @@ class JobSpec(_Request):
 
     @model_validator(mode="after")
     def _one_program(self) -> Self:
+        if self.evaluation is not None:
+            return self._evaluation_alone()
         if self.code is None and self.entrypoint is None:
             raise InvalidJob("code", "required, and missing; or give files and an entrypoint")
         if self.entrypoint is not None:
@@ -271,6 +232,12 @@ class JobSpec(_Request):
                 raise InvalidJob("entrypoint", f"{self.entrypoint!r:.200} is not one of files")
         elif "main.py" in self.files:
             raise InvalidJob("files", "'main.py' is where code goes; rename it, or make it the entrypoint")
+        return self
+
+    def _evaluation_alone(self) -> Self:
+        for field in _NOT_OF_EVALUATIONS:
+            if getattr(self, field):
+                raise InvalidJob(field, "belongs to a job that is one program; an evaluation has its own")
         return self
 
     @model_validator(mode="after")
@@ -308,24 +275,7 @@ def _plain_text(text: str) -> str:
     return text
 
 
-class JobError(_Contract):
-    """Why a job did not end ``ok``. What the code raised, or the limit that stopped it."""
-
-    type: str
-    message: str
-    traceback: str = ""
-
-
-class Usage(_Contract):
-    """What the run used, measured by the host's kernel where it can be (``evidence`` says by whom)."""
-
-    wall_ms: int = 0
-    cpu_ms: int = 0
-    peak_memory_bytes: int = 0
-    output_bytes: int = 0
-
-
-class Timings(_Contract):
+class Timings(Contract):
     """Unix seconds. ``submitted`` is the client's clock, the others are the store's."""
 
     submitted: float
@@ -334,7 +284,7 @@ class Timings(_Contract):
     finished: float | None = None
 
 
-class Artifact(_Contract):
+class Artifact(Contract):
     """One file the job left, with all its bytes. The path is relative; it is the job's choice."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -343,14 +293,14 @@ class Artifact(_Contract):
     data: bytes
 
 
-class SkippedArtifact(_Contract):
+class SkippedArtifact(Contract):
     """One file that was asked for and is not there, and why."""
 
     path: str
     reason: str
 
 
-class RedactionCount(_Contract):
+class RedactionCount(Contract):
     """How often something of a kind was taken out of what a job said."""
 
     kind: str = Field(description="A secret's form, high_entropy, context_echo, hidden_reasoning, control.")
@@ -358,7 +308,7 @@ class RedactionCount(_Contract):
     count: int
 
 
-class ResultSummary(_Contract):
+class ResultSummary(Contract):
     """What of a confidential job's result is in the clear."""
 
     stdout_bytes: int
@@ -370,7 +320,7 @@ class ResultSummary(_Contract):
     artifacts_bytes: int
 
 
-class JobResult(_Contract):
+class JobResult(Contract):
     """How one job ended. User failures are data here, never exceptions.
 
     ``value`` is what the program computed, by its own word: its variable ``result`` where it sets one, else
@@ -394,6 +344,7 @@ class JobResult(_Contract):
     level: LevelName
     isolation: str | None = Field(None, description="What isolation really ran; none if nothing ran.")
     backend: str | None = Field(None, description="How that isolation was made.")
+    trials: tuple[TrialResult, ...] = Field((), description="Of an evaluation: what came of each program.")
     usage: Usage = Usage()
     cost_micros: int | None = Field(None, description="What was taken for it, of jobs with a plan.")
     redactions: tuple[RedactionCount, ...] = Field((), description="What was taken out, and where.")
@@ -433,7 +384,7 @@ class JobResult(_Contract):
         return self.outcome is Outcome.OK
 
 
-class JobStatus(_Contract):
+class JobStatus(Contract):
     """A look at a job that may still be under way."""
 
     job_id: str
@@ -453,7 +404,7 @@ class JobStatus(_Contract):
     trace_id: str
 
 
-class Counts(_Contract):
+class Counts(Contract):
     """How many jobs are where at this moment, and how many workers have been heard of."""
 
     waiting: int = Field(description="For a worker.")
@@ -464,7 +415,7 @@ class Counts(_Contract):
     workers: int
 
 
-class DayUsage(_Contract):
+class DayUsage(Contract):
     """What one tenant used on one day (UTC), by its plan. Money is in millionths of the unit of account."""
 
     tenant: str
@@ -474,7 +425,7 @@ class DayUsage(_Contract):
     held_micros: int = Field(description="Held for runs that have not.")
 
 
-class PastAttempt(_Contract):
+class PastAttempt(Contract):
     """An attempt that did not simply end."""
 
     fence: int
@@ -484,7 +435,7 @@ class PastAttempt(_Contract):
     why: str = Field(description="lost, released, or the outcome that was tried again or was the last.")
 
 
-class DeadLetter(_Contract):
+class DeadLetter(Contract):
     """A job that ended through our fault: its payload is kept, and an operator may let it run again."""
 
     job_id: str
@@ -509,7 +460,7 @@ EventType = Literal[
 ]
 
 
-class Event(_Contract):
+class Event(Contract):
     """One entry of the event stream. Carries ids and the outcome, never code or output."""
 
     id: str = Field(description="Redis stream id; resume after it.")

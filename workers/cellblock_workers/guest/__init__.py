@@ -3,7 +3,19 @@
 from importlib import resources
 
 #: The guest's files, each before those that use it.
-PIECES = ("ahead", "pipes", "filter", "context", "values", "artifacts", "modules", "job", "guest")
+PIECES = (
+    "ahead",
+    "pipes",
+    "filter",
+    "context",
+    "values",
+    "artifacts",
+    "modules",
+    "calls",
+    "judging",
+    "job",
+    "guest",
+)
 
 
 def guest_source() -> str:

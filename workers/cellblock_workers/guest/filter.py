@@ -80,12 +80,14 @@ def fatal_program(machine: str) -> bytes:
     return b"".join(struct.pack("HBBI", *line) for line in lines)
 
 
+PROGRAM = ctypes.create_string_buffer(fatal_program(os.uname().machine))
+DESCRIBED = struct.pack("HP", (len(PROGRAM) - 1) // 8, ctypes.addressof(PROGRAM))
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
 def forbid_fatal_calls() -> None:
     """Lay the filter over this process and all it will start. Raises OSError: then no job may run."""
-    program = ctypes.create_string_buffer(fatal_program(os.uname().machine))
-    described = struct.pack("HP", (len(program) - 1) // 8, ctypes.addressof(program))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
-        PR_SET_SECCOMP, SECCOMP_MODE_FILTER, described, 0, 0
+    if LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or LIBC.prctl(
+        PR_SET_SECCOMP, SECCOMP_MODE_FILTER, DESCRIBED, 0, 0
     ):
         raise OSError(ctypes.get_errno(), "the job's system call filter was refused")

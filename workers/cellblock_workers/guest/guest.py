@@ -8,15 +8,19 @@ Frames, both ways: one type byte, a big-endian u32 length, that many bytes.
   in   J  the job as JSON: code or entrypoint, args, env, files [path, size], inputs [name, kind, size],
           context_bytes (null without one), level, modules (null, or what it may import), timeout_s, cpu_s,
           output_bytes, value_bytes, stdin_bytes, bulk_bytes, artifacts (null, or globs, count,
-          each_bytes, all_bytes, time_s)
+          each_bytes, all_bytes, time_s), role ("program"; "candidate", whose functions answer calls;
+          "judge", who answers the worker; "inline", which judges itself) and texts (a candidate's first
+          calls; of "inline" its setup and its tests)
        B  the bytes of files, then inputs, in pieces, bulk_bytes in all
        I  stdin, in pieces, stdin_bytes in all
+       C  a call, or a message to a judge; they answer in V
+       K  of a series: enough of this job, the next one may come
   out  R  ready: the job process waits for its job
        O  a piece of stdout        E  a piece of stderr
        V  a piece of the value     T  what the job says it raised: both the job's claims, not evidence
-       X  how it ended, JSON: code, signal, reason (null, "wall", "output"), full (null, "bytes", "inodes":
-          what the work folder has run out of) and crowded (whether no process more could be started), both
-          looked at when the job has failed, cpu_ms, wall_ms
+       X  how it ended, JSON: code, signal, reason (null, "wall", "output", "enough"), full (null, "bytes",
+          "inodes": what the work folder has run out of) and crowded (whether no process more could be
+          started), both looked at when the job has failed, cpu_ms, wall_ms
        A  a piece of the artifacts, where the job has some (artifacts.py says in what form)
        Z  the end of the artifacts: "done", "time", "died" or "alive"
 """
@@ -62,27 +66,35 @@ class Guest:
         self.stdin_left = 0
         self.stdin_closed = False
         self.stdin_pending = bytearray()
+        self.answers = False
+        self.calls_pending = bytearray()
         self.artifacts: dict[str, Any] | None = None
         self.inbox = bytearray()
         self.raised = b""
         self.poller = select.poll()
-        self.wake, wake_write = os.pipe()
-        for fd in (self.wake, wake_write):
+        self.wake, self.wake_write = os.pipe()
+        for fd in (self.wake, self.wake_write):
             os.set_blocking(fd, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
         os.set_blocking(pipes.stdin, False)
         for fd in (0, self.wake, pipes.stdout, pipes.stderr, pipes.raised, pipes.value):
             self.poller.register(fd, select.POLLIN)
 
     def run(self) -> None:
-        send(b"R", b"")
         while self.status is None:
             self.check_deadline()
             for fd, _ in self.poller.poll(self.poll_ms()):
                 self.handle(fd)
             self.reap()
         self.end()
+
+    def close(self) -> None:
+        """Let go of everything but the host: another guest takes over."""
+        signal.set_wakeup_fd(-1)
+        self.pipes.close_our_ends()
+        for fd in (self.wake, self.wake_write):
+            os.close(fd)
 
     def poll_ms(self) -> int | None:
         if self.deadline is None:
@@ -96,6 +108,9 @@ class Guest:
     def stop(self, reason: str) -> None:
         self.reason = reason
         self.deadline = None
+        self.kill()
+
+    def kill(self) -> None:
         kill_everything()
 
     def handle(self, fd: int) -> None:
@@ -105,6 +120,8 @@ class Guest:
             os.read(fd, 512)
         elif fd == self.pipes.stdin:
             self.feed_stdin()
+        elif fd == self.pipes.control:
+            self.feed_calls()
         else:
             self.relay(fd)
 
@@ -155,6 +172,7 @@ class Guest:
             self.bulk_left = job["bulk_bytes"]
             self.stdin_left = job["stdin_bytes"]
             self.artifacts = job["artifacts"]
+            self.answers = job["role"] != "program"
             self.started = time.monotonic()
             self.deadline = self.started + job["timeout_s"]
             self.deliver(HEADER.pack(kind, len(payload)) + payload)
@@ -167,6 +185,11 @@ class Guest:
             if not self.stdin_closed:
                 self.stdin_pending += payload
                 self.poller.register(self.pipes.stdin, select.POLLOUT)
+        elif kind == b"K" and self.started is not None:
+            self.stop("enough")
+        elif kind == b"C" and self.answers and not self.bulk_left:
+            self.calls_pending += HEADER.pack(kind, len(payload)) + payload
+            self.poller.register(self.pipes.control, select.POLLOUT)
         else:
             os._exit(2)
 
@@ -176,7 +199,9 @@ class Guest:
             write_all(self.pipes.control, piece)
         except BrokenPipeError:  # killed, by its memory limit perhaps; its status says so
             return
-        if not self.bulk_left:
+        if not self.bulk_left and self.answers:
+            os.set_blocking(self.pipes.control, False)
+        elif not self.bulk_left:
             os.close(self.pipes.control)
 
     def feed_stdin(self) -> None:
@@ -191,6 +216,18 @@ class Guest:
         if not self.stdin_pending:
             self.poller.unregister(self.pipes.stdin)
             self.close_stdin_if_done()
+
+    def feed_calls(self) -> None:
+        """As fast as the job takes them: one that does not may not stop this process."""
+        try:
+            written = os.write(self.pipes.control, self.calls_pending[:PIECE_BYTES])
+            del self.calls_pending[:written]
+        except BlockingIOError:
+            return
+        except OSError:  # the job will take no more
+            self.calls_pending.clear()
+        if not self.calls_pending:
+            self.poller.unregister(self.pipes.control)
 
     def close_stdin_if_done(self) -> None:
         if self.stdin_left <= 0 and not self.stdin_pending and not self.stdin_closed:
@@ -214,7 +251,7 @@ class Guest:
         wall_ms = int((time.monotonic() - self.started) * 1000) if self.started else 0
         status = self.status or 0
         crowded = bool(status and self.nproc) and is_crowded(self.uid, self.nproc)
-        all_dead = kill_and_reap_everything(2.0)
+        all_dead = self.end_all()
         for fd in (self.pipes.stdout, self.pipes.stderr, self.pipes.raised, self.pipes.value):
             os.set_blocking(fd, False)
             try:
@@ -224,13 +261,13 @@ class Guest:
                 continue
         if self.raised:
             send(b"T", self.raised)
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = self.used()
         exited = os.WIFEXITED(status)
         report = {
             "code": os.WEXITSTATUS(status) if exited else None,
             "signal": None if exited else os.WTERMSIG(status),
             "reason": self.reason,
-            "full": exhausted(os.path.dirname(self.folder)) if status else None,
+            "full": self.full() if status else None,
             "crowded": crowded,
             "cpu_ms": int((used.ru_utime + used.ru_stime) * 1000),
             "wall_ms": wall_ms,
@@ -238,6 +275,16 @@ class Guest:
         send(b"X", json.dumps(report).encode())
         if self.artifacts is not None:
             send(b"Z", self.collect(self.artifacts) if all_dead else b"alive")
+
+    def full(self) -> str | None:
+        return exhausted(os.path.dirname(self.folder))
+
+    def end_all(self) -> bool:
+        """Whether nothing of the job is left alive."""
+        return kill_and_reap_everything(2.0)
+
+    def used(self) -> resource.struct_rusage:
+        return resource.getrusage(resource.RUSAGE_CHILDREN)
 
     def collect(self, asked: dict[str, Any]) -> bytes:
         """Let a child under the job's uid fetch the artifacts; how it ended."""
@@ -257,6 +304,43 @@ class Guest:
             send(b"A", piece)
         kill_and_reap_everything(2.0)
         return b"time"
+
+
+class SeriesGuest(Guest):
+    """The same for one job of a series: the first process of a PID namespace of its own, so that its end is
+    the end of all it started. The others of the series wait beside it."""
+
+    def kill(self) -> None:
+        try:
+            os.kill(self.child, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def reap(self) -> None:
+        pid, status, used = os.wait4(self.child, os.WNOHANG)
+        if pid:
+            self.status, self.usage = status, used
+
+    def full(self) -> str | None:
+        return None  # its work folder went with it
+
+    def end_all(self) -> bool:
+        return True  # they ended with their first process
+
+    def used(self) -> resource.struct_rusage:
+        return self.usage
+
+
+def serve_series(waiting: list[tuple[Pipes, int]], options: dict[str, Any]) -> None:
+    """Be the guest of one job after the other, each in a sandbox that waits for it. Never returns."""
+    send(b"R", b"")
+    for pipes, child in waiting:
+        guest = SeriesGuest(pipes, child, options)
+        guest.run()
+        guest.close()
+    while os.read(0, PIECE_BYTES):
+        pass
+    os._exit(0)
 
 
 def collect_as(uid: int, asked: dict[str, Any], out: int, folder: str) -> None:
@@ -363,14 +447,13 @@ def start(options: dict[str, Any]) -> None:
         os.set_blocking(fd, True)
     if os.getpid() != 1:
         adopt_orphans()
-    import_ahead(options.get("preload", []))
-    rehearse()
     pipes = Pipes()
     child = os.fork()
     if child == 0:
         become_job(pipes, options)
         return
     pipes.close_job_ends()
+    send(b"R", b"")
     Guest(pipes, child, options).run()
     # The host reads the last frame and then takes the sandbox down; without a host, stdin ends.
     while os.read(0, PIECE_BYTES):
@@ -378,15 +461,23 @@ def start(options: dict[str, Any]) -> None:
     os._exit(0)
 
 
-def main(options: dict[str, Any]) -> None:
-    """Be the guest on descriptors 0 and 1. Never returns.
+def prepare(preload: list[str]) -> None:
+    """All that an interpreter can do once for every guest it will be: import these, get in practice."""
+    import_ahead(preload)
+    rehearse()
 
-    ``uid``: the job's; ``rlimits``: its per-process limits, by the kernel's names; ``preload``: modules to
-    import ahead; ``folder``: where it works, if not in the usual place.
+
+def main(options: dict[str, Any]) -> None:
+    """Be the guest on descriptors 0 and 1, after :func:`prepare`. Never returns.
+
+    ``uid``: the job's; ``rlimits``: its per-process limits, by the kernel's names; ``folder``: where it
+    works, if not in the usual place.
     """
     start(options)
     leave(run_job())
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    given = json.loads(sys.argv[1])
+    prepare(given.get("preload", []))
+    main(given)

@@ -16,13 +16,16 @@ import traceback
 import types
 from typing import Any, Callable
 
+from .calls import Caller, as_text, message_of, read_call, send_reply
 from .context import ContextHandle
-from .filter import forbid_fatal_calls
+from .filter import LIBC, forbid_fatal_calls
+from .judging import Judge
 from .modules import guard_imports
 from .pipes import HEADER, PIECE_BYTES, WORK_DIR, Pipes, write_all
 from .values import decode_input, encode_value
 
 CONTROL, RAISED, VALUE = 100, 101, 102
+PR_SET_DUMPABLE = 4
 #: Beyond this the last expression is not looked for: taking long sources apart costs memory the job paid for.
 LAST_EXPRESSION_BYTES = 256 * 1024
 
@@ -30,14 +33,17 @@ LAST_EXPRESSION_BYTES = 256 * 1024
 def become_job(pipes: Pipes, options: dict[str, Any]) -> None:
     """Drop to the job's uid and take the descriptors, the folder and the limits of a job."""
     signal.set_wakeup_fd(-1)
-    default_signals()
-    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if os.getsid(0) != os.getpid():  # the first process of a sandbox leads its session already
+        os.setsid()
     drop_to(options["uid"])
     for source, fd in ((pipes.job_control, CONTROL), (pipes.job_raised, RAISED), (pipes.job_value, VALUE)):
         os.dup2(source, fd)
     for fd, source in enumerate((pipes.job_stdin, pipes.job_stdout, pipes.job_stderr)):
         os.dup2(source, fd, inheritable=True)
     os.closerange(3, CONTROL)
+    os.closerange(VALUE + 1, 4096)
     os.umask(0o022)
     folder = options.get("folder", WORK_DIR)
     os.makedirs(folder, exist_ok=True)
@@ -62,16 +68,11 @@ def drop_to(uid: int) -> None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    make_dumpable()
-    with open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")
-
-
-def make_dumpable() -> None:
-    """Give this process back its own /proc/self, which changing the uid made root's."""
-    import ctypes
-
-    ctypes.CDLL(None, use_errno=True).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE
+    # Its own /proc/self, which changing the uid made root's, is this process's again.
+    LIBC.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    os.write(score, b"1000")
+    os.close(score)
 
 
 class Delivery:
@@ -115,9 +116,12 @@ def run_job() -> int:
     set_environment(job["env"], folder)
     try:
         write_files(job["files"], delivery, folder)
-        taken = [(name, kind, delivery.take(size)) for name, kind, size in job["inputs"]]
-        os.close(CONTROL)
-        given = {name: decode_input(name, kind, data) for name, kind, data in taken}
+        given_as = [(name, kind, delivery.take(size)) for name, kind, size in job["inputs"]]
+        if job["role"] == "judge":
+            be_judge()
+        if job["role"] == "program":
+            os.close(CONTROL)
+        given = {name: decode_input(name, kind, data) for name, kind, data in given_as}
         if job["context_bytes"] is not None:
             given["ctx"] = ContextHandle(at_least=job["context_bytes"])
         path, source = main_program(job, folder)
@@ -127,14 +131,17 @@ def run_job() -> int:
     sys.path.insert(0, os.path.dirname(path))
     sys.dont_write_bytecode = True  # nobody imports it again, and the work folder is the job's to fill
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    main = types.ModuleType("__main__")
+    # What is called from outside is a module; what stands under "if __name__ == '__main__'" is not for it.
+    main = types.ModuleType("__main__" if job["role"] == "program" else "solution")
     main.__dict__.update(given, __file__=path, __builtins__=__builtins__)
-    sys.modules["__main__"] = main
+    sys.modules[main.__name__] = sys.modules["__main__"] = main
     if job["modules"] is not None:
         guard_imports(job["level"], job["modules"], folder)
     try:
-        value = run_program(source, path, main.__dict__)
-        send_value(value, job["value_bytes"])
+        if job["role"] == "program":
+            send_value(run_program(source, path, main.__dict__), job["value_bytes"])
+        else:
+            answer(job["role"], source, path, main.__dict__, job["texts"])
     except SystemExit as error:
         status = exit_status(error.code)
         if status == 0:  # a program that says it is done has a result all the same
@@ -146,8 +153,44 @@ def run_job() -> int:
     return 0
 
 
+def answer(role: str, source: bytes, path: str, names: dict[str, Any], texts: list[str]) -> None:
+    """Be a program that is asked."""
+    if role == "inline":
+        judge_inline(source, path, names, *texts)
+    else:
+        exec(compile(source, path, "exec", dont_inherit=True), names)
+        Caller(names, CONTROL, VALUE).serve(texts)
+
+
+def judge_inline(source: bytes, path: str, names: dict[str, Any], setup: str, tests: str) -> None:
+    """Run program and tests in one interpreter, and say how that went.
+
+    The nonce that makes it a verdict waits in a pipe until then: nothing in this process's memory has it. A
+    program that knows where to read can still forge: that is what inline means.
+    """
+    exec(compile(setup, "setup.py", "exec", dont_inherit=True), names)
+    exec(compile(source, path, "exec", dont_inherit=True), names)
+    said = ["passed", "", ""]
+    try:
+        exec(compile(tests, "tests.py", "exec", dont_inherit=True), names)
+    except Exception as error:
+        said = ["failed", type(error).__name__, message_of(error)]
+    nonce = read_call(CONTROL)
+    if nonce is not None:
+        send_reply(VALUE, as_text([json.loads(nonce), *said]))
+
+
+def be_judge() -> None:
+    """Judge until nobody asks any more. Never returns; what tests print is nobody's."""
+    quiet = os.open("/dev/null", os.O_WRONLY)
+    for fd in (1, 2):
+        os.dup2(quiet, fd)
+    Judge(CONTROL, VALUE).serve()
+
+
 def rehearse() -> None:
     """Do once, before the job is there to wait for it, what an interpreter is slow at the first time."""
+    default_signals()
     exec(compiled(b"0\n", "main.py")[0], {})
     json.loads(json.dumps({"code": "", "args": [], "timeout_s": 1.0}))
 

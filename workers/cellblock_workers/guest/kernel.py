@@ -77,6 +77,13 @@ def clone(flags: int) -> int:
     return pid
 
 
+def trim_memory() -> None:
+    """Give unused memory back: every fork copies the tables of what is held."""
+    trim = getattr(_libc, "malloc_trim", None)  # the GNU library's alone
+    if trim is not None:
+        trim(0)
+
+
 def unshare(flags: int) -> None:
     """Leave these namespaces for new ones."""
     _checked("unshare", _libc.unshare(flags))

@@ -35,6 +35,23 @@ class Pipes:
         ):
             os.close(fd)
 
+    def lower_job_ends(self) -> None:
+        """As low as they can be: where the job has its own they may be in each other's way."""
+        for name in ("control", "stdin", "stdout", "stderr", "raised", "value"):
+            end = getattr(self, "job_" + name)
+            setattr(self, "job_" + name, os.dup(end))
+            os.close(end)
+
+    def our_ends(self) -> tuple[int, ...]:
+        return (self.control, self.stdin, self.stdout, self.stderr, self.raised, self.value)
+
+    def close_our_ends(self) -> None:
+        for fd in self.our_ends():
+            try:
+                os.close(fd)
+            except OSError:  # closed when all had been delivered
+                continue
+
 
 def write_all(fd: int, data: bytes) -> None:
     """Every byte, however many calls it takes."""

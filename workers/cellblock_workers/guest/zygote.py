@@ -22,7 +22,7 @@ import signal
 import socket
 import sys
 import types
-from typing import Any
+from typing import Any, Callable, Tuple
 
 from cellblock_workers.guest import kernel
 
@@ -46,6 +46,10 @@ MASKED_FILES = (
 MASKED_FOLDERS = ("acpi", "scsi", "asound")
 NEW = "/tmp"  # in the zygote's root: where a sandbox's root is put together
 DEVICES = ("null", "zero", "full", "random", "urandom")
+
+
+Steps = Tuple[Tuple[str, Callable[[], Any]], ...]
+PROC_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
 
 
 class Step(Exception):
@@ -112,12 +116,7 @@ class Zygote:
             text = f"{INSIDE_ROOT} {ids[0]} 1\n{INSIDE_JOB} {ids[1]} 1\n"
         else:
             text = f"{INSIDE_JOB} 0 1\n"
-        for name in ("uid_map", "gid_map"):
-            file = os.open(f"/proc/{pid}/{name}", os.O_WRONLY)
-            try:
-                os.write(file, text.encode())
-            finally:
-                os.close(file)
+        write_map(pid, text)
 
     def bury(self, pidfd: int) -> None:
         """Reap a sandbox that ended, and tell."""
@@ -134,7 +133,9 @@ class Zygote:
                 os._exit(1)
             stream, *rest = passed
             context = rest.pop(0) if request["context"] else None
-            self.enter(request, rest, context)
+            series = self.form_series(request, rest) if request["series"] else []
+            if not series:
+                self.enter(request, rest, context)
         except Step as failure:
             step, why = failure.args
             say(self.control, {"failed": request["spawn"], "step": step, "why": str(why)})
@@ -142,9 +143,10 @@ class Zygote:
         quiet = os.open("/dev/null", os.O_RDWR)
         for target, source in ((0, stream), (1, stream), (2, quiet)):
             os.dup2(source, target)
-        os.closerange(3, DESCRIPTORS_MAX)
-        rlimits = {"NPROC": request["nproc"]} if request["nproc"] else {}
-        options = {"uid": INSIDE_JOB, "rlimits": rlimits}
+        close_all_but({fd for pipes, _ in series for fd in pipes.our_ends()})
+        options = job_options(request)
+        if series:
+            self.guest.serve_series(series, options)
         canary = request["canary"]
         if canary is not None:
             exec(self.canaries[canary], {"__name__": "__main__", "options": {**request, **options}})
@@ -156,9 +158,23 @@ class Zygote:
 
         Raises :class:`Step` for the first that cannot be had: then there is no sandbox.
         """
-        steps = (
-            ("its own user id", self.take_ids),
-            ("its cgroups", lambda: join_cgroups(membership)),
+        several = (kernel.CAP_KILL, kernel.CAP_SETGID, kernel.CAP_SETUID)
+        self.take(
+            (
+                ("its own user id", self.take_ids),
+                ("its cgroups", lambda: join_cgroups(membership)),
+                *self.inner_steps(request, context, several if self.several_ids else ()),
+            )
+        )
+
+    def inner_steps(
+        self, request: dict[str, Any], context: int | None, capabilities: tuple[int, ...]
+    ) -> Steps:
+        """What is the same for every sandbox, from the root to the seccomp filter.
+
+        ``capabilities``: what its guest needs to give its job another id and to kill it.
+        """
+        return (
             ("a root of its own", lambda: mount_root(request["place"], self.views)),
             ("a private /proc", lambda: mount_proc(request["place"])),
             ("a bounded /tmp", lambda: mount_tmp(request["tmp_bytes"], request["tmp_inodes"])),
@@ -170,15 +186,82 @@ class Zygote:
             ("its processors", lambda: pin(request["processors"])),
             ("randomness of its own", reseed),
             ("a closed process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 0)),
-            ("its capabilities", self.drop_capabilities),
+            ("its capabilities", lambda: kernel.keep_capabilities(capabilities)),
             ("Landlock", self.restrict_files),
             ("the seccomp filter", lambda: kernel.filter_system_calls(self.filter)),
         )
+
+    def take(self, steps: Steps) -> None:
+        """One after the other. Raises :class:`Step`."""
         for name, step in steps:
             try:
                 step()
             except (OSError, ValueError) as error:
                 raise Step(name, error) from error
+
+    def form_series(self, request: dict[str, Any], membership: list[int]) -> list[tuple[Any, int]]:
+        """Be the guest of a series: fork all its sandboxes, and keep no power but to end them.
+
+        All of them come before the first job: of what jobs leave in the guest's memory, none has a copy.
+        Raises :class:`Step`.
+        """
+        self.take(
+            (
+                ("its own user id", self.take_ids),
+                ("its cgroups", lambda: join_cgroups(membership)),
+                ("a private /proc", lambda: kernel.mount("proc", "/proc", "proc", PROC_FLAGS)),
+                ("its limits", lambda: set_limits(request["rlimits"])),
+                # Its own children's maps of ids are its to write only while it, and so they, can be looked at.
+                ("an open process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 1)),
+            )
+        )
+        waiting: list[tuple[Any, int]] = []
+        for _ in range(request["series"]):
+            pipes = self.guest.Pipes()
+            hold, go = os.pipe()
+            try:
+                pid = kernel.clone(NAMESPACES)
+            except OSError as error:
+                raise Step("new namespaces", error) from error
+            if pid == 0:
+                os.close(go)
+                for others, _ in waiting:
+                    others.close_our_ends()
+                self.become_one_of_series(request, pipes, hold)
+            os.close(hold)
+            self.take((("the map of user ids", lambda: write_map(pid, f"{INSIDE_JOB} {INSIDE_JOB} 1\n")),))
+            os.write(go, b"1")
+            os.close(go)
+            pipes.close_job_ends()
+            waiting.append((pipes, pid))
+        self.take(
+            (
+                ("a closed process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 0)),
+                ("its capabilities", lambda: kernel.keep_capabilities((kernel.CAP_KILL,))),
+                ("Landlock", self.restrict_files),
+                ("the seccomp filter", lambda: kernel.filter_system_calls(self.filter)),
+            )
+        )
+        return waiting
+
+    def become_one_of_series(self, request: dict[str, Any], pipes: Any, hold: int) -> None:
+        """Put every control in place, then be the job. Never returns."""
+        try:
+            if os.read(hold, 1) != b"1":
+                os._exit(1)
+            os.close(hold)
+            pipes.close_our_ends()
+            pipes.lower_job_ends()
+            os.setgroups([])
+            os.setresgid(INSIDE_JOB, INSIDE_JOB, INSIDE_JOB)
+            os.setresuid(INSIDE_JOB, INSIDE_JOB, INSIDE_JOB)
+            self.take(self.inner_steps(request, None, ()))
+            self.guest.become_job(pipes, job_options(request))
+        except Step as failure:
+            step, why = failure.args
+            say(self.control, {"failed": request["spawn"], "step": step, "why": str(why)})
+            os._exit(1)
+        self.guest.leave(self.guest.run_job())
 
     def take_ids(self) -> None:
         """Become the root of the new user namespace, where there is one."""
@@ -190,17 +273,36 @@ class Zygote:
             # A job of the guest's own uid may signal it: PID 1 is deaf to what it has no handler for.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-    def drop_capabilities(self) -> None:
-        """What the guest needs to give its job another id and to kill it; with one id for all, nothing."""
-        several = (kernel.CAP_KILL, kernel.CAP_SETGID, kernel.CAP_SETUID)
-        kernel.keep_capabilities(several if self.several_ids else ())
-
     def restrict_files(self) -> None:
         """A second lock on the read-only root: should a mount be writable by mistake, this still holds."""
         if self.landlock:
             devices = [f"/dev/{name}" for name in DEVICES]
             # /proc: a process sets its own oom_score_adj; who may write what is the kernel's usual rule.
             kernel.restrict_files(self.landlock, ["/tmp"], ["/proc", *devices])
+
+
+def close_all_but(kept: set[int]) -> None:
+    """Every descriptor but the first three and these: a fork has all that its parent had."""
+    first = 3
+    for one in sorted(kept):
+        os.closerange(first, one)
+        first = one + 1
+    os.closerange(first, DESCRIPTORS_MAX)
+
+
+def job_options(request: dict[str, Any]) -> dict[str, Any]:
+    """What a guest is told of its job before there is one."""
+    return {"uid": INSIDE_JOB, "rlimits": {"NPROC": request["nproc"]} if request["nproc"] else {}}
+
+
+def write_map(pid: int, text: str) -> None:
+    """Which ids of ours a process's user namespace has, and as what."""
+    for name in ("uid_map", "gid_map"):
+        file = os.open(f"/proc/{pid}/{name}", os.O_WRONLY)
+        try:
+            os.write(file, text.encode())
+        finally:
+            os.close(file)
 
 
 def join_cgroups(membership: list[int]) -> None:
@@ -228,7 +330,7 @@ def mount_proc(place: int) -> None:
     By files and folders of this sandbox's own: locks on shared ones would tell of other jobs.
     """
     proc = f"{NEW}/proc"
-    kernel.mount("proc", proc, "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    kernel.mount("proc", proc, "proc", PROC_FLAGS)
     # Owned by the host's root, but for switches of a namespace that everyone may open.
     kernel.mount(f"{proc}/sys", f"{proc}/sys", None, kernel.MS_BIND)
     kernel.restrict_mount(f"{proc}/sys", kernel.ATTR_RDONLY, recursive=False)
@@ -291,8 +393,7 @@ def main(control: socket.socket, program: dict[str, Any]) -> None:
     try:
         guest = types.ModuleType("guest")
         exec(compile(program["guest"], "guest", "exec"), guest.__dict__)
-        guest.import_ahead(program["preload"])
-        guest.rehearse()
+        guest.prepare(program["preload"])
         zygote = Zygote(control, program, guest)
     except Exception as error:  # an import may raise anything
         say(control, {"fault": f"{type(error).__name__}: {error}"})
@@ -300,5 +401,6 @@ def main(control: socket.socket, program: dict[str, Any]) -> None:
     # What is alive now is shared by every sandbox: no collector may touch, and so copy, its pages.
     gc.collect()
     gc.freeze()
+    kernel.trim_memory()
     say(control, {"ready": True})
     zygote.serve()

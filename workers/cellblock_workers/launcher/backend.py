@@ -38,6 +38,8 @@ class Profile:
     pids: int
     #: A file of the host, resolved and permitted (contexts.py), to be seen read-only at its MOUNT_POINT.
     context: str | None = None
+    #: So many sandboxes under one guest, each for one job and used one after the other; 0: a single one.
+    series: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,15 @@ class Evidence:
 
 
 class Sandbox(Protocol):
-    """One started, single-use sandbox."""
+    """One started, single-use sandbox, or a series of such."""
 
     id: str
     profile: Profile
+
+    @property
+    def series(self) -> int:
+        """For so many jobs, each in a sandbox of its own; 0: for one."""
+        ...
 
     @property
     def isolation(self) -> str:

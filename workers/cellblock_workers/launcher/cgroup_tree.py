@@ -121,6 +121,9 @@ class CgroupTree:
         self._root = root
         self._v1 = (root / "memory").is_dir()
         self._prepared = False
+        # Some controllers are one hierarchy under two names.
+        parts = [(root / one).resolve() for one in _CONTROLLERS_V1] if self._v1 else [root]
+        self._parents = tuple(dict.fromkeys(part / PARENT for part in parts))
 
     def refusal(self) -> str | None:
         """Why no cgroup can be made here, with the control and the remedy; None if they can."""
@@ -153,12 +156,10 @@ class CgroupTree:
 
     def find(self, sandbox_id: str) -> SandboxGroup:
         """The cgroup of a sandbox, whether it is there or not."""
-        if not self._v1:
-            return SandboxGroup((self._root / PARENT / sandbox_id,), "cgroup.procs")
-        # Some controllers are one hierarchy under two names. One thread joins through `tasks`: unlike
-        # `cgroup.procs` that does not wait for every processor of the host (0.1 ms against 5).
-        folders = dict.fromkeys((self._root / one).resolve() / PARENT / sandbox_id for one in _CONTROLLERS_V1)
-        return SandboxGroup(tuple(folders), "tasks")
+        # One thread joins through `tasks`: unlike `cgroup.procs` that does not wait for every processor of
+        # the host (0.1 ms against 5).
+        folders = tuple(parent / sandbox_id for parent in self._parents)
+        return SandboxGroup(folders, "tasks" if self._v1 else "cgroup.procs")
 
     def _prepare(self) -> None:
         if self._prepared:
@@ -175,6 +176,7 @@ class CgroupTree:
             (self._root / "cgroup.subtree_control").write_text(wanted)
             parent.mkdir(exist_ok=True)
             (parent / "cgroup.subtree_control").write_text(wanted)
+        self._counts_swap = self._has_account_of_swap()
         self._prepared = True
 
     def _limits(self, profile: Profile, extra_pids: int) -> list[tuple[str, str]]:
@@ -183,14 +185,14 @@ class CgroupTree:
         if not self._v1:
             return [
                 ("memory.max", memory),
-                *([("memory.swap.max", "0")] if self._counts_swap() else []),
+                *([("memory.swap.max", "0")] if self._counts_swap else []),
                 ("pids.max", pids),
                 ("cpu.max", f"{quota_us} {_PERIOD_US}"),
             ]
         return [
             ("memory.limit_in_bytes", memory),
             # Without its file there is no account of swap: fine where there is no swap, else refused below.
-            *([("memory.memsw.limit_in_bytes", memory)] if self._counts_swap() else []),
+            *([("memory.memsw.limit_in_bytes", memory)] if self._counts_swap else []),
             ("memory.swappiness", "0"),
             ("memory.kmem.tcp.limit_in_bytes", str(TCP_BYTES)),
             ("pids.max", pids),
@@ -198,7 +200,7 @@ class CgroupTree:
             ("cpu.cfs_quota_us", str(quota_us)),
         ]
 
-    def _counts_swap(self) -> bool:
+    def _has_account_of_swap(self) -> bool:
         """Whether the kernel accounts swap by cgroup, or there is swap and so it must."""
         name = "memory/memory.memsw.limit_in_bytes" if self._v1 else f"{PARENT}/memory.swap.max"
         swaps = Path("/proc/swaps").read_text().splitlines()
@@ -206,4 +208,12 @@ class CgroupTree:
 
     def _write(self, sandbox_id: str, name: str, value: str) -> None:
         controller = name.partition(".")[0] if self._v1 else ""
-        (self._root / controller / PARENT / sandbox_id / name).write_text(value)
+        path = f"{self._root}/{controller}/{PARENT}/{sandbox_id}/{name}"
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(file, value.encode())
+        except OSError as error:
+            error.filename = path
+            raise
+        finally:
+            os.close(file)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
+_COUNTER_BYTES = 16 * 1024
 #: What the sockets of one sandbox may hold under v1, where its memory limit does not count them (under v2 it
 #: does). They reach nothing but each other; unbounded, they would use up the TCP memory of the whole host.
 TCP_BYTES = 16 * 1024 * 1024
@@ -20,48 +22,45 @@ class SandboxCgroup:
     def __init__(self, relative: Sequence[Path], root: Path = _ROOT) -> None:
         self._root = root
         self._relative = tuple(relative)
+        self._v1 = (root / "memory").is_dir()
 
     def oom_kills(self) -> int | None:
         """Processes the kernel killed at the memory limit."""
         return (
             _field(self._read("memory", "memory.oom_control"), "oom_kill")
-            if self._is_v1()
+            if self._v1
             else _field(self._read("", "memory.events"), "oom_kill")
         )
 
     def pids_refused(self) -> int | None:
         """Forks refused at the process limit."""
-        return _field(self._read("pids" if self._is_v1() else "", "pids.events"), "max")
+        return _field(self._read("pids" if self._v1 else "", "pids.events"), "max")
 
     def peak_memory_bytes(self) -> int | None:
         """The most memory charged at once."""
         text = (
-            self._read("memory", "memory.max_usage_in_bytes")
-            if self._is_v1()
-            else self._read("", "memory.peak")
+            self._read("memory", "memory.max_usage_in_bytes") if self._v1 else self._read("", "memory.peak")
         )
         return int(text) if text else None
 
     def memory_limit_bytes(self) -> int | None:
         """The most memory it may be charged; None without a limit."""
-        text = (
-            self._read("memory", "memory.limit_in_bytes") if self._is_v1() else self._read("", "memory.max")
-        )
+        text = self._read("memory", "memory.limit_in_bytes") if self._v1 else self._read("", "memory.max")
         return int(text) if text and text.strip().isdigit() else None
 
     def pids_limit(self) -> int | None:
         """The most processes and threads in it; None without a limit."""
-        text = self._read("pids" if self._is_v1() else "", "pids.max")
+        text = self._read("pids" if self._v1 else "", "pids.max")
         return int(text) if text and text.strip().isdigit() else None
 
     def cpu_ms(self) -> int | None:
         """CPU time of everything that ever ran in it."""
-        if self._is_v1():
+        if self._v1:
             text = self._read("cpuacct", "cpuacct.usage")
             if text:
                 return int(text) // 1_000_000
         # Beside v1 a sandbox may have a cgroup in the v2 hierarchy: without controllers it counts time, too.
-        used_us = _field(self._read("unified" if self._is_v1() else "", "cpu.stat"), "usage_usec")
+        used_us = _field(self._read("unified" if self._v1 else "", "cpu.stat"), "usage_usec")
         return used_us // 1000 if used_us is not None else None
 
     def bound_sockets(self) -> bool:
@@ -69,7 +68,7 @@ class SandboxCgroup:
 
         Runtimes ignore the limit they could be given for it (runc since 1.0).
         """
-        if not self._is_v1():
+        if not self._v1:
             return True
         for relative in self._relative:
             try:
@@ -81,15 +80,18 @@ class SandboxCgroup:
             return True
         return False
 
-    def _is_v1(self) -> bool:
-        return (self._root / "memory").is_dir()
-
     def _read(self, controller: str, name: str) -> str | None:
         for relative in self._relative:
             try:
-                return (self._root / controller / relative / name).read_text()
+                file = os.open(f"{self._root}/{controller}/{relative}/{name}", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
                 continue
+            try:
+                return os.read(file, _COUNTER_BYTES).decode()
+            except OSError:
+                continue
+            finally:
+                os.close(file)
         return None
 
 

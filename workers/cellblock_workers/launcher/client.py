@@ -62,6 +62,8 @@ class Lent:
     context_bytes: int | None = None  #: how long the mounted context is; None where none was asked for
     context: int | None = None  #: a descriptor to read it by; whoever borrowed the sandbox closes it
 
+    series: int = 0  #: sandboxes under one guest; 0: a single one
+
     def close(self) -> None:
         """Close what was passed with the sandbox; more than once does no harm."""
         self.stream.close()
@@ -114,9 +116,12 @@ class LauncherClient:
         limits: ResolvedLimits,
         context: str | None = None,
         lease_s: float | None = None,
+        series: int = 0,
     ) -> Lent:
         """Borrow a fresh sandbox of this level, with these limits and this context file in it.
 
+        ``series``: so many under one guest, for jobs that run one after the other; ``Lent.series`` says how
+        many there are.
         With ``lease_s`` it is destroyed when :meth:`renew` has not named it for that long.
         """
         request = Acquire(
@@ -129,6 +134,7 @@ class LauncherClient:
             pids=limits.pids,
             context=context,
             lease_s=lease_s,
+            series=series,
         )
         reply, descriptors = self._ask(request)
         if len(descriptors) != 1 + (context is not None) or not (
@@ -147,6 +153,7 @@ class LauncherClient:
             stream,
             reply.context_bytes,
             descriptors[1] if context is not None else None,
+            reply.series or 0,
         )
         try:
             why = self._refuse(lent)

@@ -288,6 +288,11 @@ class DockerSandbox:
         return self._backend.name
 
     @property
+    def series(self) -> int:
+        """A single one."""
+        return 0
+
+    @property
     def framing(self) -> Framing:
         """The daemon puts an eight-byte header before each piece of output."""
         return "docker"

@@ -77,11 +77,14 @@ class Records:
     def write(self, sandbox_id: str, **details: str) -> None:
         """Record a sandbox that is about to be made."""
         self._ownership.register(sandbox_id)
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._folder / f"{sandbox_id}.json"
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps({"labels": self._ownership.labels(sandbox_id), "details": details}))
-        new.replace(path)
+        record = json.dumps({"labels": self._ownership.labels(sandbox_id), "details": details})
+        new = self._folder / f"{sandbox_id}.new"
+        try:
+            new.write_text(record)
+        except FileNotFoundError:  # the first
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            new.write_text(record)
+        new.replace(self._folder / f"{sandbox_id}.json")
 
     def remove(self, sandbox_id: str) -> None:
         """Everything of it is gone."""

@@ -41,6 +41,7 @@ class Acquire(_Message):
     cpus: float
     pids: int
     context: str | None = Field(None, max_length=4096, pattern=r"^/[^\x00]*$")
+    series: int = Field(0, ge=0, le=64, description="So many, one after the other, where the host can.")
     lease_s: float | None = Field(
         None, gt=0, le=3600, description="Destroy it once nobody has renewed it for this long."
     )
@@ -102,6 +103,7 @@ class Reply(_Message):
     framing: Literal["raw", "docker"] | None = None
     warm: bool | None = None
     context_bytes: int | None = None
+    series: int | None = None
     # report
     running: bool | None = None
     exit_code: int | None = None

@@ -233,6 +233,7 @@ class Launcher:
                 framing=sandbox.framing,
                 warm=warm,
                 context_bytes=os.fstat(context[0]).st_size if context else None,
+                series=sandbox.series,
             )
             send(connection, reply, sandbox.stream.fileno(), *context)
         finally:
@@ -261,7 +262,13 @@ class Launcher:
         if context is not None:
             context = resolve_context(context, self._settings.launcher.context_roots)
         return Profile(
-            request.level, request.image, request.memory_bytes, request.cpus, request.pids, context
+            request.level,
+            request.image,
+            request.memory_bytes,
+            request.cpus,
+            request.pids,
+            context,
+            request.series,
         )
 
     def _code(self, error: BackendUnavailable, level: LevelName) -> ErrorCode:

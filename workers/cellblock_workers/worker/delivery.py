@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
-from cellblock.admission import Manifest
+from cellblock.admission import Manifest, ResolvedLimits
 from cellblock_config import Settings
 from cellblock_workers.worker.frames import frame
 
@@ -36,9 +37,42 @@ def job_frames(manifest: Manifest, settings: Settings, context_bytes: int | None
         "stdin_bytes": len(manifest.stdin),
         "bulk_bytes": len(bulk),
         "artifacts": _artifacts(manifest, settings),
+        "role": "program",
     }
     head = frame(b"J", json.dumps(job).encode())
     return b"".join([head, *_cut(b"B", bulk), *_cut(b"I", manifest.stdin)])
+
+
+def answering_job(
+    role: Literal["candidate", "judge", "inline"],
+    manifest: Manifest,
+    limits: ResolvedLimits,
+    answers_bytes: int,
+    source: str = "",
+    texts: Sequence[str] = (),
+) -> bytes:
+    """J for a job that is asked: a candidate with its first calls, a judge, or a program with its tests."""
+    job = {
+        "code": source,
+        "entrypoint": None,
+        "args": [],
+        "env": manifest.env,
+        "files": [],
+        "inputs": [],
+        "context_bytes": None,
+        "level": manifest.level,
+        "modules": None if role == "judge" else manifest.modules,
+        "timeout_s": limits.timeout_s,
+        "cpu_s": limits.cpu_s,
+        "output_bytes": limits.output_bytes,
+        "value_bytes": answers_bytes,
+        "stdin_bytes": 0,
+        "bulk_bytes": 0,
+        "artifacts": None,
+        "role": role,
+        "texts": list(texts),
+    }
+    return frame(b"J", json.dumps(job).encode())
 
 
 def _artifacts(manifest: Manifest, settings: Settings) -> dict[str, object] | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import structlog
 
 from cellblock.admission import Manifest
+from cellblock.costs import Charge
 from cellblock.egress import ContextSource, Outgoing, filter_outgoing
 from cellblock.egress.filtering import ECHO_MESSAGE
 from cellblock.ledger import Claim
@@ -23,6 +24,7 @@ from cellblock_workers.launcher.client import (
 from cellblock_workers.launcher.protocol import Reply
 from cellblock_workers.worker.claims import Value
 from cellblock_workers.worker.cost_meter import CostMeter
+from cellblock_workers.worker.delivery import job_frames
 from cellblock_workers.worker.lease import Lease
 from cellblock_workers.worker.session import Conversation, Session
 from cellblock_workers.worker.verdict import Verdict, judge
@@ -65,10 +67,12 @@ def execute(lease: Lease, manifest: Manifest, launcher: LauncherClient, settings
         return rejected_result(claim, "LevelNotOffered", str(refusal))
     except SandboxRefused as refusal:
         return fault_result(claim, str(refusal))
-    lease.sandbox = lent.id
+    lease.borrowed(lent.id)
     try:
         meter = _meter(lease, lambda: launcher.usage(lent))
-        conversation = Session(lent, launcher.connection(), lease, settings, meter).run(manifest)
+        session = Session(lent, launcher.connection(), lease, settings, meter)
+        job = job_frames(manifest, settings, lent.context_bytes)
+        conversation = session.run(job, manifest.limits, artifacts=bool(manifest.artifacts))
         if conversation.stop == "lost":
             raise LeaseLost(claim.job_id)
         if conversation.stop == "drain":
@@ -118,7 +122,7 @@ def _measured(
         said = Outgoing(error=verdict.error, evidence=verdict.evidence)
     if said.blocked:
         verdict, said = replace(verdict, outcome=Outcome.LEAK_BLOCKED), replace(said, error=_LEAK)
-    return _result(claim, verdict, lent).model_copy(
+    return attempt_result(claim, verdict, lent).model_copy(
         update={**_fields(said), "usage": usage, "cost_micros": _cost(claim, usage)}
     )
 
@@ -169,8 +173,11 @@ def _unfiltered(verdict: Verdict, error: Exception) -> Verdict:
 def _cost(claim: Claim, usage: Usage) -> int | None:
     """What this attempt used, in money; the ledger takes no more than it holds for the job."""
     charge = claim.manifest.charge
-    if charge is None:
-        return None
+    return None if charge is None else cost_of(charge, usage)
+
+
+def cost_of(charge: Charge, usage: Usage) -> int:
+    """What this much use costs, as far as it is paid for."""
     used = {"cpu_ms": usage.cpu_ms, "wall_ms": usage.wall_ms, "memory_bytes": usage.peak_memory_bytes}
     return min(charge.cap_micros, charge.rates.cost_micros(**used))
 
@@ -178,15 +185,16 @@ def _cost(claim: Claim, usage: Usage) -> int | None:
 def fault_result(claim: Claim, what: str) -> JobResult:
     """The result of an attempt that failed through us before or instead of running."""
     error = JobError(type="SandboxError", message=what)
-    return _result(claim, Verdict(Outcome.SANDBOX_ERROR, error=error, evidence={"fault": what}))
+    return attempt_result(claim, Verdict(Outcome.SANDBOX_ERROR, error=error, evidence={"fault": what}))
 
 
 def rejected_result(claim: Claim, kind: str, why: str) -> JobResult:
     """The result of a job that was not run because a rule forbids it; ``why`` names the remedy."""
-    return _result(claim, Verdict(Outcome.REJECTED, error=JobError(type=kind, message=why)))
+    return attempt_result(claim, Verdict(Outcome.REJECTED, error=JobError(type=kind, message=why)))
 
 
-def _result(claim: Claim, verdict: Verdict, lent: Lent | None = None) -> JobResult:
+def attempt_result(claim: Claim, verdict: Verdict, lent: Lent | None = None) -> JobResult:
+    """What every result of an attempt says."""
     manifest = claim.manifest
     return JobResult(
         job_id=claim.job_id,

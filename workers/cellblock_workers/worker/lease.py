@@ -34,7 +34,8 @@ class Lease:
     def __init__(self, claim: Claim, sandbox_s: float | None = None, taken: float | None = None) -> None:
         self.claim = claim
         self.sandbox_s = sandbox_s
-        self.sandbox: str | None = None  #: its id, once there is one
+        self.sandboxes: set[str] = set()  #: the ids of those it has now
+        self.ran = False  #: whether it ever had one
         self.stopped: Word | None = None
         self.lent_micros = claim.lent_micros  #: what its nested runs have of its money now
         self.renewed = time.monotonic() if taken is None else taken  #: when its latest renewal was sent
@@ -49,6 +50,15 @@ class Lease:
         if self.stopped is None or _WEIGHT.index(why) > _WEIGHT.index(self.stopped):
             self.stopped = why
             os.eventfd_write(self._event, 1)
+
+    def borrowed(self, sandbox: str) -> None:
+        """From now on this sandbox is the attempt's."""
+        self.sandboxes.add(sandbox)
+        self.ran = True
+
+    def returned(self, sandbox: str) -> None:
+        """It has been given back."""
+        self.sandboxes.discard(sandbox)
 
     def wait(self, timeout_s: float) -> None:
         """Until it has to stop, and no longer than this."""
@@ -185,9 +195,10 @@ class Heart:
             with self._lock:
                 fresh = time.monotonic() - self._settings.lease_s
                 kept = [
-                    lease.sandbox
+                    sandbox
                     for lease in self._leases.values()
-                    if lease.sandbox and lease.stopped != "lost" and lease.renewed > fresh
+                    if lease.stopped != "lost" and lease.renewed > fresh
+                    for sandbox in tuple(lease.sandboxes)
                 ]
             if kept:
                 try:

@@ -16,6 +16,7 @@ from cellblock.sealing import open_manifest, seal_result
 from cellblock.signing import Verifier
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient, LevelUnavailable
+from cellblock_workers.worker.evaluation import Evaluator, Rehearsals
 from cellblock_workers.worker.execution import Drained, LeaseLost, execute, fault_result, rejected_result
 from cellblock_workers.worker.lease import Heart, Lease
 
@@ -47,6 +48,7 @@ class JobRunner:
         self._heart = heart
         self._settings = settings
         self._verifier = Verifier(settings.signing)
+        self._rehearsals = Rehearsals()
         self._worker = worker
         self._on_wake = on_wake
         self._on_unavailable = on_unavailable
@@ -109,6 +111,9 @@ class JobRunner:
             manifest = open_manifest(claim.job_id, claim.manifest, self._settings.sealing)
         except CannotOpen as error:  # keys may be changing: as a dead letter its payload is kept
             return fault_result(claim, str(error))
+        if manifest.evaluation is not None:
+            work = (lease, manifest, manifest.evaluation, self._launcher, self._settings, self._rehearsals)
+            return Evaluator(*work).run()
         result = execute(lease, manifest, self._launcher, self._settings)
         try:
             return result if manifest.seal_to is None else seal_result(result, manifest.seal_to)
@@ -121,9 +126,11 @@ class JobRunner:
         return rejected_result(claim, refusal.kind, refusal.why) if refusal else None
 
     def _release(self, claim: Claim, lease: Lease) -> None:
-        operation, ran = uuid.uuid4().hex, lease.sandbox is not None
+        operation = uuid.uuid4().hex
         try:
-            done = self._patiently(lambda: self._ledger.release(claim, operation, ran=ran), claim.job_id)
+            done = self._patiently(
+                lambda: self._ledger.release(claim, operation, ran=lease.ran), claim.job_id
+            )
         except StoreUnavailable as error:
             # The lease runs out and the reaper requeues; that costs one loss.
             _log.warning("release_failed", job_id=claim.job_id, error=str(error))

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cellblock.admission import Manifest
+from cellblock.admission import ResolvedLimits
 from cellblock.egress import Governed, Governor
 from cellblock.errors import SandboxUnavailable
 from cellblock.models import Artifact, JobError, SkippedArtifact
@@ -21,7 +21,6 @@ from cellblock_workers.launcher.streams import close_aside, receive
 from cellblock_workers.worker.artifacts import ArtifactReader
 from cellblock_workers.worker.claims import Value, read_raised, read_value
 from cellblock_workers.worker.cost_meter import CostMeter
-from cellblock_workers.worker.delivery import job_frames
 from cellblock_workers.worker.frames import FrameReader, ProtocolViolation
 from cellblock_workers.worker.lease import Lease
 
@@ -45,7 +44,7 @@ class Ending(BaseModel):
 
     code: int | None = Field(ge=0, le=255)
     signal: int | None = Field(ge=1, le=127)
-    reason: Literal["wall", "output"] | None
+    reason: Literal["wall", "output", "enough"] | None
     full: Literal["bytes", "inodes"] | None
     crowded: bool
     cpu_ms: int = Field(ge=0, le=_MS_MAX)
@@ -83,20 +82,23 @@ class Session:
         lease: Lease,
         settings: Settings,
         meter: Callable[[], CostMeter] | None = None,
+        *,
+        announced: bool = False,
     ) -> None:
-        """``meter``: of a job with a price, made when it begins."""
+        """``meter``: of a job with a price, made when it begins. ``announced``: the guest is there already."""
         self._stream = lent.stream
         self._launcher = launcher
         self._lease = lease
-        self._context_bytes = lent.context_bytes
         self._settings = settings
         self._reader = FrameReader(lent.framing)
         self._make_meter = meter
         self._meter: CostMeter | None = None
         self._stdout = Governor(settings.egress)
         self._stderr = Governor(settings.egress)
+        self._job = b""
+        self._limits: ResolvedLimits
         self._outbox = memoryview(b"")
-        self._ready = False
+        self._ready = announced
         self._heard_raised = False
         self._started: float | None = None
         self._deadline = 0.0
@@ -107,27 +109,35 @@ class Session:
         self._artifacts: ArtifactReader | None = None
         self._collected: bytes | None = None
 
-    def run(self, manifest: Manifest) -> Conversation:
-        """Hand over the job and listen to its end.
+    def run(self, job: bytes, limits: ResolvedLimits, *, artifacts: bool = False) -> Conversation:
+        """Hand over the job (delivery.py) and listen to its end. ``artifacts``: it may leave some.
 
         Raises :class:`SandboxUnavailable` when the launcher dies underneath: the job has to run again.
         """
-        self._stream.setblocking(False)
-        if manifest.artifacts:
+        if artifacts:
             self._artifacts = ArtifactReader(self._settings.ledger)
+        self._hand_over(job, limits)
         try:
-            stop = self._listen(manifest)
+            stop = self._listen(lambda: self._over)
             return self._conversation(stop=stop)
         except ProtocolViolation as violation:
             self._artifacts = None
             return self._conversation(fault=str(violation))
 
-    def _listen(self, manifest: Manifest) -> Stop | None:
+    def _hand_over(self, job: bytes, limits: ResolvedLimits) -> None:
+        """This job, as soon as the guest says that it is there."""
+        self._stream.setblocking(False)
+        self._job, self._limits = job, limits
         self._deadline = time.monotonic() + self._settings.sandbox.start_timeout_s
+        if self._ready:
+            self._begin()
+
+    def _listen(self, enough: Callable[[], bool]) -> Stop | None:
+        """Take what comes until it is enough, the stream ends, or something says stop."""
         poll = select.poll()
         poll.register(self._lease.fileno(), select.POLLIN)
         poll.register(self._launcher, select.POLLIN)
-        while not self._over:
+        while not enough():
             poll.register(self._stream, select.POLLIN | (select.POLLOUT if self._outbox else 0))
             left_s = self._deadline - time.monotonic()
             if left_s <= 0:
@@ -144,21 +154,20 @@ class Session:
             if ready.get(self._stream.fileno(), 0) & ~select.POLLOUT and not self._read():
                 return None
             if self._ready and self._started is None:
-                self._begin(manifest)
-            if (exceeded := self._exceeded(manifest)) is not None:
+                self._begin()
+            if (exceeded := self._exceeded()) is not None:
                 return exceeded
         return None
 
-    def _begin(self, manifest: Manifest) -> None:
-        self._outbox = memoryview(job_frames(manifest, self._settings, self._context_bytes))
+    def _begin(self) -> None:
+        self._outbox = memoryview(self._job)
         self._started = time.monotonic()
         self._meter = self._make_meter() if self._make_meter is not None else None
-        patience_s = manifest.limits.timeout_s + self._settings.sandbox.kill_grace_s
-        self._deadline = self._started + patience_s
+        self._deadline = self._started + self._limits.timeout_s + self._settings.sandbox.kill_grace_s
 
-    def _exceeded(self, manifest: Manifest) -> Stop | None:
+    def _exceeded(self) -> Stop | None:
         """Which limit that the host alone watches over has been passed."""
-        if self._total_bytes() > manifest.limits.output_bytes:
+        if self._total_bytes() > self._limits.output_bytes:
             return "output"
         if self._meter is not None and not self._meter.due_in_s and self._meter.over():
             return "cost"
@@ -168,6 +177,13 @@ class Session:
     def _over(self) -> bool:
         """Whether the guest has said all it has to say."""
         return self._ending is not None and (self._artifacts is None or self._collected is not None)
+
+    def _send(self, frames: bytes) -> None:
+        """After what is on its way already; before the guest is there, behind the job."""
+        if self._started is None:
+            self._job += frames
+        else:
+            self._outbox = memoryview(bytes(self._outbox) + frames)
 
     def _write(self) -> None:
         try:

@@ -25,7 +25,7 @@ from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
 from cellblock_workers.launcher.namespaces import canary
 from cellblock_workers.launcher.namespaces.boot import IDS
 from cellblock_workers.launcher.namespaces.fork_server import Child, ForkServer, Program, Request
-from cellblock_workers.launcher.namespaces.roots import Root, find_root
+from cellblock_workers.launcher.namespaces.roots import Root, find_root, is_current
 from cellblock_workers.launcher.namespaces.sandbox import ForkedSandbox
 from cellblock_workers.launcher.ownership import Ownership, Records
 from cellblock_workers.launcher.seccomp import strict_profile
@@ -153,7 +153,11 @@ class NamespacesBackend:
             raise
         try:
             self._records.write(sandbox_id)
-            group = None if self._watch else self._cgroups.create(sandbox_id, profile, GUEST_PIDS)
+            group = (
+                None
+                if self._watch
+                else self._cgroups.create(sandbox_id, profile, GUEST_PIDS + profile.series)
+            )
             child = self._spawn(server, profile, place, which, theirs, group)
             theirs.close()  # the guest's alone now: when it ends, the stream does
             self._await(child, ours, which)
@@ -168,6 +172,7 @@ class NamespacesBackend:
                 group,
                 self._watched(child, profile),
                 self.discard,
+                self._series(profile),
             )
         except (BackendUnavailable, OSError) as error:
             ours.close()
@@ -199,6 +204,7 @@ class NamespacesBackend:
             nproc=0 if group else profile.pids + (0 if self._several_ids else GUEST_PIDS),
             processors=0 if group else math.ceil(profile.cpus),
             context=profile.context is not None,
+            series=self._series(profile),
             canary=which,
         )
         passed = self._open_context(profile)
@@ -208,6 +214,10 @@ class NamespacesBackend:
         finally:
             for descriptor in passed:
                 os.close(descriptor)
+
+    def _series(self, profile: Profile) -> int:
+        """Where the kernel bounds them, and each job has an id that is not its guest's."""
+        return profile.series if self._several_ids and self._watch is None else 0
 
     def _open_context(self, profile: Profile) -> list[int]:
         """The job's context as a read-only mount that only has to be put in its place."""
@@ -244,11 +254,11 @@ class NamespacesBackend:
         """The image's zygote, started if there is none or it has died."""
         with self._locks[image]:
             server = self._servers.get(image)
-            root = find_root(self._settings, image, self._places.count)
-            if server is not None and server.alive and server.root == root:
+            if server is not None and server.alive and is_current(server.root, self._settings, image):
                 return server
             if server is not None:
                 server.retire()  # its image was made anew, or it has died
+            root = find_root(self._settings, image, self._places.count)
             server = ForkServer(image, root, self._program(image, root), self._timeout_s)
             self._servers[image] = server
             return server

@@ -57,7 +57,7 @@ class Program:
 @dataclass(frozen=True, slots=True)
 class Request:
     """One sandbox, in numbers. ``place``: no other running one has it; ``ids``: of guest and job, as the
-    zygote's user namespace counts them."""
+    zygote's user namespace counts them. ``series``: so many sandboxes one after the other; 0 is one."""
 
     place: int
     ids: tuple[int, int]
@@ -67,6 +67,7 @@ class Request:
     nproc: int
     processors: int
     context: bool
+    series: int = 0
     canary: int | None = None
 
 

@@ -49,12 +49,24 @@ class Root:
 
 def find_root(settings: Settings, image: str, places: int) -> Root:
     """The root of an image. Raises :class:`StartFailed` for one that is missing or incomplete."""
-    folder = settings.launcher.image_roots / image / "rootfs"
+    folder = _unpacked(settings, image)
     if folder.is_dir():
         return _image_root(folder, places)
     if image == settings.sandbox.default_image:
         return _host_view(settings.launcher.state / "namespaces" / "root", places)
     raise StartFailed(f"namespaces: the image {image} is not unpacked at {folder}; run: make images")
+
+
+def is_current(root: Root, settings: Settings, image: str) -> bool:
+    """Whether :func:`find_root` would find the same; asked for every sandbox, so it is one look."""
+    try:
+        return _unpacked(settings, image).stat().st_ino == root.inode
+    except OSError:
+        return root.folder is None
+
+
+def _unpacked(settings: Settings, image: str) -> Path:
+    return settings.launcher.image_roots / image / "rootfs"
 
 
 def _image_root(folder: Path, places: int) -> Root:

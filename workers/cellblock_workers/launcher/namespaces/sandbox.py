@@ -29,6 +29,7 @@ class ForkedSandbox:
     group: Group | None
     watched: Watched | None
     _discard: Callable[[ForkedSandbox], None]
+    series: int
     _cgroup: SandboxCgroup = field(init=False)
     _cpu_ms_before: int = field(init=False, default=0)
     _destroyed: bool = field(init=False, default=False)

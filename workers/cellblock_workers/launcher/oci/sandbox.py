@@ -54,6 +54,11 @@ class OciSandbox:
         return self.owner.name
 
     @property
+    def series(self) -> int:
+        """A single one."""
+        return 0
+
+    @property
     def framing(self) -> Framing:
         """The guest's frames as they are."""
         return "raw"

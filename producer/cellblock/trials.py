@@ -1,0 +1,99 @@
+"""An evaluation: many programs to judge in one job, and what came of each.
+
+A job's own costs (admission, message, claim, result) are the evaluation's, so they are shared; the sandbox
+is each trial's alone.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from cellblock.contract import Contract, Request
+from cellblock.ends import JobError, Outcome, Usage
+from cellblock.errors import InvalidJob
+
+TRIALS_MAX = 256
+Source = Annotated[str, Field(strict=True)]
+VerdictMode = Literal["split", "inline"]
+
+
+class TrialVerdict(StrEnum):
+    """What came of one program."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    NEEDS_INLINE = (
+        "needs_inline"  #: what it gives or is given are no plain values: judged inline, or not at all
+    )
+    UNJUDGED = "unjudged"  #: our fault: to be tried again, and no part of any score
+
+
+class FunctionCheck(Request):
+    """Tests that call functions of the program."""
+
+    kind: Literal["function"] = "function"
+    setup: Source = Field("", description="The tests' own definitions, run before them.")
+    functions: tuple[Annotated[str, Field(pattern=r"^[^\W\d]\w{0,127}$")], ...] = Field(
+        min_length=1, max_length=64, description="What of the program they call."
+    )
+    tests: Source
+
+
+class Trial(Request):
+    """One program and the number of the check it has to pass."""
+
+    id: str = Field(min_length=1, max_length=128)
+    source: Source
+    check: int = Field(ge=0)
+
+
+class Evaluation(Request):
+    """Programs and the checks they have to pass.
+
+    ``split``: tests run in a sandbox of their own, and only plain values cross; what a program does to its
+    own interpreter changes nothing there. ``inline``: program and tests share one interpreter, for what needs
+    more than values; a program that means to can forge that verdict.
+    """
+
+    checks: tuple[FunctionCheck, ...] = Field(min_length=1, max_length=TRIALS_MAX)
+    trials: tuple[Trial, ...] = Field(min_length=1, max_length=TRIALS_MAX)
+    verdict: VerdictMode = "split"
+
+    @model_validator(mode="after")
+    def _checks_are_there(self) -> Self:
+        for number, trial in enumerate(self.trials):
+            if trial.check >= len(self.checks):
+                raise InvalidJob(f"trials.{number}.check", f"{trial.check} is none of {len(self.checks)}")
+        if len({trial.id for trial in self.trials}) != len(self.trials):
+            raise InvalidJob("trials", "two have one id")
+        return self
+
+    @property
+    def runs(self) -> int:
+        """How many sandboxes it may take: each trial may be begun anew once, and one is the judge's."""
+        return 2 * len(self.trials) + 1
+
+    @property
+    def size_bytes(self) -> int:
+        """How much of it is text."""
+        texts = [trial.source for trial in self.trials]
+        texts += [text for check in self.checks for text in (check.setup, check.tests)]
+        return sum(len(text.encode("utf-8", "replace")) for text in texts)
+
+
+class TrialResult(Contract):
+    """What came of one trial. ``channel`` says what the verdict rests on."""
+
+    id: str
+    verdict: TrialVerdict
+    channel: VerdictMode
+    outcome: Outcome = Field(description="How its program ended; ok where it was stopped after its verdict.")
+    error: JobError | None = Field(None, description="What failed, of what did not pass.")
+    stdout: str = Field("", description="Of what did not pass, filtered and cut.")
+    stderr: str = Field("", description="Likewise.")
+    isolation: str | None = None
+    usage: Usage = Usage()

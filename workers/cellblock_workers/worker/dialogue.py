@@ -1,0 +1,97 @@
+"""A session that asks: calls go to functions in a sandbox, replies come back (guest/calls.py)."""
+
+from __future__ import annotations
+
+import signal
+import struct
+import time
+from collections.abc import Sequence
+
+from cellblock.admission import ResolvedLimits
+from cellblock_workers.worker.frames import ProtocolViolation, frame
+from cellblock_workers.worker.session import Conversation, Session, Stop
+
+#: The longest reply a guest's side makes (guest/calls.py CALL_BYTES).
+REPLY_BYTES = 1024 * 1024
+_LENGTH = struct.Struct(">I")
+
+
+class Dialogue(Session):
+    """One sandbox whose job answers. What it answers is its own claim: who reads it checks it."""
+
+    stop: Stop | None = None  #: why the host ended it
+    garbled = False  #: whether what came is no reply at all
+    _fault: str | None = None
+    _replies_taken = 0
+    _finished = False
+
+    def open(self, job: bytes, limits: ResolvedLimits) -> None:
+        """Hand over the job; nothing is awaited."""
+        self._replies: list[bytes] = []
+        self._hand_over(job, limits)
+
+    def ask(self, calls: Sequence[bytes], count: int, patience_s: float | None = None) -> list[bytes]:
+        """Send these messages and wait for ``count`` replies; fewer come back if it has ended.
+
+        ``patience_s``: how long to wait for them, else as long as the job may run at all.
+        """
+        self._send(b"".join(frame(b"C", call) for call in calls))
+        wanted = self._replies_taken + count
+        if patience_s is not None and self._started is not None:
+            self._deadline = time.monotonic() + patience_s
+        if not self.ended:
+
+            def is_there() -> bool:
+                return self._over or self.garbled or len(self._replies) >= wanted
+
+            try:
+                self.stop = self._listen(is_there)
+            except ProtocolViolation as violation:
+                self._fault = str(violation)
+            else:
+                self._finished = len(self._replies) < wanted
+        found = self._replies[self._replies_taken : wanted]
+        self._replies_taken += len(found)
+        return found
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self._finished or self.garbled or bool(self.stop or self._fault) or self._over
+
+    @property
+    def reported(self) -> bool:
+        """Whether something is known of its end."""
+        return bool(self._ending or self.stop or self._fault)
+
+    @property
+    def killed(self) -> bool:
+        """Whether its job was killed, and not for a limit that the guest watches over."""
+        return self._ending is not None and self._ending.signal == signal.SIGKILL and not self._ending.reason
+
+    def enough(self, patience_s: float) -> bool:
+        """Of a series: end this job, so that the next may come. False where that failed."""
+        if not self.ended:
+            self._send(frame(b"K", b""))
+            self._deadline = time.monotonic() + patience_s
+            try:
+                self._listen(lambda: self._over)
+            except ProtocolViolation as violation:
+                self._fault = str(violation)
+        return self._over and self._fault is None
+
+    def conversation(self) -> Conversation:
+        """All that is known of it, for who judges the end."""
+        return self._conversation(stop=self.stop, fault=self._fault)
+
+    def _take_value(self, piece: bytes) -> None:
+        self._value += piece
+        while len(self._value) >= _LENGTH.size and not self.garbled:
+            (length,) = _LENGTH.unpack_from(self._value)
+            if length > REPLY_BYTES:
+                self.garbled = True  # the job's own loss: it wrote this
+            elif len(self._value) < _LENGTH.size + length:
+                return
+            else:
+                self._replies.append(bytes(self._value[_LENGTH.size : _LENGTH.size + length]))
+                del self._value[: _LENGTH.size + length]

@@ -1,0 +1,399 @@
+"""One attempt at an evaluation: every trial in a sandbox of its own, judged from another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import structlog
+
+from cellblock.admission import Manifest, ResolvedLimits
+from cellblock.egress import Outgoing, filter_outgoing
+from cellblock.models import JobError, JobResult, Outcome, Usage
+from cellblock.trials import Evaluation, FunctionCheck, Trial, TrialResult, TrialVerdict
+from cellblock_config import Settings
+from cellblock_workers.launcher.client import LauncherClient, Lent, SandboxRefused
+from cellblock_workers.launcher.protocol import Reply
+from cellblock_workers.worker.delivery import answering_job
+from cellblock_workers.worker.dialogue import Dialogue
+from cellblock_workers.worker.execution import Drained, LeaseLost, attempt_result, cost_of
+from cellblock_workers.worker.judge import Deviates, Judge, JudgeFailed, Judgement, Overdue, Unusable
+from cellblock_workers.worker.lease import Lease
+from cellblock_workers.worker.verdict import Verdict, judge
+
+_log = structlog.get_logger(__name__)
+
+#: Of what a trial prints so much is shown: there may be 100,000 of them.
+_EXCERPT = {"output_limit_bytes": 2000, "output_head_bytes": 500, "output_tail_bytes": 1500}
+_ANSWERS_BYTES = 8 * 1024 * 1024
+_JUDGE_SAYS_BYTES = 2**40
+_REHEARSALS = 512
+#: So many sandboxes are started under one guest, where that is possible.
+SERIES = 16
+#: What is our fault is tried so often here, before the client tries it elsewhere.
+_TRIES = 2
+_WORDS = {
+    "passed": TrialVerdict.PASSED,
+    "failed": TrialVerdict.FAILED,
+    "timed_out": TrialVerdict.TIMED_OUT,
+    "needs_inline": TrialVerdict.NEEDS_INLINE,
+    "not_plain": TrialVerdict.NEEDS_INLINE,
+}
+
+
+class Cancelled(Exception):
+    """Somebody asked for the end of the whole evaluation."""
+
+
+class OverCap(Exception):
+    """It has cost all it may."""
+
+
+class Rehearsals:
+    """Which calls the tests of a check make first, of the checks of late. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._calls: OrderedDict[str, list[str]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> list[str] | None:
+        """None: nobody knows yet."""
+        with self._lock:
+            if name in self._calls:
+                self._calls.move_to_end(name)
+            return self._calls.get(name)
+
+    def put(self, name: str, calls: list[str]) -> None:
+        """From now on."""
+        with self._lock:
+            self._calls[name] = calls
+            while len(self._calls) > _REHEARSALS:
+                self._calls.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What is known of one trial's run when it is over."""
+
+    judgement: Judgement
+    verdict: Verdict
+    said: Outgoing
+    usage: Usage
+
+
+@dataclass(slots=True)
+class _Place:
+    """A borrowed series of sandboxes, or a single one."""
+
+    lent: Lent
+    used: int = 0
+    over: bool = False
+    oom_kills: int = 0  #: of those before
+
+
+class Evaluator:
+    """Runs one claimed evaluation. Holds one sandbox for its judge and one at a time for its trials."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        manifest: Manifest,
+        evaluation: Evaluation,
+        launcher: LauncherClient,
+        settings: Settings,
+        rehearsals: Rehearsals,
+    ) -> None:
+        self._lease = lease
+        self._manifest = manifest
+        self._evaluation = evaluation
+        self._launcher = launcher
+        self._settings = settings.model_copy(update={"egress": settings.egress.model_copy(update=_EXCERPT)})
+        self._rehearsals = rehearsals
+        self._judging: tuple[Judge, Lent] | None = None
+        self._series: _Place | None = None
+        self._lent: Lent | None = None
+        self._left = len(evaluation.trials)
+        self._cost_micros = 0
+
+    def run(self) -> JobResult:
+        """Every trial, one after the other.
+
+        Raises :class:`SandboxUnavailable` and :class:`Drained` (give the job back), :class:`LeaseLost`.
+        """
+        results: list[TrialResult] = []
+        verdict = Verdict(Outcome.OK, 0)
+        try:
+            for trial in self._evaluation.trials:
+                results.append(self._trial(trial))
+                self._left -= 1
+        except Cancelled:
+            error = JobError(type="Cancelled", message="Cancelled while it ran")
+            verdict = Verdict(Outcome.CANCELLED, error=error)
+        except OverCap:
+            error = JobError(type="CostCap", message="It has cost all it may")
+            verdict = Verdict(Outcome.COST_CAP, error=error)
+        finally:
+            self._dismiss()
+            if self._series is not None:
+                self._give_up(self._series.lent)
+        rest = [_unjudged(trial, self._channel, "it was not begun") for trial in self._evaluation.trials]
+        usage = Usage(
+            wall_ms=sum(one.usage.wall_ms for one in results),
+            cpu_ms=sum(one.usage.cpu_ms for one in results),
+            peak_memory_bytes=max((one.usage.peak_memory_bytes for one in results), default=0),
+            output_bytes=sum(one.usage.output_bytes for one in results),
+        )
+        claim = self._lease.claim
+        return attempt_result(claim, verdict, self._lent).model_copy(
+            update={
+                "trials": (*results, *rest[len(results) :]),
+                "usage": usage,
+                "cost_micros": None if claim.manifest.charge is None else self._cost_micros,
+            }
+        )
+
+    @property
+    def _channel(self) -> str:
+        return self._evaluation.verdict
+
+    @property
+    def _limits(self) -> ResolvedLimits:
+        return self._manifest.limits
+
+    def _trial(self, trial: Trial) -> TrialResult:
+        check, why = self._evaluation.checks[trial.check], ""
+        for _ in range(_TRIES):
+            try:
+                end = self._inline(trial, check) if self._channel == "inline" else self._split(trial, check)
+            except Unusable as error:
+                return _unjudged(trial, self._channel, f"its tests cannot be used: {error}")
+            except (JudgeFailed, SandboxRefused) as error:
+                self._dismiss()
+                why = str(error)
+                _log.warning("trial_begun_again", job_id=self._lease.claim.job_id, reason=why)
+                continue
+            self._charge(end.usage)
+            if end.verdict.outcome is not Outcome.SANDBOX_ERROR:
+                return self._result(trial, end)
+            why = end.verdict.error.message if end.verdict.error else "the sandbox failed"
+        return _unjudged(trial, self._channel, why)
+
+    def _charge(self, usage: Usage) -> None:
+        charge = self._lease.claim.manifest.charge
+        if charge is not None:
+            self._cost_micros += cost_of(charge, usage)
+            if self._cost_micros + self._lease.claim.charged_micros >= charge.cap_micros:
+                raise OverCap
+
+    def _split(self, trial: Trial, check: FunctionCheck) -> _End:
+        name = hashlib.sha256(check.model_dump_json().encode()).hexdigest()
+        examiner = self._judge()
+        examiner.learn(name, check)
+        calls = self._rehearsals.get(name)
+        if calls is None:
+            calls = examiner.rehearse(name)
+            self._rehearsals.put(name, calls)
+        try:
+            return self._examined(trial, examiner, name, calls)
+        except Deviates as deviation:
+            # A program may have seen calls that will not be made, and remember them: all from the beginning.
+            calls = calls[: deviation.number]
+            self._rehearsals.put(name, calls)
+            return self._examined(trial, examiner, name, calls)
+
+    def _examined(self, trial: Trial, examiner: Judge, name: str, calls: Sequence[str]) -> _End:
+        job = answering_job("candidate", self._manifest, self._limits, _ANSWERS_BYTES, trial.source, calls)
+        with self._place(job) as (place, candidate):
+            replies = candidate.ask([], len(calls))
+            self._heed(candidate)
+
+            def ask(call: bytes) -> bytes | None:
+                answers = candidate.ask([call], 1)
+                self._heed(candidate)
+                return answers[0] if answers else None
+
+            try:
+                judgement = examiner.judge(name, calls, replies, self._limits.timeout_s, ask)
+            except Overdue:
+                self._dismiss()
+                message = "the tests took longer than they may, and could not be interrupted"
+                judgement = Judgement("timed_out", "TimedOut", message)
+            return self._ended(place, candidate, judgement)
+
+    def _inline(self, trial: Trial, check: FunctionCheck) -> _End:
+        nonce = secrets.token_hex(16)
+        job = answering_job(
+            "inline", self._manifest, self._limits, _ANSWERS_BYTES, trial.source, [check.setup, check.tests]
+        )
+        with self._place(job) as (place, program):
+            answers = program.ask([json.dumps(nonce).encode()], 1)
+            self._heed(program)
+            judgement = _bound_to(nonce, answers[0]) if answers else Judgement("gone", "", "")
+            return self._ended(place, program, judgement)
+
+    def _ended(self, place: _Place, dialogue: Dialogue, judgement: Judgement) -> _End:
+        """Take the sandbox down, and say what it came to."""
+        ended = dialogue.ended
+        kernel = self._last_word(place, dialogue)
+        conversation = dialogue.conversation()
+        verdict = judge(conversation, kernel, self._limits) if ended else Verdict(Outcome.OK, 0)
+        if dialogue.garbled:
+            error = JobError(type="Garbled", message="the program wrote where its replies go")
+            verdict = Verdict(Outcome.OK, error=error)
+        said = Outgoing(stdout=conversation.stdout, stderr=conversation.stderr)
+        guest_cpu_ms = conversation.ending.cpu_ms if conversation.ending else 0
+        usage = Usage(
+            wall_ms=conversation.wall_ms,
+            cpu_ms=kernel.cpu_ms if kernel.cpu_ms is not None else guest_cpu_ms,
+            peak_memory_bytes=kernel.peak_memory_bytes or 0,
+            output_bytes=conversation.output_bytes,
+        )
+        return _End(judgement, verdict, said, usage)
+
+    def _result(self, trial: Trial, end: _End) -> TrialResult:
+        word = self._word(end)
+        if word is TrialVerdict.PASSED:
+            said = Outgoing()
+        else:
+            error = JobError(type=end.judgement.type, message=end.judgement.message)
+            if end.judgement.word == "gone":
+                error = end.verdict.error or JobError(
+                    type="Exited", message="the program ended before its functions had answered"
+                )
+            try:
+                said = filter_outgoing(replace(end.said, error=error), self._settings.egress)
+            except Exception as fault:  # fail closed: what could not be looked at stays here
+                _log.exception("filter_failed", job_id=self._lease.claim.job_id)
+                why = f"its output could not be filtered ({type(fault).__name__})"
+                return _unjudged(trial, self._channel, why)
+        return TrialResult(
+            id=trial.id,
+            verdict=word,
+            channel=self._evaluation.verdict,
+            outcome=end.verdict.outcome,
+            error=said.error,
+            stdout=said.stdout.text,
+            stderr=said.stderr.text,
+            isolation=self._lent.isolation if self._lent else None,
+            usage=end.usage,
+        )
+
+    def _word(self, end: _End) -> TrialVerdict:
+        if end.judgement.word != "gone":
+            return _WORDS[end.judgement.word]
+        if end.verdict.outcome in {Outcome.WALL_TIMEOUT, Outcome.CPU_TIMEOUT}:
+            return TrialVerdict.TIMED_OUT
+        return TrialVerdict.FAILED
+
+    def _heed(self, dialogue: Dialogue) -> None:
+        """Whether somebody wants the whole attempt to end."""
+        if dialogue.stop == "lost":
+            raise LeaseLost(self._lease.claim.job_id)
+        if dialogue.stop == "drain":
+            raise Drained(self._lease.claim.job_id)
+        if dialogue.stop == "cancel":
+            raise Cancelled
+
+    def _judge(self) -> Judge:
+        """The judge at work, or a new one."""
+        if self._judging is None:
+            lent = self._acquire()
+            # It outlives its trials; each of its answers has a time of its own.
+            forever_s = (self._limits.timeout_s + 10) * self._evaluation.runs * 2
+            limits = self._limits.model_copy(update={"timeout_s": forever_s, "cpu_s": forever_s})
+            dialogue = Dialogue(lent, self._launcher.connection(), self._lease, self._settings)
+            dialogue.open(answering_job("judge", self._manifest, limits, _JUDGE_SAYS_BYTES), limits)
+            self._judging = Judge(dialogue), lent
+        return self._judging[0]
+
+    def _dismiss(self) -> None:
+        if self._judging is not None:
+            (_, lent), self._judging = self._judging, None
+            self._give_up(lent)
+
+    def _give_up(self, lent: Lent) -> None:
+        self._launcher.kill(lent)
+        self._lease.returned(lent.id)
+
+    @contextmanager
+    def _place(self, job: bytes) -> Iterator[tuple[_Place, Dialogue]]:
+        """A sandbox that nobody was in before, with the job on its way: whatever happens, nobody will be again."""
+        place = self._series if self._series is not None else _Place(self._acquire(self._wanted()))
+        announced, self._series, self._lent = place.used > 0, None, place.lent
+        place.used += 1
+        dialogue = Dialogue(
+            place.lent, self._launcher.connection(), self._lease, self._settings, announced=announced
+        )
+        try:
+            dialogue.open(job, self._limits)
+            yield place, dialogue
+            if place.over:
+                place.lent.close()
+                self._lease.returned(place.lent.id)
+            else:
+                self._series = place
+        except BaseException:
+            self._give_up(place.lent)
+            raise
+
+    def _wanted(self) -> int:
+        """How many sandboxes are still needed; a few of them may be begun anew."""
+        return min(self._left, SERIES) if self._left > 1 else 0
+
+    def _last_word(self, place: _Place, dialogue: Dialogue) -> Reply:
+        """What the kernel knows of a trial that is over, and of a series what its guest knows."""
+        if place.used < place.lent.series:
+            if not dialogue.enough(self._settings.sandbox.kill_grace_s):
+                place.over = True
+                return self._launcher.give_back(place.lent, ended=True)
+            if not dialogue.killed:
+                return Reply()
+            known = self._launcher.usage(place.lent)
+            kills = (known.oom_kills or 0) - place.oom_kills
+            place.oom_kills += kills
+            return Reply(oom_kills=kills)
+        place.over = True
+        by_itself = dialogue.ended and not dialogue.reported
+        return self._launcher.give_back(place.lent, ended=by_itself)
+
+    def _acquire(self, series: int = 0) -> Lent:
+        claim, manifest = self._lease.claim, self._manifest
+        lent = self._launcher.acquire(
+            claim.job_id,
+            claim.fence,
+            manifest.level,
+            manifest.image,
+            manifest.limits,
+            None,
+            self._lease.sandbox_s,
+            series,
+        )
+        self._lease.borrowed(lent.id)
+        return lent
+
+
+def _bound_to(nonce: str, answer: bytes) -> Judgement:
+    """An inline verdict, if it names the nonce that came only after the tests had been run."""
+    try:
+        given, word, kind, message = json.loads(answer)
+    except (ValueError, TypeError, RecursionError):
+        given = word = kind = message = None
+    if given != nonce or word not in {"passed", "failed"}:
+        return Judgement("failed", "Forged", "a verdict without this run's nonce")
+    return Judgement("passed" if word == "passed" else "failed", str(kind)[:200], str(message)[:2000])
+
+
+def _unjudged(trial: Trial, channel: str, why: str) -> TrialResult:
+    return TrialResult(
+        id=trial.id,
+        verdict=TrialVerdict.UNJUDGED,
+        channel="inline" if channel == "inline" else "split",
+        outcome=Outcome.SANDBOX_ERROR,
+        error=JobError(type="Unjudged", message=why[:2000]),
+    )

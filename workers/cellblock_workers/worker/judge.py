@@ -1,0 +1,138 @@
+"""The worker's side of a judge: tests in a sandbox of their own, replies from another carried over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from cellblock.trials import FunctionCheck
+from cellblock_workers.worker.dialogue import Dialogue
+
+#: Beyond the time the tests have: for what is read and written around them.
+_AROUND_S = 2.0
+_LEARN_S = 10.0
+
+Word = Literal["passed", "failed", "timed_out", "needs_inline", "not_plain", "gone"]
+
+
+class JudgeFailed(Exception):
+    """The judge ended, or said what no judge says: not the judged program's fault."""
+
+
+class Overdue(Exception):
+    """The judge was busy for longer than its tests may be, and could not be interrupted."""
+
+
+class Unusable(Exception):
+    """The tests do not compile."""
+
+
+class Deviates(Exception):
+    """The tests call something else than was rehearsed; ``number`` calls went as rehearsed."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A word, and of what failed the exception's type and message."""
+
+    word: Word
+    type: str
+    message: str
+
+
+_ANSWER: TypeAdapter[
+    tuple[Literal["learnt"]]
+    | tuple[Literal["unusable"], str, str]
+    | tuple[Literal["call"], str]
+    | tuple[Literal["deviates"], int]
+    | tuple[Literal["verdict"], Word, str, str]
+] = TypeAdapter(
+    tuple[Literal["learnt"]]
+    | tuple[Literal["unusable"], str, str]
+    | tuple[Literal["call"], str]
+    | tuple[Literal["deviates"], int]
+    | tuple[Literal["verdict"], Word, str, str]
+)
+_CALLS: TypeAdapter[list[str]] = TypeAdapter(list[str])
+
+
+class Judge:
+    """Tests of several checks, run one after the other in one sandbox that sees no judged code."""
+
+    def __init__(self, dialogue: Dialogue) -> None:
+        """``dialogue``: with a sandbox whose job has the role of a judge."""
+        self._dialogue = dialogue
+        self._learnt: set[str] = set()
+
+    def learn(self, name: str, check: FunctionCheck) -> None:
+        """Know this check under this name. Raises :class:`Unusable`."""
+        if name in self._learnt:
+            return
+        answer = self._ask(["check", name, check.setup, list(check.functions), check.tests], _LEARN_S)
+        if answer[0] == "unusable":
+            raise Unusable(f"{answer[1]}: {answer[2]}")
+        self._learnt.add(name)
+
+    def rehearse(self, name: str) -> list[str]:
+        """Which calls the tests will make first, as far as can be known before any reply."""
+        text = self._exchange(["rehearse", name], _LEARN_S)
+        try:
+            word, *calls = json.loads(text)
+            if word != "calls":
+                raise ValueError
+            return _CALLS.validate_python(calls, strict=True)
+        except (ValueError, TypeError, ValidationError):
+            raise JudgeFailed("the judge answered nonsense") from None
+
+    def judge(
+        self,
+        name: str,
+        calls: Sequence[str],
+        replies: Sequence[bytes],
+        timeout_s: float,
+        ask: Callable[[bytes], bytes | None],
+    ) -> Judgement:
+        """Run the tests. ``replies``: to the first of ``calls``; ``ask`` has one more call made, and gives
+        None when nobody answers any more. Raises :class:`Deviates`, :class:`Overdue`.
+        """
+        texts = [reply.decode("utf-8", "replace") for reply in replies]
+        answer = self._ask(["judge", name, list(calls), texts, timeout_s], timeout_s + _AROUND_S)
+        while answer[0] == "call":
+            reply = ask(answer[1].encode())
+            said = ["gone"] if reply is None else ["reply", reply.decode("utf-8", "replace")]
+            answer = self._ask(said, timeout_s + _AROUND_S)
+        if answer[0] == "deviates":
+            raise Deviates(answer[1])
+        if answer[0] != "verdict":
+            raise JudgeFailed("the judge answered nonsense")
+        return Judgement(*answer[1:])
+
+    def _ask(
+        self, message: Sequence[object], patience_s: float
+    ) -> (
+        tuple[Literal["learnt"]]
+        | tuple[Literal["unusable"], str, str]
+        | tuple[Literal["call"], str]
+        | tuple[Literal["deviates"], int]
+        | tuple[Literal["verdict"], Word, str, str]
+    ):
+        try:
+            return _ANSWER.validate_json(self._exchange(message, patience_s))
+        except ValidationError:
+            raise JudgeFailed("the judge answered nonsense") from None
+
+    def _exchange(self, message: Sequence[object], patience_s: float) -> bytes:
+        replies = self._dialogue.ask([json.dumps(message).encode()], 1, patience_s)
+        if replies:
+            return replies[0]
+        if self._dialogue.stop == "deadline":
+            raise Overdue
+        raise JudgeFailed(f"the judge ended ({self._dialogue.stop or 'by itself'})")
