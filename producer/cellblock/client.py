@@ -339,6 +339,10 @@ class Client:
             if flight:
                 yield from _take_done(flight, timeout_s=None)
 
+    def start(self, spec: JobSpec, *, api_key: str | None = None) -> Future[JobResult]:
+        """Submit as :meth:`map` does, waiting for room, and have the result as a future."""
+        return self.result_future(self._start(spec, api_key))
+
     def _start(self, spec: JobSpec, api_key: str | None) -> str:
         while True:
             try:

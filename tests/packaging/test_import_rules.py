@@ -67,7 +67,7 @@ def test_the_guest_needs_nothing_but_the_standard_library(piece: str) -> None:
     assert found - {"__future__"} - GUEST_MAY_MISS <= sys.stdlib_module_names
 
 
-@pytest.mark.parametrize("module", [*PIECES, "kernel", "zygote"])
+@pytest.mark.parametrize("module", [*PIECES, "kernel", "root", "zygote"])
 def test_what_runs_in_an_image_is_python_3_8(module: str) -> None:
     text = (SOURCES["cellblock_workers"] / f"guest/{module}.py").read_text()
     ast.parse(text, feature_version=(3, 8))

@@ -82,7 +82,7 @@ def test_a_request_with_a_path_that_is_none_is_no_request(context: object) -> No
 class Standing:
     """A sandbox that is nothing but there."""
 
-    isolation, backend = "runc", "stand-in"
+    isolation, backend, series = "runc", "stand-in", 0
     framing: Framing = "raw"
 
     def __init__(self, profile: Profile) -> None:

@@ -4,17 +4,8 @@ from importlib import resources
 
 #: The guest's files, each before those that use it.
 PIECES = (
-    "ahead",
-    "pipes",
-    "filter",
-    "context",
-    "values",
-    "artifacts",
-    "modules",
-    "calls",
-    "judging",
-    "job",
-    "guest",
+    *("ahead", "pipes", "processes", "filter", "context", "values", "artifacts", "modules"),
+    *("calls", "judging", "job", "guest", "series", "main"),
 )
 
 

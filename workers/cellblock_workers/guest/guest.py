@@ -34,14 +34,13 @@ import os
 import resource
 import select
 import signal
-import sys
 import time
 from typing import Any
 
-from .ahead import import_ahead
 from .artifacts import Collector
-from .job import become_job, drop_to, leave, rehearse, run_job
+from .job import drop_to
 from .pipes import HEADER, PIECE_BYTES, WORK_DIR, Pipes, write_all
+from .processes import is_crowded, kill_and_reap_everything, kill_everything
 
 FRAME_LIMIT_BYTES = 128 * 1024 * 1024
 RAISED_LIMIT_BYTES = 32 * 1024
@@ -306,43 +305,6 @@ class Guest:
         return b"time"
 
 
-class SeriesGuest(Guest):
-    """The same for one job of a series: the first process of a PID namespace of its own, so that its end is
-    the end of all it started. The others of the series wait beside it."""
-
-    def kill(self) -> None:
-        try:
-            os.kill(self.child, signal.SIGKILL)
-        except ProcessLookupError:
-            return
-
-    def reap(self) -> None:
-        pid, status, used = os.wait4(self.child, os.WNOHANG)
-        if pid:
-            self.status, self.usage = status, used
-
-    def full(self) -> str | None:
-        return None  # its work folder went with it
-
-    def end_all(self) -> bool:
-        return True  # they ended with their first process
-
-    def used(self) -> resource.struct_rusage:
-        return self.usage
-
-
-def serve_series(waiting: list[tuple[Pipes, int]], options: dict[str, Any]) -> None:
-    """Be the guest of one job after the other, each in a sandbox that waits for it. Never returns."""
-    send(b"R", b"")
-    for pipes, child in waiting:
-        guest = SeriesGuest(pipes, child, options)
-        guest.run()
-        guest.close()
-    while os.read(0, PIECE_BYTES):
-        pass
-    os._exit(0)
-
-
 def collect_as(uid: int, asked: dict[str, Any], out: int, folder: str) -> None:
     """Be the collector. Never returns."""
     status = 1
@@ -372,112 +334,5 @@ def exhausted(folder: str) -> str | None:
     return None
 
 
-def is_crowded(uid: int, nproc: int) -> bool:
-    """Whether the job that has just ended had as many processes and threads as it may.
-
-    Counted from outside: a child of this one under the job's uid would be the job's to stop and to rewrite.
-    """
-    counted = 1  # the job's first process: it is gone by now, and was there when one more was refused
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/status", "rb") as file:
-                status = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
-            if int(status[b"Uid"].split()[0]) == uid:
-                counted += int(status[b"Threads"])
-        except (OSError, KeyError):
-            continue  # it ended meanwhile
-    return counted >= nproc
-
-
 def send(kind: bytes, payload: bytes) -> None:
     write_all(1, HEADER.pack(kind, len(payload)) + payload)
-
-
-def kill_and_reap_everything(patience_s: float) -> bool:
-    """Whether nothing is left alive but this process."""
-    give_up = time.monotonic() + patience_s
-    while time.monotonic() < give_up:
-        kill_everything()
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return True
-        if pid == 0:
-            time.sleep(0.001)
-    return False
-
-
-def kill_everything() -> None:
-    """Every process of this PID namespace but this one; without one of its own, every process below this."""
-    if os.getpid() != 1:
-        kill_descendants(os.getpid())
-        return
-    try:
-        os.kill(-1, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def kill_descendants(pid: int) -> None:
-    """What this process started and what that did. Orphans among them are its children: see start()."""
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        try:
-            with open(f"/proc/{pid}/task/{thread}/children") as file:
-                children = [int(word) for word in file.read().split()]
-            for child in children:
-                os.kill(child, signal.SIGKILL)
-                kill_descendants(child)
-        except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
-            continue
-
-
-def adopt_orphans() -> None:
-    """Be the parent of every orphan below this process, as PID 1 is without asking."""
-    import ctypes
-
-    if ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0):  # PR_SET_CHILD_SUBREAPER
-        raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
-
-
-def start(options: dict[str, Any]) -> None:
-    """Fork the waiting job process; returns in the child, never in the guest."""
-    for fd in (0, 1):  # one socket: gVisor makes the first of them it takes over non-blocking for the other
-        os.set_blocking(fd, True)
-    if os.getpid() != 1:
-        adopt_orphans()
-    pipes = Pipes()
-    child = os.fork()
-    if child == 0:
-        become_job(pipes, options)
-        return
-    pipes.close_job_ends()
-    send(b"R", b"")
-    Guest(pipes, child, options).run()
-    # The host reads the last frame and then takes the sandbox down; without a host, stdin ends.
-    while os.read(0, PIECE_BYTES):
-        pass
-    os._exit(0)
-
-
-def prepare(preload: list[str]) -> None:
-    """All that an interpreter can do once for every guest it will be: import these, get in practice."""
-    import_ahead(preload)
-    rehearse()
-
-
-def main(options: dict[str, Any]) -> None:
-    """Be the guest on descriptors 0 and 1, after :func:`prepare`. Never returns.
-
-    ``uid``: the job's; ``rlimits``: its per-process limits, by the kernel's names; ``folder``: where it
-    works, if not in the usual place.
-    """
-    start(options)
-    leave(run_job())
-
-
-if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    prepare(given.get("preload", []))
-    main(given)

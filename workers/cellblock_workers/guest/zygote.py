@@ -24,32 +24,14 @@ import sys
 import types
 from typing import Any, Callable, Tuple
 
-from cellblock_workers.guest import kernel
+from cellblock_workers.guest import kernel, root
 
 CONTROL = 0
 PACKET_BYTES = 16 * 1024
 INSIDE_ROOT, INSIDE_JOB = 0, 10_000
 DESCRIPTORS_MAX = 4096
 NAMESPACES = kernel.NEWUSER | kernel.NEWPID | kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
-# What /proc tells of the host's kernel, closed as container runtimes close it.
-MASKED_FILES = (
-    "interrupts",
-    "kcore",
-    "keys",
-    "key-users",
-    "latency_stats",
-    "timer_list",
-    "timer_stats",
-    "sched_debug",
-    "kmsg",
-)
-MASKED_FOLDERS = ("acpi", "scsi", "asound")
-NEW = "/tmp"  # in the zygote's root: where a sandbox's root is put together
-DEVICES = ("null", "zero", "full", "random", "urandom")
-
-
 Steps = Tuple[Tuple[str, Callable[[], Any]], ...]
-PROC_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
 
 
 class Step(Exception):
@@ -175,11 +157,11 @@ class Zygote:
         ``capabilities``: what its guest needs to give its job another id and to kill it.
         """
         return (
-            ("a root of its own", lambda: mount_root(request["place"], self.views)),
-            ("a private /proc", lambda: mount_proc(request["place"])),
-            ("a bounded /tmp", lambda: mount_tmp(request["tmp_bytes"], request["tmp_inodes"])),
-            ("its context", lambda: mount_context(context)),
-            ("nothing else to see", lambda: kernel.pivot_root(NEW)),
+            ("a root of its own", lambda: root.mount_root(request["place"], self.views)),
+            ("a private /proc", lambda: root.mount_proc(request["place"])),
+            ("a bounded /tmp", lambda: root.mount_tmp(request["tmp_bytes"], request["tmp_inodes"])),
+            ("its context", lambda: root.mount_context(context)),
+            ("nothing else to see", lambda: kernel.pivot_root(root.NEW)),
             ("a network of its own", kernel.raise_loopback),
             ("its host name", lambda: kernel.set_host_name(b"sandbox")),
             ("its limits", lambda: set_limits(request["rlimits"])),
@@ -209,9 +191,9 @@ class Zygote:
             (
                 ("its own user id", self.take_ids),
                 ("its cgroups", lambda: join_cgroups(membership)),
-                ("a private /proc", lambda: kernel.mount("proc", "/proc", "proc", PROC_FLAGS)),
+                ("a private /proc", lambda: kernel.mount("proc", "/proc", "proc", root.PROC_FLAGS)),
                 ("its limits", lambda: set_limits(request["rlimits"])),
-                # Its own children's maps of ids are its to write only while it, and so they, can be looked at.
+                # Its children's maps of ids are its to write only while it, and so they, can be looked at.
                 ("an open process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 1)),
             )
         )
@@ -229,7 +211,10 @@ class Zygote:
                     others.close_our_ends()
                 self.become_one_of_series(request, pipes, hold)
             os.close(hold)
-            self.take((("the map of user ids", lambda: write_map(pid, f"{INSIDE_JOB} {INSIDE_JOB} 1\n")),))
+            try:
+                write_map(pid, f"{INSIDE_JOB} {INSIDE_JOB} 1\n")
+            except OSError as error:
+                raise Step("the map of user ids", error) from error
             os.write(go, b"1")
             os.close(go)
             pipes.close_job_ends()
@@ -276,7 +261,7 @@ class Zygote:
     def restrict_files(self) -> None:
         """A second lock on the read-only root: should a mount be writable by mistake, this still holds."""
         if self.landlock:
-            devices = [f"/dev/{name}" for name in DEVICES]
+            devices = [f"/dev/{name}" for name in root.DEVICES]
             # /proc: a process sets its own oom_score_adj; who may write what is the kernel's usual rule.
             kernel.restrict_files(self.landlock, ["/tmp"], ["/proc", *devices])
 
@@ -310,50 +295,6 @@ def join_cgroups(membership: list[int]) -> None:
     for descriptor in membership:
         os.write(descriptor, b"0")
     kernel.unshare(kernel.NEWCGROUP)
-
-
-def mount_root(place: int, views: list[str]) -> None:
-    """The image once more, as files of this sandbox alone: on shared ones, locks and notices are shared too.
-
-    For the same reason each place has devices of its own. ``views`` of the host's folders stay as they are.
-    """
-    flags = kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV
-    kernel.mount("overlay", NEW, "overlay", flags, "lowerdir=/dev/image:/dev/empty")
-    for view in views:
-        kernel.mount(view, f"{NEW}{view}", None, kernel.MS_BIND | kernel.MS_REC)
-    kernel.mount(f"/dev/{place}", f"{NEW}/dev", None, kernel.MS_BIND | kernel.MS_REC)
-
-
-def mount_proc(place: int) -> None:
-    """The processes of this sandbox alone, and what tells of the host closed.
-
-    By files and folders of this sandbox's own: locks on shared ones would tell of other jobs.
-    """
-    proc = f"{NEW}/proc"
-    kernel.mount("proc", proc, "proc", PROC_FLAGS)
-    # Owned by the host's root, but for switches of a namespace that everyone may open.
-    kernel.mount(f"{proc}/sys", f"{proc}/sys", None, kernel.MS_BIND)
-    kernel.restrict_mount(f"{proc}/sys", kernel.ATTR_RDONLY, recursive=False)
-    for name in MASKED_FILES:
-        if os.path.exists(f"{proc}/{name}"):
-            kernel.mount(f"/dev/{place}/null", f"{proc}/{name}", None, kernel.MS_BIND)
-    flags = kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
-    for name in MASKED_FOLDERS:
-        if os.path.exists(f"{proc}/{name}"):
-            kernel.mount("tmpfs", f"{proc}/{name}", "tmpfs", flags, "nr_inodes=1")
-
-
-def mount_tmp(size_bytes: int, inodes: int) -> None:
-    """The only place to write: in memory, counted against the sandbox, nothing in it can be run."""
-    flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
-    options = f"size={size_bytes},nr_inodes={inodes},mode=1777"
-    kernel.mount("tmpfs", f"{NEW}/tmp", "tmpfs", flags, options)
-
-
-def mount_context(context: int | None) -> None:
-    """The one file of the host a job may be shown, already read-only; launcher/contexts.py says which."""
-    if context is not None:
-        kernel.attach_mount(context, f"{NEW}/mnt/context_data")
 
 
 def set_limits(rlimits: dict[str, int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cellblock_workers.guest.zygote import MASKED_FILES, MASKED_FOLDERS
+from cellblock_workers.guest.root import MASKED_FILES, MASKED_FOLDERS
 
 #: Processes of a sandbox that are none of the job's.
 GUEST_PIDS = 1

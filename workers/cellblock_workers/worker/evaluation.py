@@ -323,7 +323,7 @@ class Evaluator:
 
     @contextmanager
     def _place(self, job: bytes) -> Iterator[tuple[_Place, Dialogue]]:
-        """A sandbox that nobody was in before, with the job on its way: whatever happens, nobody will be again."""
+        """A sandbox that nobody was in before, the job on its way to it; nobody will be in it again."""
         place = self._series if self._series is not None else _Place(self._acquire(self._wanted()))
         announced, self._series, self._lent = place.used > 0, None, place.lent
         place.used += 1

@@ -85,7 +85,7 @@ class Session:
         *,
         announced: bool = False,
     ) -> None:
-        """``meter``: of a job with a price, made when it begins. ``announced``: the guest is there already."""
+        """``meter``: of a job with a price, made when it begins. ``announced``: the guest waits already."""
         self._stream = lent.stream
         self._launcher = launcher
         self._lease = lease

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from cellblock_workers.guest import kernel
-from cellblock_workers.guest.zygote import DEVICES, say
+from cellblock_workers.guest.root import DEVICES
+from cellblock_workers.guest.zygote import say
 
 PROGRAM = 3
 #: The host's ids a launcher with root gives to its sandboxes, each running one its own; nobody else's.
@@ -40,10 +41,10 @@ _STARTER = f"""
 import json, os, socket, sys, types
 with open({PROGRAM}, 'rb') as file: program = json.load(file)
 package = 'cellblock_workers.guest'
-for name in ('cellblock_workers', package, package + '.kernel', package + '.zygote'):
+for name in ('cellblock_workers', package, package + '.kernel', package + '.root', package + '.zygote'):
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(program['modules'].get(name, ''), name, 'exec'), module.__dict__)
-    if name.endswith('.kernel'): sys.modules[package].kernel = module
+    if name.startswith(package + '.'): setattr(sys.modules[package], name.rpartition('.')[2], module)
 start = module.main
 for name in [name for name in sys.modules if name.startswith('cellblock_workers')]: del sys.modules[name]
 start(socket.socket(fileno=0), program)

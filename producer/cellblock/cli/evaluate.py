@@ -1,0 +1,209 @@
+"""``cellblock eval``: samples judged by their problems' tests, and pass@k of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cellblock.cli import extras
+from cellblock.client import Client
+from cellblock.errors import InvalidJob
+from cellblock.evaluation import Campaign, Plan, ProblemSet, ResultFile, SampleFile, SampleResult, Scores, row
+from cellblock.evaluation.campaign import Start
+from cellblock.evaluation.lines import read_lines
+from cellblock.models import Limits
+from cellblock_config import LEVELS, Settings, load_settings
+
+_LOOK_S = 2.0
+_ALL_PASSED, _NOT_ALL, _UNJUDGED = 0, 1, 4
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to the root."""
+    app.command("eval")(evaluate)
+
+
+def evaluate(
+    samples: Annotated[Path, typer.Argument(metavar="SAMPLES.jsonl[.gz]", help="What a model wrote.")],
+    problems: Annotated[Path, typer.Option(metavar="FILE", help="HumanEval or MBPP, as JSON lines.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Results and summary; a run there is resumed.")],
+    k: Annotated[str, typer.Option("-k", help="Which pass@k to estimate, with commas.")] = "1",
+    verdict: Annotated[
+        str, typer.Option(help="split: tests out of the program's reach. inline: in one interpreter with it.")
+    ] = "split",
+    level: Annotated[str, typer.Option(help=f"Isolation level: {', '.join(LEVELS)}.")] = "standard",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for each sample.")] = 3.0,
+    tenant: Annotated[str, typer.Option(help="On whose account.")] = "default",
+    plan: Annotated[str | None, typer.Option(help="The tenant's plan.")] = None,
+    image: Annotated[str | None, typer.Option(help="Image name from the settings.")] = None,
+    batch: Annotated[int, typer.Option(min=1, max=256, help="Samples of one job.")] = 16,
+    window: Annotated[int, typer.Option(min=1, help="Jobs on their way at once.")] = 16,
+    retries: Annotated[int, typer.Option(min=0, help="How often to try again what was our fault.")] = 2,
+    dedupe: Annotated[bool, typer.Option(help="Judge identical programs once.")] = True,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out lines that cannot be used.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of the intervals; the same gives the same.")] = 0,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Judge samples, each in a sandbox of its own, and estimate pass@k.
+
+    The same command again goes on where the last one was stopped. Without CELLBLOCK_REDIS_URL it runs on this
+    machine. The exit code is 0 if every sample passed, 1 if not, 4 if some could not be judged.
+
+    Example: cellblock eval samples.jsonl --problems HumanEval.jsonl.gz -k 1,10 --out results
+    """
+    ks = _ks(k)
+    given = ProblemSet.read(problems, skip_bad=skip_bad)
+    run = Plan(
+        verdict=cast(Any, verdict),
+        batch=batch,
+        window=window,
+        retries=retries,
+        dedupe=dedupe,
+        fields={
+            "level": level,
+            "tenant": tenant,
+            "plan": plan,
+            "image": image,
+            "limits": Limits(timeout_s=timeout),
+        },
+    )
+    asked = {
+        "samples": _fingerprint(samples),
+        "problems": _fingerprint(problems),
+        "verdict": verdict,
+        "level": level,
+        "timeout_s": timeout,
+        "image": image,
+    }
+    file, kept = SampleFile(samples, given, skip_bad=skip_bad), ResultFile(out, asked)
+    try:
+        scores = _judge(file, kept, run, given, sum(1 for _ in read_lines(samples)))
+    finally:
+        kept.close()
+    summary = {**scores.summary(ks, seed), "bad_lines": [str(bad) for bad in (*given.bad, *file.bad)]}
+    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    typer.echo(json.dumps(summary)) if json_output else _show(summary, out)
+    sys.exit(_exit_code(summary))
+
+
+def _judge(file: SampleFile, kept: ResultFile, plan: Plan, given: ProblemSet, total: int) -> Scores:
+    scores, done = Scores(given.problems), set[int]()
+    for before in kept:
+        scores.add(before)
+        done.add(before.index)
+    if done:
+        typer.echo(f"cellblock: {len(done)} of {total} samples were judged before", err=True)
+    waiting = (sample for sample in file if sample.index not in done)
+    with _fleet(load_settings(), cast(str, plan.fields["level"])) as start, _screen(total, scores) as look:
+        for sample, result in Campaign(start, plan).run(waiting):
+            kept.write(row(sample, result))
+            scores.add(SampleResult.of(sample, result))
+            look()
+    return scores
+
+
+@contextmanager
+def _fleet(settings: Settings, level: str) -> Iterator[Start]:
+    if settings.redis.url is None:
+        made = extras.load("embedded-fleet")(settings, level)
+        with cast(AbstractContextManager[Start], made) as start:
+            yield start
+        return
+    with Client(settings=settings) as client:
+        yield client.start
+
+
+@contextmanager
+def _screen(total: int, scores: Scores) -> Iterator[Any]:
+    """What is seen while it runs: a bar for people, a line every two seconds for logs."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _LineByLine(total, scores)
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=total, completed=scores.done)
+        began, before = time.monotonic(), scores.done
+
+        def look() -> None:
+            rate = (scores.done - before) / max(0.001, time.monotonic() - began)
+            others = ", ".join(
+                f"{name} {n}" for name, n in sorted(scores.verdicts.items()) if name != "passed"
+            )
+            share = scores.passed / scores.done
+            words = f"{share:.1%} passed, {rate:.0f}/s{', ' + others if others else ''}"
+            progress.update(task, completed=scores.done, description=words)
+
+        yield look
+
+
+class _LineByLine:
+    def __init__(self, total: int, scores: Scores) -> None:
+        self._total, self._scores = total, scores
+        self._began = self._said = time.monotonic()
+        self._before = scores.done
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now - self._said < _LOOK_S:
+            return
+        self._said = now
+        scores, rate = self._scores, (self._scores.done - self._before) / (now - self._began)
+        left_s = (self._total - scores.done) / rate
+        typer.echo(
+            f"{scores.done} of {self._total} judged, {scores.passed / scores.done:.1%} passed, {rate:.0f}/s, "
+            f"{left_s:.0f} s left",
+            err=True,
+        )
+
+
+def _ks(text: str) -> list[int]:
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = [0]
+    if min(found) < 1:
+        raise InvalidJob("-k", f"{text!r} is no list of numbers from 1 on; write one such as 1,10,100")
+    return found
+
+
+def _fingerprint(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InvalidJob(str(path), f"cannot be read: {os.strerror(error.errno or 0)}") from None
+
+
+def _show(summary: dict[str, Any], out: Path) -> None:
+    for k, found in summary["pass_at"].items():
+        if found is None:
+            typer.echo(f"pass@{k:<4} not every problem has {k} judged samples")
+        else:
+            typer.echo(f"pass@{k:<4} {found['value']:.2%}  (95%: {found['low']:.2%} to {found['high']:.2%})")
+    words = ", ".join(f"{count} {name}" for name, count in summary["verdicts"].items())
+    typer.echo(f"{summary['samples']} samples of {summary['problems_judged']} problems: {words}")
+    if summary["needs_inline"]:
+        typer.echo(f"with --verdict inline only: {', '.join(summary['needs_inline'])}")
+    for bad in summary["bad_lines"]:
+        typer.echo(f"cellblock: left out {bad}", err=True)
+    typer.echo(f"cellblock: results in {out}", err=True)
+
+
+def _exit_code(summary: dict[str, Any]) -> int:
+    if summary["verdicts"].get("unjudged"):
+        return _UNJUDGED
+    return _ALL_PASSED if summary["verdicts"].get("passed", 0) == summary["samples"] else _NOT_ALL

@@ -1,0 +1,149 @@
+"""Samples in, results out: batches on their way to a fleet, a bounded number at a time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+from typing import Any
+
+from cellblock.evaluation.samples import Sample
+from cellblock.models import JobError, JobResult, JobSpec, Outcome
+from cellblock.trials import Evaluation, FunctionCheck, Trial, TrialResult, TrialVerdict, VerdictMode
+
+#: Puts a job on its way.
+Start = Callable[[JobSpec], "Future[JobResult]"]
+#: Of so many programs of late the result is known, should one come again.
+_REMEMBERED = 8192
+#: A job with more text than this takes no more samples.
+_BATCH_CHARS = 512 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How samples are run.
+
+    ``batch``: samples of one job; ``window``: jobs on their way at once; ``retries``: how often what is our
+    fault is tried again; ``dedupe``: whether a program that comes again is judged once; ``fields``: of each
+    job besides, such as level, limits and tenant.
+    """
+
+    verdict: VerdictMode = "split"
+    batch: int = 16
+    window: int = 16
+    retries: int = 2
+    dedupe: bool = True
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Program:
+    """One program on its way, and every sample that is this program."""
+
+    source: str
+    check: FunctionCheck
+    samples: list[Sample]
+    tries: int = 0
+
+
+class Campaign:
+    """Runs samples through a fleet. Holds what is on its way and the results of some programs, no more."""
+
+    def __init__(self, start: Start, plan: Plan) -> None:
+        self._start = start
+        self._plan = plan
+        self._flight: dict[Future[JobResult], list[_Program]] = {}
+        self._again: deque[_Program] = deque()
+        self._pending: dict[bytes, _Program] = {}
+        self._known: OrderedDict[bytes, TrialResult] = OrderedDict()
+
+    def run(self, samples: Iterable[Sample]) -> Iterator[tuple[Sample, TrialResult]]:
+        """Every sample with its result, in the order of ending."""
+        source, more = iter(samples), True
+        while more or self._again or self._flight:
+            while len(self._flight) < self._plan.window and (more or self._again):
+                batch: list[_Program] = []
+                while self._again and not self._full(batch):
+                    batch.append(self._again.popleft())
+                while more and not self._full(batch):
+                    sample = next(source, None)
+                    if sample is None:
+                        more = False
+                    elif (known := self._look_up(sample, batch)) is not None:
+                        yield sample, known
+                if batch:
+                    self._flight[self._start(self._spec(batch))] = batch
+            yield from self._landed()
+
+    def _full(self, batch: list[_Program]) -> bool:
+        return len(batch) >= self._plan.batch or sum(len(one.source) for one in batch) > _BATCH_CHARS
+
+    def _look_up(self, sample: Sample, batch: list[_Program]) -> TrialResult | None:
+        """What is known of this program already; else it is on its way now, or waits for the one that is."""
+        digest = _digest(sample)
+        if self._plan.dedupe:
+            if (known := self._known.get(digest)) is not None:
+                self._known.move_to_end(digest)
+                return known
+            if (pending := self._pending.get(digest)) is not None:
+                pending.samples.append(sample)
+                return None
+        program = _Program(sample.source, sample.problem.check, [sample])
+        if self._plan.dedupe:
+            self._pending[digest] = program
+        batch.append(program)
+        return None
+
+    def _spec(self, batch: list[_Program]) -> JobSpec:
+        checks: dict[FunctionCheck, int] = {}
+        trials = [
+            Trial(id=str(number), source=one.source, check=checks.setdefault(one.check, len(checks)))
+            for number, one in enumerate(batch)
+        ]
+        evaluation = Evaluation(checks=tuple(checks), trials=tuple(trials), verdict=self._plan.verdict)
+        return JobSpec(evaluation=evaluation, **self._plan.fields)
+
+    def _landed(self) -> Iterator[tuple[Sample, TrialResult]]:
+        done, _ = wait(self._flight, return_when=FIRST_COMPLETED)
+        for future in done:
+            batch = self._flight.pop(future)
+            found = {trial.id: trial for trial in self._trials(future)}
+            for number, program in enumerate(batch):
+                result = found.get(str(number)) or self._unjudged(future.result())
+                yield from self._ended(program, result)
+
+    def _trials(self, future: Future[JobResult]) -> tuple[TrialResult, ...]:
+        return future.result().trials
+
+    def _unjudged(self, job: JobResult) -> TrialResult:
+        """Of a job that ended without a word on its trials: none of it is the programs' doing."""
+        why = job.error.message if job.error else job.outcome.value
+        return TrialResult(
+            id="",
+            verdict=TrialVerdict.UNJUDGED,
+            channel=self._plan.verdict,
+            outcome=job.outcome if job.outcome is not Outcome.OK else Outcome.SANDBOX_ERROR,
+            error=JobError(type=job.error.type if job.error else "Unjudged", message=why),
+        )
+
+    def _ended(self, program: _Program, result: TrialResult) -> Iterator[tuple[Sample, TrialResult]]:
+        if result.verdict is TrialVerdict.UNJUDGED and program.tries < self._plan.retries:
+            program.tries += 1
+            self._again.append(program)
+            return
+        digest = _digest(program.samples[0])
+        self._pending.pop(digest, None)
+        if self._plan.dedupe and result.verdict is not TrialVerdict.UNJUDGED:
+            self._known[digest] = result
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        for sample in program.samples:
+            yield sample, result
+
+
+def _digest(sample: Sample) -> bytes:
+    """The same for programs that are judged alike."""
+    text = sample.source.encode("utf-8", "replace")
+    return hashlib.sha256(sample.problem.task_id.encode() + b"\0" + text).digest()

@@ -1,0 +1,46 @@
+"""pass@k: the chance that at least one of k programs passes, estimated from n of which c did.
+
+The estimator without bias of Chen et al., "Evaluating Large Language Models Trained on Code" (2021),
+equation 1: 1 - C(n-c, k) / C(n, k), in the product form of its appendix. Its mean over problems is what is
+reported; the interval is the bootstrap's, over problems (Efron 1979): which problems a set has is what its
+figure hangs on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+RESAMPLES = 1000
+SHARE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """pass@k with the bounds of its interval; None where a problem has fewer than k judged samples."""
+
+    value: float
+    low: float
+    high: float
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Of one problem. Raises ValueError unless 0 <= c <= n and 1 <= k <= n."""
+    if not (0 <= c <= n and 1 <= k <= n):
+        raise ValueError(f"pass@{k} of {c} passed among {n}: there is no such estimate")
+    missed = 1.0
+    for others in range(n - c + 1, n + 1):
+        missed *= 1.0 - k / others
+    return 1.0 - max(0.0, missed)
+
+
+def estimate(counts: Sequence[tuple[int, int]], k: int, seed: int = 0) -> Estimate | None:
+    """Over problems, of each the samples judged and those passed. The same seed gives the same interval."""
+    if not counts or any(n < k for n, _ in counts):
+        return None
+    values = [pass_at_k(n, c, k) for n, c in counts]
+    draw = random.Random(seed)  # noqa: S311 - a bootstrap wants it repeatable
+    means = sorted(sum(draw.choices(values, k=len(values))) / len(values) for _ in range(RESAMPLES))
+    cut = round((1 - SHARE) / 2 * RESAMPLES)
+    return Estimate(sum(values) / len(values), means[cut], means[-1 - cut])

@@ -1,0 +1,170 @@
+"""What came of each sample, and the file that has it: the memory of a run that is to be resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cellblock.errors import InvalidJob
+from cellblock.evaluation.samples import Sample
+from cellblock.trials import TrialResult, TrialVerdict
+
+FILE = "results.jsonl"
+RUN = "run.json"
+
+_WORDS = {
+    TrialVerdict.PASSED: "passed",
+    TrialVerdict.TIMED_OUT: "timed out",
+    TrialVerdict.NEEDS_INLINE: "needs inline",
+    TrialVerdict.UNJUDGED: "unjudged",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SampleResult:
+    """One sample's line in the results: what numbers are made of, without its text."""
+
+    index: int
+    task_id: str
+    verdict: TrialVerdict
+    outcome: str
+    error: str | None
+    wall_ms: int
+    peak_memory_bytes: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether it passed."""
+        return self.verdict is TrialVerdict.PASSED
+
+    @classmethod
+    def of(cls, sample: Sample, result: TrialResult) -> SampleResult:
+        """What of a trial's result numbers are made of."""
+        return cls(
+            index=sample.index,
+            task_id=sample.problem.task_id,
+            verdict=result.verdict,
+            outcome=result.outcome.value,
+            error=result.error.type if result.error else None,
+            wall_ms=result.usage.wall_ms,
+            peak_memory_bytes=result.usage.peak_memory_bytes,
+        )
+
+
+def row(sample: Sample, result: TrialResult) -> dict[str, Any]:
+    """A line of the results: the sample as it was given, HumanEval's ``result`` and ``passed``, and more."""
+    error = result.error
+    word = _WORDS.get(result.verdict) or f"failed: {error.message if error else ''}"
+    return {
+        **sample.fields,
+        "task_id": sample.problem.task_id,
+        "result": word,
+        "passed": result.verdict is TrialVerdict.PASSED,
+        "index": sample.index,
+        "verdict": result.verdict.value,
+        "channel": result.channel,
+        "outcome": result.outcome.value,
+        "error": error.model_dump(exclude={"traceback"}) if error else None,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "isolation": result.isolation,
+        "usage": result.usage.model_dump(),
+    }
+
+
+class ResultFile:
+    """``results.jsonl`` of one folder, appended to as samples end. Not for two processes at once: the folder
+    is locked while it is open."""
+
+    def __init__(self, folder: Path, asked: dict[str, Any]) -> None:
+        """``asked``: what makes it this run and no other. Raises :class:`InvalidJob` where the folder holds
+        another run's results, or somebody else writes to them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / FILE
+        self._file = self._path.open("ab")
+        try:
+            os.lockf(self._file.fileno(), os.F_TLOCK, 0)
+        except OSError:
+            raise InvalidJob("--out", f"{folder} is being written by another run") from None
+        _check(folder / RUN, asked)
+        self._cut_unfinished()
+        self._drop_unjudged()
+
+    def __iter__(self) -> Iterator[SampleResult]:
+        """What is there already."""
+        with self._path.open("rb") as file:
+            for text in file:
+                yield _read(json.loads(text))
+
+    def write(self, line: dict[str, Any]) -> None:
+        """One more line, on its way to the disk when this returns."""
+        self._file.write(json.dumps(line, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Let others have the folder."""
+        self._file.close()
+
+    def _drop_unjudged(self) -> None:
+        """What was our fault is tried again."""
+        with self._path.open("rb") as file:
+            if all(_read(json.loads(text)).verdict is not TrialVerdict.UNJUDGED for text in file):
+                return
+            file.seek(0)
+            new = self._path.with_suffix(".new")
+            with new.open("wb") as kept:
+                for text in file:
+                    if _read(json.loads(text)).verdict is not TrialVerdict.UNJUDGED:
+                        kept.write(text)
+        replaced = new.open("ab")
+        os.lockf(replaced.fileno(), os.F_TLOCK, 0)
+        new.replace(self._path)
+        self._file.close()
+        self._file = replaced
+
+    def _cut_unfinished(self) -> None:
+        """A run that was killed may have left half a line."""
+        with self._path.open("rb+") as file:
+            size = end = file.seek(0, os.SEEK_END)
+            while end:
+                step = min(end, 64 * 1024)
+                file.seek(end - step)
+                place = file.read(step).rfind(b"\n")
+                if place >= 0:
+                    end += place + 1 - step
+                    break
+                end -= step
+            if end != size:
+                file.truncate(end)
+
+
+def _check(path: Path, asked: dict[str, Any]) -> None:
+    if not path.exists():
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(asked, indent=2) + "\n")
+        new.replace(path)
+        return
+    before = json.loads(path.read_text())
+    for name, value in asked.items():
+        if before.get(name) != value:
+            raise InvalidJob(
+                "--out",
+                f"{path.parent} holds a run with {name} {before.get(name)!r:.80}, and {value!r:.80} is "
+                "asked; name another folder, or remove this one",
+            )
+
+
+def _read(line: dict[str, Any]) -> SampleResult:
+    return SampleResult(
+        index=line["index"],
+        task_id=line["task_id"],
+        verdict=TrialVerdict(line["verdict"]),
+        outcome=line["outcome"],
+        error=line["error"]["type"] if line["error"] else None,
+        wall_ms=line["usage"]["wall_ms"],
+        peak_memory_bytes=line["usage"]["peak_memory_bytes"],
+    )

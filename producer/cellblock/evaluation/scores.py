@@ -1,0 +1,88 @@
+"""From results to figures: counted as they come, so that a hundred thousand of them take no room."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cellblock.evaluation.passes import estimate, pass_at_k
+from cellblock.evaluation.results import SampleResult
+from cellblock.trials import TrialVerdict
+
+#: So many kinds of errors are told apart; the rest is "others".
+_ERRORS_KEPT = 200
+#: What is not judged is no part of a score.
+_UNSCORED = {TrialVerdict.UNJUDGED}
+
+
+@dataclass(slots=True)
+class TaskScore:
+    """One problem: samples judged, passed, not judged for a fault of ours, and in need of inline."""
+
+    judged: int = 0
+    passed: int = 0
+    unjudged: int = 0
+    needs_inline: int = 0
+
+
+class Scores:
+    """What a run has come to so far."""
+
+    def __init__(self, task_ids: Iterable[str]) -> None:
+        """``task_ids``: every problem there is, whether samples of it come or not."""
+        self.tasks = {task_id: TaskScore() for task_id in task_ids}
+        self.verdicts: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+
+    def add(self, result: SampleResult) -> None:
+        """One more."""
+        task = self.tasks[result.task_id]
+        if result.verdict in _UNSCORED:
+            task.unjudged += 1
+        else:
+            task.judged += 1
+            task.passed += result.passed
+            task.needs_inline += result.verdict is TrialVerdict.NEEDS_INLINE
+        self.verdicts[result.verdict.value] += 1
+        self.outcomes[result.outcome] += 1
+        if result.error is not None:
+            known = result.error in self.errors or len(self.errors) < _ERRORS_KEPT
+            self.errors[result.error if known else "others"] += 1
+
+    @property
+    def done(self) -> int:
+        """How many there were."""
+        return self.verdicts.total()
+
+    @property
+    def passed(self) -> int:
+        """How many of them passed."""
+        return self.verdicts[TrialVerdict.PASSED.value]
+
+    def summary(self, ks: Sequence[int], seed: int = 0) -> dict[str, Any]:
+        """All figures, as JSON has them. A pass@k for which some problem has too few samples is null."""
+        judged = {task_id: task for task_id, task in self.tasks.items() if task.judged}
+        counts = [(task.judged, task.passed) for task in judged.values()]
+        found = {k: estimate(counts, k, seed) for k in ks}
+        return {
+            "samples": self.done,
+            "problems": len(self.tasks),
+            "problems_judged": len(judged),
+            "pass_at": {str(k): asdict(one) if one is not None else None for k, one in found.items()},
+            "verdicts": dict(sorted(self.verdicts.items())),
+            "outcomes": dict(sorted(self.outcomes.items())),
+            "errors": dict(self.errors.most_common()),
+            "needs_inline": sorted(task_id for task_id, task in self.tasks.items() if task.needs_inline),
+            "tasks": {
+                task_id: {
+                    **asdict(task),
+                    "pass_at": {
+                        str(k): pass_at_k(task.judged, task.passed, k) for k in ks if k <= task.judged
+                    },
+                }
+                for task_id, task in self.tasks.items()
+            },
+        }

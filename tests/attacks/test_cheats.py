@@ -1,0 +1,64 @@
+"""No program passes under a split verdict without being right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from attacks.cheats import CHEATS, CHECK, SOLUTION
+from cellblock.trials import Evaluation, Trial, TrialResult, TrialVerdict
+from sandbox.harness import Host, hosts
+
+LIMITS = {"timeout_s": 1.0, "memory_bytes": 256 * 1024 * 1024}
+
+
+@pytest.fixture(scope="module", params=["namespaces", "gvisor-oci"])
+def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """One whose sandboxes come in series, and one that makes a single one for each trial."""
+    with hosts(tmp_path_factory.mktemp) as started:
+        yield started[request.param]
+
+
+def judged(host: Host, programs: dict[str, str], verdict: str = "split") -> dict[str, TrialResult]:
+    """What came of these programs, several of them in one job."""
+    found: dict[str, TrialResult] = {}
+    names = iter(programs)
+    while batch := list(islice(names, 32)):
+        evaluation = Evaluation.model_validate(
+            {
+                "checks": [CHECK],
+                "verdict": verdict,
+                "trials": [Trial(id=name, source=programs[name], check=0) for name in batch],
+            }
+        )
+        result = host.run(None, evaluation=evaluation, limits=LIMITS)
+        found |= {trial.id: trial for trial in result.trials}
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_no_cheat_passes_and_the_honest_between_them_do(host: Host) -> None:
+    programs: dict[str, str] = {}
+    for number, (name, source) in enumerate(CHEATS.items()):
+        if number % 8 == 0:
+            programs[f"honest {number}"] = SOLUTION
+        programs[name] = source
+    found = judged(host, programs)
+    verdicts = {name: result.verdict for name, result in found.items()}
+    honest = {name for name in programs if name.startswith("honest")}
+    assert {name for name, verdict in verdicts.items() if verdict is TrialVerdict.PASSED} == honest
+    assert len(CHEATS) >= 100
+    unjudged = {name: found[name].error for name in CHEATS if verdicts[name] is TrialVerdict.UNJUDGED}
+    assert not unjudged, "a program may not choose to be left out of the score"
+
+
+#: Of these some fool whoever shares an interpreter with them: that is how this file can fail.
+INLINE = ["equal to everything: object", "unittest believes", "AssertionError is no error"]
+
+
+def test_inline_some_of_them_do(host: Host) -> None:
+    found = judged(host, {name: CHEATS[name] for name in INLINE}, "inline")
+    assert {name for name, one in found.items() if one.verdict is TrialVerdict.PASSED}
+    assert {one.channel for one in found.values()} == {"inline"}

