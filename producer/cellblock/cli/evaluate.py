@@ -22,11 +22,11 @@ from cellblock.errors import InvalidJob
 from cellblock.evaluation import Campaign, Plan, ProblemSet, ResultFile, SampleFile, SampleResult, Scores, row
 from cellblock.evaluation.campaign import Start
 from cellblock.evaluation.lines import read_lines
-from cellblock.models import Limits
+from cellblock.models import JobSpec, Limits
 from cellblock_config import LEVELS, Settings, load_settings
 
 _LOOK_S = 2.0
-_ALL_PASSED, _NOT_ALL, _UNJUDGED = 0, 1, 4
+_UNJUDGED = 4
 
 
 def register(app: typer.Typer) -> None:
@@ -60,11 +60,13 @@ def evaluate(
     """Judge samples, each in a sandbox of its own, and estimate pass@k.
 
     The same command again goes on where the last one was stopped. Without CELLBLOCK_REDIS_URL it runs on this
-    machine. The exit code is 0 if every sample passed, 1 if not, 4 if some could not be judged.
+    machine. The exit code is 0 when every sample was judged, 4 if some could not be.
 
     Example: cellblock eval samples.jsonl --problems HumanEval.jsonl.gz -k 1,10 --out results
     """
-    ks = _ks(k)
+    ks, limits = _ks(k), Limits(timeout_s=timeout)
+    fields = {"level": level, "tenant": tenant, "plan": plan, "image": image, "limits": limits}
+    JobSpec(code="0", **cast(Any, fields))  # before anything is read: whether there could be such a job
     given = ProblemSet.read(problems, skip_bad=skip_bad)
     run = Plan(
         verdict=cast(Any, verdict),
@@ -72,13 +74,7 @@ def evaluate(
         window=window,
         retries=retries,
         dedupe=dedupe,
-        fields={
-            "level": level,
-            "tenant": tenant,
-            "plan": plan,
-            "image": image,
-            "limits": Limits(timeout_s=timeout),
-        },
+        fields=fields,
     )
     asked = {
         "samples": _fingerprint(samples),
@@ -96,7 +92,8 @@ def evaluate(
     summary = {**scores.summary(ks, seed), "bad_lines": [str(bad) for bad in (*given.bad, *file.bad)]}
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     typer.echo(json.dumps(summary)) if json_output else _show(summary, out)
-    sys.exit(_exit_code(summary))
+    if summary["verdicts"].get("unjudged"):
+        sys.exit(_UNJUDGED)
 
 
 def _judge(file: SampleFile, kept: ResultFile, plan: Plan, given: ProblemSet, total: int) -> Scores:
@@ -201,9 +198,3 @@ def _show(summary: dict[str, Any], out: Path) -> None:
     for bad in summary["bad_lines"]:
         typer.echo(f"cellblock: left out {bad}", err=True)
     typer.echo(f"cellblock: results in {out}", err=True)
-
-
-def _exit_code(summary: dict[str, Any]) -> int:
-    if summary["verdicts"].get("unjudged"):
-        return _UNJUDGED
-    return _ALL_PASSED if summary["verdicts"].get("passed", 0) == summary["samples"] else _NOT_ALL

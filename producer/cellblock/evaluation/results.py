@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from cellblock.errors import InvalidJob
 from cellblock.evaluation.samples import Sample
@@ -87,12 +88,13 @@ class ResultFile:
         self._path = folder / FILE
         self._file = self._path.open("ab")
         try:
-            os.lockf(self._file.fileno(), os.F_TLOCK, 0)
-        except OSError:
-            raise InvalidJob("--out", f"{folder} is being written by another run") from None
-        _check(folder / RUN, asked)
-        self._cut_unfinished()
-        self._drop_unjudged()
+            self._lock(self._file)
+            _check(folder / RUN, asked)
+            self._cut_unfinished()
+            self._drop_unjudged()
+        except BaseException:
+            self._file.close()
+            raise
 
     def __iter__(self) -> Iterator[SampleResult]:
         """What is there already."""
@@ -109,6 +111,13 @@ class ResultFile:
         """Let others have the folder."""
         self._file.close()
 
+    def _lock(self, file: BinaryIO) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            where = self._path.parent
+            raise InvalidJob("--out", f"{where} is being written by another run") from None
+
     def _drop_unjudged(self) -> None:
         """What was our fault is tried again."""
         with self._path.open("rb") as file:
@@ -121,7 +130,7 @@ class ResultFile:
                     if _read(json.loads(text)).verdict is not TrialVerdict.UNJUDGED:
                         kept.write(text)
         replaced = new.open("ab")
-        os.lockf(replaced.fileno(), os.F_TLOCK, 0)
+        self._lock(replaced)
         new.replace(self._path)
         self._file.close()
         self._file = replaced

