@@ -8,11 +8,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import fakeredis
 
+from cellblock.admission import Manifest
 from cellblock.errors import InvalidJob, SandboxUnavailable
+from cellblock.gates import Gates
 from cellblock.intake import Intake
 from cellblock.ledger import Ledger
 from cellblock.models import JobResult, JobSpec
@@ -30,12 +33,25 @@ _LOOK_S = 0.005
 _MORE_THREADS = 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A job that may be admitted."""
+
+    job_id: str
+    manifest: Manifest
+    gates: Gates | None
+
+    @classmethod
+    def of(cls, spec: JobSpec, intake: Intake) -> _Asked:
+        """Raises what :meth:`cellblock.Client.submit` raises."""
+        job_id = uuid.uuid4().hex
+        return cls(job_id, *intake.prepare(job_id, spec))
+
+
 class _Host:
     """Ledger, runner and launcher of this process."""
 
     def __init__(self, settings: Settings, socket: Path) -> None:
-        self.settings = settings
-        self.intake = Intake(settings)
         self.ledger = Ledger(fakeredis.FakeRedis(decode_responses=True), settings, embedded=True)
         self.launcher = LauncherClient(socket, timeout_s=settings.sandbox.start_timeout_s + 10)
         self.heart = Heart(
@@ -52,25 +68,20 @@ class _Host:
             on_unavailable=self._reasons.append,
         )
 
-    def admit(self, spec: JobSpec) -> str:
-        """Take a job in; its id. Raises what :meth:`cellblock.Client.submit` raises."""
-        job_id = uuid.uuid4().hex
-        manifest, gates = self.intake.prepare(job_id, spec)
-        self.ledger.admit(job_id, manifest, gates=gates)
-        return job_id
-
-    def result(self, job_id: str) -> JobResult:
-        """Run whatever is next until this job has ended. Raises :class:`SandboxUnavailable`."""
-        self._runner.run(job_id)
-        while (result := self.ledger.result(job_id)) is None:
-            if self._reasons:
-                raise SandboxUnavailable("; ".join(dict.fromkeys(self._reasons)))
-            if (pause_s := self.ledger.due_in_s(job_id)) is not None:  # a failure is tried again
+    def run(self, asked: _Asked) -> JobResult:
+        """Take the job in and run whatever is next until it ends. Raises :class:`SandboxUnavailable`."""
+        self.ledger.admit(asked.job_id, asked.manifest, gates=asked.gates)
+        while True:
+            ran = self._runner.run(asked.job_id)
+            if (result := self.ledger.result(asked.job_id)) is not None:
+                return result
+            if (pause_s := self.ledger.due_in_s(asked.job_id)) is not None:  # a failure is tried again
                 time.sleep(pause_s)
                 self.ledger.wake_delayed()
-            if self._runner.run(job_id) is None:  # another thread has it
+            elif ran == asked.job_id:
+                raise SandboxUnavailable("; ".join(dict.fromkeys(self._reasons)) or "the job was given back")
+            elif ran is None:  # another thread has it
                 time.sleep(_LOOK_S)
-        return result
 
 
 def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
@@ -79,20 +90,20 @@ def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
     Raises what :meth:`cellblock.Client.submit` raises, and :class:`SandboxUnavailable`.
     """
     configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
-    Intake(settings).prepare(uuid.uuid4().hex, spec)  # a bad job starts no launcher
-    with _host(settings, spec.level, _context_roots(spec, settings)) as host:
-        return host.result(host.admit(spec))
+    roots, asked = _context_roots(spec, settings), _Asked.of(spec, Intake(settings))
+    with _host(settings, spec.level, roots) as host:
+        return host.run(asked)
 
 
 @contextmanager
 def embedded_fleet(settings: Settings, level: LevelName) -> Iterator[Callable[[JobSpec], Future[JobResult]]]:
     """What starts jobs of this level on this machine, as many at once as it has processors for."""
     configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
-    threads = len(os.sched_getaffinity(0)) + _MORE_THREADS
+    threads, intake = len(os.sched_getaffinity(0)) + _MORE_THREADS, Intake(settings)
     with _host(settings, level, settings.launcher.context_roots) as host:
         pool = ThreadPoolExecutor(threads, thread_name_prefix="embedded")
         try:
-            yield lambda spec: pool.submit(host.result, host.admit(spec))
+            yield lambda spec: pool.submit(host.run, _Asked.of(spec, intake))
         finally:
             host.heart.drain()
             pool.shutdown(cancel_futures=True)

@@ -49,7 +49,10 @@ RAISED_LIMIT_BYTES = 32 * 1024
 class Guest:
     """Relays between the host (descriptors 0 and 1) and the job's pipes until the job has ended."""
 
-    def __init__(self, pipes: Pipes, child: int, options: dict[str, Any]) -> None:
+    def __init__(
+        self, pipes: Pipes, child: int, options: dict[str, Any], inbox: bytearray | None = None
+    ) -> None:
+        """``inbox``: what of the host's words was read, and not yet taken."""
         self.pipes = pipes
         self.child = child
         self.uid: int = options["uid"]
@@ -68,7 +71,7 @@ class Guest:
         self.answers = False
         self.calls_pending = bytearray()
         self.artifacts: dict[str, Any] | None = None
-        self.inbox = bytearray()
+        self.inbox = bytearray() if inbox is None else inbox
         self.raised = b""
         self.poller = select.poll()
         self.wake, self.wake_write = os.pipe()
@@ -186,6 +189,8 @@ class Guest:
                 self.poller.register(self.pipes.stdin, select.POLLOUT)
         elif kind == b"K" and self.started is not None:
             self.stop("enough")
+        elif kind in (b"C", b"K") and self.started is None:
+            return  # for the job before, which ended meanwhile
         elif kind == b"C" and self.answers and not self.bulk_left:
             self.calls_pending += HEADER.pack(kind, len(payload)) + payload
             self.poller.register(self.pipes.control, select.POLLOUT)

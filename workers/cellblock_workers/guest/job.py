@@ -26,6 +26,8 @@ from .values import decode_input, encode_value
 
 CONTROL, RAISED, VALUE = 100, 101, 102
 PR_SET_DUMPABLE = 4
+#: For the kernel's choice of whom to kill: jobs before the guest, the one that runs before those that wait.
+WAITING, RUNNING = 900, 1000
 #: Beyond this the last expression is not looked for: taking long sources apart costs memory the job paid for.
 LAST_EXPRESSION_BYTES = 256 * 1024
 
@@ -70,9 +72,14 @@ def drop_to(uid: int) -> None:
         os.setresuid(uid, uid, uid)
     # Its own /proc/self, which changing the uid made root's, is this process's again.
     LIBC.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-    score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-    os.write(score, b"1000")
-    os.close(score)
+    be_victim(WAITING)
+
+
+def be_victim(score: int) -> None:
+    """How gladly the kernel kills this process where memory runs out; it may only become more so."""
+    file = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    os.write(file, b"%d" % score)
+    os.close(file)
 
 
 class Delivery:
@@ -110,6 +117,7 @@ def run_job() -> int:
     """Take delivery, run the program as __main__, send its value. Returns its exit status."""
     delivery = Delivery(CONTROL)
     job = delivery.description()
+    be_victim(RUNNING)
     cpu_s = max(1, math.ceil(job["cpu_s"]))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     folder = os.getcwd()

@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 from .guest import Guest, send
-from .pipes import PIECE_BYTES, Pipes
+from .pipes import Pipes
 
 
 class SeriesGuest(Guest):
@@ -39,10 +39,12 @@ class SeriesGuest(Guest):
 def serve_series(waiting: list[tuple[Pipes, int]], options: dict[str, Any]) -> None:
     """Be the guest of one job after the other, each in a sandbox that waits for it. Never returns."""
     send(b"R", b"")
+    inbox = bytearray()
     for pipes, child in waiting:
-        guest = SeriesGuest(pipes, child, options)
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            continue  # it has died waiting, and is nobody's sandbox
+        guest = SeriesGuest(pipes, child, options, inbox)
         guest.run()
         guest.close()
-    while os.read(0, PIECE_BYTES):
-        pass
+    os.read(0, 1)  # whoever still asks finds nobody
     os._exit(0)

@@ -23,6 +23,7 @@ class Dialogue(Session):
     garbled = False  #: whether what came is no reply at all
     _fault: str | None = None
     _replies_taken = 0
+    _asked = 0
     _finished = False
 
     def open(self, job: bytes, limits: ResolvedLimits) -> None:
@@ -36,7 +37,7 @@ class Dialogue(Session):
         ``patience_s``: how long to wait for them, else as long as the job may run at all.
         """
         self._send(b"".join(frame(b"C", call) for call in calls))
-        wanted = self._replies_taken + count
+        wanted = self._asked = self._replies_taken + count
         if patience_s is not None and self._started is not None:
             self._deadline = time.monotonic() + patience_s
         if not self.ended:
@@ -88,8 +89,8 @@ class Dialogue(Session):
         self._value += piece
         while len(self._value) >= _LENGTH.size and not self.garbled:
             (length,) = _LENGTH.unpack_from(self._value)
-            if length > REPLY_BYTES:
-                self.garbled = True  # the job's own loss: it wrote this
+            if length > REPLY_BYTES or len(self._replies) >= self._asked:
+                self.garbled = True  # nobody asked for this: the job's own loss
             elif len(self._value) < _LENGTH.size + length:
                 return
             else:
