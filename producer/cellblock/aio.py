@@ -11,7 +11,9 @@ from typing import Literal, Self
 from cellblock.client import Client, Progress
 from cellblock.costs import Estimate
 from cellblock.errors import ResultTimeout
+from cellblock.evaluation import Plan, Sample
 from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
+from cellblock.trials import TrialResult
 from cellblock_config import Settings
 
 
@@ -140,6 +142,14 @@ class AsyncClient:
     async def rewind(self, group: str, after: str = "0") -> None:
         """The group reads again from after this stream id."""
         await asyncio.to_thread(self._client.rewind, group, after)
+
+    async def evaluate(
+        self, samples: Iterable[Sample], plan: Plan | None = None
+    ) -> AsyncIterator[tuple[Sample, TrialResult]]:
+        """As :meth:`Client.evaluate`; the iterable is read on a thread."""
+        results = self._client.evaluate(samples, plan)
+        while (found := await asyncio.to_thread(next, results, None)) is not None:
+            yield found
 
     async def map(
         self,

@@ -23,6 +23,7 @@ from cellblock.api_keys import ApiKeys
 from cellblock.broker import Publisher, create_celery
 from cellblock.costs import Estimate
 from cellblock.errors import InvalidJob, PolicyDenied, RateLimited, ResultTimeout, UnknownJob
+from cellblock.evaluation import Campaign, Plan, Sample
 from cellblock.governance import Governance
 from cellblock.idempotency import IdempotencyKey
 from cellblock.intake import Intake, check_key
@@ -32,6 +33,7 @@ from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, Job
 from cellblock.nesting import Parent
 from cellblock.policy.decision import PRODUCER, Principal
 from cellblock.sealing import open_if_fitting
+from cellblock.trials import TrialResult
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
 
@@ -338,6 +340,15 @@ class Client:
                     yield from _take_done(flight, timeout_s=0)
             if flight:
                 yield from _take_done(flight, timeout_s=None)
+
+    def evaluate(
+        self, samples: Iterable[Sample], plan: Plan | None = None
+    ) -> Iterator[tuple[Sample, TrialResult]]:
+        """Judge samples (``cellblock.evaluation``), each in a sandbox of its own, in the order of ending.
+
+        Read lazily, and as many on their way as ``plan`` says. Raises as :meth:`map`.
+        """
+        return Campaign(self.start, plan or Plan()).run(samples)
 
     def start(self, spec: JobSpec, *, api_key: str | None = None) -> Future[JobResult]:
         """Submit as :meth:`map` does, waiting for room, and have the result as a future."""

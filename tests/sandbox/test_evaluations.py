@@ -172,7 +172,7 @@ def test_in_a_series_each_has_every_control_of_a_single_one(tmp_path_factory: py
         host = started["namespaces"]
         single = host.run(CONFINED + "result = found\n").value
         check = FunctionCheck(functions=("f",), tests="assert f() == None, f()\n")
-        series = judge(host, {"one": CONFINED, "two": CONFINED, "three": CONFINED}, check)
+        series = judge(host, dict.fromkeys("abcdef", CONFINED), check)
         assert isinstance(single, dict)
         assert single["CapEff"] == "0" * 16
         assert (single["Seccomp"], single["host"]) == ("2", "sandbox")
@@ -285,3 +285,57 @@ def test_secrets_that_a_program_prints_stay_here(host: Host) -> None:
     found = judge(host, {"it": f"print('{key}')\ndef f(x): raise ValueError('{key}')\n"})["it"]
     assert key not in found.model_dump_json()
     assert "REDACTED" in found.stdout
+
+
+def test_a_program_knows_no_call_before_it_has_answered_the_one_before(host: Host) -> None:
+    """Or the later ones would tell it what to answer to the earlier."""
+    check = FunctionCheck(
+        functions=("enc", "dec"),
+        tests="""
+for word in ('abc', 'xyz'):
+    assert enc(word) == word[::-1]
+    assert dec(word[::-1]) == word
+""",
+    )
+    cheat = """
+import json, os, select, sys
+known, frame = [], sys._getframe()
+while frame:
+    known += [str(one) for one in frame.f_locals.values()]
+    frame = frame.f_back
+def enc(word):
+    if select.select([100], [], [], 0)[0]: known.append(os.read(100, 100000).decode())
+    return 'cba' if any('cba' in text for text in known) else None
+def dec(word): return None
+"""
+    honest = "def enc(word): return word[::-1]\ndec = enc\n"
+    found = judge(host, {"cheat": cheat, "honest": honest}, check)
+    assert [one.verdict for one in found.values()] == [TrialVerdict.FAILED, TrialVerdict.PASSED]
+
+
+def test_calls_that_are_never_made_cost_nobody_anything(host: Host) -> None:
+    check = FunctionCheck(functions=("f",), tests="n = 0\nwhile f(n) < 100: n += 1\nassert n == 12, n\n")
+    source = "def f(n): return n if n < 2 else f(n - 1) + f(n - 2)\n"
+    assert judge(host, {"it": source}, check)["it"].verdict is TrialVerdict.PASSED
+
+
+FORGES = "import os, struct\ndef forge(text): os.write(102, struct.pack('>I', len(text)) + text)\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x): raise StopIteration\n",
+        FORGES + "forge(b'[\"not plain\",\"' + b'A' * 1000000 + b'\"]')\n",
+        FORGES + "forge(b'[\"raised\",\"' + b'K' * 1000000 + b'\",\"\",null]')\n",
+        "def f(x): raise ValueError('\\ud800')\n",
+        "import os\nos.write(102, b'\\0\\0\\0\\0' * 100000)\n",
+        "import os\nos.write(102, b'\\xff' * 4)\n",
+        "class E(Exception): pass\nE.__name__ = 'x' * 10000\ndef f(x): raise E('y' * 100000)\n",
+    ],
+)
+def test_no_program_chooses_to_be_left_out_of_the_score(host: Host, source: str) -> None:
+    check = FunctionCheck(functions=("f",), tests="assert all(map(f, [2, 3, 5]))\n")
+    found = judge(host, {"it": source, "right": "def f(x): return True\n"}, check)
+    assert found["it"].verdict in {TrialVerdict.FAILED, TrialVerdict.NEEDS_INLINE}, found["it"]
+    assert found["right"].verdict is TrialVerdict.PASSED

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from math import comb
@@ -24,6 +25,7 @@ from cellblock.evaluation import (
     Scores,
     estimate,
     pass_at_k,
+    rewards,
     row,
 )
 from cellblock.models import JobError, JobResult, JobSpec, Outcome, Timings
@@ -184,3 +186,16 @@ def test_results_are_resumed_where_they_were_cut(tmp_path: Path) -> None:
         assert [one.index for one in last] == [0, 2, 1]
     with pytest.raises(InvalidJob, match="holds a run with samples '1', and '2' is asked"):
         ResultFile(tmp_path, {"samples": "2"})
+
+
+def test_rewards_keep_their_order_and_say_what_could_not_be_judged() -> None:
+    words = iter(["passed", "unjudged", "failed"])
+
+    def evaluate(samples: Iterable[Sample]) -> Iterator[tuple[Sample, TrialResult]]:
+        judged = [(one, result(TrialVerdict(word))) for one, word in zip(samples, words, strict=True)]
+        return reversed(judged)
+
+    found = rewards(evaluate, [PROBLEM] * 3, ["a", "b", "c"])
+    assert (found[0], math.isnan(found[1]), found[2]) == (1.0, True, 0.0)
+    with pytest.raises(ValueError, match="zip"):
+        rewards(evaluate, [PROBLEM], [])

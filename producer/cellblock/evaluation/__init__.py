@@ -5,6 +5,7 @@ from cellblock.evaluation.lines import BadLine
 from cellblock.evaluation.passes import Estimate, estimate, pass_at_k
 from cellblock.evaluation.problems import Problem, ProblemSet
 from cellblock.evaluation.results import ResultFile, SampleResult, row
+from cellblock.evaluation.rewards import rewards
 from cellblock.evaluation.samples import Sample, SampleFile
 from cellblock.evaluation.scores import Scores, TaskScore
 
@@ -23,5 +24,6 @@ __all__ = [
     "TaskScore",
     "estimate",
     "pass_at_k",
+    "rewards",
     "row",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,20 +65,32 @@ class Campaign:
         while more or self._again or self._flight:
             while len(self._flight) < self._plan.window and (more or self._again):
                 batch: list[_Program] = []
-                while self._again and not self._full(batch):
+                if self._again:  # by itself: whatever went wrong, it may have been one of its company
                     batch.append(self._again.popleft())
-                while more and not self._full(batch):
-                    sample = next(source, None)
-                    if sample is None:
-                        more = False
-                    elif (known := self._look_up(sample, batch)) is not None:
-                        yield sample, known
+                else:
+                    more = yield from self._fill(batch, source)
                 if batch:
                     self._flight[self._start(self._spec(batch))] = batch
             yield from self._landed()
 
+    def _fill(
+        self, batch: list[_Program], source: Iterator[Sample]
+    ) -> Generator[tuple[Sample, TrialResult], None, bool]:
+        """Draw samples until there are enough to run, with those on the way whose result is known already.
+
+        Whether there may be more.
+        """
+        for sample in source:
+            if (known := self._look_up(sample, batch)) is not None:
+                yield sample, known
+            if self._full(batch):
+                return True
+        return False
+
     def _full(self, batch: list[_Program]) -> bool:
-        return len(batch) >= self._plan.batch or sum(len(one.source) for one in batch) > _BATCH_CHARS
+        texts = [one.source for one in batch]
+        texts += [text for check in {one.check for one in batch} for text in (check.setup, check.tests)]
+        return len(batch) >= self._plan.batch or sum(map(len, texts)) > _BATCH_CHARS
 
     def _look_up(self, sample: Sample, batch: list[_Program]) -> TrialResult | None:
         """What is known of this program already; else it is on its way now, or waits for the one that is."""

@@ -65,7 +65,7 @@ class _Mbpp(_Fields):
 
     def problem(self) -> Problem:
         setup, tests = "\n".join([*self.test_imports, self.test_setup_code]), "\n".join(self.test_list)
-        functions = _called(tests, known=_defined(setup), of=_defined(self.code) if self.code else None)
+        functions = _called(f"{setup}\n{tests}", of=_defined(self.code) if self.code else None)
         return Problem(self.task_id, "", FunctionCheck(setup=setup, functions=functions, tests=tests + "\n"))
 
 
@@ -122,9 +122,9 @@ def _problem(line: Line) -> Problem:
         raise BadLine(line.where, "test_list", str(error)) from None
 
 
-def _called(tests: str, *, known: set[str], of: set[str] | None) -> tuple[str, ...]:
-    """What the tests call that is neither theirs nor Python's, in the order it is called."""
-    known = known | _defined(tests) | set(dir(builtins))
+def _called(tests: str, *, of: set[str] | None) -> tuple[str, ...]:
+    """What the tests call that is neither theirs nor Python's."""
+    known = _defined(tests) | set(dir(builtins))
     nodes = (node.func for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Call))
     calls = [node.id for node in nodes if isinstance(node, ast.Name)]
     names = dict.fromkeys(name for name in calls if name not in known and (of is None or name in of))

@@ -86,9 +86,8 @@ class ResultFile:
         another run's results, or somebody else writes to them."""
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / FILE
-        self._file = self._path.open("ab")
+        self._file = self._locked()
         try:
-            self._lock(self._file)
             _check(folder / RUN, asked)
             self._cut_unfinished()
             self._drop_unjudged()
@@ -111,12 +110,18 @@ class ResultFile:
         """Let others have the folder."""
         self._file.close()
 
-    def _lock(self, file: BinaryIO) -> None:
+    def _locked(self) -> BinaryIO:
+        file = self._path.open("ab")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.sameopenfile(file.fileno(), (again := self._path.open("rb")).fileno()):
+                again.close()
+                return file
+            again.close()
         except OSError:
-            where = self._path.parent
-            raise InvalidJob("--out", f"{where} is being written by another run") from None
+            pass
+        file.close()
+        raise InvalidJob("--out", f"{self._path.parent} is being written by another run")
 
     def _drop_unjudged(self) -> None:
         """What was our fault is tried again."""
@@ -130,7 +135,7 @@ class ResultFile:
                     if _read(json.loads(text)).verdict is not TrialVerdict.UNJUDGED:
                         kept.write(text)
         replaced = new.open("ab")
-        self._lock(replaced)
+        fcntl.flock(replaced, fcntl.LOCK_EX)
         new.replace(self._path)
         self._file.close()
         self._file = replaced

@@ -119,20 +119,15 @@ class Caller:
         self.inward = inward
         self.outward = outward
 
-    def serve(self, known: list[str]) -> None:
-        """Answer the calls that came with the job, then those that come, until nobody will ask any more."""
-        ready = bytearray()
-        for call in known:
-            text = self.answer(call)
-            ready += REPLY_LENGTH.pack(len(text)) + text
-        write_all(self.outward, bytes(ready))
+    def serve(self) -> None:
+        """Answer one call after the other, until nobody will ask any more."""
         while True:
-            call_text = read_call(self.inward)
-            if call_text is None:
+            call = read_call(self.inward)
+            if call is None:
                 return
-            send_reply(self.outward, self.answer(call_text))
+            send_reply(self.outward, self.answer(call))
 
-    def answer(self, call: str | bytes) -> bytes:
+    def answer(self, call: bytes) -> bytes:
         """The reply to one call."""
         name, args, kwargs = json.loads(call)
         given, named = from_plain(args), from_plain(kwargs)

@@ -9,11 +9,11 @@ Frames, both ways: one type byte, a big-endian u32 length, that many bytes.
           context_bytes (null without one), level, modules (null, or what it may import), timeout_s, cpu_s,
           output_bytes, value_bytes, stdin_bytes, bulk_bytes, artifacts (null, or globs, count,
           each_bytes, all_bytes, time_s), role ("program"; "candidate", whose functions answer calls;
-          "judge", who answers the worker; "inline", which judges itself) and texts (a candidate's first
-          calls; of "inline" its setup and its tests)
+          "judge", who answers the worker; "inline", which judges itself) and texts (of "inline" its setup
+          and its tests)
        B  the bytes of files, then inputs, in pieces, bulk_bytes in all
        I  stdin, in pieces, stdin_bytes in all
-       C  a call, or a message to a judge; they answer in V
+       C  a call, or a message to a judge; they answer in V, and hear the next when they have
        K  of a series: enough of this job, the next one may come
   out  R  ready: the job process waits for its job
        O  a piece of stdout        E  a piece of stderr
@@ -27,6 +27,7 @@ Frames, both ways: one type byte, a big-endian u32 length, that many bytes.
 
 from __future__ import annotations
 
+import collections
 import errno
 import json
 import math
@@ -44,6 +45,33 @@ from .processes import is_crowded, kill_and_reap_everything, kill_everything
 
 FRAME_LIMIT_BYTES = 128 * 1024 * 1024
 RAISED_LIMIT_BYTES = 32 * 1024
+
+
+class ReplyCounter:
+    """Sees where a reply ends among those a job writes, each with its length before it."""
+
+    def __init__(self) -> None:
+        self.awaited = False
+        self.head = b""
+        self.left = 0
+
+    def passed(self, piece: bytes) -> bool:
+        """Whether with this piece a reply has ended."""
+        ended = False
+        while piece:
+            if self.left:
+                taken = min(self.left, len(piece))
+                self.left -= taken
+            else:
+                taken = min(4 - len(self.head), len(piece))
+                self.head += piece[:taken]
+                if len(self.head) < 4:
+                    return ended
+                self.left, self.head = int.from_bytes(self.head, "big"), b""
+            piece = piece[taken:]
+            if not self.left:
+                ended, self.awaited = True, False
+        return ended
 
 
 class Guest:
@@ -69,7 +97,9 @@ class Guest:
         self.stdin_closed = False
         self.stdin_pending = bytearray()
         self.answers = False
+        self.calls_waiting: collections.deque[bytes] = collections.deque()
         self.calls_pending = bytearray()
+        self.reply = ReplyCounter()
         self.artifacts: dict[str, Any] | None = None
         self.inbox = bytearray() if inbox is None else inbox
         self.raised = b""
@@ -139,6 +169,8 @@ class Guest:
             if self.value_left > 0:
                 send(b"V", piece[: self.value_left])
             self.value_left -= len(piece)
+            if self.answers and self.reply.passed(piece):
+                self.next_call()
         else:
             self.relay_output(b"O" if fd == self.pipes.stdout else b"E", piece)
         return True
@@ -192,8 +224,8 @@ class Guest:
         elif kind in (b"C", b"K") and self.started is None:
             return  # for the job before, which ended meanwhile
         elif kind == b"C" and self.answers and not self.bulk_left:
-            self.calls_pending += HEADER.pack(kind, len(payload)) + payload
-            self.poller.register(self.pipes.control, select.POLLOUT)
+            self.calls_waiting.append(HEADER.pack(kind, len(payload)) + payload)
+            self.next_call()
         else:
             os._exit(2)
 
@@ -220,6 +252,13 @@ class Guest:
         if not self.stdin_pending:
             self.poller.unregister(self.pipes.stdin)
             self.close_stdin_if_done()
+
+    def next_call(self) -> None:
+        """A call goes in when the one before has its reply: what is asked later is not known before."""
+        if self.calls_waiting and not self.reply.awaited:
+            self.reply.awaited = True
+            self.calls_pending += self.calls_waiting.popleft()
+            self.poller.register(self.pipes.control, select.POLLOUT)
 
     def feed_calls(self) -> None:
         """As fast as the job takes them: one that does not may not stop this process."""

@@ -167,7 +167,7 @@ def answer(role: str, source: bytes, path: str, names: dict[str, Any], texts: li
         judge_inline(source, path, names, *texts)
     else:
         exec(compile(source, path, "exec", dont_inherit=True), names)
-        Caller(names, CONTROL, VALUE).serve(texts)
+        Caller(names, CONTROL, VALUE).serve()
 
 
 def judge_inline(source: bytes, path: str, names: dict[str, Any], setup: str, tests: str) -> None:

@@ -107,10 +107,10 @@ class CheckText:
         """Run the tests with ``call(name, args, kwargs)`` behind each judged function."""
         random.seed(0)
         sys.setrecursionlimit(1000)
-        names: dict[str, Any] = {"__name__": "tests"}
+        judged = {name: judged_function(name, call) for name in self.functions}
+        names: dict[str, Any] = {"__name__": "tests", **judged}
         exec(self.setup, names)
-        for name in self.functions:
-            names[name] = judged_function(name, call)
+        names.update(judged)  # what a setup has of that name is a stub
         exec(self.rehearsed if rehearsed else self.tests, names)
 
 
@@ -141,7 +141,7 @@ class Judge:
             elif message[0] == "rehearse":
                 self.send(["calls", *self.rehearse(self.checks[message[1]])])
             elif message[0] == "judge":
-                self.send(self.judge(*message[1:]))
+                self.send_cut(self.judge(*message[1:]))
 
     def receive(self) -> list[Any]:
         text = read_call(self.inward)
@@ -158,9 +158,11 @@ class Judge:
 
     def learn(self, name: str, setup: str, functions: list[str], tests: str) -> list[Any]:
         try:
-            self.checks[name] = CheckText(setup, functions, tests)
-        except (SyntaxError, ValueError, RecursionError) as error:
-            return ["unusable", type(error).__name__, message_of(error)]
+            self.checks[name] = check = CheckText(setup, functions, tests)
+            # What it imports is there from now on: the alarm of a rehearsal may not come in the midst of it.
+            exec(check.setup, {"__name__": "tests", **dict.fromkeys(functions, Anything())})
+        except Exception as error:
+            return ["unusable", sayable(type(error).__name__), sayable(message_of(error))]
         return ["learnt"]
 
     def rehearse(self, check: CheckText) -> list[str]:
@@ -220,13 +222,26 @@ class Judge:
             signal.setitimer(signal.ITIMER_REAL, 0)
         return list(stop.said) if stop is not None else ["verdict", "passed", "", ""]
 
+    def send_cut(self, message: list[Any]) -> None:
+        """A verdict quotes the judged program, which may have chosen its words to be too much."""
+        word, *said = message
+        self.send([word, *(sayable(one) if isinstance(one, str) else one for one in said)])
+
     def ask(self, text: str) -> str:
         """Have one more call made."""
-        self.send(["call", text])
+        try:
+            self.send(["call", text])
+        except NotPlain as why:
+            raise JudgeStops("verdict", "needs_inline", "NotPlain", str(why)) from None
         message = self.receive()
         if message[0] != "reply":
             raise JudgeStops("verdict", "gone", "", "")
         return str(message[1])
+
+
+def sayable(text: str) -> str:
+    """As much of it as is wanted, in characters that every reader takes."""
+    return text[:2000].encode("utf-8", "backslashreplace").decode()
 
 
 def call_text(name: str, args: Any, kwargs: Any) -> str:
@@ -279,6 +294,8 @@ def kept(before: Any, after: Any) -> Any:
 
 def exception_of(kind: str, message: str) -> Exception:
     """An exception of this name: Python's own where there is one."""
+    if kind in ("StopIteration", "StopAsyncIteration"):  # to whoever iterates it means: no more of them
+        return RuntimeError("{}: {}".format(kind, message))
     found = getattr(builtins, kind, None)
     if isinstance(found, type) and issubclass(found, Exception):
         try:

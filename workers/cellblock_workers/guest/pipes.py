@@ -10,6 +10,7 @@ import struct
 
 HEADER = struct.Struct(">cI")
 PIECE_BYTES = 64 * 1024
+PURPOSES = ("control", "stdin", "stdout", "stderr", "raised", "value")
 WORK_DIR = "/tmp/sandbox"  # where a sandbox has a file system of its own
 
 
@@ -25,25 +26,21 @@ class Pipes:
         self.value, self.job_value = os.pipe()
 
     def close_job_ends(self) -> None:
-        for fd in (
-            self.job_control,
-            self.job_stdin,
-            self.job_stdout,
-            self.job_stderr,
-            self.job_raised,
-            self.job_value,
-        ):
+        for fd in self.job_ends():
             os.close(fd)
 
     def lower_job_ends(self) -> None:
         """As low as they can be: where the job has its own they may be in each other's way."""
-        for name in ("control", "stdin", "stdout", "stderr", "raised", "value"):
+        for name in PURPOSES:
             end = getattr(self, "job_" + name)
             setattr(self, "job_" + name, os.dup(end))
             os.close(end)
 
+    def job_ends(self) -> tuple[int, ...]:
+        return tuple(getattr(self, "job_" + name) for name in PURPOSES)
+
     def our_ends(self) -> tuple[int, ...]:
-        return (self.control, self.stdin, self.stdout, self.stderr, self.raised, self.value)
+        return tuple(getattr(self, name) for name in PURPOSES)
 
     def close_our_ends(self) -> None:
         for fd in self.our_ends():

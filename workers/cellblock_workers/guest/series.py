@@ -23,6 +23,8 @@ class SeriesGuest(Guest):
 
     def reap(self) -> None:
         pid, status, used = os.wait4(self.child, os.WNOHANG)
+        if pid and self.started is None:
+            os._exit(2)  # it died waiting, and whoever comes would be judged by its end
         if pid:
             self.status, self.usage = status, used
 

@@ -198,6 +198,7 @@ class Zygote:
             )
         )
         waiting: list[tuple[Any, int]] = []
+        formed, ready = os.pipe()
         for _ in range(request["series"]):
             pipes = self.guest.Pipes()
             hold, go = os.pipe()
@@ -206,10 +207,7 @@ class Zygote:
             except OSError as error:
                 raise Step("new namespaces", error) from error
             if pid == 0:
-                os.close(go)
-                for others, _ in waiting:
-                    others.close_our_ends()
-                self.become_one_of_series(request, pipes, hold)
+                self.become_one_of_series(request, pipes, hold, ready)
             os.close(hold)
             try:
                 write_map(pid, f"{INSIDE_JOB} {INSIDE_JOB} 1\n")
@@ -219,6 +217,11 @@ class Zygote:
             os.close(go)
             pipes.close_job_ends()
             waiting.append((pipes, pid))
+        os.close(ready)
+        for _ in waiting:
+            if os.read(formed, 1) != b"1":
+                os._exit(1)  # one of them has said why
+        os.close(formed)
         self.take(
             (
                 ("a closed process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 0)),
@@ -229,18 +232,20 @@ class Zygote:
         )
         return waiting
 
-    def become_one_of_series(self, request: dict[str, Any], pipes: Any, hold: int) -> None:
+    def become_one_of_series(self, request: dict[str, Any], pipes: Any, hold: int, ready: int) -> None:
         """Put every control in place, then be the job. Never returns."""
         try:
+            close_all_but({hold, ready, *pipes.job_ends()})
             if os.read(hold, 1) != b"1":
                 os._exit(1)
             os.close(hold)
-            pipes.close_our_ends()
             pipes.lower_job_ends()
             os.setgroups([])
             os.setresgid(INSIDE_JOB, INSIDE_JOB, INSIDE_JOB)
             os.setresuid(INSIDE_JOB, INSIDE_JOB, INSIDE_JOB)
             self.take(self.inner_steps(request, None, ()))
+            os.write(ready, b"1")
+            os.close(ready)
             self.guest.become_job(pipes, job_options(request))
         except Step as failure:
             step, why = failure.args

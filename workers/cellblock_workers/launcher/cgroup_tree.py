@@ -176,7 +176,6 @@ class CgroupTree:
             (self._root / "cgroup.subtree_control").write_text(wanted)
             parent.mkdir(exist_ok=True)
             (parent / "cgroup.subtree_control").write_text(wanted)
-        self._counts_swap = self._has_account_of_swap()
         self._prepared = True
 
     def _limits(self, profile: Profile, extra_pids: int) -> list[tuple[str, str]]:
@@ -185,14 +184,14 @@ class CgroupTree:
         if not self._v1:
             return [
                 ("memory.max", memory),
-                *([("memory.swap.max", "0")] if self._counts_swap else []),
+                *([("memory.swap.max", "0")] if self._counts_swap() else []),
                 ("pids.max", pids),
                 ("cpu.max", f"{quota_us} {_PERIOD_US}"),
             ]
         return [
             ("memory.limit_in_bytes", memory),
             # Without its file there is no account of swap: fine where there is no swap, else refused below.
-            *([("memory.memsw.limit_in_bytes", memory)] if self._counts_swap else []),
+            *([("memory.memsw.limit_in_bytes", memory)] if self._counts_swap() else []),
             ("memory.swappiness", "0"),
             ("memory.kmem.tcp.limit_in_bytes", str(TCP_BYTES)),
             ("pids.max", pids),
@@ -200,7 +199,7 @@ class CgroupTree:
             ("cpu.cfs_quota_us", str(quota_us)),
         ]
 
-    def _has_account_of_swap(self) -> bool:
+    def _counts_swap(self) -> bool:
         """Whether the kernel accounts swap by cgroup, or there is swap and so it must."""
         name = "memory/memory.memsw.limit_in_bytes" if self._v1 else f"{PARENT}/memory.swap.max"
         swaps = Path("/proc/swaps").read_text().splitlines()

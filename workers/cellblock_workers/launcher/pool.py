@@ -233,7 +233,7 @@ class Pool:
         if now < self._pause_until:
             return None
         for profile, shelf in reversed(self._shelves.items()):
-            if now < shelf.rest_until or profile.context is not None:
+            if now < shelf.rest_until or profile.context is not None or profile.series:
                 continue
             if len(shelf.ready) + shelf.starting < self._settings.warm:
                 if idle < self._settings.warm_total or self._evict(keep=profile):

@@ -43,15 +43,15 @@ class Dialogue(Session):
         if not self.ended:
 
             def is_there() -> bool:
-                return self._over or self.garbled or len(self._replies) >= wanted
+                return self._over or self.garbled or self._replies_taken + len(self._replies) >= wanted
 
             try:
                 self.stop = self._listen(is_there)
             except ProtocolViolation as violation:
                 self._fault = str(violation)
             else:
-                self._finished = len(self._replies) < wanted
-        found = self._replies[self._replies_taken : wanted]
+                self._finished = self._replies_taken + len(self._replies) < wanted
+        found, self._replies = self._replies, []
         self._replies_taken += len(found)
         return found
 
@@ -61,9 +61,14 @@ class Dialogue(Session):
         return self._finished or self.garbled or bool(self.stop or self._fault) or self._over
 
     @property
+    def cut_off(self) -> bool:
+        """Whether the stream ended without a word of the guest's."""
+        return self._finished and not (self.garbled or self._ending or self.stop or self._fault)
+
+    @property
     def reported(self) -> bool:
-        """Whether something is known of its end."""
-        return bool(self._ending or self.stop or self._fault)
+        """Whether the guest has said how it ended, and heard all that was sent."""
+        return self._over and not self._outbox and self._fault is None
 
     @property
     def killed(self) -> bool:
@@ -72,14 +77,14 @@ class Dialogue(Session):
 
     def enough(self, patience_s: float) -> bool:
         """Of a series: end this job, so that the next may come. False where that failed."""
-        if not self.ended:
+        if not (self._over or self.stop or self._fault or self.cut_off):
             self._send(frame(b"K", b""))
             self._deadline = time.monotonic() + patience_s
             try:
                 self._listen(lambda: self._over)
             except ProtocolViolation as violation:
                 self._fault = str(violation)
-        return self._over and self._fault is None
+        return self.reported
 
     def conversation(self) -> Conversation:
         """All that is known of it, for who judges the end."""
@@ -89,7 +94,7 @@ class Dialogue(Session):
         self._value += piece
         while len(self._value) >= _LENGTH.size and not self.garbled:
             (length,) = _LENGTH.unpack_from(self._value)
-            if length > REPLY_BYTES or len(self._replies) >= self._asked:
+            if length > REPLY_BYTES or self._replies_taken + len(self._replies) >= self._asked:
                 self.garbled = True  # nobody asked for this: the job's own loss
             elif len(self._value) < _LENGTH.size + length:
                 return

@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -18,13 +18,22 @@ from cellblock.egress import Outgoing, filter_outgoing
 from cellblock.models import JobError, JobResult, Outcome, Usage
 from cellblock.trials import Evaluation, FunctionCheck, Trial, TrialResult, TrialVerdict
 from cellblock_config import Settings
-from cellblock_workers.launcher.client import LauncherClient, Lent, SandboxRefused
+from cellblock_workers.launcher.client import LauncherClient, Lent, LevelNotOffered, SandboxRefused
 from cellblock_workers.launcher.protocol import Reply
 from cellblock_workers.worker.delivery import answering_job
 from cellblock_workers.worker.dialogue import Dialogue
-from cellblock_workers.worker.execution import Drained, LeaseLost, attempt_result, cost_of
-from cellblock_workers.worker.judge import Deviates, Judge, JudgeFailed, Judgement, Overdue, Unusable
+from cellblock_workers.worker.execution import Drained, LeaseLost, attempt_result, cost_of, rejected_result
+from cellblock_workers.worker.judge import (
+    BrokeWhileJudging,
+    Deviates,
+    Judge,
+    JudgeFailed,
+    Judgement,
+    Overdue,
+    Unusable,
+)
 from cellblock_workers.worker.lease import Lease
+from cellblock_workers.worker.session import Stop
 from cellblock_workers.worker.verdict import Verdict, judge
 
 _log = structlog.get_logger(__name__)
@@ -94,7 +103,7 @@ class _Place:
     lent: Lent
     used: int = 0
     over: bool = False
-    oom_kills: int = 0  #: of those before
+    known: Reply = field(default_factory=Reply)  #: what a series had used when the kernel was last asked
 
 
 class Evaluator:
@@ -119,6 +128,7 @@ class Evaluator:
         self._series: _Place | None = None
         self._lent: Lent | None = None
         self._left = len(evaluation.trials)
+        self._alone = False
         self._cost_micros = 0
 
     def run(self) -> JobResult:
@@ -132,6 +142,10 @@ class Evaluator:
             for trial in self._evaluation.trials:
                 results.append(self._trial(trial))
                 self._left -= 1
+                if self._left and self._over_cap():
+                    raise OverCap
+        except LevelNotOffered as refusal:
+            return rejected_result(self._lease.claim, "LevelNotOffered", str(refusal))
         except Cancelled:
             error = JobError(type="Cancelled", message="Cancelled while it ran")
             verdict = Verdict(Outcome.CANCELLED, error=error)
@@ -167,29 +181,43 @@ class Evaluator:
         return self._manifest.limits
 
     def _trial(self, trial: Trial) -> TrialResult:
-        check, why = self._evaluation.checks[trial.check], ""
-        for _ in range(_TRIES):
+        check, why, broke = self._evaluation.checks[trial.check], "", 0
+        for number in range(_TRIES):
+            self._alone = number > 0  # what happened in a series is told from what a program did by itself
             try:
                 end = self._inline(trial, check) if self._channel == "inline" else self._split(trial, check)
             except Unusable as error:
                 return _unjudged(trial, self._channel, f"its tests cannot be used: {error}")
+            except LevelNotOffered:
+                raise
             except (JudgeFailed, SandboxRefused) as error:
+                self._heed(self._lease.stopped)
                 self._dismiss()
-                why = str(error)
+                why, broke = str(error), broke + isinstance(error, BrokeWhileJudging)
                 _log.warning("trial_begun_again", job_id=self._lease.claim.job_id, reason=why)
                 continue
-            self._charge(end.usage)
+            charge = self._lease.claim.manifest.charge
+            self._cost_micros += cost_of(charge, end.usage) if charge is not None else 0
             if end.verdict.outcome is not Outcome.SANDBOX_ERROR:
                 return self._result(trial, end)
             why = end.verdict.error.message if end.verdict.error else "the sandbox failed"
+        if broke == _TRIES:  # two judges, one after the other, under the answers of this one program
+            return self._broken(trial)
         return _unjudged(trial, self._channel, why)
 
-    def _charge(self, usage: Usage) -> None:
+    def _over_cap(self) -> bool:
         charge = self._lease.claim.manifest.charge
-        if charge is not None:
-            self._cost_micros += cost_of(charge, usage)
-            if self._cost_micros + self._lease.claim.charged_micros >= charge.cap_micros:
-                raise OverCap
+        used_micros = self._cost_micros + self._lease.claim.charged_micros
+        return charge is not None and used_micros >= charge.cap_micros
+
+    def _broken(self, trial: Trial) -> TrialResult:
+        return TrialResult(
+            id=trial.id,
+            verdict=TrialVerdict.FAILED,
+            channel=self._evaluation.verdict,
+            outcome=Outcome.OK,
+            error=JobError(type="Unjudgeable", message="what it answers ends whoever judges it"),
+        )
 
     def _split(self, trial: Trial, check: FunctionCheck) -> _End:
         name = hashlib.sha256(check.model_dump_json().encode()).hexdigest()
@@ -211,22 +239,23 @@ class Evaluator:
             return self._examined(trial, examiner, name, [])
 
     def _examined(self, trial: Trial, examiner: Judge, name: str, calls: Sequence[str]) -> _End:
-        job = answering_job("candidate", self._manifest, self._limits, _ANSWERS_BYTES, trial.source, calls)
+        job = answering_job("candidate", self._manifest, self._limits, _ANSWERS_BYTES, trial.source)
         with self._place(job) as (place, candidate):
-            replies = candidate.ask([], len(calls))
-            self._heed(candidate)
+            replies = candidate.ask([call.encode() for call in calls], len(calls))
+            self._heed(candidate.stop)
 
             def ask(call: bytes) -> bytes | None:
                 answers = candidate.ask([call], 1)
-                self._heed(candidate)
+                self._heed(candidate.stop)
                 return answers[0] if answers else None
 
             try:
                 judgement = examiner.judge(name, calls, replies, self._limits.timeout_s, ask)
             except Overdue:
-                self._dismiss()
                 message = "the tests took longer than they may, and could not be interrupted"
                 judgement = Judgement("timed_out", "TimedOut", message)
+            if judgement.word == "timed_out":  # what was interrupted may be half done
+                self._dismiss()
             return self._ended(place, candidate, judgement)
 
     def _inline(self, trial: Trial, check: FunctionCheck) -> _End:
@@ -236,7 +265,7 @@ class Evaluator:
         )
         with self._place(job) as (place, program):
             answers = program.ask([json.dumps(nonce).encode()], 1)
-            self._heed(program)
+            self._heed(program.stop)
             judgement = _bound_to(nonce, answers[0]) if answers else Judgement("gone", "", "")
             return self._ended(place, program, judgement)
 
@@ -294,13 +323,13 @@ class Evaluator:
             return TrialVerdict.TIMED_OUT
         return TrialVerdict.FAILED
 
-    def _heed(self, dialogue: Dialogue) -> None:
+    def _heed(self, stop: Stop | None) -> None:
         """Whether somebody wants the whole attempt to end."""
-        if dialogue.stop == "lost":
+        if stop == "lost":
             raise LeaseLost(self._lease.claim.job_id)
-        if dialogue.stop == "drain":
+        if stop == "drain":
             raise Drained(self._lease.claim.job_id)
-        if dialogue.stop == "cancel":
+        if stop == "cancel":
             raise Cancelled
 
     def _judge(self) -> Judge:
@@ -327,6 +356,9 @@ class Evaluator:
     @contextmanager
     def _place(self, job: bytes) -> Iterator[tuple[_Place, Dialogue]]:
         """A sandbox that nobody was in before, the job on its way to it; nobody will be in it again."""
+        if self._alone and self._series is not None:
+            self._give_up(self._series.lent)
+            self._series = None
         place = self._series if self._series is not None else _Place(self._acquire(self._wanted()))
         announced, self._series, self._lent = place.used > 0, None, place.lent
         place.used += 1
@@ -346,24 +378,29 @@ class Evaluator:
             raise
 
     def _wanted(self) -> int:
-        """How many sandboxes are still needed; a few of them may be begun anew."""
-        return min(self._left, SERIES) if self._left > 1 else 0
+        """How long a series to ask for: of a few lengths only, for the launcher knows each by itself."""
+        if self._alone:
+            return 0
+        return next((length for length in (SERIES, SERIES // 2, SERIES // 4) if self._left > length // 2), 0)
 
     def _last_word(self, place: _Place, dialogue: Dialogue) -> Reply:
-        """What the kernel knows of a trial that is over, and of a series what its guest knows."""
-        if place.used < place.lent.series:
-            if not dialogue.enough(self._settings.sandbox.kill_grace_s):
-                place.over = True
-                return self._launcher.give_back(place.lent, ended=True)
-            if not dialogue.killed:
-                return Reply()
-            known = self._launcher.usage(place.lent)
-            kills = (known.oom_kills or 0) - place.oom_kills
-            place.oom_kills += kills
-            return Reply(oom_kills=kills)
-        place.over = True
-        by_itself = dialogue.ended and not dialogue.reported
-        return self._launcher.give_back(place.lent, ended=by_itself)
+        """What the kernel knows of a trial that is over: of one in a series, what has been added by it."""
+        if not place.lent.series:
+            place.over = True
+            return self._launcher.give_back(place.lent, ended=dialogue.cut_off)
+        place.over = not dialogue.enough(self._settings.sandbox.kill_grace_s)
+        priced = self._lease.claim.manifest.charge is not None
+        known, added = place.known, Reply()
+        if not place.over and (priced or dialogue.killed):
+            place.known = self._launcher.usage(place.lent)
+            added = Reply(
+                oom_kills=(place.known.oom_kills or 0) - (known.oom_kills or 0),
+                cpu_ms=(place.known.cpu_ms or 0) - (known.cpu_ms or 0) if priced else None,
+            )
+        if place.over or place.used == place.lent.series:
+            place.over = True
+            self._launcher.give_back(place.lent, ended=False)
+        return added
 
     def _acquire(self, series: int = 0) -> Lent:
         claim, manifest = self._lease.claim, self._manifest

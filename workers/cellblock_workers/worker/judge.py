@@ -15,12 +15,18 @@ from cellblock_workers.worker.dialogue import Dialogue
 #: Beyond the time the tests have: for what is read and written around them.
 _AROUND_S = 2.0
 _LEARN_S = 10.0
+#: What is kept of what a judge says will be called.
+_REHEARSED_BYTES = 512 * 1024
 
 Word = Literal["passed", "failed", "timed_out", "needs_inline", "not_plain", "gone"]
 
 
 class JudgeFailed(Exception):
     """The judge ended, or said what no judge says: not the judged program's fault."""
+
+
+class BrokeWhileJudging(JudgeFailed):
+    """It ended while it judged: the program's answers may have done that."""
 
 
 class Overdue(Exception):
@@ -48,19 +54,14 @@ class Judgement:
     message: str
 
 
-_ANSWER: TypeAdapter[
-    tuple[Literal["learnt"]]
-    | tuple[Literal["unusable"], str, str]
-    | tuple[Literal["call"], str]
-    | tuple[Literal["deviates"], int]
-    | tuple[Literal["verdict"], Word, str, str]
-] = TypeAdapter(
+_Answer = (
     tuple[Literal["learnt"]]
     | tuple[Literal["unusable"], str, str]
     | tuple[Literal["call"], str]
     | tuple[Literal["deviates"], int]
     | tuple[Literal["verdict"], Word, str, str]
 )
+_ANSWER: TypeAdapter[_Answer] = TypeAdapter(_Answer)
 _CALLS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 
 
@@ -76,19 +77,26 @@ class Judge:
         """Know this check under this name. Raises :class:`Unusable`."""
         if name in self._learnt:
             return
-        answer = self._ask(["check", name, check.setup, list(check.functions), check.tests], _LEARN_S)
+        try:
+            answer = self._ask(["check", name, check.setup, list(check.functions), check.tests], _LEARN_S)
+        except Overdue:
+            raise Unusable(f"its setup takes longer than {_LEARN_S:g} s") from None
         if answer[0] == "unusable":
             raise Unusable(f"{answer[1]}: {answer[2]}")
         self._learnt.add(name)
 
     def rehearse(self, name: str) -> list[str]:
         """Which calls the tests will make first, as far as can be known before any reply."""
-        text = self._exchange(["rehearse", name], _LEARN_S)
+        try:
+            text = self._exchange(["rehearse", name], _LEARN_S)
+        except Overdue:
+            raise JudgeFailed("the tests could not be interrupted") from None
         try:
             word, *calls = json.loads(text)
             if word != "calls":
                 raise ValueError
-            return _CALLS.validate_python(calls, strict=True)
+            found = _CALLS.validate_python(calls, strict=True)
+            return found if sum(map(len, found)) <= _REHEARSED_BYTES else []
         except (ValueError, TypeError, ValidationError):
             raise JudgeFailed("the judge answered nonsense") from None
 
@@ -104,26 +112,23 @@ class Judge:
         None when nobody answers any more. Raises :class:`Deviates`, :class:`Overdue`.
         """
         texts = [reply.decode("utf-8", "replace") for reply in replies]
-        answer = self._ask(["judge", name, list(calls), texts, timeout_s], timeout_s + _AROUND_S)
-        while answer[0] == "call":
-            reply = ask(answer[1].encode())
-            said = ["gone"] if reply is None else ["reply", reply.decode("utf-8", "replace")]
-            answer = self._ask(said, timeout_s + _AROUND_S)
+        message: Sequence[object] = ["judge", name, list(calls), texts, timeout_s]
+        while (answer := self._judged(message, timeout_s + _AROUND_S))[0] == "call":
+            reply = ask(str(answer[1]).encode())
+            message = ["gone"] if reply is None else ["reply", reply.decode("utf-8", "replace")]
         if answer[0] == "deviates":
             raise Deviates(answer[1])
         if answer[0] != "verdict":
             raise JudgeFailed("the judge answered nonsense")
         return Judgement(*answer[1:])
 
-    def _ask(
-        self, message: Sequence[object], patience_s: float
-    ) -> (
-        tuple[Literal["learnt"]]
-        | tuple[Literal["unusable"], str, str]
-        | tuple[Literal["call"], str]
-        | tuple[Literal["deviates"], int]
-        | tuple[Literal["verdict"], Word, str, str]
-    ):
+    def _judged(self, message: Sequence[object], patience_s: float) -> _Answer:
+        try:
+            return self._ask(message, patience_s)
+        except JudgeFailed as failure:
+            raise BrokeWhileJudging(str(failure)) from None
+
+    def _ask(self, message: Sequence[object], patience_s: float) -> _Answer:
         try:
             return _ANSWER.validate_json(self._exchange(message, patience_s))
         except ValidationError:

@@ -156,7 +156,7 @@ class NamespacesBackend:
             group = (
                 None
                 if self._watch
-                else self._cgroups.create(sandbox_id, profile, GUEST_PIDS + profile.series)
+                else self._cgroups.create(sandbox_id, profile, GUEST_PIDS + self._series(profile))
             )
             child = self._spawn(server, profile, place, which, theirs, group)
             theirs.close()  # the guest's alone now: when it ends, the stream does

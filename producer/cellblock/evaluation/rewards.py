@@ -1,0 +1,31 @@
+"""Rewards for training loops: one number for each completion, in the order they were given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from cellblock.evaluation.problems import Problem
+from cellblock.evaluation.samples import Sample
+from cellblock.trials import TrialResult, TrialVerdict
+
+#: Judges samples, in any order: what :meth:`cellblock.Client.evaluate` does.
+Evaluate = Callable[[Iterable[Sample]], Iterator[tuple[Sample, TrialResult]]]
+
+
+def rewards(evaluate: Evaluate, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+    """1.0 for each completion that passes its problem, 0.0 for one that does not, and NaN for one that could
+    not be judged: no fault of ours is ever taken for a wrong answer.
+
+    >>> rewards(client.evaluate, problems, completions)                 # doctest: +SKIP
+    [1.0, 0.0, nan]
+
+    Raises ValueError unless there are as many problems as completions.
+    """
+    pairs = enumerate(zip(problems, completions, strict=True))
+    samples = [Sample(index, problem, problem.source(text), {}) for index, (problem, text) in pairs]
+    found = [math.nan] * len(samples)
+    for sample, result in evaluate(samples):
+        if result.verdict is not TrialVerdict.UNJUDGED:
+            found[sample.index] = float(result.verdict is TrialVerdict.PASSED)
+    return found
