@@ -38,7 +38,7 @@ def judged(host: Host, programs: dict[str, str], verdict: str = "split") -> dict
     return found
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_no_cheat_passes_and_the_honest_between_them_do(host: Host) -> None:
     programs: dict[str, str] = {}
     for number, (name, source) in enumerate(CHEATS.items()):

@@ -136,7 +136,7 @@ try:
 finally:
     print(count)
 """
-    result = run(code, way=bounded_way)
+    result = run(code, way=bounded_way, limits={"memory_bytes": 2**30})  # gVisor's processes are dear
     assert result.outcome is Outcome.PIDS
     assert result.error is not None
     assert result.error.type == "BlockingIOError"

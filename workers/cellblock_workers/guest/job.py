@@ -76,7 +76,8 @@ def drop_to(uid: int) -> None:
 
 
 def be_victim(score: int) -> None:
-    """How gladly the kernel kills this process where memory runs out; it may only become more so."""
+    """How gladly the kernel kills this process where memory runs out. A job can take it back; then its size
+    decides."""
     file = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
     os.write(file, b"%d" % score)
     os.close(file)

@@ -308,7 +308,7 @@ class Evaluator:
             id=trial.id,
             verdict=word,
             channel=self._evaluation.verdict,
-            outcome=end.verdict.outcome,
+            outcome=Outcome.OK if word is TrialVerdict.PASSED else end.verdict.outcome,
             error=said.error,
             stdout=said.stdout.text,
             stderr=said.stderr.text,
