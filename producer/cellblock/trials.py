@@ -26,9 +26,8 @@ class TrialVerdict(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     TIMED_OUT = "timed_out"
-    NEEDS_INLINE = (
-        "needs_inline"  #: what it gives or is given are no plain values: judged inline, or not at all
-    )
+    #: What it gives or is given are no plain values: judged inline, or not at all.
+    NEEDS_INLINE = "needs_inline"
     UNJUDGED = "unjudged"  #: our fault: to be tried again, and no part of any score
 
 

@@ -340,3 +340,46 @@ def test_no_program_chooses_to_be_left_out_of_the_score(host: Host, source: str)
     found = judge(host, {"it": source, "right": "def f(x): return True\n"}, check)
     assert found["it"].verdict in {TrialVerdict.FAILED, TrialVerdict.NEEDS_INLINE}, found["it"]
     assert found["right"].verdict is TrialVerdict.PASSED
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x): raise ValueError('\\ud800')\n",
+        "import json, os, struct\n"
+        "nonce = json.loads(os.read(100, 1000)[5:])\n"
+        "text = json.dumps([nonce, [], {}, '\\ud800']).encode()\n"
+        "os.write(102, struct.pack('>I', len(text)) + text)\n",
+        "import os\nos.write(102, b'\\0\\0\\0\\x02[]')\n",
+    ],
+)
+def test_no_inline_program_takes_the_others_of_its_job_along(host: Host, source: str) -> None:
+    found = judge(host, {"it": source, "right": RIGHT}, verdict="inline")
+    assert [one.verdict.value for one in found.values()] == ["failed", "passed"]
+
+
+def test_a_setup_that_never_ends_costs_its_own_check_alone(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock_workers.worker.judge._LEARN_S", 1.0)
+    endless = CHECK.model_copy(update={"setup": "while True: pass\n"})
+    evaluation = Evaluation(
+        checks=(endless, CHECK),
+        trials=(Trial(id="endless", source=RIGHT, check=0), Trial(id="right", source=RIGHT, check=1)),
+    )
+    result = host.run(None, evaluation=evaluation, limits={"timeout_s": 2.0})
+    assert [one.verdict.value for one in result.trials] == ["unjudged", "passed"]
+
+
+def test_output_that_cannot_be_filtered_stays_here_and_is_no_way_out_of_the_score(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: a defect of the filter."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("cellblock_workers.worker.evaluation.filter_outgoing", broken)
+    found = judge(host, {"it": "def f(x):\n    print('private')\n    raise ValueError('private')\n"})["it"]
+    assert (found.verdict, found.error and found.error.type) == (TrialVerdict.FAILED, "Unfiltered")
+    assert "private" not in found.model_dump_json()

@@ -199,3 +199,15 @@ def test_rewards_keep_their_order_and_say_what_could_not_be_judged() -> None:
     assert (found[0], math.isnan(found[1]), found[2]) == (1.0, True, 0.0)
     with pytest.raises(ValueError, match="zip"):
         rewards(evaluate, [PROBLEM], [])
+
+
+def test_results_that_are_not_ours_are_named_with_their_line(tmp_path: Path) -> None:
+    with closing(ResultFile(tmp_path, {})) as file:
+        file.write(row(sample(0), result(TrialVerdict.PASSED)))
+    with (tmp_path / "results.jsonl").open("a") as kept:
+        kept.write("{}\n")
+    with pytest.raises(InvalidJob, match="line 2: is none of this program's"):
+        ResultFile(tmp_path, {})
+    (tmp_path / "run.json").write_text("[")
+    with pytest.raises(InvalidJob, match=r"run\.json cannot be read"):
+        ResultFile(tmp_path, {})

@@ -98,8 +98,8 @@ class ResultFile:
     def __iter__(self) -> Iterator[SampleResult]:
         """What is there already."""
         with self._path.open("rb") as file:
-            for text in file:
-                yield _read(json.loads(text))
+            for number, text in enumerate(file, start=1):
+                yield self._read(number, text)
 
     def write(self, line: dict[str, Any]) -> None:
         """One more line, on its way to the disk when this returns."""
@@ -111,34 +111,51 @@ class ResultFile:
         self._file.close()
 
     def _locked(self) -> BinaryIO:
+        """The file, and nobody else's: also not where its name went to another one meanwhile."""
         file = self._path.open("ab")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.sameopenfile(file.fileno(), (again := self._path.open("rb")).fileno()):
-                again.close()
-                return file
-            again.close()
+            ours = os.path.samestat(os.fstat(file.fileno()), self._path.stat())
         except OSError:
-            pass
-        file.close()
-        raise InvalidJob("--out", f"{self._path.parent} is being written by another run")
+            ours = False
+        if not ours:
+            file.close()
+            raise InvalidJob(
+                "--out", f"{self._path.parent} is being written by another run; wait for it, or name another"
+            )
+        return file
 
     def _drop_unjudged(self) -> None:
         """What was our fault is tried again."""
         with self._path.open("rb") as file:
-            if all(_read(json.loads(text)).verdict is not TrialVerdict.UNJUDGED for text in file):
+            dropped = {n for n, one in enumerate(self) if one.verdict is TrialVerdict.UNJUDGED}
+            if not dropped:
                 return
-            file.seek(0)
             new = self._path.with_suffix(".new")
             with new.open("wb") as kept:
-                for text in file:
-                    if _read(json.loads(text)).verdict is not TrialVerdict.UNJUDGED:
-                        kept.write(text)
+                kept.writelines(text for n, text in enumerate(file) if n not in dropped)
         replaced = new.open("ab")
         fcntl.flock(replaced, fcntl.LOCK_EX)
         new.replace(self._path)
         self._file.close()
         self._file = replaced
+
+    def _read(self, number: int, text: bytes) -> SampleResult:
+        try:
+            line = json.loads(text)
+            return SampleResult(
+                index=line["index"],
+                task_id=line["task_id"],
+                verdict=TrialVerdict(line["verdict"]),
+                outcome=line["outcome"],
+                error=line["error"]["type"] if line["error"] else None,
+                wall_ms=line["usage"]["wall_ms"],
+                peak_memory_bytes=line["usage"]["peak_memory_bytes"],
+            )
+        except (ValueError, TypeError, KeyError):
+            raise InvalidJob(
+                f"{self._path}, line {number}", "is none of this program's; remove it, and it is judged again"
+            ) from None
 
     def _cut_unfinished(self) -> None:
         """A run that was killed may have left half a line."""
@@ -162,7 +179,10 @@ def _check(path: Path, asked: dict[str, Any]) -> None:
         new.write_text(json.dumps(asked, indent=2) + "\n")
         new.replace(path)
         return
-    before = json.loads(path.read_text())
+    try:
+        before = dict(json.loads(path.read_text()))
+    except (ValueError, TypeError):
+        raise InvalidJob("--out", f"{path} cannot be read; name another folder, or remove this one") from None
     for name, value in asked.items():
         if before.get(name) != value:
             raise InvalidJob(
@@ -170,15 +190,3 @@ def _check(path: Path, asked: dict[str, Any]) -> None:
                 f"{path.parent} holds a run with {name} {before.get(name)!r:.80}, and {value!r:.80} is "
                 "asked; name another folder, or remove this one",
             )
-
-
-def _read(line: dict[str, Any]) -> SampleResult:
-    return SampleResult(
-        index=line["index"],
-        task_id=line["task_id"],
-        verdict=TrialVerdict(line["verdict"]),
-        outcome=line["outcome"],
-        error=line["error"]["type"] if line["error"] else None,
-        wall_ms=line["usage"]["wall_ms"],
-        peak_memory_bytes=line["usage"]["peak_memory_bytes"],
-    )

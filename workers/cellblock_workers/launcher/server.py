@@ -261,15 +261,8 @@ class Launcher:
         context = request.context
         if context is not None:
             context = resolve_context(context, self._settings.launcher.context_roots)
-        return Profile(
-            request.level,
-            request.image,
-            request.memory_bytes,
-            request.cpus,
-            request.pids,
-            context,
-            request.series,
-        )
+        limits = (request.memory_bytes, request.cpus, request.pids)
+        return Profile(request.level, request.image, *limits, context, request.series)
 
     def _code(self, error: BackendUnavailable, level: LevelName) -> ErrorCode:
         if isinstance(error, (LevelRefused, NotOffered)):

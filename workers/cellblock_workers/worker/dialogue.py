@@ -22,6 +22,7 @@ class Dialogue(Session):
     stop: Stop | None = None  #: why the host ended it
     garbled = False  #: whether what came is no reply at all
     _fault: str | None = None
+    _patience_s: float | None = None
     _replies_taken = 0
     _asked = 0
     _finished = False
@@ -38,6 +39,7 @@ class Dialogue(Session):
         """
         self._send(b"".join(frame(b"C", call) for call in calls))
         wanted = self._asked = self._replies_taken + count
+        self._patience_s = patience_s
         if patience_s is not None and self._started is not None:
             self._deadline = time.monotonic() + patience_s
         if not self.ended:
@@ -54,6 +56,11 @@ class Dialogue(Session):
         found, self._replies = self._replies, []
         self._replies_taken += len(found)
         return found
+
+    def _begin(self) -> None:
+        super()._begin()
+        if self._patience_s is not None:  # asked before the guest was there
+            self._deadline = time.monotonic() + self._patience_s
 
     @property
     def ended(self) -> bool:

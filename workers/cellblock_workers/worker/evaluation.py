@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,13 +14,20 @@ import structlog
 from cellblock.admission import Manifest, ResolvedLimits
 from cellblock.egress import Outgoing, filter_outgoing
 from cellblock.models import JobError, JobResult, Outcome, Usage
-from cellblock.trials import Evaluation, FunctionCheck, Trial, TrialResult, TrialVerdict
+from cellblock.trials import Evaluation, FunctionCheck, Trial, TrialResult, TrialVerdict, VerdictMode
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient, Lent, LevelNotOffered, SandboxRefused
 from cellblock_workers.launcher.protocol import Reply
 from cellblock_workers.worker.delivery import answering_job
 from cellblock_workers.worker.dialogue import Dialogue
-from cellblock_workers.worker.execution import Drained, LeaseLost, attempt_result, cost_of, rejected_result
+from cellblock_workers.worker.execution import (
+    Drained,
+    LeaseLost,
+    attempt_result,
+    cost_of,
+    rejected_result,
+    usage_of,
+)
 from cellblock_workers.worker.judge import (
     BrokeWhileJudging,
     Deviates,
@@ -30,7 +35,9 @@ from cellblock_workers.worker.judge import (
     JudgeFailed,
     Judgement,
     Overdue,
+    Rehearsals,
     Unusable,
+    bound_to,
 )
 from cellblock_workers.worker.lease import Lease
 from cellblock_workers.worker.session import Stop
@@ -42,7 +49,6 @@ _log = structlog.get_logger(__name__)
 _EXCERPT = {"output_limit_bytes": 2000, "output_head_bytes": 500, "output_tail_bytes": 1500}
 _ANSWERS_BYTES = 8 * 1024 * 1024
 _JUDGE_SAYS_BYTES = 2**40
-_REHEARSALS = 512
 #: So many sandboxes are started under one guest, where that is possible.
 SERIES = 16
 #: What is our fault is tried so often here, before the client tries it elsewhere.
@@ -62,28 +68,6 @@ class Cancelled(Exception):
 
 class OverCap(Exception):
     """It has cost all it may."""
-
-
-class Rehearsals:
-    """Which calls the tests of a check make first, of the checks of late. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._calls: OrderedDict[str, list[str]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, name: str) -> list[str] | None:
-        """None: nobody knows yet."""
-        with self._lock:
-            if name in self._calls:
-                self._calls.move_to_end(name)
-            return self._calls.get(name)
-
-    def put(self, name: str, calls: list[str]) -> None:
-        """From now on."""
-        with self._lock:
-            self._calls[name] = calls
-            while len(self._calls) > _REHEARSALS:
-                self._calls.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +140,10 @@ class Evaluator:
             self._dismiss()
             if self._series is not None:
                 self._give_up(self._series.lent)
-        rest = [_unjudged(trial, self._channel, "it was not begun") for trial in self._evaluation.trials]
+        rest = [
+            _unjudged(trial, self._evaluation.verdict, "it was not begun")
+            for trial in self._evaluation.trials
+        ]
         usage = Usage(
             wall_ms=sum(one.usage.wall_ms for one in results),
             cpu_ms=sum(one.usage.cpu_ms for one in results),
@@ -173,10 +160,6 @@ class Evaluator:
         )
 
     @property
-    def _channel(self) -> str:
-        return self._evaluation.verdict
-
-    @property
     def _limits(self) -> ResolvedLimits:
         return self._manifest.limits
 
@@ -185,9 +168,14 @@ class Evaluator:
         for number in range(_TRIES):
             self._alone = number > 0  # what happened in a series is told from what a program did by itself
             try:
-                end = self._inline(trial, check) if self._channel == "inline" else self._split(trial, check)
+                end = (
+                    self._inline(trial, check)
+                    if self._evaluation.verdict == "inline"
+                    else self._split(trial, check)
+                )
             except Unusable as error:
-                return _unjudged(trial, self._channel, f"its tests cannot be used: {error}")
+                self._dismiss()  # it may be busy with them still
+                return _unjudged(trial, self._evaluation.verdict, f"its tests cannot be used: {error}")
             except LevelNotOffered:
                 raise
             except (JudgeFailed, SandboxRefused) as error:
@@ -202,22 +190,15 @@ class Evaluator:
                 return self._result(trial, end)
             why = end.verdict.error.message if end.verdict.error else "the sandbox failed"
         if broke == _TRIES:  # two judges, one after the other, under the answers of this one program
-            return self._broken(trial)
-        return _unjudged(trial, self._channel, why)
+            why = "what it answers ends whoever judges it"
+            failed = {"verdict": TrialVerdict.FAILED, "outcome": Outcome.OK}
+            return _unjudged(trial, self._evaluation.verdict, why).model_copy(update=failed)
+        return _unjudged(trial, self._evaluation.verdict, why)
 
     def _over_cap(self) -> bool:
         charge = self._lease.claim.manifest.charge
         used_micros = self._cost_micros + self._lease.claim.charged_micros
         return charge is not None and used_micros >= charge.cap_micros
-
-    def _broken(self, trial: Trial) -> TrialResult:
-        return TrialResult(
-            id=trial.id,
-            verdict=TrialVerdict.FAILED,
-            channel=self._evaluation.verdict,
-            outcome=Outcome.OK,
-            error=JobError(type="Unjudgeable", message="what it answers ends whoever judges it"),
-        )
 
     def _split(self, trial: Trial, check: FunctionCheck) -> _End:
         name = hashlib.sha256(check.model_dump_json().encode()).hexdigest()
@@ -266,7 +247,7 @@ class Evaluator:
         with self._place(job) as (place, program):
             answers = program.ask([json.dumps(nonce).encode()], 1)
             self._heed(program.stop)
-            judgement = _bound_to(nonce, answers[0]) if answers else Judgement("gone", "", "")
+            judgement = bound_to(nonce, answers[0]) if answers else Judgement("gone", "", "")
             return self._ended(place, program, judgement)
 
     def _ended(self, place: _Place, dialogue: Dialogue, judgement: Judgement) -> _End:
@@ -279,14 +260,7 @@ class Evaluator:
             error = JobError(type="Garbled", message="the program wrote where its replies go")
             verdict = Verdict(Outcome.OK, error=error)
         said = Outgoing(stdout=conversation.stdout, stderr=conversation.stderr)
-        guest_cpu_ms = conversation.ending.cpu_ms if conversation.ending else 0
-        usage = Usage(
-            wall_ms=conversation.wall_ms,
-            cpu_ms=kernel.cpu_ms if kernel.cpu_ms is not None else guest_cpu_ms,
-            peak_memory_bytes=kernel.peak_memory_bytes or 0,
-            output_bytes=conversation.output_bytes,
-        )
-        return _End(judgement, verdict, said, usage)
+        return _End(judgement, verdict, said, usage_of(conversation, kernel))
 
     def _result(self, trial: Trial, end: _End) -> TrialResult:
         word = self._word(end)
@@ -302,8 +276,8 @@ class Evaluator:
                 said = filter_outgoing(replace(end.said, error=error), self._settings.egress)
             except Exception as fault:  # fail closed: what could not be looked at stays here
                 _log.exception("filter_failed", job_id=self._lease.claim.job_id)
-                why = f"its output could not be filtered ({type(fault).__name__})"
-                return _unjudged(trial, self._channel, why)
+                what = f"its output could not be filtered ({type(fault).__name__}), so none of it is here"
+                said = Outgoing(error=JobError(type="Unfiltered", message=what))
         return TrialResult(
             id=trial.id,
             verdict=word,
@@ -403,37 +377,18 @@ class Evaluator:
         return added
 
     def _acquire(self, series: int = 0) -> Lent:
-        claim, manifest = self._lease.claim, self._manifest
-        lent = self._launcher.acquire(
-            claim.job_id,
-            claim.fence,
-            manifest.level,
-            manifest.image,
-            manifest.limits,
-            None,
-            self._lease.sandbox_s,
-            series,
-        )
+        job, asked = self._lease.claim, self._manifest
+        profile = (asked.level, asked.image, asked.limits, None)
+        lent = self._launcher.acquire(job.job_id, job.fence, *profile, self._lease.sandbox_s, series)
         self._lease.borrowed(lent.id)
         return lent
 
 
-def _bound_to(nonce: str, answer: bytes) -> Judgement:
-    """An inline verdict, if it names the nonce that came only after the tests had been run."""
-    try:
-        given, word, kind, message = json.loads(answer)
-    except (ValueError, TypeError, RecursionError):
-        given = word = kind = message = None
-    if given != nonce or word not in {"passed", "failed"}:
-        return Judgement("failed", "Forged", "a verdict without this run's nonce")
-    return Judgement("passed" if word == "passed" else "failed", str(kind)[:200], str(message)[:2000])
-
-
-def _unjudged(trial: Trial, channel: str, why: str) -> TrialResult:
+def _unjudged(trial: Trial, channel: VerdictMode, why: str) -> TrialResult:
     return TrialResult(
         id=trial.id,
         verdict=TrialVerdict.UNJUDGED,
-        channel="inline" if channel == "inline" else "split",
+        channel=channel,
         outcome=Outcome.SANDBOX_ERROR,
         error=JobError(type="Unjudged", message=why[:2000]),
     )

@@ -106,13 +106,7 @@ def _measured(
 ) -> JobResult:
     """What the attempt came to: the kernel's word before the guest's, and of the job's own what may leave."""
     verdict = judge(conversation, kernel, claim.manifest.limits)
-    guest_cpu_ms = conversation.ending.cpu_ms if conversation.ending else 0
-    usage = Usage(
-        wall_ms=conversation.wall_ms,
-        cpu_ms=kernel.cpu_ms if kernel.cpu_ms is not None else guest_cpu_ms,
-        peak_memory_bytes=kernel.peak_memory_bytes or 0,
-        output_bytes=conversation.output_bytes,
-    )
+    usage = usage_of(conversation, kernel)
     context = None if lent.context is None else ContextSource.of_descriptor(lent.context)
     try:
         said = filter_outgoing(_said(conversation, verdict), egress, context)
@@ -174,6 +168,17 @@ def _cost(claim: Claim, usage: Usage) -> int | None:
     """What this attempt used, in money; the ledger takes no more than it holds for the job."""
     charge = claim.manifest.charge
     return None if charge is None else cost_of(charge, usage)
+
+
+def usage_of(conversation: Conversation, kernel: Reply) -> Usage:
+    """What a run used, by the kernel's word where there is one."""
+    guest_cpu_ms = conversation.ending.cpu_ms if conversation.ending else 0
+    return Usage(
+        wall_ms=conversation.wall_ms,
+        cpu_ms=kernel.cpu_ms if kernel.cpu_ms is not None else guest_cpu_ms,
+        peak_memory_bytes=kernel.peak_memory_bytes or 0,
+        output_bytes=conversation.output_bytes,
+    )
 
 
 def cost_of(charge: Charge, usage: Usage) -> int:

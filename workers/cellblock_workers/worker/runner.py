@@ -16,8 +16,9 @@ from cellblock.sealing import open_manifest, seal_result
 from cellblock.signing import Verifier
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient, LevelUnavailable
-from cellblock_workers.worker.evaluation import Evaluator, Rehearsals
+from cellblock_workers.worker.evaluation import Evaluator
 from cellblock_workers.worker.execution import Drained, LeaseLost, execute, fault_result, rejected_result
+from cellblock_workers.worker.judge import Rehearsals
 from cellblock_workers.worker.lease import Heart, Lease
 
 _log = structlog.get_logger(__name__)
