@@ -8,7 +8,7 @@ PATH=$PATH:/usr/sbin:/sbin
 needed=(
   dockerd:docker.io docker:docker.io runsc:runsc redis-server:redis-server redis-cli:redis-tools
   mmdebstrap:mmdebstrap docker-compose:docker-compose iptables:iptables ip:iproute2 flock:util-linux
-  python3:python3
+  python3:python3 chromium:chromium
 )
 
 is_there() {
