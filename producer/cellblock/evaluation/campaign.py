@@ -11,7 +11,7 @@ from typing import Any
 
 from cellblock.evaluation.samples import Sample
 from cellblock.models import JobError, JobResult, JobSpec, Outcome
-from cellblock.trials import Evaluation, FunctionCheck, Trial, TrialResult, TrialVerdict, VerdictMode
+from cellblock.trials import Check, Evaluation, Trial, TrialResult, TrialVerdict, VerdictMode
 
 #: Puts a job on its way.
 Start = Callable[[JobSpec], "Future[JobResult]"]
@@ -43,7 +43,7 @@ class _Program:
     """One program on its way, and every sample that is this program."""
 
     source: str
-    check: FunctionCheck
+    check: Check
     samples: list[Sample]
     tries: int = 0
 
@@ -89,7 +89,7 @@ class Campaign:
 
     def _full(self, batch: list[_Program]) -> bool:
         texts = [one.source for one in batch]
-        texts += [text for check in {one.check for one in batch} for text in (check.setup, check.tests)]
+        texts += [text for check in {one.check for one in batch} for text in check.texts]
         return len(batch) >= self._plan.batch or sum(map(len, texts)) > _BATCH_CHARS
 
     def _look_up(self, sample: Sample, batch: list[_Program]) -> TrialResult | None:
@@ -109,7 +109,7 @@ class Campaign:
         return None
 
     def _spec(self, batch: list[_Program]) -> JobSpec:
-        checks: dict[FunctionCheck, int] = {}
+        checks: dict[Check, int] = {}
         trials = [
             Trial(id=str(number), source=one.source, check=checks.setdefault(one.check, len(checks)))
             for number, one in enumerate(batch)

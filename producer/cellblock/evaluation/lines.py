@@ -31,7 +31,9 @@ class BadLine(Exception):
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         missing = first["type"] == "missing"
-        return cls(where, field, "required, and missing" if missing else first["msg"])
+        return cls(
+            where, field, "required, and missing" if missing else first["msg"].removeprefix("Value error, ")
+        )
 
 
 @dataclass(frozen=True, slots=True)

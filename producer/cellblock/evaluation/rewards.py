@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from cellblock.evaluation.problems import Problem
+from cellblock.evaluation.formats import Problem
 from cellblock.evaluation.samples import Sample
 from cellblock.trials import TrialResult, TrialVerdict
 

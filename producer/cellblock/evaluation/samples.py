@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cellblock.errors import InvalidJob
+from cellblock.evaluation.formats import Problem
 from cellblock.evaluation.lines import BadLine, Line, parse, read_lines
-from cellblock.evaluation.problems import Problem, ProblemSet
+from cellblock.evaluation.problems import ProblemSet
 
 SOURCE_BYTES = 1024 * 1024
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 from cellblock.admission import Manifest, ResolvedLimits
@@ -52,7 +53,34 @@ def answering_job(
     texts: Sequence[str] = (),
 ) -> bytes:
     """J for a job that is asked: a candidate with its first calls, a judge, or a program with its tests."""
-    job = {
+    modules = None if role == "judge" else manifest.modules
+    more = {"value_bytes": answers_bytes, "modules": modules, "role": role, "texts": list(texts)}
+    return frame(b"J", json.dumps(_bare(manifest, limits, source) | more).encode())
+
+
+def program_job(
+    manifest: Manifest,
+    limits: ResolvedLimits,
+    source: str,
+    *,
+    stdin: bytes = b"",
+    files: Mapping[str, bytes] = MappingProxyType({}),
+    args: Sequence[str] = (),
+) -> bytes:
+    """J and what follows it for one run of a program of an evaluation."""
+    bulk = b"".join(files.values())
+    job = _bare(manifest, limits, source) | {
+        "args": list(args),
+        "files": [(path, len(data)) for path, data in files.items()],
+        "bulk_bytes": len(bulk),
+        "stdin_bytes": len(stdin),
+    }
+    return b"".join([frame(b"J", json.dumps(job).encode()), *_cut(b"B", bulk), *_cut(b"I", stdin)])
+
+
+def _bare(manifest: Manifest, limits: ResolvedLimits, source: str) -> dict[str, object]:
+    """A program, and nothing besides."""
+    return {
         "code": source,
         "entrypoint": None,
         "args": [],
@@ -61,18 +89,16 @@ def answering_job(
         "inputs": [],
         "context_bytes": None,
         "level": manifest.level,
-        "modules": None if role == "judge" else manifest.modules,
+        "modules": manifest.modules,
         "timeout_s": limits.timeout_s,
         "cpu_s": limits.cpu_s,
         "output_bytes": limits.output_bytes,
-        "value_bytes": answers_bytes,
+        "value_bytes": 0,
         "stdin_bytes": 0,
         "bulk_bytes": 0,
         "artifacts": None,
-        "role": role,
-        "texts": list(texts),
+        "role": "program",
     }
-    return frame(b"J", json.dumps(job).encode())
 
 
 def _artifacts(manifest: Manifest, settings: Settings) -> dict[str, object] | None:

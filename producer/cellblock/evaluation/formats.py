@@ -1,0 +1,187 @@
+"""Problem sets as they are published: what a program has to pass, read line by line.
+
+Known by their fields:
+
+===========  ==========================================================================================
+HumanEval    ``task_id``, ``prompt``, ``entry_point``, ``test``
+MBPP         ``task_id``, ``test_list``; ``test_setup_code`` or ``test_imports``, ``code`` where there are
+stdin        ``task_id``, ``cases``, each with ``input`` and ``output``; ``compare`` (exact, whitespace or
+             float), ``tolerance``, ``checker`` where there are. A completion is the whole program
+APPS         ``task_id`` or ``problem_id``, ``input_output`` with ``inputs`` and ``outputs``, as an object or
+             as its JSON. Likewise a program that reads and prints
+===========  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from cellblock.errors import InvalidJob
+from cellblock.evaluation.lines import BadLine, Line
+from cellblock.trials import CASES_MAX, Check, Comparison, FunctionCheck, StdioCase, StdioCheck
+
+#: A job takes the tests of its samples with it (``ledger.evaluation_bytes``).
+CHECK_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem: what a completion is put behind, and what the whole has to pass."""
+
+    task_id: str
+    prompt: str
+    check: Check
+
+    def source(self, completion: str) -> str:
+        """The program that a completion makes of the prompt."""
+        return self.prompt + completion
+
+
+def _from_json(given: object) -> object:
+    try:
+        return json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        raise ValueError("is no JSON") from None
+
+
+_Id = Annotated[str, BeforeValidator(lambda given: str(given) if isinstance(given, int) else given)]
+
+
+class _Fields(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    task_id: _Id
+
+    def problem(self) -> Problem:
+        """What it comes to. Raises :class:`InvalidJob`, SyntaxError and ValueError."""
+        raise NotImplementedError
+
+
+class _HumanEval(_Fields):
+    prompt: str
+    entry_point: str
+    test: str
+
+    def problem(self) -> Problem:
+        check = FunctionCheck(
+            setup=self.prompt,
+            functions=(self.entry_point,),
+            tests=f"{self.test}\n\ncheck({self.entry_point})\n",
+        )
+        return Problem(self.task_id, self.prompt, check)
+
+
+class _Mbpp(_Fields):
+    test_list: list[str] = Field(min_length=1)
+    test_setup_code: str = ""
+    test_imports: list[str] = []
+    code: str = ""
+
+    def problem(self) -> Problem:
+        setup, tests = "\n".join([*self.test_imports, self.test_setup_code]), "\n".join(self.test_list)
+        functions = _called(f"{setup}\n{tests}", of=_defined(self.code) if self.code else None)
+        return Problem(self.task_id, "", FunctionCheck(setup=setup, functions=functions, tests=tests + "\n"))
+
+
+class _Case(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    input: str
+    output: str
+
+
+class _Stdio(_Fields):
+    cases: list[_Case] = Field(min_length=1, max_length=CASES_MAX)
+    compare: Comparison = "whitespace"
+    tolerance: float = Field(1e-6, ge=0, allow_inf_nan=False)
+    checker: str | None = None
+
+    def problem(self) -> Problem:
+        if self.checker is not None:
+            ast.parse(self.checker)
+        cases = tuple(StdioCase(stdin=case.input, stdout=case.output) for case in self.cases)
+        check = StdioCheck(cases=cases, compare=self.compare, tolerance=self.tolerance, checker=self.checker)
+        return Problem(self.task_id, "", check)
+
+
+class _InputOutput(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    inputs: list[str] = Field(min_length=1, max_length=CASES_MAX)
+    outputs: list[str]
+    fn_name: None = None
+
+
+class _Apps(_Fields):
+    task_id: _Id = Field(validation_alias=AliasChoices("task_id", "problem_id"))
+    input_output: Annotated[_InputOutput, BeforeValidator(_from_json)]
+
+    def problem(self) -> Problem:
+        inputs, outputs = self.input_output.inputs, self.input_output.outputs
+        if len(inputs) != len(outputs):
+            raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs; as many of each are wanted")
+        cases = tuple(StdioCase(stdin=one, stdout=other) for one, other in zip(inputs, outputs, strict=True))
+        return Problem(self.task_id, "", StdioCheck(cases=cases))
+
+
+#: Which field tells a format, and which field is to blame for what is no Python there.
+_KINDS: tuple[tuple[str, type[_Fields], str], ...] = (
+    ("test_list", _Mbpp, "test_list"),
+    ("input_output", _Apps, "input_output"),
+    ("cases", _Stdio, "checker"),
+    ("test", _HumanEval, "test"),
+    ("entry_point", _HumanEval, "test"),
+)
+
+
+def read_problem(line: Line) -> Problem:
+    """The problem this line is. Raises :class:`BadLine`."""
+    found = next((one for one in _KINDS if one[0] in line.fields), None)
+    if found is None:
+        known = "HumanEval has it, MBPP has test_list, APPS input_output, others cases"
+        raise BadLine(line.where, "test", f"of no known format: {known}")
+    told, kind, blamed = found
+    try:
+        problem = kind.model_validate(line.fields).problem()
+    except ValidationError as error:
+        raise BadLine.of(line.where, error) from None
+    except InvalidJob as error:
+        raise BadLine(line.where, error.field, error.problem) from None
+    except SyntaxError as error:
+        raise BadLine(line.where, blamed, f"is no Python: {error.msg}") from None
+    except ValueError as error:
+        raise BadLine(line.where, blamed, str(error)) from None
+    size = sum(len(text.encode("utf-8", "replace")) for text in problem.check.texts)
+    if size > CHECK_BYTES:
+        raise BadLine(line.where, told, f"what it has to pass is {size} bytes; {CHECK_BYTES} are accepted")
+    return problem
+
+
+def _called(tests: str, *, of: set[str] | None) -> tuple[str, ...]:
+    """What the tests call that is neither theirs nor Python's."""
+    known = _defined(tests) | set(dir(builtins))
+    nodes = (node.func for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Call))
+    calls = [node.id for node in nodes if isinstance(node, ast.Name)]
+    names = dict.fromkeys(name for name in calls if name not in known and (of is None or name in of))
+    if not names:
+        raise ValueError("calls no function that a solution would define")
+    return tuple(names)
+
+
+def _defined(source: str) -> set[str]:
+    """Every name that this source gives a meaning to, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {(one.asname or one.name).partition(".")[0] for one in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names

@@ -1,0 +1,181 @@
+"""Programs that read and print: judged outside by what they print, case by case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cellblock.models import JobResult, Outcome
+from cellblock.trials import Evaluation, StdioCase, StdioCheck, Trial, TrialResult
+from sandbox.harness import MIB, Host, hosts
+
+SUM = "a, b = map(int, input().split())\nprint(a + b)\n"
+
+
+def cases(*pairs: tuple[str, str]) -> tuple[StdioCase, ...]:
+    return tuple(StdioCase(stdin=stdin, stdout=stdout) for stdin, stdout in pairs)
+
+
+CHECK = StdioCheck(cases=cases(("1 2\n", "3\n"), ("10 20\n", "30\n"), ("-1 1", "0")))
+
+
+@pytest.fixture(scope="module", params=["namespaces", "gvisor-oci", "runc-docker"])
+def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """In series, one by one without a daemon, and one by one with it."""
+    with hosts(tmp_path_factory.mktemp) as started:
+        yield started[request.param]
+
+
+def run(host: Host, programs: dict[str, str], check: StdioCheck = CHECK, **limits: float) -> JobResult:
+    evaluation = Evaluation(
+        checks=(check,),
+        trials=tuple(Trial(id=name, source=source, check=0) for name, source in programs.items()),
+    )
+    result = host.run(None, evaluation=evaluation, limits={"timeout_s": 2.0, **limits})
+    assert result.outcome is Outcome.OK, result
+    return result
+
+
+def judge(
+    host: Host, programs: dict[str, str], check: StdioCheck = CHECK, **limits: float
+) -> dict[str, TrialResult]:
+    return {trial.id: trial for trial in run(host, programs, check, **limits).trials}
+
+
+def words(found: dict[str, TrialResult]) -> dict[str, tuple[str, str]]:
+    return {
+        name: (one.verdict.value, f"{one.error.type}: {one.error.message}" if one.error else "")
+        for name, one in found.items()
+    }
+
+
+def test_each_is_judged_by_what_it_prints(host: Host) -> None:
+    found = judge(
+        host,
+        {
+            "right": SUM,
+            "right under main": f"if __name__ == '__main__':\n    {SUM.splitlines()[0]}\n    print(a + b)\n",
+            "wrong at last": SUM.replace("a + b)", "a + b or 'none')"),
+            "silent": "pass",
+            "raises": "print(3)\nint('x')\n",
+            "leaves": "import os\nprint(3, flush=True)\nos._exit(4)\n",
+            "right again": SUM,
+        },
+    )
+    assert words(found) == {
+        "right": ("passed", ""),
+        "right under main": ("passed", ""),
+        "wrong at last": ("failed", "WrongAnswer: case 3 of 3: word 1: expected '0', printed 'none'"),
+        "silent": ("failed", "WrongAnswer: case 1 of 3: expected 1 words, printed 0"),
+        "raises": ("failed", "ValueError: case 1 of 3: invalid literal for int() with base 10: 'x'"),
+        "leaves": ("failed", "Exit: case 1 of 3: Exited with code 4"),
+        "right again": ("passed", ""),
+    }
+    assert {one.channel for one in found.values()} == {"split"}
+    assert found["raises"].stdout == "3\n"
+    assert found["right"].stdout == "", "nobody reads what passed"
+
+
+def test_what_goes_too_far_is_stopped_and_the_next_is_not_harmed(host: Host) -> None:
+    found = judge(
+        host,
+        {
+            "endless": "while True: pass",
+            "right": SUM,
+            "waits for more": "import sys\nsys.stdin.read()\nimport time\ntime.sleep(60)",
+            "floods": "while True: print('3' * 10000)",
+            "right again": SUM,
+        },
+        timeout_s=1.0,
+        output_bytes=1 * MIB,
+    )
+    assert {name: (one.verdict.value, one.outcome.value) for name, one in found.items()} == {
+        "endless": ("timed_out", "wall_timeout"),
+        "right": ("passed", "ok"),
+        "waits for more": ("timed_out", "wall_timeout"),
+        "floods": ("failed", "output_limit"),
+        "right again": ("passed", "ok"),
+    }
+
+
+def test_a_long_conversation_is_compared_whole(host: Host) -> None:
+    numbers = " ".join(map(str, range(60_000)))
+    check = StdioCheck(cases=cases((numbers, numbers), ("1", "1")), compare="whitespace")
+    late = "import sys\ntext = sys.stdin.read().split()\nif len(text) > 1: text[-1] = 'x'\nprint(*text)"
+    ignores = "print('whatever')"
+    found = judge(host, {"echo": "print(input())", "ignores": ignores, "late": late}, check)
+    assert words(found) == {
+        "echo": ("passed", ""),
+        "ignores": ("failed", "WrongAnswer: case 1 of 2: word 1: expected '0', printed 'whatever'"),
+        "late": ("failed", "WrongAnswer: case 1 of 2: word 60000: expected '59999', printed 'x'"),
+    }
+
+
+CHECKER = """
+import sys
+given, printed, expected = (open(name).read() for name in sys.argv[1:])
+found = [int(word) for word in printed.split()]
+if len(found) != 2 or sum(found) != int(given):
+    sys.exit('sums to ' + str(sum(found)))
+"""
+
+
+def test_a_checker_decides_where_there_are_many_right_answers(host: Host) -> None:
+    check = StdioCheck(cases=cases(("10", "5 5"), ("7", "0 7")), checker=CHECKER)
+    found = judge(
+        host,
+        {
+            "one": "n = int(input())\nprint(1, n - 1)",
+            "other": "n = int(input())\nprint(n, 0)",
+            "wrong": "print(5, 5)",
+            "not what a checker reads": "print('[' * 100000)",
+            "talks to it": "print('OK')\nimport sys\nsys.exit(0)",
+        },
+        check,
+    )
+    assert found["one"].verdict.value == found["other"].verdict.value == "passed"
+    assert words(found)["wrong"] == ("failed", "WrongAnswer: case 2 of 2: the checker says exit: sums to 10")
+    assert found["not what a checker reads"].verdict.value == "failed"
+    assert found["talks to it"].verdict.value == "failed"
+
+
+HUNT = """
+import gc, glob, os
+found, paths = [], []
+for pattern in ('/proc/*/environ', '/proc/*/cmdline', '/proc/*/fd/*', '/tmp/**', '/dev/shm/**'):
+    paths += glob.glob(pattern, recursive=True)
+for path in paths:
+    try:
+        with open(path, 'rb', buffering=0) as file: found.append(os.pread(file.fileno(), 65536, 0))
+    except OSError: pass
+found += [repr(one).encode() for one in gc.get_objects() if type(one) in (str, bytes, list, dict)]
+needle = bytes.fromhex('74686520616e73776572206973203432')
+print('found' if any(needle in one for one in found) else 'not found')
+"""
+REMEMBERS = """
+import os
+try:
+    for place in ('/tmp/sandbox/seen', '/dev/shm/seen', '/tmp/seen', '/var/tmp/seen'):
+        try:
+            if os.path.exists(place): print('the answer is 42')
+            open(place, 'a').write(input())
+        except OSError: pass
+except EOFError: pass
+"""
+
+
+def test_the_answer_is_nowhere_near_and_no_case_hears_of_another(host: Host) -> None:
+    check = StdioCheck(cases=cases(("7", "the answer is 42"), ("7", "the answer is 42")), compare="exact")
+    found = judge(host, {"hunts": HUNT, "hunts again": HUNT}, check)
+    assert [one.stdout for one in found.values()] == ["not found\n", "not found\n"]
+    again = StdioCheck(cases=cases(("1", ""), ("1", "the answer is 42\n")))
+    assert judge(host, {"remembers": REMEMBERS}, again)["remembers"].verdict.value == "failed"
+
+
+def test_all_runs_of_a_program_are_counted(host: Host) -> None:
+    burns = "import time\nend = time.process_time() + 0.1\nwhile time.process_time() < end: pass\n" + SUM
+    result = run(host, {"burns": burns})
+    assert result.trials[0].verdict.value == "passed"
+    assert result.trials[0].usage.wall_ms >= 300
+    assert result.usage.wall_ms == result.trials[0].usage.wall_ms

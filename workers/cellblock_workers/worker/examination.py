@@ -1,0 +1,229 @@
+"""How one program is examined: from outside by calls, from outside by what it prints, or inline."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cellblock.admission import Manifest
+from cellblock.egress import Outgoing
+from cellblock.ledger import Claim
+from cellblock.models import JobError, Outcome, Usage
+from cellblock.trials import Check, FunctionCheck, StdioCase, StdioCheck, Trial, VerdictMode
+from cellblock_workers.worker.answers import difference
+from cellblock_workers.worker.delivery import answering_job, program_job
+from cellblock_workers.worker.dialogue import Dialogue
+from cellblock_workers.worker.execution import cost_of, usage_of
+from cellblock_workers.worker.judge import (
+    Deviates,
+    Judge,
+    JudgeFailed,
+    Judgement,
+    Overdue,
+    Rehearsals,
+    bound_to,
+)
+from cellblock_workers.worker.places import Place, Places
+from cellblock_workers.worker.printing import Printing
+from cellblock_workers.worker.session import Conversation
+from cellblock_workers.worker.verdict import Verdict, judge
+
+_ANSWERS_BYTES = 8 * 1024 * 1024
+_INPUT, _PRINTED, _EXPECTED = "input.txt", "printed.txt", "expected.txt"
+
+
+class OverCap(Exception):
+    """It has cost all it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What is known of a trial's run, or of all its runs, when it is over."""
+
+    judgement: Judgement
+    verdict: Verdict
+    said: Outgoing
+    usage: Usage
+
+
+class Examiner:
+    """Examines one trial after the other in sandboxes of an evaluation."""
+
+    cost_micros = 0  #: of all runs so far, also those that were begun anew
+
+    def __init__(
+        self,
+        places: Places,
+        manifest: Manifest,
+        mode: VerdictMode,
+        rehearsals: Rehearsals,
+        claim: Claim,
+    ) -> None:
+        self._charge = claim.manifest.charge
+        self._charged_micros = claim.charged_micros
+        self._places = places
+        self._manifest = manifest
+        self._mode = mode
+        self._rehearsals = rehearsals
+
+    def channel(self, check: Check) -> VerdictMode:
+        """What a verdict by this check rests on: what is printed is always compared outside."""
+        return self._mode if isinstance(check, FunctionCheck) else "split"
+
+    def heed_cap(self) -> None:
+        """Raises :class:`OverCap` when all runs, and what was charged before, have cost all they may."""
+        used_micros = self.cost_micros + self._charged_micros
+        if self._charge is not None and used_micros >= self._charge.cap_micros:
+            raise OverCap
+
+    def examine(self, trial: Trial, check: Check) -> End:
+        """Run it to its verdict.
+
+        Raises :class:`Unusable`, :class:`JudgeFailed`, :class:`SandboxRefused`, and what
+        :meth:`Places.heed` raises.
+        """
+        if isinstance(check, StdioCheck):
+            return self._by_prints(trial, check)
+        return self._by_calls(trial, check) if self._mode == "split" else self._inline(trial, check)
+
+    def _by_calls(self, trial: Trial, check: FunctionCheck) -> End:
+        name = hashlib.sha256(check.model_dump_json().encode()).hexdigest()
+        examiner = self._places.judge()
+        examiner.learn(name, check)
+        calls = self._rehearsals.get(name)
+        if calls is None:
+            calls = examiner.rehearse(name)
+            self._rehearsals.put(name, calls)
+        try:
+            return self._called(trial, examiner, name, calls)
+        except Deviates as deviation:
+            # A program may have seen calls that will not be made, and remember them: all from the beginning.
+            calls = calls[: deviation.number]
+            self._rehearsals.put(name, calls)
+        try:
+            return self._called(trial, examiner, name, calls)
+        except Deviates:  # it answers otherwise each time: no call is made before its time
+            return self._called(trial, examiner, name, [])
+
+    def _called(self, trial: Trial, examiner: Judge, name: str, calls: Sequence[str]) -> End:
+        places = self._places
+        job = answering_job("candidate", self._manifest, places.limits, _ANSWERS_BYTES, trial.source)
+        with places.enter(job, Dialogue) as (place, candidate):
+            replies = candidate.ask([call.encode() for call in calls], len(calls))
+            places.heed(candidate.stop)
+
+            def ask(call: bytes) -> bytes | None:
+                answers = candidate.ask([call], 1)
+                places.heed(candidate.stop)
+                return answers[0] if answers else None
+
+            try:
+                judgement = examiner.judge(name, calls, replies, places.limits.timeout_s, ask)
+            except Overdue:
+                message = "the tests took longer than they may, and could not be interrupted"
+                judgement = Judgement("timed_out", "TimedOut", message)
+            if judgement.word == "timed_out":  # what was interrupted may be half done
+                places.dismiss()
+            return self._ended(place, candidate, judgement)
+
+    def _inline(self, trial: Trial, check: FunctionCheck) -> End:
+        nonce, limits = secrets.token_hex(16), self._places.limits
+        texts = [check.setup, check.tests]
+        job = answering_job("inline", self._manifest, limits, _ANSWERS_BYTES, trial.source, texts)
+        with self._places.enter(job, Dialogue) as (place, program):
+            answers = program.ask([json.dumps(nonce).encode()], 1)
+            self._places.heed(program.stop)
+            judgement = bound_to(nonce, answers[0]) if answers else Judgement("gone", "", "")
+            return self._ended(place, program, judgement)
+
+    def _by_prints(self, trial: Trial, check: StdioCheck) -> End:
+        """One case after the other, each in a sandbox of its own, until one is not answered."""
+        end, printed = self._case(trial.source, check.cases[0])
+        for number, case in enumerate(check.cases, start=1):
+            if number > 1:
+                self._places.stopped()
+                self.heed_cap()
+                before, (end, printed) = end.usage, self._case(trial.source, case)
+                end = replace(end, usage=together(before, end.usage))
+            if end.judgement.word == "passed":
+                end = self._compared(check, case, printed, end)
+            if end.judgement.word != "passed":
+                return _located(end, f"case {number} of {len(check.cases)}")
+        return end
+
+    def _case(self, source: str, case: StdioCase) -> tuple[End, bytes]:
+        """One run of the judged program: "passed" when it ended well, whatever it printed."""
+        limits = self._places.limits
+        end, printed = self._run(program_job(self._manifest, limits, source, stdin=case.stdin.encode()))
+        if end.verdict.outcome is Outcome.OK:
+            end = replace(end, judgement=Judgement("passed", "", ""))
+        return end, printed
+
+    def _compared(self, check: StdioCheck, case: StdioCase, printed: bytes, end: End) -> End:
+        """The same end, or a failed one that says what is wrong with what was printed."""
+        if check.checker is None:
+            wrong = difference(check, case.stdout, printed)
+        else:
+            verdict = self._checked(check.checker, case, printed)
+            end = replace(end, usage=together(end.usage, verdict.usage))
+            said = verdict.said.stderr.text.strip() or verdict.said.stdout.text.strip()
+            wrong = f"the checker says {verdict.verdict.outcome.value}{': ' + said[-300:] if said else ''}"
+            if verdict.verdict.outcome is Outcome.OK:
+                wrong = None
+        return end if wrong is None else replace(end, judgement=Judgement("failed", "WrongAnswer", wrong))
+
+    def _checked(self, checker: str, case: StdioCase, printed: bytes) -> End:
+        """One run of the problem's own checker, where no program was. Raises :class:`JudgeFailed`."""
+        files = {_INPUT: case.stdin.encode(), _PRINTED: printed, _EXPECTED: case.stdout.encode()}
+        job = program_job(self._manifest, self._places.limits, checker, files=files, args=tuple(files))
+        end = self._run(job)[0]
+        if end.verdict.outcome is Outcome.SANDBOX_ERROR:
+            raise JudgeFailed("the checker's sandbox failed")
+        return end
+
+    def _run(self, job: bytes) -> tuple[End, bytes]:
+        """One run of a program to its end, and all it printed."""
+        with self._places.enter(job, Printing) as (place, program):
+            program.finish()
+            self._places.heed(program.stop)
+            return self._ended(place, program, Judgement("gone", "", "")), program.printed
+
+    def _ended(self, place: Place, dialogue: Dialogue, judgement: Judgement) -> End:
+        """Take the sandbox down, and say what it came to."""
+        ended = dialogue.ended
+        kernel = self._places.last_word(place, dialogue)
+        conversation = dialogue.conversation()
+        verdict = judge(conversation, kernel, self._places.limits) if ended else Verdict(Outcome.OK, 0)
+        if dialogue.garbled:
+            error = JobError(type="Garbled", message="the program wrote where its replies go")
+            verdict = Verdict(Outcome.OK, error=error)
+        usage = usage_of(conversation, kernel)
+        self.cost_micros += cost_of(self._charge, usage) if self._charge is not None else 0
+        return End(judgement, verdict, _said(conversation), usage)
+
+
+def together(one: Usage, other: Usage) -> Usage:
+    """What two runs used."""
+    return Usage(
+        wall_ms=one.wall_ms + other.wall_ms,
+        cpu_ms=one.cpu_ms + other.cpu_ms,
+        peak_memory_bytes=max(one.peak_memory_bytes, other.peak_memory_bytes),
+        output_bytes=one.output_bytes + other.output_bytes,
+    )
+
+
+def _said(conversation: Conversation) -> Outgoing:
+    return Outgoing(stdout=conversation.stdout, stderr=conversation.stderr)
+
+
+def _located(end: End, where: str) -> End:
+    """The same, and in which case it was."""
+    said, error = end.judgement, end.verdict.error
+    if said.word != "gone":
+        return replace(end, judgement=replace(said, message=f"{where}: {said.message}"))
+    if error is not None:
+        error = error.model_copy(update={"message": f"{where}: {error.message}"})
+    return replace(end, verdict=replace(end.verdict, error=error))

@@ -1,0 +1,166 @@
+"""The sandboxes of one evaluation: one for its judge, and one at a time for its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from cellblock.admission import Manifest, ResolvedLimits
+from cellblock_config import Settings
+from cellblock_workers.launcher.client import LauncherClient, Lent
+from cellblock_workers.launcher.protocol import Reply
+from cellblock_workers.worker.delivery import answering_job
+from cellblock_workers.worker.dialogue import Dialogue
+from cellblock_workers.worker.execution import Drained, LeaseLost
+from cellblock_workers.worker.judge import Judge
+from cellblock_workers.worker.lease import Lease
+from cellblock_workers.worker.session import Stop
+
+#: So many sandboxes are started under one guest, where that is possible.
+SERIES = 16
+_JUDGE_SAYS_BYTES = 2**40
+
+Kind = TypeVar("Kind", bound=Dialogue)
+
+
+class Cancelled(Exception):
+    """Somebody asked for the end of the whole evaluation."""
+
+
+@dataclass(slots=True)
+class Place:
+    """A borrowed series of sandboxes, or a single one."""
+
+    lent: Lent
+    used: int = 0
+    over: bool = False
+    known: Reply = field(default_factory=Reply)  #: what a series had used when the kernel was last asked
+
+
+class Places:
+    """Borrows sandboxes and gives them back. None but the judge's is ever entered twice.
+
+    ``wanted``: how many more are likely to be asked for; ``alone``: from now on they are single ones.
+    """
+
+    wanted = 0
+    alone = False
+
+    def __init__(
+        self, lease: Lease, manifest: Manifest, launcher: LauncherClient, settings: Settings, judge_s: float
+    ) -> None:
+        """``judge_s``: as long as a judge may ever be needed; each of its answers has a time of its own."""
+        self._lease = lease
+        self._manifest = manifest
+        self._launcher = launcher
+        self._settings = settings
+        self._judge_s = judge_s
+        self._judging: tuple[Judge, Lent] | None = None
+        self._series: Place | None = None
+        self.lent: Lent | None = None  #: the one that was last entered
+
+    @property
+    def limits(self) -> ResolvedLimits:
+        """Of each trial."""
+        return self._manifest.limits
+
+    def heed(self, stop: Stop | None) -> None:
+        """Whether somebody wants the whole attempt to end.
+
+        Raises :class:`LeaseLost`, :class:`Drained` or :class:`Cancelled` if so.
+        """
+        if stop == "lost":
+            raise LeaseLost(self._lease.claim.job_id)
+        if stop == "drain":
+            raise Drained(self._lease.claim.job_id)
+        if stop == "cancel":
+            raise Cancelled
+
+    def stopped(self) -> None:
+        """The same, where nobody was listening."""
+        self.heed(self._lease.stopped)
+
+    def judge(self) -> Judge:
+        """The judge at work, or a new one."""
+        if self._judging is None:
+            lent = self._acquire()
+            limits = self.limits.model_copy(update={"timeout_s": self._judge_s, "cpu_s": self._judge_s})
+            dialogue = Dialogue(lent, self._launcher.connection(), self._lease, self._settings)
+            dialogue.open(answering_job("judge", self._manifest, limits, _JUDGE_SAYS_BYTES), limits)
+            self._judging = Judge(dialogue), lent
+        return self._judging[0]
+
+    def dismiss(self) -> None:
+        """The judge goes: it may be half-way through something, or broken."""
+        if self._judging is not None:
+            (_, lent), self._judging = self._judging, None
+            self._give_up(lent)
+
+    def close(self) -> None:
+        """Nothing is borrowed any more."""
+        self.dismiss()
+        if self._series is not None:
+            self._give_up(self._series.lent)
+            self._series = None
+
+    @contextmanager
+    def enter(self, job: bytes, kind: type[Kind]) -> Iterator[tuple[Place, Kind]]:
+        """A sandbox that nobody was in before, the job on its way to it; nobody will be in it again."""
+        if self.alone and self._series is not None:
+            self._give_up(self._series.lent)
+            self._series = None
+        place = self._series if self._series is not None else Place(self._acquire(self._length()))
+        announced, self._series, self.lent = place.used > 0, None, place.lent
+        place.used += 1
+        dialogue = kind(
+            place.lent, self._launcher.connection(), self._lease, self._settings, announced=announced
+        )
+        try:
+            dialogue.open(job, self.limits)
+            yield place, dialogue
+            if place.over:
+                place.lent.close()
+                self._lease.returned(place.lent.id)
+            else:
+                self._series = place
+        except BaseException:
+            self._give_up(place.lent)
+            raise
+
+    def last_word(self, place: Place, dialogue: Dialogue) -> Reply:
+        """What the kernel knows of a run that is over: of one in a series, what has been added by it."""
+        if not place.lent.series:
+            place.over = True
+            return self._launcher.give_back(place.lent, ended=dialogue.cut_off)
+        place.over = not dialogue.enough(self._settings.sandbox.kill_grace_s)
+        priced = self._lease.claim.manifest.charge is not None
+        known, added = place.known, Reply()
+        if not place.over and (priced or dialogue.killed):
+            place.known = self._launcher.usage(place.lent)
+            added = Reply(
+                oom_kills=(place.known.oom_kills or 0) - (known.oom_kills or 0),
+                cpu_ms=(place.known.cpu_ms or 0) - (known.cpu_ms or 0) if priced else None,
+            )
+        if place.over or place.used == place.lent.series:
+            place.over = True
+            self._launcher.give_back(place.lent, ended=False)
+        return added
+
+    def _length(self) -> int:
+        """How long a series to ask for: of a few lengths only, for the launcher knows each by itself."""
+        if self.alone:
+            return 0
+        return next((length for length in (SERIES, SERIES // 2, SERIES // 4) if self.wanted > length // 2), 0)
+
+    def _acquire(self, series: int = 0) -> Lent:
+        job, asked = self._lease.claim, self._manifest
+        profile = (asked.level, asked.image, asked.limits, None)
+        lent = self._launcher.acquire(job.job_id, job.fence, *profile, self._lease.sandbox_s, series)
+        self._lease.borrowed(lent.id)
+        return lent
+
+    def _give_up(self, lent: Lent) -> None:
+        self._launcher.kill(lent)
+        self._lease.returned(lent.id)
