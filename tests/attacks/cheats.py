@@ -26,21 +26,6 @@ SOLUTION = "def f(n):\n    return n * n + 7 * n + 3\n"
 _WRONG = "def f(n): return 0\n"
 
 
-def _all() -> dict[str, str]:
-    return {
-        **_leaving(),
-        **_lying(),
-        **_looking_around(),
-        **_patching(),
-        **_forging(),
-        **_starting_others(),
-        **_signalling(),
-        **_reading(),
-        **_raising(),
-        **_exhausting(),
-    }
-
-
 def _leaving() -> dict[str, str]:
     """Ends that look like success."""
     ways = {
@@ -470,4 +455,16 @@ def _exhausting() -> dict[str, str]:
     }
 
 
-CHEATS = _all()
+GROUPS = {
+    "ends that look like success": _leaving(),
+    "values equal to everything": _lying(),
+    "a search for tests and judge": _looking_around(),
+    "Python itself, changed": _patching(),
+    "a verdict, written": _forging(),
+    "children that answer": _starting_others(),
+    "signals": _signalling(),
+    "the tests, read": _reading(),
+    "exceptions in place of answers": _raising(),
+    "until somebody gives up": _exhausting(),
+}
+CHEATS = {name: source for group in GROUPS.values() for name, source in group.items()}
