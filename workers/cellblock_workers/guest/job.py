@@ -34,9 +34,6 @@ LAST_EXPRESSION_BYTES = 256 * 1024
 
 def become_job(pipes: Pipes, options: dict[str, Any]) -> None:
     """Drop to the job's uid and take the descriptors, the folder and the limits of a job."""
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.getsid(0) != os.getpid():  # the first process of a sandbox leads its session already
         os.setsid()
     drop_to(options["uid"])
@@ -95,7 +92,7 @@ class Delivery:
         if not first:
             os._exit(0)
         _, length = HEADER.unpack(first + self.take(HEADER.size - 1))
-        described: dict[str, Any] = json.loads(self.take(length))
+        described: dict[str, Any] = json.loads(self.take(length).decode())
         return described
 
     def take(self, length: int) -> bytes:
@@ -122,7 +119,7 @@ def run_job() -> int:
     cpu_s = max(1, math.ceil(job["cpu_s"]))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     folder = os.getcwd()
-    set_environment(job["env"], folder)
+    os.environ.update(job["env"])
     try:
         write_files(job["files"], delivery, folder)
         given_as = [(name, kind, delivery.take(size)) for name, kind, size in job["inputs"]]
@@ -195,14 +192,16 @@ def be_judge() -> None:
     Judge(CONTROL, VALUE).serve()
 
 
-def rehearse() -> None:
-    """Do once, before the job is there to wait for it, what an interpreter is slow at the first time."""
+def rehearse(folder: str) -> None:
+    """Do once, before the job is there to wait for it, what is the same for all of them and what an
+    interpreter is slow at the first time. ``folder``: where they will work."""
     default_signals()
+    set_environment(folder)
     exec(compiled(b"0\n", "main.py")[0], {})
     json.loads(json.dumps({"code": "", "args": [], "timeout_s": 1.0}))
 
 
-def set_environment(given: dict[str, str], folder: str) -> None:
+def set_environment(folder: str) -> None:
     os.environ.clear()
     os.environ.update(
         PATH="/usr/local/bin:/usr/bin:/bin",
@@ -213,7 +212,6 @@ def set_environment(given: dict[str, str], folder: str) -> None:
         LANG="C.UTF-8",
         PYTHONUTF8="1",
     )
-    os.environ.update(given)
 
 
 def write_files(files: list[tuple[str, int]], delivery: Delivery, folder: str) -> None:
@@ -232,8 +230,9 @@ def main_program(job: dict[str, Any], folder: str) -> tuple[str, bytes]:
         with open(path, "rb") as file:
             return path, file.read()
     path, source = os.path.join(folder, "main.py"), job["code"].encode()
-    with open(path, "wb") as file:
-        file.write(source)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    write_all(file, source)
+    os.close(file)
     return path, source
 
 

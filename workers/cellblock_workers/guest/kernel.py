@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import array
 import ctypes
-import fcntl
+import errno
 import os
 import platform
 import socket
@@ -40,6 +40,8 @@ _AT_FDCWD, _AT_RECURSIVE, _AT_EMPTY_PATH = -100, 0x8000, 0x1000
 # PyDLL keeps the interpreter's lock: nothing of Python may run between a clone and its hooks.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+_LOOPBACK_UP = struct.pack("16sH14x", b"lo", 1)  # struct ifreq, IFF_UP
+_CAPABILITIES = tuple(map(ctypes.c_ulong, range(64)))
 
 
 def _number(name: str) -> int:
@@ -61,6 +63,13 @@ def _syscall(what: str, number: int, *arguments: Any) -> int:
     return _checked(what, int(_libc.syscall(ctypes.c_long(number), *passed)))
 
 
+def _ready(what: str, *numbers: Any) -> Call:
+    """A call by its number."""
+    return Call(
+        what, _libc.syscall, *(ctypes.c_long(one) if isinstance(one, int) else one for one in numbers)
+    )
+
+
 def clone(flags: int) -> int:
     """Fork into new namespaces; the child's pid, or 0 in the child. Only from a process with one thread."""
     number = _number("clone")
@@ -77,6 +86,25 @@ def clone(flags: int) -> int:
     return pid
 
 
+class Call:
+    """A system call made ready. What a fork touches is copied for it, page by page: names looked up and
+    arguments converted before it are so once for all forks."""
+
+    __slots__ = ("arguments", "function", "may_lack", "what")
+
+    def __init__(self, what: str, function: Any, *arguments: Any, may_lack: bool = False) -> None:
+        """``may_lack``: that there is no such path is no failure."""
+        self.what = what
+        self.function = function
+        self.arguments = arguments
+        self.may_lack = may_lack
+
+    def __call__(self) -> None:
+        """Make it. Raises :class:`OSError`."""
+        if self.function(*self.arguments) < 0 and not (self.may_lack and ctypes.get_errno() == errno.ENOENT):
+            _checked(self.what, -1)
+
+
 def trim_memory() -> None:
     """Give unused memory back: every fork copies the tables of what is held."""
     trim = getattr(_libc, "malloc_trim", None)  # the GNU library's alone
@@ -89,19 +117,31 @@ def unshare(flags: int) -> None:
     _checked("unshare", _libc.unshare(flags))
 
 
+def mounting(
+    source: str, target: str, kind: str | None, flags: int = 0, options: str = "", *, may_lack: bool = False
+) -> Call:
+    """mount(2), made ready."""
+    passed = [None if one is None else os.fsencode(one) for one in (source, target, kind)]
+    more = (ctypes.c_ulong(flags), os.fsencode(options) or None)
+    return Call(f"mount {target}", _libc.mount, *passed, *more, may_lack=may_lack)
+
+
 def mount(source: str, target: str, kind: str | None, flags: int = 0, options: str = "") -> None:
     """mount(2)."""
-    passed = [None if one is None else os.fsencode(one) for one in (source, target, kind, options)]
-    result = _libc.mount(passed[0], passed[1], passed[2], ctypes.c_ulong(flags), passed[3] or None)
-    _checked(f"mount {target}", result)
+    mounting(source, target, kind, flags, options)()
+
+
+def restricting(target: str, attributes: int, *, recursive: bool) -> Call:
+    """:func:`restrict_mount`, made ready."""
+    wanted = struct.pack("4Q", attributes, 0, 0, 0)
+    flags = _AT_RECURSIVE if recursive else 0
+    numbers = (_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(target), flags, wanted, len(wanted))
+    return _ready(f"mount_setattr {target}", *numbers)
 
 
 def restrict_mount(target: str, attributes: int, *, recursive: bool) -> None:
     """Add these attributes to a mount, and with ``recursive`` to every mount below. Linux 5.12."""
-    wanted = struct.pack("4Q", attributes, 0, 0, 0)
-    flags = _AT_RECURSIVE if recursive else 0
-    path = os.fsencode(target)
-    _syscall(f"mount_setattr {target}", _MOUNT_SETATTR, _AT_FDCWD, path, flags, wanted, len(wanted))
+    restricting(target, attributes, recursive=recursive)()
 
 
 def detached_mount(path: str, attributes: int) -> int:
@@ -117,19 +157,26 @@ def detached_mount(path: str, attributes: int) -> int:
     return tree
 
 
-def attach_mount(tree: int, target: str) -> None:
-    """Put a detached mount somewhere."""
+def attaching(tree: int, target: str) -> Call:
+    """To put a detached mount somewhere, made ready."""
     from_itself = 4
-    path = os.fsencode(target)
-    _syscall(f"move_mount {target}", _MOVE_MOUNT, tree, b"", _AT_FDCWD, path, from_itself)
+    return _ready(f"move_mount {target}", _MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), from_itself)
+
+
+def pivoting(new: str) -> tuple[Call, ...]:
+    """:func:`pivot_root`, made ready."""
+    return (
+        Call(f"chdir {new}", _libc.chdir, os.fsencode(new)),
+        _ready("pivot_root", _number("pivot_root"), b".", b"."),
+        Call("umount", _libc.umount2, b".", MNT_DETACH),
+        Call("chdir /", _libc.chdir, b"/"),
+    )
 
 
 def pivot_root(new: str) -> None:
     """Make a mount the root and let go of the old one."""
-    os.chdir(new)
-    _syscall("pivot_root", _number("pivot_root"), b".", b".")
-    _checked("umount", _libc.umount2(b".", MNT_DETACH))
-    os.chdir("/")
+    for call in pivoting(new):
+        call()
 
 
 def prctl(what: str, option: int, argument: int = 0, pointer: Any = 0) -> None:
@@ -140,14 +187,11 @@ def prctl(what: str, option: int, argument: int = 0, pointer: Any = 0) -> None:
 
 def keep_capabilities(kept: tuple[int, ...]) -> None:
     """Hold these and no others, nor ever gain another one."""
-    for capability in range(64):
-        if capability in kept:
-            continue
-        try:
-            prctl("drop a capability", PR_CAPBSET_DROP, capability)
-        except OSError as error:
-            if error.errno != 22:  # EINVAL: past the kernel's last
-                raise
+    drop, nothing = ctypes.c_int(PR_CAPBSET_DROP), ctypes.c_ulong(0)
+    for capability, number in enumerate(_CAPABILITIES):
+        if capability not in kept and _libc.prctl(drop, number, nothing, nothing, nothing) < 0:
+            if ctypes.get_errno() != errno.EINVAL:  # past the kernel's last
+                _checked("drop a capability", -1)
             break
     hold_capabilities(kept)
 
@@ -167,9 +211,9 @@ def set_host_name(name: bytes) -> None:
 
 def raise_loopback() -> None:
     """Bring up the one interface a new network namespace has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack("16sH14x", b"lo", 1)  # IFF_UP
-        fcntl.ioctl(any_socket, 0x8914, request)  # SIOCSIFFLAGS
+    any_socket = _checked("socket", _libc.socket(2, 2, 0))  # AF_INET, SOCK_DGRAM
+    _checked("ioctl", _libc.ioctl(any_socket, ctypes.c_ulong(0x8914), _LOOPBACK_UP))  # SIOCSIFFLAGS
+    os.close(any_socket)
 
 
 def open_pidfd(pid: int) -> int:
@@ -177,15 +221,18 @@ def open_pidfd(pid: int) -> int:
     return _syscall("pidfd_open", _PIDFD_OPEN, pid, 0)
 
 
-def filter_system_calls(program: bytes) -> None:
-    """Let the kernel judge every further system call by this BPF program."""
-    text = ctypes.create_string_buffer(program, len(program))
+class Filter:
+    """A BPF program, where the kernel can read it."""
 
-    class Program(ctypes.Structure):
-        _fields_ = [("length", ctypes.c_ushort), ("text", ctypes.c_void_p)]
+    def __init__(self, program: bytes) -> None:
+        self.text = ctypes.create_string_buffer(program, len(program))
+        described = struct.pack("HP", len(program) // 8, ctypes.addressof(self.text))
+        self.described = ctypes.create_string_buffer(described, len(described))
 
-    passed = Program(len(program) // 8, ctypes.addressof(text))
-    prctl("install the seccomp filter", PR_SET_SECCOMP, 2, ctypes.byref(passed))
+
+def filter_system_calls(program: Filter) -> None:
+    """Let the kernel judge every further system call by this program."""
+    prctl("install the seccomp filter", PR_SET_SECCOMP, 2, program.described)
 
 
 # --- Landlock ----------------------------------------------------------------------------------------
@@ -201,26 +248,31 @@ def landlock_version() -> int:
     return max(0, int(_libc.syscall(*asked)))
 
 
-def restrict_files(version: int, everything: list[str], writable_files: list[str]) -> None:
-    """From here on: read and run anything, write to ``writable_files``, do all below ``everything``."""
-    known = (1 << 13) - 1
-    known |= _REFER if version >= 2 else 0
-    known |= _TRUNCATE if version >= 3 else 0
-    known |= _IOCTL_DEV if version >= 5 else 0
-    handled = struct.pack("Q", known)
-    rules = _syscall("landlock_create_ruleset", _LANDLOCK_CREATE, handled, len(handled), 0)
-    writing = (_READING | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV) & known
-    allowed = [("/", _READING)] + [(path, known) for path in everything]
-    allowed += [(path, writing) for path in writable_files]
-    for path, rights in allowed:
-        below = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        if not os.path.isdir(path):
-            rights &= ~_READ_DIR
-        rule = struct.pack("=Qi", rights, below)
-        _syscall("landlock_add_rule", _LANDLOCK_ADD, rules, 1, rule, 0)
-        os.close(below)
-    _syscall("landlock_restrict_self", _LANDLOCK_RESTRICT, rules, 0)
-    os.close(rules)
+class FileRules:
+    """Read and run anything, write to files below some folders and to some devices, do all below others."""
+
+    def __init__(self, version: int, everything: list[str], writable: list[str], devices: list[str]) -> None:
+        """``version``: as :func:`landlock_version` has it."""
+        known = (1 << 13) - 1
+        known |= _REFER if version >= 2 else 0
+        known |= _TRUNCATE if version >= 3 else 0
+        known |= _IOCTL_DEV if version >= 5 else 0
+        writing = (_READING | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV) & known
+        self.handled = struct.pack("Q", known)
+        self.allowed = [("/", _READING)] + [(path, known) for path in everything]
+        self.allowed += [(path, writing) for path in writable]
+        self.allowed += [(path, writing & ~_READ_DIR) for path in devices]
+
+    def restrict(self) -> None:
+        """From here on."""
+        rules = _syscall("landlock_create_ruleset", _LANDLOCK_CREATE, self.handled, len(self.handled), 0)
+        for path, rights in self.allowed:
+            below = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            rule = struct.pack("=Qi", rights, below)
+            _syscall("landlock_add_rule", _LANDLOCK_ADD, rules, 1, rule, 0)
+            os.close(below)
+        _syscall("landlock_restrict_self", _LANDLOCK_RESTRICT, rules, 0)
+        os.close(rules)
 
 
 def receive(control: socket.socket, size: int) -> tuple[bytes, list[int]]:

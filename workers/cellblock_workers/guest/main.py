@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from typing import Any
 
 from .ahead import import_ahead
 from .guest import Guest, send
 from .job import become_job, leave, rehearse, run_job
-from .pipes import PIECE_BYTES, Pipes
+from .pipes import PIECE_BYTES, WORK_DIR, Pipes
 from .processes import adopt_orphans
 
 
@@ -23,6 +24,7 @@ def start(options: dict[str, Any]) -> None:
     pipes = Pipes()
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a guest may be deaf to it
         become_job(pipes, options)
         return
     pipes.close_job_ends()
@@ -34,10 +36,10 @@ def start(options: dict[str, Any]) -> None:
     os._exit(0)
 
 
-def prepare(preload: list[str]) -> None:
+def prepare(preload: list[str], folder: str = WORK_DIR) -> None:
     """All that an interpreter can do once for every guest it will be: import these, get in practice."""
     import_ahead(preload)
-    rehearse()
+    rehearse(folder)
 
 
 def main(options: dict[str, Any]) -> None:
@@ -52,5 +54,5 @@ def main(options: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
-    prepare(given.get("preload", []))
+    prepare(given.get("preload", []), given.get("folder", WORK_DIR))
     main(given)

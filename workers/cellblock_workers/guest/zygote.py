@@ -22,7 +22,7 @@ import signal
 import socket
 import sys
 import types
-from typing import Any, Callable, Tuple
+from typing import Any, Tuple
 
 from cellblock_workers.guest import kernel, root
 
@@ -31,7 +31,7 @@ PACKET_BYTES = 16 * 1024
 INSIDE_ROOT, INSIDE_JOB = 0, 10_000
 DESCRIPTORS_MAX = 4096
 NAMESPACES = kernel.NEWUSER | kernel.NEWPID | kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
-Steps = Tuple[Tuple[str, Callable[[], Any]], ...]
+Steps = Tuple[Tuple[Any, ...], ...]  # of each its name, and what to call
 
 
 class Step(Exception):
@@ -45,8 +45,12 @@ class Zygote:
         self.control = control
         self.guest = guest
         self.canaries = [compile(text, "canary", "exec") for text in program["canaries"]]
-        self.filter = bytes.fromhex(program["seccomp"])
+        self.filter = kernel.Filter(bytes.fromhex(program["seccomp"]))
         self.landlock = kernel.landlock_version()
+        # /proc: a process sets its own oom_score_adj; who may write what is the kernel's usual rule.
+        self.files = kernel.FileRules(
+            self.landlock, ["/tmp"], ["/proc"], [f"/dev/{name}" for name in root.DEVICES]
+        )
         self.several_ids: bool = program["several_ids"]
         self.views: list[str] = program["views"]
         self.poller = select.poll()
@@ -157,11 +161,11 @@ class Zygote:
         ``capabilities``: what its guest needs to give its job another id and to kill it.
         """
         return (
-            ("a root of its own", lambda: root.mount_root(request["place"], self.views)),
-            ("a private /proc", lambda: root.mount_proc(request["place"])),
-            ("a bounded /tmp", lambda: root.mount_tmp(request["tmp_bytes"], request["tmp_inodes"])),
-            ("its context", lambda: root.mount_context(context)),
-            ("nothing else to see", lambda: kernel.pivot_root(root.NEW)),
+            ("a root of its own", *root.own_root(request["place"], self.views)),
+            ("a private /proc", *root.private_proc(request["place"])),
+            ("a bounded /tmp", *root.bounded_tmp(request["tmp_bytes"], request["tmp_inodes"])),
+            ("its context", *root.its_context(context)),
+            ("nothing else to see", *kernel.pivoting(root.NEW)),
             ("a network of its own", kernel.raise_loopback),
             ("its host name", lambda: kernel.set_host_name(b"sandbox")),
             ("its limits", lambda: set_limits(request["rlimits"])),
@@ -175,9 +179,10 @@ class Zygote:
 
     def take(self, steps: Steps) -> None:
         """One after the other. Raises :class:`Step`."""
-        for name, step in steps:
+        for name, *calls in steps:
             try:
-                step()
+                for call in calls:
+                    call()
             except (OSError, ValueError) as error:
                 raise Step(name, error) from error
 
@@ -198,6 +203,7 @@ class Zygote:
             )
         )
         waiting: list[tuple[Any, int]] = []
+        steps = self.inner_steps(request, None, ())  # the same for all, and made ready once
         formed, ready = os.pipe()
         for _ in range(request["series"]):
             pipes = self.guest.Pipes()
@@ -207,7 +213,7 @@ class Zygote:
             except OSError as error:
                 raise Step("new namespaces", error) from error
             if pid == 0:
-                self.become_one_of_series(request, pipes, hold, ready)
+                self.become_one_of_series(request, steps, pipes, hold, ready)
             os.close(hold)
             try:
                 write_map(pid, f"{INSIDE_JOB} {INSIDE_JOB} 1\n")
@@ -232,7 +238,9 @@ class Zygote:
         )
         return waiting
 
-    def become_one_of_series(self, request: dict[str, Any], pipes: Any, hold: int, ready: int) -> None:
+    def become_one_of_series(
+        self, request: dict[str, Any], steps: Steps, pipes: Any, hold: int, ready: int
+    ) -> None:
         """Put every control in place, then be the job. Never returns."""
         try:
             close_all_but({hold, ready, *pipes.job_ends()})
@@ -243,7 +251,7 @@ class Zygote:
             os.setgroups([])
             os.setresgid(INSIDE_JOB, INSIDE_JOB, INSIDE_JOB)
             os.setresuid(INSIDE_JOB, INSIDE_JOB, INSIDE_JOB)
-            self.take(self.inner_steps(request, None, ()))
+            self.take(steps)
             os.write(ready, b"1")
             os.close(ready)
             self.guest.become_job(pipes, job_options(request))
@@ -266,9 +274,7 @@ class Zygote:
     def restrict_files(self) -> None:
         """A second lock on the read-only root: should a mount be writable by mistake, this still holds."""
         if self.landlock:
-            devices = [f"/dev/{name}" for name in root.DEVICES]
-            # /proc: a process sets its own oom_score_adj; who may write what is the kernel's usual rule.
-            kernel.restrict_files(self.landlock, ["/tmp"], ["/proc", *devices])
+            self.files.restrict()
 
 
 def close_all_but(kept: set[int]) -> None:
