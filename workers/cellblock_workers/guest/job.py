@@ -230,9 +230,9 @@ def main_program(job: dict[str, Any], folder: str) -> tuple[str, bytes]:
         with open(path, "rb") as file:
             return path, file.read()
     path, source = os.path.join(folder, "main.py"), job["code"].encode()
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    write_all(file, source)
-    os.close(file)
+    main = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    write_all(main, source)
+    os.close(main)
     return path, source
 
 
