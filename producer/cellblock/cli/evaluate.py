@@ -16,12 +16,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cellblock.cli import extras
+from cellblock.cli import compare, extras, group
 from cellblock.client import Client
-from cellblock.errors import InvalidJob
+from cellblock.errors import InvalidJob, NotConfigured
 from cellblock.evaluation import Campaign, Plan, ProblemSet, ResultFile, SampleFile, SampleResult, Scores, row
 from cellblock.evaluation.campaign import Start
 from cellblock.evaluation.lines import read_lines
+from cellblock.evaluation.report import write_report
 from cellblock.models import JobSpec, Limits
 from cellblock_config import LEVELS, Settings, load_settings
 
@@ -30,8 +31,11 @@ _UNJUDGED = 4
 
 
 def register(app: typer.Typer) -> None:
-    """Add this command to the root."""
-    app.command("eval")(evaluate)
+    """Add this command to the root, and what compares its runs."""
+    eval_group = typer.Typer(cls=group.Group, help="Judge samples and estimate pass@k; compare two runs.")
+    eval_group.command(group.OWN, hidden=True)(evaluate)
+    eval_group.command("compare")(compare.compare_runs)
+    app.add_typer(eval_group, name="eval")
 
 
 def evaluate(
@@ -61,6 +65,7 @@ def evaluate(
 ) -> None:
     """Judge samples, each in a sandbox of its own, and estimate pass@k.
 
+    Results, summary and a report for people are in --out; `cellblock eval compare A B` compares two of them.
     The same command again goes on where the last one was stopped. Without CELLBLOCK_REDIS_URL it runs on this
     machine. The exit code is 0 when every sample was judged, 4 if some could not be.
 
@@ -94,6 +99,10 @@ def evaluate(
     summary = {**scores.summary(ks, seed), "bad_lines": [str(bad) for bad in (*given.bad, *file.bad)]}
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     typer.echo(json.dumps(summary)) if json_output else _show(summary, out)
+    try:
+        write_report(out, {"samples": samples.name, "problems": problems.name})
+    except NotConfigured as error:  # the results are there all the same
+        typer.echo(f"cellblock: {error}", err=True)
     if summary["verdicts"].get("unjudged"):
         sys.exit(_UNJUDGED)
 

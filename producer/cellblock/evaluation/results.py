@@ -99,7 +99,7 @@ class ResultFile:
         """What is there already."""
         with self._path.open("rb") as file:
             for number, text in enumerate(file, start=1):
-                yield self._read(number, text)
+                yield _read(self._path, number, text)[0]
 
     def write(self, line: dict[str, Any]) -> None:
         """One more line, on its way to the disk when this returns."""
@@ -140,23 +140,6 @@ class ResultFile:
         self._file.close()
         self._file = replaced
 
-    def _read(self, number: int, text: bytes) -> SampleResult:
-        try:
-            line = json.loads(text)
-            return SampleResult(
-                index=line["index"],
-                task_id=line["task_id"],
-                verdict=TrialVerdict(line["verdict"]),
-                outcome=line["outcome"],
-                error=line["error"]["type"] if line["error"] else None,
-                wall_ms=line["usage"]["wall_ms"],
-                peak_memory_bytes=line["usage"]["peak_memory_bytes"],
-            )
-        except (ValueError, TypeError, KeyError):
-            raise InvalidJob(
-                f"{self._path}, line {number}", "is none of this program's; remove it, and it is judged again"
-            ) from None
-
     def _cut_unfinished(self) -> None:
         """A run that was killed may have left half a line."""
         with self._path.open("rb+") as file:
@@ -171,6 +154,51 @@ class ResultFile:
                 end -= step
             if end != size:
                 file.truncate(end)
+
+
+def rows(folder: Path) -> Iterator[tuple[SampleResult, dict[str, Any]]]:
+    """What a folder's run has come to, one at a time: the numbers of a sample, and its whole line.
+
+    Half a line at the end, of a run that was killed, is no part of it. Raises :class:`InvalidJob` where there
+    are no results, or they are not this program's.
+    """
+    path = folder / FILE
+    try:
+        with path.open("rb") as file:
+            for number, text in enumerate(file, start=1):
+                if text.endswith(b"\n"):
+                    yield _read(path, number, text)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise InvalidJob(str(path), f"cannot be read: {why}; name the --out of a `cellblock eval`") from None
+
+
+def asked_of(folder: Path) -> dict[str, Any]:
+    """What a folder's run was asked for, as its ``run.json`` says. Raises :class:`InvalidJob`."""
+    path = folder / RUN
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        raise InvalidJob(str(path), "cannot be read; name the --out of a `cellblock eval`") from None
+
+
+def _read(path: Path, number: int, text: bytes) -> tuple[SampleResult, dict[str, Any]]:
+    try:
+        line = json.loads(text)
+        found = SampleResult(
+            index=line["index"],
+            task_id=line["task_id"],
+            verdict=TrialVerdict(line["verdict"]),
+            outcome=line["outcome"],
+            error=line["error"]["type"] if line["error"] else None,
+            wall_ms=line["usage"]["wall_ms"],
+            peak_memory_bytes=line["usage"]["peak_memory_bytes"],
+        )
+    except (ValueError, TypeError, KeyError):
+        raise InvalidJob(
+            f"{path}, line {number}", "is none of this program's; remove it, and it is judged again"
+        ) from None
+    return found, line
 
 
 def _check(path: Path, asked: dict[str, Any]) -> None:

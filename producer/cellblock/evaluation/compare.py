@@ -1,0 +1,229 @@
+"""Two runs over the same problems: is one better, or would chance do as much?
+
+Paired, problem by problem, as a problem is as hard in one as in the other. Of each problem judged in both, d
+is its pass rate in B less that in A; the difference is the mean of d.
+
+* **p** is the sign-flip permutation test's (Fisher, "The Design of Experiments", 1935, section 21; for paired
+  systems: Smucker, Allan and Carterette, CIKM 2007). If A and B were alike, each d might as well have had the
+  other sign; p is the share of all choices of signs whose mean is as far from 0 as the real one, or farther.
+  Every choice is tried where at most 16 of d are not 0. Else 10,000 are drawn, and p is (1 + as far) / (1 +
+  drawn), which is never 0 (Phipson and Smyth, "Permutation p-values should never be zero", 2010). It is
+  counted in whole numbers, so that no rounding takes a tie for a difference.
+* The **interval** is the percentile bootstrap's of the mean of d, over problems (Efron and Tibshirani, "An
+  Introduction to the Bootstrap", 1993, chapter 13).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+from cellblock.errors import InvalidJob
+from cellblock.evaluation import pages
+from cellblock.evaluation.digest import Example
+from cellblock.evaluation.passes import RESAMPLES, SHARE
+from cellblock.evaluation.results import asked_of, rows
+from cellblock.trials import TrialVerdict
+
+EXACT_MOST = 16
+FLIPS = 10_000
+#: From this p on, a difference is said to be no more than chance would make.
+ALPHA = 0.05
+#: One byte of chance flips so many signs.
+_BITS = 8
+
+
+@dataclass(slots=True)
+class Side:
+    """One problem in one run. ``failed``: the first sample of it that did not pass."""
+
+    judged: int = 0
+    passed: int = 0
+    failed: Example | None = None
+
+    @property
+    def rate(self) -> Fraction:
+        """The share of its samples that passed."""
+        return Fraction(self.passed, self.judged)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One problem in both runs."""
+
+    task_id: str
+    a: Side
+    b: Side
+
+    @property
+    def difference(self) -> Fraction:
+        """How much more of it passed in B."""
+        return self.b.rate - self.a.rate
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What two runs say of each other. Rates and their differences are shares of 1.
+
+    ``pairs``: every problem judged in both, the greatest loss first. ``differs``: what the runs were asked
+    for where it is not the same, with A's word and B's.
+    """
+
+    pairs: tuple[Pair, ...]
+    rate_a: float
+    rate_b: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+    differs: Mapping[str, tuple[object, object]] = field(default_factory=dict)
+
+    @property
+    def worse(self) -> tuple[Pair, ...]:
+        """Problems of which less passed in B, the greatest loss first."""
+        return tuple(pair for pair in self.pairs if pair.difference < 0)
+
+    @property
+    def better(self) -> tuple[Pair, ...]:
+        """Problems of which more passed in B, the greatest gain first."""
+        gained = [pair for pair in self.pairs if pair.difference > 0]
+        return tuple(sorted(gained, key=lambda pair: (-pair.difference, pair.task_id)))
+
+    @property
+    def same(self) -> int:
+        """Of how many as much passed."""
+        return len(self.pairs) - len(self.worse) - len(self.better)
+
+    @property
+    def verdict(self) -> str:
+        """In words, whether it is more than chance."""
+        if self.p >= ALPHA:
+            return f"the difference is no more than chance would make (p = {self.p:.3g})"
+        word = "better" if self.difference > 0 else "worse"
+        return f"B is {word} than A, by more than chance would make (p = {self.p:.3g})"
+
+
+def compare(a: Path, b: Path, seed: int = 0) -> Comparison:
+    """Two folders of results, each read once. The same seed gives the same; A and B the other way round give
+    the same p and the difference with the other sign.
+
+    Raises :class:`InvalidJob` where a folder has no results, the runs were given different files of problems,
+    or no problem was judged in both.
+    """
+    asked_a, asked_b = asked_of(a), asked_of(b)
+    known = [asked.get("problems") for asked in (asked_a, asked_b)]
+    if None not in known and known[0] != known[1]:
+        raise InvalidJob(
+            str(b),
+            f"was run with other problems than {a} (run.json: {known[1]!s:.12} and {known[0]!s:.12}); "
+            "run both with the same --problems",
+        )
+    sides_a, sides_b = _sides(a), _sides(b)
+    shared = sides_a.keys() & sides_b.keys()
+    if not shared:
+        raise InvalidJob(str(b), f"no problem of it was judged in {a} too; run both with the same --problems")
+    return _compared(
+        [Pair(task_id, sides_a[task_id], sides_b[task_id]) for task_id in sorted(shared)],
+        seed,
+        only_a=tuple(sorted(sides_a.keys() - shared)),
+        only_b=tuple(sorted(sides_b.keys() - shared)),
+        differs={
+            name: (asked_a.get(name), asked_b.get(name))
+            for name in (*asked_a, *(name for name in asked_b if name not in asked_a))
+            if name != "samples" and asked_a.get(name) != asked_b.get(name)
+        },
+    )
+
+
+def _compared(
+    pairs: Sequence[Pair],
+    seed: int,
+    *,
+    only_a: tuple[str, ...],
+    only_b: tuple[str, ...],
+    differs: Mapping[str, tuple[object, object]],
+) -> Comparison:
+    differences = [pair.difference for pair in pairs]
+    low, high = interval(differences, seed)
+    return Comparison(
+        pairs=tuple(sorted(pairs, key=lambda pair: (pair.difference, pair.task_id))),
+        rate_a=float(sum(pair.a.rate for pair in pairs) / len(pairs)),
+        rate_b=float(sum(pair.b.rate for pair in pairs) / len(pairs)),
+        difference=float(sum(differences) / len(pairs)),
+        low=low,
+        high=high,
+        p=sign_flip_p(differences, seed),
+        only_a=only_a,
+        only_b=only_b,
+        differs=differs,
+    )
+
+
+def sign_flip_p(differences: Sequence[Fraction], seed: int = 0) -> float:
+    """How likely a mean as far from 0 is, were every sign a matter of chance."""
+    found = [one for one in differences if one]
+    scale = math.lcm(*(one.denominator for one in found))
+    whole = [int(one * scale) for one in found]
+    total = sum(whole)
+    tables = [_flipped(whole[at : at + _BITS]) for at in range(0, len(whole), _BITS)]
+    if len(whole) <= EXACT_MOST:
+        sums = [0]
+        for table in tables:
+            sums = [one + other for one in sums for other in table]
+        return sum(abs(total - 2 * one) >= abs(total) for one in sums) / len(sums)
+    draw = random.Random(seed)  # noqa: S311 - a test wants it repeatable
+    as_far = 0
+    for _ in range(FLIPS):
+        chosen = draw.randbytes(len(tables))
+        flipped = sum(table[byte % len(table)] for table, byte in zip(tables, chosen, strict=True))
+        as_far += abs(total - 2 * flipped) >= abs(total)
+    return (1 + as_far) / (1 + FLIPS)
+
+
+def interval(differences: Sequence[Fraction], seed: int = 0) -> tuple[float, float]:
+    """Bounds of the mean difference, 95 of 100 times. Raises ValueError where there are none."""
+    if not differences:
+        raise ValueError("no differences: there is no such interval")
+    values = [float(one) for one in differences]
+    draw = random.Random(seed)  # noqa: S311 - a bootstrap wants it repeatable
+    means = sorted(sum(draw.choices(values, k=len(values))) / len(values) for _ in range(RESAMPLES))
+    cut = round((1 - SHARE) / 2 * RESAMPLES)
+    return means[cut], means[-1 - cut]
+
+
+def write_comparison(found: Comparison, path: Path, names: tuple[str, str]) -> None:
+    """Make a page of the problems that changed. ``names``: of A and B. Raises as :func:`pages.save` does."""
+    pages.save(path, "compare.html.j2", found=found, names=names, widest=_widest(found))
+
+
+def _widest(found: Comparison) -> float:
+    """How far the interval's bar reaches to either side."""
+    return max(abs(found.low), abs(found.high), abs(found.difference), 0.01)
+
+
+def _sides(folder: Path) -> dict[str, Side]:
+    """Every problem that was judged."""
+    found: dict[str, Side] = {}
+    for result, line in rows(folder):
+        if result.verdict is TrialVerdict.UNJUDGED:
+            continue
+        side = found.setdefault(result.task_id, Side())
+        side.judged += 1
+        side.passed += result.passed
+        if not result.passed and side.failed is None:
+            side.failed = Example.of(result, line)
+    return found
+
+
+def _flipped(values: Sequence[int]) -> list[int]:
+    """Sums of all subsets: how much would have the other sign, for each choice of them."""
+    sums = [0]
+    for value in values:
+        sums += [one + value for one in sums]
+    return sums

@@ -1,0 +1,160 @@
+"""``report.html``: what a run came to, on one page for people."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cellblock.errors import InvalidJob
+from cellblock.evaluation import pages
+from cellblock.evaluation.digest import Digest, Spread
+from cellblock.evaluation.results import asked_of, rows
+from cellblock.trials import TrialVerdict
+
+FILE = "report.html"
+SUMMARY = "summary.json"
+
+#: More problems than this share a cell of the strip; the table has so many, and says so.
+_CELLS = 1_000
+_SLOWEST = 10
+_BARS = 7
+_KINDS = 40
+_TICKS = 6
+_QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+_ASKED = {
+    "verdict": "verdict mode",
+    "level": "isolation level",
+    "timeout_s": "timeout of a sample, in seconds",
+    "image": "image",
+    "samples": "samples, SHA-256",
+    "problems": "problems, SHA-256",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One problem of the strip, or several that stand next to each other."""
+
+    name: str
+    judged: int
+    passed: int
+    unjudged: int
+
+    @property
+    def rate(self) -> float | None:
+        """The share that passed; None where none was judged."""
+        return self.passed / self.judged if self.judged else None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A bar of a chart, in hundredths of its width and height."""
+
+    left: float
+    width: float
+    height: float
+    low: float
+    high: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A histogram with a logarithmic axis. ``ticks`` and ``marks``: a value, and how far along it stands."""
+
+    count: int
+    columns: tuple[Column, ...]
+    ticks: tuple[tuple[float, float], ...]
+    marks: Mapping[str, tuple[float, float]]
+    most: int
+
+    @classmethod
+    def of(cls, spread: Spread) -> Chart:
+        """Drawn from what was counted."""
+        bars = spread.bars(_BARS)
+        highest = max((bar.count for bar in bars), default=1)
+        wide = 100 / max(1, len(bars))
+        columns = tuple(
+            Column(at * wide, wide, 100 * bar.count / highest, bar.low, bar.high, bar.count)
+            for at, bar in enumerate(bars)
+        )
+        bounds = (bars[0].low, bars[-1].high) if bars else (1.0, 2.0)
+        marks = {name: spread.quantile(share) for name, share in _QUANTILES.items()}
+        return cls(
+            count=spread.count,
+            columns=columns,
+            ticks=tuple((value, _along(value, bounds)) for value in _ticks(bounds)),
+            marks={name: (value, _along(value, bounds)) for name, value in marks.items()},
+            most=spread.most,
+        )
+
+
+def write_report(folder: Path, files: Mapping[str, str] | None = None) -> Path:
+    """Make ``report.html`` of a folder that has results and a summary; where it is.
+
+    ``files``: names of what was read, which no file of the folder has. The results are read once, a line at a
+    time. The same files make the same bytes. Raises :class:`InvalidJob` where one of them cannot be used, and
+    :class:`NotConfigured` without jinja2.
+    """
+    summary, digest = _summary_of(folder), Digest(rows(folder))
+    asked = asked_of(folder)
+    kinds = digest.failures
+    path = folder / FILE
+    pages.save(
+        path,
+        "report.html.j2",
+        asked=[*(files or {}).items(), *((_ASKED.get(name, name), value) for name, value in asked.items())],
+        summary=summary,
+        passed=summary["verdicts"].get(TrialVerdict.PASSED, 0),
+        unjudged=summary["verdicts"].get(TrialVerdict.UNJUDGED, 0),
+        cells=list(_cells(summary["tasks"])),
+        problems=[_problem(name, task, digest) for name, task in list(summary["tasks"].items())[:_CELLS]],
+        wall=Chart.of(digest.wall_ms),
+        memory=Chart.of(digest.memory_bytes),
+        unmeasured=digest.unmeasured,
+        slowest=[(name, spread.quantile(0.5), spread.most) for name, spread in digest.slowest(_SLOWEST)],
+        kinds=kinds[:_KINDS],
+        further=kinds[_KINDS:],
+    )
+    return path
+
+
+def _summary_of(folder: Path) -> dict[str, Any]:
+    path = folder / SUMMARY
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        raise InvalidJob(str(path), "cannot be read; run the same `cellblock eval` again") from None
+
+
+def _cells(tasks: Mapping[str, Mapping[str, int]]) -> Iterator[Cell]:
+    names, together = list(tasks), math.ceil(len(tasks) / _CELLS) or 1
+    for at in range(0, len(names), together):
+        those = names[at : at + together]
+        yield Cell(
+            name=those[0] if len(those) == 1 else f"{those[0]} to {those[-1]}",
+            judged=sum(tasks[name]["judged"] for name in those),
+            passed=sum(tasks[name]["passed"] for name in those),
+            unjudged=sum(tasks[name]["unjudged"] for name in those),
+        )
+
+
+def _problem(name: str, task: Mapping[str, int], digest: Digest) -> tuple[Cell, float | None]:
+    spread = digest.by_task.get(name)
+    cell = Cell(name, task["judged"], task["passed"], task["unjudged"])
+    return cell, spread.quantile(0.5) if spread else None
+
+
+def _ticks(bounds: tuple[float, float]) -> Iterator[float]:
+    """Whole doublings between the bounds, evenly apart."""
+    first, last = math.ceil(math.log2(bounds[0])), math.floor(math.log2(bounds[1]))
+    return (2.0**power for power in range(first, last + 1, math.ceil((last - first + 1) / _TICKS) or 1))
+
+
+def _along(value: float, bounds: tuple[float, float]) -> float:
+    low, high = map(math.log2, bounds)
+    return min(100.0, max(0.0, 100 * (math.log2(max(1, value)) - low) / (high - low)))
