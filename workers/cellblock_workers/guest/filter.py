@@ -82,12 +82,10 @@ def fatal_program(machine: str) -> bytes:
 
 PROGRAM = ctypes.create_string_buffer(fatal_program(os.uname().machine))
 DESCRIBED = struct.pack("HP", (len(PROGRAM) - 1) // 8, ctypes.addressof(PROGRAM))
-LIBC = ctypes.CDLL(None, use_errno=True)
+PRCTL = ctypes.CDLL(None, use_errno=True).prctl  # found once, not in every fork
 
 
 def forbid_fatal_calls() -> None:
     """Lay the filter over this process and all it will start. Raises OSError: then no job may run."""
-    if LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or LIBC.prctl(
-        PR_SET_SECCOMP, SECCOMP_MODE_FILTER, DESCRIBED, 0, 0
-    ):
+    if PRCTL(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or PRCTL(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, DESCRIBED, 0, 0):
         raise OSError(ctypes.get_errno(), "the job's system call filter was refused")

@@ -18,7 +18,7 @@ from typing import Any, Callable
 
 from .calls import Caller, as_text, message_of, read_call, send_reply
 from .context import ContextHandle
-from .filter import LIBC, forbid_fatal_calls
+from .filter import PRCTL, forbid_fatal_calls
 from .judging import Judge, Unheard
 from .modules import guard_imports
 from .pipes import HEADER, PIECE_BYTES, WORK_DIR, Pipes, write_all
@@ -45,7 +45,8 @@ def become_job(pipes: Pipes, options: dict[str, Any]) -> None:
     os.closerange(VALUE + 1, 4096)
     os.umask(0o022)
     folder = options.get("folder", WORK_DIR)
-    os.makedirs(folder, exist_ok=True)
+    if not os.access(folder, os.F_OK):
+        os.mkdir(folder)
     os.chdir(folder)
     for name, value in {"CORE": 0, **options["rlimits"]}.items():
         which = getattr(resource, f"RLIMIT_{name}")
@@ -68,7 +69,7 @@ def drop_to(uid: int) -> None:
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     # Its own /proc/self, which changing the uid made root's, is this process's again.
-    LIBC.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    PRCTL(PR_SET_DUMPABLE, 1, 0, 0, 0)
     be_victim(WAITING)
 
 
@@ -119,7 +120,7 @@ def run_job() -> int:
     cpu_s = max(1, math.ceil(job["cpu_s"]))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     folder = os.getcwd()
-    os.environ.update(job["env"])
+    add_to_environment(job["env"])
     try:
         write_files(job["files"], delivery, folder)
         given_as = [(name, kind, delivery.take(size)) for name, kind, size in job["inputs"]]
@@ -212,6 +213,11 @@ def set_environment(folder: str) -> None:
         LANG="C.UTF-8",
         PYTHONUTF8="1",
     )
+
+
+def add_to_environment(given: dict[str, str]) -> None:
+    if given:
+        os.environ.update(given)
 
 
 def write_files(files: list[tuple[str, int]], delivery: Delivery, folder: str) -> None:

@@ -40,15 +40,21 @@ _AT_FDCWD, _AT_RECURSIVE, _AT_EMPTY_PATH = -100, 0x8000, 0x1000
 # PyDLL keeps the interpreter's lock: nothing of Python may run between a clone and its hooks.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+# Found here once, not in every fork.
+_socket, _ioctl, _prctl, _names = (
+    _libc.socket,
+    _libc.ioctl,
+    _libc.prctl,
+    (_libc.sethostname, _libc.setdomainname),
+)
+_MACHINE = platform.machine()
 _LOOPBACK_UP = struct.pack("16sH14x", b"lo", 1)  # struct ifreq, IFF_UP
-_CAPABILITIES = tuple(map(ctypes.c_ulong, range(64)))
 
 
 def _number(name: str) -> int:
-    machine = platform.machine()
-    if machine not in _CALLS:
-        raise OSError(38, f"{name}: this machine is {machine}; known are {', '.join(_CALLS)}")
-    return _CALLS[machine][name]
+    if _MACHINE not in _CALLS:
+        raise OSError(38, f"{name}: this machine is {_MACHINE}; known are {', '.join(_CALLS)}")
+    return _CALLS[_MACHINE][name]
 
 
 def _checked(what: str, result: int) -> int:
@@ -70,20 +76,34 @@ def _ready(what: str, *numbers: Any) -> Call:
     )
 
 
-def clone(flags: int) -> int:
-    """Fork into new namespaces; the child's pid, or 0 in the child. Only from a process with one thread."""
-    number = _number("clone")
-    python = ctypes.pythonapi
-    python.PyOS_BeforeFork()
-    pid = int(_libc.syscall(*(ctypes.c_long(one) for one in (number, flags | SIGCHLD, 0, 0, 0, 0))))
-    if pid == 0:
-        python.PyOS_AfterFork_Child()
-        return 0
-    failure = ctypes.get_errno()
-    python.PyOS_AfterFork_Parent()
-    if pid < 0:
-        raise OSError(failure, f"clone: {os.strerror(failure)}")
-    return pid
+class Clone:
+    """Forks into new namespaces. Only from a process with one thread.
+
+    Made ready once: of what is touched between two forks, the one who forks gets a new copy each time.
+    """
+
+    __slots__ = ("after_in_child", "after_in_parent", "arguments", "before", "call")
+
+    def __init__(self, flags: int) -> None:
+        numbers = (_number("clone"), flags | SIGCHLD, 0, 0, 0, 0)
+        self.call = _libc.syscall
+        self.arguments = tuple(map(ctypes.c_long, numbers))
+        python = ctypes.pythonapi
+        self.before, self.after_in_parent = python.PyOS_BeforeFork, python.PyOS_AfterFork_Parent
+        self.after_in_child = python.PyOS_AfterFork_Child
+
+    def __call__(self) -> int:
+        """The child's pid, or 0 in the child. Raises :class:`OSError`."""
+        self.before()
+        pid: int = self.call(*self.arguments)
+        if pid == 0:
+            self.after_in_child()
+            return 0
+        failure = ctypes.get_errno()
+        self.after_in_parent()
+        if pid < 0:
+            raise OSError(failure, f"clone: {os.strerror(failure)}")
+        return pid
 
 
 class Call:
@@ -182,14 +202,15 @@ def pivot_root(new: str) -> None:
 def prctl(what: str, option: int, argument: int = 0, pointer: Any = 0) -> None:
     """prctl(2)."""
     extra = ctypes.c_ulong(pointer) if isinstance(pointer, int) else pointer
-    _checked(what, _libc.prctl(option, ctypes.c_ulong(argument), extra, ctypes.c_ulong(0), ctypes.c_ulong(0)))
+    _checked(what, _prctl(option, ctypes.c_ulong(argument), extra, ctypes.c_ulong(0), ctypes.c_ulong(0)))
 
 
 def keep_capabilities(kept: tuple[int, ...]) -> None:
     """Hold these and no others, nor ever gain another one."""
-    drop, nothing = ctypes.c_int(PR_CAPBSET_DROP), ctypes.c_ulong(0)
-    for capability, number in enumerate(_CAPABILITIES):
-        if capability not in kept and _libc.prctl(drop, number, nothing, nothing, nothing) < 0:
+    drop, number, nothing = ctypes.c_int(PR_CAPBSET_DROP), ctypes.c_ulong(0), ctypes.c_ulong(0)
+    for capability in range(64):
+        number.value = capability
+        if capability not in kept and _prctl(drop, number, nothing, nothing, nothing) < 0:
             if ctypes.get_errno() != errno.EINVAL:  # past the kernel's last
                 _checked("drop a capability", -1)
             break
@@ -205,14 +226,14 @@ def hold_capabilities(kept: tuple[int, ...]) -> None:
 
 def set_host_name(name: bytes) -> None:
     """The name of this UTS namespace; its domain becomes empty."""
-    _checked("sethostname", _libc.sethostname(name, len(name)))
-    _checked("setdomainname", _libc.setdomainname(b"", 0))
+    for call, text in zip(_names, (name, b"")):
+        _checked("set the host's name", call(text, len(text)))
 
 
 def raise_loopback() -> None:
     """Bring up the one interface a new network namespace has."""
-    any_socket = _checked("socket", _libc.socket(2, 2, 0))  # AF_INET, SOCK_DGRAM
-    _checked("ioctl", _libc.ioctl(any_socket, ctypes.c_ulong(0x8914), _LOOPBACK_UP))  # SIOCSIFFLAGS
+    any_socket = _checked("socket", _socket(2, 2, 0))  # AF_INET, SOCK_DGRAM
+    _checked("ioctl", _ioctl(any_socket, ctypes.c_ulong(0x8914), _LOOPBACK_UP))  # SIOCSIFFLAGS
     os.close(any_socket)
 
 

@@ -53,6 +53,7 @@ class Zygote:
         )
         self.several_ids: bool = program["several_ids"]
         self.views: list[str] = program["views"]
+        self.clone = kernel.Clone(NAMESPACES)
         self.poller = select.poll()
         self.poller.register(CONTROL, select.POLLIN)
         self.running: dict[int, tuple[int, int]] = {}  # pidfd -> the sandbox's number and pid
@@ -74,7 +75,7 @@ class Zygote:
         hold, go = os.pipe()
         number = request["spawn"]
         try:
-            pid = kernel.clone(NAMESPACES)
+            pid = self.clone()
         except OSError as error:
             say(self.control, {"failed": number, "step": "new namespaces", "why": str(error)})
             pid = -1
@@ -129,7 +130,7 @@ class Zygote:
         quiet = os.open("/dev/null", os.O_RDWR)
         for target, source in ((0, stream), (1, stream), (2, quiet)):
             os.dup2(source, target)
-        close_all_but({fd for pipes, _ in series for fd in pipes.our_ends()})
+        close_all_but(sorted(fd for pipes, _ in series for fd in pipes.our_ends()))
         options = job_options(request)
         if series:
             self.guest.serve_series(series, options)
@@ -202,28 +203,29 @@ class Zygote:
                 ("an open process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 1)),
             )
         )
-        waiting: list[tuple[Any, int]] = []
         steps = self.inner_steps(request, None, ())  # the same for all, and made ready once
+        hold, go = os.pipe()
         formed, ready = os.pipe()
-        for _ in range(request["series"]):
-            pipes = self.guest.Pipes()
-            hold, go = os.pipe()
-            try:
-                pid = kernel.clone(NAMESPACES)
-            except OSError as error:
-                raise Step("new namespaces", error) from error
-            if pid == 0:
-                self.become_one_of_series(request, steps, pipes, hold, ready)
-            os.close(hold)
-            try:
+        made = [self.guest.Pipes() for _ in range(request["series"])]
+        siblings = [(pipes, sorted((hold, ready, *pipes.job_ends()))) for pipes in made]
+        waiting: list[tuple[Any, int]] = []
+        try:
+            for pipes, kept in siblings:  # nothing but forks: kernel.Clone says why
+                pid = self.clone()
+                if pid == 0:
+                    self.become_one_of_series(request, steps, pipes, kept, hold, ready)
+                waiting.append((pipes, pid))
+        except OSError as error:
+            raise Step("new namespaces", error) from error
+        try:
+            for pipes, pid in waiting:
                 write_map(pid, f"{INSIDE_JOB} {INSIDE_JOB} 1\n")
-            except OSError as error:
-                raise Step("the map of user ids", error) from error
-            os.write(go, b"1")
-            os.close(go)
-            pipes.close_job_ends()
-            waiting.append((pipes, pid))
-        os.close(ready)
+                pipes.close_job_ends()
+        except OSError as error:
+            raise Step("the map of user ids", error) from error
+        os.write(go, b"1" * len(waiting))
+        for end in (hold, go, ready):
+            os.close(end)
         for _ in waiting:
             if os.read(formed, 1) != b"1":
                 os._exit(1)  # one of them has said why
@@ -239,11 +241,11 @@ class Zygote:
         return waiting
 
     def become_one_of_series(
-        self, request: dict[str, Any], steps: Steps, pipes: Any, hold: int, ready: int
+        self, request: dict[str, Any], steps: Steps, pipes: Any, kept: list[int], hold: int, ready: int
     ) -> None:
         """Put every control in place, then be the job. Never returns."""
         try:
-            close_all_but({hold, ready, *pipes.job_ends()})
+            close_all_but(kept)
             if os.read(hold, 1) != b"1":
                 os._exit(1)
             os.close(hold)
@@ -277,10 +279,10 @@ class Zygote:
             self.files.restrict()
 
 
-def close_all_but(kept: set[int]) -> None:
-    """Every descriptor but the first three and these: a fork has all that its parent had."""
+def close_all_but(kept: list[int]) -> None:
+    """Every descriptor but the first three and these, in order: a fork has all that its parent had."""
     first = 3
-    for one in sorted(kept):
+    for one in kept:
         os.closerange(first, one)
         first = one + 1
     os.closerange(first, DESCRIPTORS_MAX)

@@ -178,7 +178,7 @@ def _start(root: dict[str, Any]) -> int:
         become_root_of_own()
     build(root, several=several)
     hold, go = os.pipe()
-    pid = kernel.clone(_NAMESPACES)
+    pid = kernel.Clone(_NAMESPACES)()
     if pid == 0:
         os.close(go)
         become_zygote(root, hold)
