@@ -23,6 +23,7 @@ import json
 import os
 import signal
 import sys
+import types
 from typing import Any, Callable
 
 from .calls import NotPlain, as_text, from_plain, message_of, read_call, send_reply, to_plain
@@ -97,12 +98,16 @@ class CheckText:
 
     def __init__(self, setup: str, functions: list[str], tests: str) -> None:
         self.setup = compile(setup, "setup.py", "exec", dont_inherit=True)
+        self.text = tests
         self.tests = compile(tests, "tests.py", "exec", dont_inherit=True)
-        rehearsed = ast.fix_missing_locations(WithoutAsserts().visit(ast.parse(tests)))
-        self.rehearsed = compile(rehearsed, "tests.py", "exec", dont_inherit=True)
         self.functions = functions
 
-    def run(self, call: Callable[..., Any], *, rehearsed: bool = False) -> None:
+    def rehearse(self, call: Callable[..., Any]) -> None:
+        """Run the tests as if every assertion held."""
+        believed = ast.fix_missing_locations(WithoutAsserts().visit(ast.parse(self.text)))
+        self.run(call, compile(believed, "tests.py", "exec", dont_inherit=True))
+
+    def run(self, call: Callable[..., Any], tests: types.CodeType | None = None) -> None:
         """Run the tests with ``call(name, args, kwargs)`` behind each judged function."""
         import random  # the judge's alone: under gVisor every process of every job would hold it too
 
@@ -112,7 +117,7 @@ class CheckText:
         names: dict[str, Any] = {"__name__": "tests", **judged}
         exec(self.setup, names)
         names.update(judged)  # what a setup has of that name is a stub
-        exec(self.rehearsed if rehearsed else self.tests, names)
+        exec(tests or self.tests, names)
 
 
 def judged_function(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,7 +184,7 @@ class Judge:
 
         signal.setitimer(signal.ITIMER_REAL, REHEARSAL_S)
         try:
-            check.run(record, rehearsed=True)
+            check.rehearse(record)
         except BaseException:  # as far as it went: the tests themselves will say what is wrong
             return calls
         finally:
