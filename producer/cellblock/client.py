@@ -22,7 +22,14 @@ from typing import Literal, Self, cast
 from cellblock.api_keys import ApiKeys
 from cellblock.broker import Publisher, create_celery
 from cellblock.costs import Estimate
-from cellblock.errors import InvalidJob, PolicyDenied, RateLimited, ResultTimeout, UnknownJob
+from cellblock.errors import (
+    InvalidJob,
+    PolicyDenied,
+    RateLimited,
+    ResultTimeout,
+    StoreUnavailable,
+    UnknownJob,
+)
 from cellblock.evaluation import Campaign, Plan, Sample
 from cellblock.governance import Governance
 from cellblock.idempotency import IdempotencyKey
@@ -346,13 +353,21 @@ class Client:
     ) -> Iterator[tuple[Sample, TrialResult]]:
         """Judge samples (``cellblock.evaluation``), each in a sandbox of its own, in the order of ending.
 
-        Read lazily, and as many on their way as ``plan`` says. Raises as :meth:`map`.
+        Read lazily, and as many on their way as ``plan`` says. Who stops reading
+        stops what is on its way. Raises as :meth:`map`.
         """
-        return Campaign(self.start, plan or Plan()).run(samples)
+        return Campaign(self.start, plan or Plan(), self.abandon).run(samples)
 
     def start(self, spec: JobSpec, *, api_key: str | None = None) -> Future[JobResult]:
         """Submit as :meth:`map` does, waiting for room, and have the result as a future."""
         return self.result_future(self._start(spec, api_key))
+
+    def abandon(self, future: Future[JobResult]) -> None:
+        """Nobody wants this result of :meth:`start` now: its job is stopped, where that can be asked."""
+        job_id = self._waiter.job_of(future)
+        if job_id is not None:
+            with suppress(UnknownJob, StoreUnavailable):
+                self.cancel(job_id)
 
     def _start(self, spec: JobSpec, api_key: str | None) -> str:
         while True:

@@ -60,6 +60,11 @@ class ResultWaiter:
             )
         return future
 
+    def job_of(self, future: Future[JobResult]) -> str | None:
+        """Which job this future waits for; None when it waits no more."""
+        with self._lock:
+            return next((job_id for job_id, one in self._waiting.items() if one is future), None)
+
     def forget(self, job_id: str) -> None:
         """Stop watching a job nobody waits for any more."""
         with self._lock:

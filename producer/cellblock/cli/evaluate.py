@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -20,7 +21,7 @@ from cellblock.cli import compare, extras, group
 from cellblock.client import Client
 from cellblock.errors import InvalidJob, NotConfigured
 from cellblock.evaluation import Campaign, Plan, ProblemSet, ResultFile, SampleFile, SampleResult, Scores, row
-from cellblock.evaluation.campaign import Start
+from cellblock.evaluation.campaign import Abandon, Start
 from cellblock.evaluation.lines import read_lines
 from cellblock.evaluation.report import write_report
 from cellblock.models import JobSpec, Limits
@@ -57,6 +58,9 @@ def evaluate(
     window: Annotated[int, typer.Option(min=1, help="Jobs on their way at once.")] = 16,
     retries: Annotated[int, typer.Option(min=0, help="How often to try again what was our fault.")] = 2,
     dedupe: Annotated[bool, typer.Option(help="Judge identical programs once.")] = True,
+    stop_early: Annotated[
+        bool, typer.Option("--stop-early", help="A problem is done with its first pass: no pass@k then.")
+    ] = False,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out lines that cannot be used.")
     ] = False,
@@ -81,6 +85,7 @@ def evaluate(
         window=window,
         retries=retries,
         dedupe=dedupe,
+        stop_early=stop_early,
         fields=fields,
     )
     asked = {
@@ -92,11 +97,16 @@ def evaluate(
         "image": image,
     }
     file, kept = SampleFile(samples, given, skip_bad=skip_bad), ResultFile(out, asked)
+    total = sum(1 for _ in read_lines(samples))
     try:
-        scores = _judge(file, kept, run, given, sum(1 for _ in read_lines(samples)))
+        scores = _judge(file, kept, run, given, total)
     finally:
         kept.close()
-    summary = {**scores.summary(ks, seed), "bad_lines": [str(bad) for bad in (*given.bad, *file.bad)]}
+    not_run = total - scores.done - len(file.bad)
+    summary = {
+        **scores.summary(ks, seed, not_run),
+        "bad_lines": [str(bad) for bad in (*given.bad, *file.bad)],
+    }
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     typer.echo(json.dumps(summary)) if json_output else _show(summary, out)
     try:
@@ -115,8 +125,10 @@ def _judge(file: SampleFile, kept: ResultFile, plan: Plan, given: ProblemSet, to
     if done:
         typer.echo(f"cellblock: {len(done)} of {total} samples were judged before", err=True)
     waiting = (sample for sample in file if sample.index not in done)
-    with _fleet(load_settings(), cast(str, plan.fields["level"])) as start, _screen(total, scores) as look:
-        for sample, result in Campaign(start, plan).run(waiting):
+    solved = [task_id for task_id, task in scores.tasks.items() if task.passed]
+    with _fleet(load_settings(), cast(str, plan.fields["level"])) as fleet, _screen(total, scores) as look:
+        start, abandon = fleet
+        for sample, result in Campaign(start, plan, abandon, solved).run(waiting):
             kept.write(row(sample, result))
             scores.add(SampleResult.of(sample, result))
             look()
@@ -124,14 +136,14 @@ def _judge(file: SampleFile, kept: ResultFile, plan: Plan, given: ProblemSet, to
 
 
 @contextmanager
-def _fleet(settings: Settings, level: str) -> Iterator[Start]:
+def _fleet(settings: Settings, level: str) -> Iterator[tuple[Start, Abandon]]:
     if settings.redis.url is None:
         made = extras.load("embedded-fleet")(settings, level)
         with cast(AbstractContextManager[Start], made) as start:
-            yield start
+            yield start, Future.cancel
         return
     with Client(settings=settings) as client:
-        yield client.start
+        yield client.start, client.abandon
 
 
 @contextmanager
@@ -198,12 +210,15 @@ def _fingerprint(path: Path) -> str:
 
 def _show(summary: dict[str, Any], out: Path) -> None:
     for k, found in summary["pass_at"].items():
-        if found is None:
+        if found is None and summary["not_run"]:
+            typer.echo(f"pass@{k:<4} is not known: {summary['not_run']} samples were not run")
+        elif found is None:
             typer.echo(f"pass@{k:<4} not every problem has {k} judged samples")
         else:
             typer.echo(f"pass@{k:<4} {found['value']:.2%}  (95%: {found['low']:.2%} to {found['high']:.2%})")
     words = ", ".join(f"{count} {name}" for name, count in summary["verdicts"].items())
     typer.echo(f"{summary['samples']} samples of {summary['problems_judged']} problems: {words}")
+    typer.echo(f"{summary['problems_solved']} of {summary['problems']} problems have a sample that passed")
     if summary["needs_inline"]:
         typer.echo(f"with --verdict inline only: {', '.join(summary['needs_inline'])}")
     for bad in summary["bad_lines"]:

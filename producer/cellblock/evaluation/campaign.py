@@ -15,6 +15,8 @@ from cellblock.trials import Check, Evaluation, Trial, TrialResult, TrialVerdict
 
 #: Puts a job on its way.
 Start = Callable[[JobSpec], "Future[JobResult]"]
+#: Stops a job whose result nobody will read.
+Abandon = Callable[["Future[JobResult]"], object]
 #: Of so many programs of late the result is known, should one come again.
 _REMEMBERED = 8192
 #: A job with more text than this takes no more samples.
@@ -26,8 +28,9 @@ class Plan:
     """How samples are run.
 
     ``batch``: samples of one job; ``window``: jobs on their way at once; ``retries``: how often what is our
-    fault is tried again; ``dedupe``: whether a program that comes again is judged once; ``fields``: of each
-    job besides, such as level, limits and tenant.
+    fault is tried again; ``dedupe``: whether a program that comes again is judged once; ``stop_early``: a
+    problem is done with its first pass, and the rest of its samples has no result; ``fields``: of each job
+    besides, such as level, limits and tenant.
     """
 
     verdict: VerdictMode = "split"
@@ -35,6 +38,7 @@ class Plan:
     window: int = 16
     retries: int = 2
     dedupe: bool = True
+    stop_early: bool = False
     fields: dict[str, Any] = field(default_factory=dict)
 
 
@@ -51,9 +55,14 @@ class _Program:
 class Campaign:
     """Runs samples through a fleet. Holds what is on its way and the results of some programs, no more."""
 
-    def __init__(self, start: Start, plan: Plan) -> None:
+    def __init__(
+        self, start: Start, plan: Plan, abandon: Abandon = Future.cancel, solved: Iterable[str] = ()
+    ) -> None:
+        """``abandon``: what to do about a job when nobody reads on; ``solved``: problems done before."""
         self._start = start
         self._plan = plan
+        self._abandon = abandon
+        self._solved = set(solved)
         self._flight: dict[Future[JobResult], list[_Program]] = {}
         self._again: deque[_Program] = deque()
         self._pending: dict[bytes, _Program] = {}
@@ -61,7 +70,14 @@ class Campaign:
 
     def run(self, samples: Iterable[Sample]) -> Iterator[tuple[Sample, TrialResult]]:
         """Every sample with its result, in the order of ending."""
-        source, more = iter(samples), True
+        try:
+            yield from self._run(iter(samples))
+        finally:  # nobody reads on, or the fleet refused
+            for future in self._flight:
+                self._abandon(future)
+
+    def _run(self, source: Iterator[Sample]) -> Iterator[tuple[Sample, TrialResult]]:
+        more = True
         while more or self._again or self._flight:
             while len(self._flight) < self._plan.window and (more or self._again):
                 batch: list[_Program] = []
@@ -81,6 +97,8 @@ class Campaign:
         Whether there may be more.
         """
         for sample in source:
+            if self._plan.stop_early and sample.problem.task_id in self._solved:
+                continue
             if (known := self._look_up(sample, batch)) is not None:
                 yield sample, known
             if self._full(batch):
@@ -145,6 +163,8 @@ class Campaign:
             program.tries += 1
             self._again.append(program)
             return
+        if result.verdict is TrialVerdict.PASSED:
+            self._solved.add(program.samples[0].problem.task_id)
         digest = _digest(program.samples[0])
         self._pending.pop(digest, None)
         if self._plan.dedupe and result.verdict is not TrialVerdict.UNJUDGED:

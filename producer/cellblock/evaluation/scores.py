@@ -62,15 +62,18 @@ class Scores:
         """How many of them passed."""
         return self.verdicts[TrialVerdict.PASSED.value]
 
-    def summary(self, ks: Sequence[int], seed: int = 0) -> dict[str, Any]:
-        """All figures, as JSON has them. A pass@k for which some problem has too few samples is null."""
+    def summary(self, ks: Sequence[int], seed: int = 0, not_run: int = 0) -> dict[str, Any]:
+        """All figures, as JSON has them. A pass@k for which some problem has too few samples is null, and so
+        is every one where samples were ``not_run`` for what came of others: the estimator wants chance."""
         judged = {task_id: task for task_id, task in self.tasks.items() if task.judged}
         counts = [(task.judged, task.passed) for task in judged.values()]
-        found = {k: estimate(counts, k, seed) for k in ks}
+        found = {k: None if not_run else estimate(counts, k, seed) for k in ks}
         return {
             "samples": self.done,
+            "not_run": not_run,
             "problems": len(self.tasks),
             "problems_judged": len(judged),
+            "problems_solved": sum(task.passed > 0 for task in judged.values()),
             "pass_at": {str(k): asdict(one) if one is not None else None for k, one in found.items()},
             "verdicts": dict(sorted(self.verdicts.items())),
             "outcomes": dict(sorted(self.outcomes.items())),
@@ -80,7 +83,9 @@ class Scores:
                 task_id: {
                     **asdict(task),
                     "pass_at": {
-                        str(k): pass_at_k(task.judged, task.passed, k) for k in ks if k <= task.judged
+                        str(k): pass_at_k(task.judged, task.passed, k)
+                        for k in ks
+                        if k <= task.judged and not not_run
                     },
                 }
                 for task_id, task in self.tasks.items()

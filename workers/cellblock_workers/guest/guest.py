@@ -100,6 +100,7 @@ class Guest:
         self.calls_waiting: collections.deque[bytes] = collections.deque()
         self.calls_pending = bytearray()
         self.reply = ReplyCounter()
+        self.values = bytearray()
         self.artifacts: dict[str, Any] | None = None
         self.inbox = bytearray() if inbox is None else inbox
         self.raised = b""
@@ -166,14 +167,23 @@ class Guest:
         if fd == self.pipes.raised:
             self.raised = (self.raised + piece)[:RAISED_LIMIT_BYTES]
         elif fd == self.pipes.value:
-            if self.value_left > 0:
-                send(b"V", piece[: self.value_left])
+            if len(self.values) + len(piece) > PIECE_BYTES:
+                self.send_values()
+            self.values += piece[: max(0, self.value_left)]
             self.value_left -= len(piece)
             if self.answers and self.reply.passed(piece):
                 self.next_call()
+            if not self.reply.awaited:
+                self.send_values()
         else:
             self.relay_output(b"O" if fd == self.pipes.stdout else b"E", piece)
         return True
+
+    def send_values(self) -> None:
+        """Of calls that came together the replies go together: each message wakes the host."""
+        if self.values:
+            send(b"V", bytes(self.values))
+            self.values.clear()
 
     def relay_output(self, kind: bytes, piece: bytes) -> None:
         if self.output_left > 0:
@@ -302,6 +312,7 @@ class Guest:
                     pass
             except (BlockingIOError, KeyError):  # empty, or closed by the job before
                 continue
+        self.send_values()
         if self.raised:
             send(b"T", self.raised)
         used = self.used()

@@ -19,7 +19,6 @@ from cellblock_workers.worker.dialogue import Dialogue
 from cellblock_workers.worker.execution import cost_of, usage_of
 from cellblock_workers.worker.judge import (
     Deviates,
-    Judge,
     JudgeFailed,
     Judgement,
     Overdue,
@@ -91,25 +90,24 @@ class Examiner:
 
     def _by_calls(self, trial: Trial, check: FunctionCheck) -> End:
         name = hashlib.sha256(check.model_dump_json().encode()).hexdigest()
-        examiner = self._places.judge()
-        examiner.learn(name, check)
         calls = self._rehearsals.get(name)
         if calls is None:
-            calls = examiner.rehearse(name)
+            calls = self._places.judge().rehearse(name, check)
             self._rehearsals.put(name, calls)
         try:
-            return self._called(trial, examiner, name, calls)
+            return self._called(trial, check, name, calls)
         except Deviates as deviation:
             # A program may have seen calls that will not be made, and remember them: all from the beginning.
             calls = calls[: deviation.number]
             self._rehearsals.put(name, calls)
         try:
-            return self._called(trial, examiner, name, calls)
+            return self._called(trial, check, name, calls)
         except Deviates:  # it answers otherwise each time: no call is made before its time
-            return self._called(trial, examiner, name, [])
+            return self._called(trial, check, name, [])
 
-    def _called(self, trial: Trial, examiner: Judge, name: str, calls: Sequence[str]) -> End:
+    def _called(self, trial: Trial, check: FunctionCheck, name: str, calls: Sequence[str]) -> End:
         places = self._places
+        examiner = places.judge()
         job = answering_job("candidate", self._manifest, places.limits, _ANSWERS_BYTES, trial.source)
         with places.enter(job, Dialogue) as (place, candidate):
             replies = candidate.ask([call.encode() for call in calls], len(calls))
@@ -121,7 +119,7 @@ class Examiner:
                 return answers[0] if answers else None
 
             try:
-                judgement = examiner.judge(name, calls, replies, places.limits.timeout_s, ask)
+                judgement = examiner.judge(name, check, calls, replies, places.limits.timeout_s, ask)
             except Overdue:
                 message = "the tests took longer than they may, and could not be interrupted"
                 judgement = Judgement("timed_out", "TimedOut", message)

@@ -98,22 +98,13 @@ class Judge:
         self._dialogue = dialogue
         self._learnt: set[str] = set()
 
-    def learn(self, name: str, check: FunctionCheck) -> None:
-        """Know this check under this name. Raises :class:`Unusable`."""
-        if name in self._learnt:
-            return
-        try:
-            answer = self._ask(["check", name, check.setup, list(check.functions), check.tests], _LEARN_S)
-        except Overdue:
-            raise Unusable(f"its setup takes longer than {_LEARN_S:g} s") from None
-        if answer[0] == "unusable":
-            raise Unusable(f"{answer[1]}: {answer[2]}")
-        self._learnt.add(name)
+    def rehearse(self, name: str, check: FunctionCheck) -> list[str]:
+        """Which calls the tests will make first, as far as can be known before any reply.
 
-    def rehearse(self, name: str) -> list[str]:
-        """Which calls the tests will make first, as far as can be known before any reply."""
+        ``name``: what the check is called here, for good. Raises :class:`Unusable`.
+        """
         try:
-            text = self._exchange(["rehearse", name], _LEARN_S)
+            text = self._exchange(name, check, ["rehearse", name], _LEARN_S)
         except Overdue:
             raise JudgeFailed("the tests could not be interrupted") from None
         try:
@@ -128,17 +119,18 @@ class Judge:
     def judge(
         self,
         name: str,
+        check: FunctionCheck,
         calls: Sequence[str],
         replies: Sequence[bytes],
         timeout_s: float,
         ask: Callable[[bytes], bytes | None],
     ) -> Judgement:
         """Run the tests. ``replies``: to the first of ``calls``; ``ask`` has one more call made, and gives
-        None when nobody answers any more. Raises :class:`Deviates`, :class:`Overdue`.
+        None when nobody answers any more. Raises :class:`Unusable`, :class:`Deviates`, :class:`Overdue`.
         """
         texts = [reply.decode("utf-8", "replace") for reply in replies]
         message: Sequence[object] = ["judge", name, list(calls), texts, timeout_s]
-        while (answer := self._judged(message, timeout_s + _AROUND_S))[0] == "call":
+        while (answer := self._judged(name, check, message, timeout_s + _AROUND_S))[0] == "call":
             reply = ask(str(answer[1]).encode())
             message = ["gone"] if reply is None else ["reply", reply.decode("utf-8", "replace")]
         if answer[0] == "deviates":
@@ -147,25 +139,47 @@ class Judge:
             raise JudgeFailed("the judge answered nonsense")
         return Judgement(*answer[1:])
 
-    def _judged(self, message: Sequence[object], patience_s: float) -> _Answer:
+    def _judged(
+        self, name: str, check: FunctionCheck, message: Sequence[object], patience_s: float
+    ) -> _Answer:
         try:
-            return self._ask(message, patience_s)
+            return _understood(self._exchange(name, check, message, patience_s))
         except JudgeFailed as failure:
+            if name not in self._learnt:
+                raise  # it never came to the program
             raise BrokeWhileJudging(str(failure)) from None
 
-    def _ask(self, message: Sequence[object], patience_s: float) -> _Answer:
-        try:
-            return _ANSWER.validate_json(self._exchange(message, patience_s))
-        except ValidationError:
-            raise JudgeFailed("the judge answered nonsense") from None
+    def _exchange(
+        self, name: str, check: FunctionCheck, message: Sequence[object], patience_s: float
+    ) -> bytes:
+        """The reply to this message, before which the judge learns a check that it does not know: in one go,
+        as every message wakes two processes."""
+        new = name not in self._learnt
+        told = ["check", name, check.setup, list(check.functions), check.tests]
+        messages = [json.dumps(one).encode() for one in ([told, message] if new else [message])]
+        replies = self._dialogue.ask(messages, len(messages), patience_s + (_LEARN_S if new else 0))
+        if new and replies:
+            self._learn(name, replies[0])
+        if len(replies) == len(messages):
+            return replies[-1]
+        if self._dialogue.stop != "deadline":
+            raise JudgeFailed(f"the judge ended ({self._dialogue.stop or 'by itself'})")
+        if name not in self._learnt:
+            raise Unusable(f"its setup takes longer than {_LEARN_S:g} s")
+        raise Overdue
 
-    def _exchange(self, message: Sequence[object], patience_s: float) -> bytes:
-        replies = self._dialogue.ask([json.dumps(message).encode()], 1, patience_s)
-        if replies:
-            return replies[0]
-        if self._dialogue.stop == "deadline":
-            raise Overdue
-        raise JudgeFailed(f"the judge ended ({self._dialogue.stop or 'by itself'})")
+    def _learn(self, name: str, reply: bytes) -> None:
+        answer = _understood(reply)
+        if answer[0] == "unusable":
+            raise Unusable(f"{answer[1]}: {answer[2]}")
+        self._learnt.add(name)
+
+
+def _understood(reply: bytes) -> _Answer:
+    try:
+        return _ANSWER.validate_json(reply)
+    except ValidationError:
+        raise JudgeFailed("the judge answered nonsense") from None
 
 
 def bound_to(nonce: str, answer: bytes) -> Judgement:
