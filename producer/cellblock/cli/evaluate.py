@@ -21,7 +21,7 @@ from cellblock.cli import compare, extras, group
 from cellblock.client import Client
 from cellblock.errors import InvalidJob, NotConfigured
 from cellblock.evaluation import Campaign, Plan, ProblemSet, ResultFile, SampleFile, SampleResult, Scores, row
-from cellblock.evaluation.campaign import Abandon, Start
+from cellblock.evaluation.campaign import BATCH, Abandon, Start
 from cellblock.evaluation.lines import read_lines
 from cellblock.evaluation.report import write_report
 from cellblock.models import JobSpec, Limits
@@ -29,6 +29,8 @@ from cellblock_config import LEVELS, Settings, load_settings
 
 _LOOK_S = 2.0
 _UNJUDGED = 4
+#: A job's own costs are shared by its samples; fewer than these would not be worth a job.
+_BATCH_LEAST = 4
 
 
 def register(app: typer.Typer) -> None:
@@ -54,7 +56,9 @@ def evaluate(
     tenant: Annotated[str, typer.Option(help="On whose account.")] = "default",
     plan: Annotated[str | None, typer.Option(help="The tenant's plan.")] = None,
     image: Annotated[str | None, typer.Option(help="Image name from the settings.")] = None,
-    batch: Annotated[int, typer.Option(min=1, max=256, help="Samples of one job.")] = 16,
+    batch: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Samples of one job; 32, or fewer where there are few.")
+    ] = None,
     window: Annotated[int, typer.Option(min=1, help="Jobs on their way at once.")] = 16,
     retries: Annotated[int, typer.Option(min=0, help="How often to try again what was our fault.")] = 2,
     dedupe: Annotated[bool, typer.Option(help="Judge identical programs once.")] = True,
@@ -79,9 +83,10 @@ def evaluate(
     fields = {"level": level, "tenant": tenant, "plan": plan, "image": image, "limits": limits}
     JobSpec(code="0", **cast(Any, fields))  # before anything is read: whether there could be such a job
     given = ProblemSet.read(problems, skip_bad=skip_bad)
+    total = sum(1 for _ in read_lines(samples))
     run = Plan(
         verdict=cast(Any, verdict),
-        batch=batch,
+        batch=batch or max(_BATCH_LEAST, min(BATCH, total // window)),
         window=window,
         retries=retries,
         dedupe=dedupe,
@@ -97,7 +102,6 @@ def evaluate(
         "image": image,
     }
     file, kept = SampleFile(samples, given, skip_bad=skip_bad), ResultFile(out, asked)
-    total = sum(1 for _ in read_lines(samples))
     try:
         scores = _judge(file, kept, run, given, total)
     finally:

@@ -13,6 +13,8 @@ from cellblock.evaluation.samples import Sample
 from cellblock.models import JobError, JobResult, JobSpec, Outcome
 from cellblock.trials import Check, Evaluation, Trial, TrialResult, TrialVerdict, VerdictMode
 
+#: Samples of one job, where there are many.
+BATCH = 32
 #: Puts a job on its way.
 Start = Callable[[JobSpec], "Future[JobResult]"]
 #: Stops a job whose result nobody will read.
@@ -34,7 +36,7 @@ class Plan:
     """
 
     verdict: VerdictMode = "split"
-    batch: int = 16
+    batch: int = BATCH
     window: int = 16
     retries: int = 2
     dedupe: bool = True

@@ -18,8 +18,11 @@ from cellblock_workers.worker.judge import Judge
 from cellblock_workers.worker.lease import Lease
 from cellblock_workers.worker.session import Stop
 
-#: So many sandboxes are started under one guest, where that is possible.
-SERIES = 16
+#: So many sandboxes are started under one guest, where that is possible: of a few lengths only, for the
+#: launcher knows each by itself.
+SERIES = (32, 16, 8, 4)
+#: Those that wait hold about 1 MB each of the memory that a job may have: of its limit, a sixteenth at most.
+_MEMORY_FOR_EACH_BYTES = 16 * 1024 * 1024
 _JUDGE_SAYS_BYTES = 2**40
 
 Kind = TypeVar("Kind", bound=Dialogue)
@@ -149,10 +152,11 @@ class Places:
         return added
 
     def _length(self) -> int:
-        """How long a series to ask for: of a few lengths only, for the launcher knows each by itself."""
+        """How long a series to ask for."""
         if self.alone:
             return 0
-        return next((length for length in (SERIES, SERIES // 2, SERIES // 4) if self.wanted > length // 2), 0)
+        most = min(2 * self.wanted - 1, self.limits.memory_bytes // _MEMORY_FOR_EACH_BYTES)
+        return next((length for length in SERIES if length <= most), 0)
 
     def _acquire(self, series: int = 0) -> Lent:
         job, asked = self._lease.claim, self._manifest
