@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 from importlib.util import MAGIC_NUMBER
@@ -13,7 +14,8 @@ from cellblock_workers.launcher import guest_program as program
 
 @pytest.mark.parametrize("magic", [MAGIC_NUMBER, b"some other version"])
 def test_it_runs_from_code_or_from_text(monkeypatch: pytest.MonkeyPatch, magic: bytes) -> None:
-    text = "import json, sys\nprint(__name__, json.loads(sys.argv[1]))\n"
+    long = f"# {secrets.token_hex(200_000)}\n"  # more than one argument, however well it is packed
+    text = f"{long}import json, sys\nprint(__name__, json.loads(sys.argv[1]))\n"
     monkeypatch.setattr(program, "guest_source", lambda: text)
     monkeypatch.setattr(program, "MAGIC_NUMBER", magic)
     program._packed.cache_clear()

@@ -17,20 +17,25 @@ from typing import Any
 
 from cellblock_workers.guest import guest_source
 
+#: The kernel takes no argument of more than 128 KiB.
+_ARGUMENT_CHARS = 96 * 1024
 _START = """
 import sys
 from binascii import a2b_base64
 from marshal import loads
 from zlib import decompress
 from _frozen_importlib_external import MAGIC_NUMBER
-magic, code, text = loads(decompress(a2b_base64(sys.argv.pop(1))))
+packed, sys.argv[1:-1] = "".join(sys.argv[1:-1]), []
+magic, code, text = loads(decompress(a2b_base64(packed)))
 exec(loads(code) if magic == MAGIC_NUMBER else compile(text, "<string>", "exec"))
 """
 
 
 def guest_program(options: Mapping[str, Any]) -> list[str]:
     """What follows the interpreter and its own options on the command line of a guest."""
-    return ["-c", _START, _packed(), json.dumps(options)]
+    packed = _packed()
+    parts = [packed[start : start + _ARGUMENT_CHARS] for start in range(0, len(packed), _ARGUMENT_CHARS)]
+    return ["-c", _START, *parts, json.dumps(options)]
 
 
 @cache
