@@ -6,18 +6,23 @@ is each trial's alone.
 
 from __future__ import annotations
 
+import keyword
+import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from cellblock import paths
 from cellblock.contract import Contract, Request
 from cellblock.ends import JobError, Outcome, Usage
 from cellblock.errors import InvalidJob
 
 TRIALS_MAX = 256
 CASES_MAX = 1000
+FILES_MAX = 256
+_NO_TESTS = ("conftest.py", "__init__.py")
 Source = Annotated[str, Field(strict=True)]
 VerdictMode = Literal["split", "inline"]
 Comparison = Literal["exact", "whitespace", "float"]
@@ -79,12 +84,57 @@ class StdioCheck(Request):
         yield self.checker or ""
 
 
-Check = Annotated[FunctionCheck | StdioCheck, Field(discriminator="kind")]
+class TextFile(Request):
+    """A file by its relative path."""
+
+    name: Source
+    text: Source
+
+
+class FilesCheck(Request):
+    """Test files for pytest, which import the program as a module.
+
+    ``files`` lie beside the program as well as beside the tests: data, and modules that both may import.
+    """
+
+    kind: Literal["pytest"] = "pytest"
+    module: str = Field(
+        "solution", pattern=r"^[^\W\d]\w{0,127}$", description="What the program is imported as."
+    )
+    files: tuple[TextFile, ...] = Field((), max_length=FILES_MAX)
+    tests: tuple[TextFile, ...] = Field(min_length=1, max_length=FILES_MAX)
+
+    @model_validator(mode="after")
+    def _names_are_apart(self) -> Self:
+        if keyword.iskeyword(self.module) or self.module in sys.stdlib_module_names:
+            raise InvalidJob("module", f"{self.module!r} is Python's own word")
+        names = [f"{self.module}.py", *(one.name for one in (*self.files, *self.tests))]
+        try:
+            paths.check_files(names)
+        except ValueError as error:
+            raise InvalidJob("tests", str(error)) from None
+        for name in names[1:]:
+            if names.count(name) > 1 or name.startswith(f"{self.module}/"):
+                raise InvalidJob("tests", f"{name!r:.200} is there twice, or is the program's")
+        modules = [one.name for one in self.tests if one.name.endswith(".py")]
+        if all(name.endswith(_NO_TESTS) for name in modules):
+            raise InvalidJob("tests", "none of them is a module of tests")
+        return self
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """All it is made of."""
+        for one in (*self.files, *self.tests):
+            yield one.name
+            yield one.text
+
+
+Check = Annotated[FunctionCheck | StdioCheck | FilesCheck, Field(discriminator="kind")]
 
 
 def sandboxes(check: Check) -> int:
     """How many a program takes that passes it."""
-    if isinstance(check, FunctionCheck):
+    if not isinstance(check, StdioCheck):
         return 1
     return len(check.cases) * (1 if check.checker is None else 2)
 

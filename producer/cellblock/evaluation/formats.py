@@ -9,6 +9,9 @@ stdin        ``task_id``, ``cases``, each with ``input`` and ``output``; ``compa
              float), ``tolerance``, ``checker`` where there are. A completion is the whole program
 APPS         ``task_id`` or ``problem_id``, ``input_output`` with ``inputs`` and ``outputs``, as an object or
              as its JSON. Likewise a program that reads and prints
+pytest       ``task_id``, ``tests``, an object of file names and texts; ``files`` likewise, data or modules
+             for program and tests; ``file`` (solution.py), which the tests import. A completion is that whole
+             file: a prompt that it would go on from (HumanEval's way) is not put before it
 ===========  ==========================================================================================
 """
 
@@ -24,7 +27,17 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from cellblock.errors import InvalidJob
 from cellblock.evaluation.lines import BadLine, Line
-from cellblock.trials import CASES_MAX, Check, Comparison, FunctionCheck, StdioCase, StdioCheck
+from cellblock.trials import (
+    CASES_MAX,
+    FILES_MAX,
+    Check,
+    Comparison,
+    FilesCheck,
+    FunctionCheck,
+    StdioCase,
+    StdioCheck,
+    TextFile,
+)
 
 #: A job takes the tests of its samples with it (``ledger.evaluation_bytes``).
 CHECK_BYTES = 4 * 1024 * 1024
@@ -130,6 +143,29 @@ class _Apps(_Fields):
         return Problem(self.task_id, "", StdioCheck(cases=cases))
 
 
+class _Files(_Fields):
+    tests: dict[str, str] = Field(min_length=1, max_length=FILES_MAX)
+    files: dict[str, str] = Field({}, max_length=FILES_MAX)
+    file: str = "solution.py"
+
+    def problem(self) -> Problem:
+        module, dot, rest = self.file.partition(".")
+        if not module.isidentifier() or dot + rest != ".py":
+            raise InvalidJob("file", f"{self.file!r:.200} is no module's name and .py")
+        for name, text in self.tests.items():
+            try:
+                ast.parse(text if name.endswith(".py") else "")
+            except SyntaxError as error:
+                raise InvalidJob(
+                    f"tests.{name:.200}", f"is no Python: {error.msg}, line {error.lineno}"
+                ) from None
+        files, tests = (
+            tuple(TextFile(name=name, text=text) for name, text in some.items())
+            for some in (self.files, self.tests)
+        )
+        return Problem(self.task_id, "", FilesCheck(module=module, files=files, tests=tests))
+
+
 #: Which field tells a format, and which field is to blame for what is no Python there.
 _KINDS: tuple[tuple[str, type[_Fields], str], ...] = (
     ("test_list", _Mbpp, "test_list"),
@@ -137,14 +173,17 @@ _KINDS: tuple[tuple[str, type[_Fields], str], ...] = (
     ("cases", _Stdio, "checker"),
     ("test", _HumanEval, "test"),
     ("entry_point", _HumanEval, "test"),
+    ("tests", _Files, "tests"),
 )
 
 
 def read_problem(line: Line) -> Problem:
     """The problem this line is. Raises :class:`BadLine`."""
-    found = next((one for one in _KINDS if one[0] in line.fields), None)
+    for_pytest = isinstance(line.fields.get("tests"), dict)  # MBPP and others may have tests of another kind
+    kinds = _KINDS[-1:] if for_pytest else _KINDS
+    found = next((one for one in kinds if one[0] in line.fields), None)
     if found is None:
-        known = "HumanEval has it, MBPP has test_list, APPS input_output, others cases"
+        known = "HumanEval has it, MBPP has test_list, APPS input_output, others cases, or tests for pytest"
         raise BadLine(line.where, "test", f"of no known format: {known}")
     told, kind, blamed = found
     try:

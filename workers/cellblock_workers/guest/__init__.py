@@ -5,19 +5,21 @@ from importlib import resources
 #: The guest's files, each before those that use it.
 PIECES = (
     *("ahead", "pipes", "processes", "filter", "context", "values", "artifacts", "modules"),
-    *("calls", "judging", "job", "guest", "series", "main"),
+    *("calls", "program", "testing", "suites", "judging", "job", "guest", "series", "main"),
 )
+_FUTURE = "from __future__ import annotations"
 
 
 def guest_source() -> str:
     """The guest program, whole: one text of standard library only, made by joining the pieces.
 
     Each piece is a module of its own that imports what it needs of the others by ``from .piece import``;
-    joined, they share one namespace, so these lines go, and the one future import moves to the top.
+    joined, they share one namespace, so these lines go, and the one future import moves to the top. What
+    stands before it in a piece, its docstring, is for readers here.
     """
     folder = resources.files(__package__)
-    lines = ["from __future__ import annotations"]
+    lines = [_FUTURE]
     for piece in PIECES:
-        text = (folder / f"{piece}.py").read_text(encoding="utf-8")
-        lines += [line for line in text.splitlines() if not line.startswith(("from __future__ ", "from ."))]
+        text = (folder / f"{piece}.py").read_text(encoding="utf-8").partition(_FUTURE)[2]
+        lines += [line for line in text.splitlines() if not line.startswith("from .")]
     return "\n".join(lines) + "\n"

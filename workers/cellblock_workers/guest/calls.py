@@ -12,6 +12,9 @@ As JSON: numbers, strings, true, false and null stand for themselves, every arra
   reply  ["value", result, arguments or null]     null: they are as they were
          ["raised", type, message, arguments or null]
          ["not plain", what]                      it has no form in which it could cross
+
+  call   [name]                what has the program under this name?
+  reply  ["callable"]          a function: it can be called. Else as above, null for arguments
 """
 
 from __future__ import annotations
@@ -129,7 +132,10 @@ class Caller:
 
     def answer(self, call: bytes) -> bytes:
         """The reply to one call."""
-        name, args, kwargs = json.loads(call)
+        name, *rest = json.loads(call)
+        if not rest:
+            return self.found(name)
+        args, kwargs = rest
         given, named = from_plain(args), from_plain(kwargs)
         before = None if is_flat(args) and is_flat(kwargs) else json.dumps([args, kwargs])
         try:
@@ -147,6 +153,19 @@ class Caller:
             after = None if before is None else [to_plain(given), to_plain(named)]
             reply.append(after if after is not None and json.dumps(after) != before else None)
             return as_text(reply)
+        except (NotPlain, RecursionError, ValueError) as error:
+            return as_text(["not plain", message_of(error)])
+
+    def found(self, name: str) -> bytes:
+        """The reply to who asks for a name."""
+        if name not in self.names:
+            missing = "module {!r} has no attribute {!r}".format(self.names.get("__name__"), name)
+            return as_text(["raised", "AttributeError", missing, None])
+        value = self.names[name]
+        try:
+            if isinstance(value, type):
+                raise NotPlain("a class")
+            return as_text(["callable"] if callable(value) else ["value", to_plain(value), None])
         except (NotPlain, RecursionError, ValueError) as error:
             return as_text(["not plain", message_of(error)])
 

@@ -22,6 +22,7 @@ from .filter import PRCTL, forbid_fatal_calls
 from .judging import Judge, Unheard
 from .modules import guard_imports
 from .pipes import HEADER, PIECE_BYTES, WORK_DIR, Pipes, write_all
+from .testing import PYTEST_MODULES, judge_beside
 from .values import decode_input, encode_value
 
 CONTROL, RAISED, VALUE = 100, 101, 102
@@ -139,11 +140,13 @@ def run_job() -> int:
     sys.dont_write_bytecode = True  # nobody imports it again, and the work folder is the job's to fill
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     # What is called from outside is a module; what stands under "if __name__ == '__main__'" is not for it.
-    main = types.ModuleType("__main__" if job["role"] == "program" else "solution")
+    own = "solution" if job["code"] is not None else os.path.basename(path)[: -len(".py")]
+    main = types.ModuleType("__main__" if job["role"] == "program" else own)
     main.__dict__.update(given, __file__=path, __builtins__=__builtins__)
     sys.modules[main.__name__] = sys.modules["__main__"] = main
     if job["modules"] is not None:
-        guard_imports(job["level"], job["modules"], folder)
+        more = (*PYTEST_MODULES, own) if job["role"] == "tested" else ()
+        guard_imports(job["level"], [*job["modules"], *more], folder)
     try:
         if job["role"] == "program":
             send_value(run_program(source, path, main.__dict__), job["value_bytes"])
@@ -162,28 +165,37 @@ def run_job() -> int:
 
 def answer(role: str, source: bytes, path: str, names: dict[str, Any], texts: list[str]) -> None:
     """Be a program that is asked."""
-    if role == "inline":
-        judge_inline(source, path, names, *texts)
-    else:
+    if role == "candidate":
         exec(compile(source, path, "exec", dont_inherit=True), names)
         Caller(names, CONTROL, VALUE).serve()
+    elif role == "inline":
+        setup, tests = texts
+        exec(compile(setup, "setup.py", "exec", dont_inherit=True), names)
+        judge_inline(source, path, names, lambda: run_tests(tests, names))
+    else:
+        judge_inline(source, path, names, lambda: judge_beside(os.path.dirname(path), texts))
 
 
-def judge_inline(source: bytes, path: str, names: dict[str, Any], setup: str, tests: str) -> None:
+def run_tests(tests: str, names: dict[str, Any]) -> None:
+    exec(compile(tests, "tests.py", "exec", dont_inherit=True), names)
+
+
+def judge_inline(
+    source: bytes, path: str, names: dict[str, Any], tests: Callable[[], tuple[str, str] | None]
+) -> None:
     """Run program and tests in one interpreter, and say how that went.
 
     The nonce that makes it a verdict waits in a pipe until then: nothing in this process's memory has it. A
     program that knows where to read can still forge: that is what inline means.
     """
-    exec(compile(setup, "setup.py", "exec", dont_inherit=True), names)
     exec(compile(source, path, "exec", dont_inherit=True), names)
-    said = ["passed", "", ""]
     try:
-        exec(compile(tests, "tests.py", "exec", dont_inherit=True), names)
+        wrong = tests()
     except Exception as error:
-        said = ["failed", type(error).__name__, message_of(error)]
+        wrong = (type(error).__name__, message_of(error))
     nonce = read_call(CONTROL)
     if nonce is not None:
+        said = ("passed", "", "") if wrong is None else ("failed", *wrong)
         send_reply(VALUE, as_text([json.loads(nonce), *said]))
 
 

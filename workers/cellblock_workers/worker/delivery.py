@@ -45,17 +45,25 @@ def job_frames(manifest: Manifest, settings: Settings, context_bytes: int | None
 
 
 def answering_job(
-    role: Literal["candidate", "judge", "inline"],
+    role: Literal["candidate", "judge", "inline", "tested"],
     manifest: Manifest,
     limits: ResolvedLimits,
     answers_bytes: int,
     source: str = "",
     texts: Sequence[str] = (),
+    files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> bytes:
-    """J for a job that is asked: a candidate with its first calls, a judge, or a program with its tests."""
-    modules = None if role == "judge" else manifest.modules
-    more = {"value_bytes": answers_bytes, "modules": modules, "role": role, "texts": list(texts)}
-    return frame(b"J", json.dumps(_bare(manifest, limits, source) | more).encode())
+    """J for a job that is asked: a candidate with its first calls, a judge, or a program with its tests.
+
+    ``files``: if there are any, the first is the program instead of ``source``; ``texts`` then are names of
+    files among them that hold tests.
+    """
+    job = _bare(manifest, limits, source) | {"value_bytes": answers_bytes, "role": role, "texts": list(texts)}
+    if role == "judge":
+        job["modules"] = None
+    if files:
+        job |= {"code": None, "entrypoint": next(iter(files))}
+    return b"".join(_with_files(job, files))
 
 
 def program_job(
@@ -68,14 +76,15 @@ def program_job(
     args: Sequence[str] = (),
 ) -> bytes:
     """J and what follows it for one run of a program of an evaluation."""
+    job = _bare(manifest, limits, source) | {"args": list(args), "stdin_bytes": len(stdin)}
+    return b"".join([*_with_files(job, files), *_cut(b"I", stdin)])
+
+
+def _with_files(job: dict[str, object], files: Mapping[str, bytes]) -> Iterator[bytes]:
     bulk = b"".join(files.values())
-    job = _bare(manifest, limits, source) | {
-        "args": list(args),
-        "files": [(path, len(data)) for path, data in files.items()],
-        "bulk_bytes": len(bulk),
-        "stdin_bytes": len(stdin),
-    }
-    return b"".join([frame(b"J", json.dumps(job).encode()), *_cut(b"B", bulk), *_cut(b"I", stdin)])
+    described = [(path, len(data)) for path, data in files.items()]
+    yield frame(b"J", json.dumps(job | {"files": described, "bulk_bytes": len(bulk)}).encode())
+    yield from _cut(b"B", bulk)
 
 
 def _bare(manifest: Manifest, limits: ResolvedLimits, source: str) -> dict[str, object]:

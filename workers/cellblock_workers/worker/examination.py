@@ -7,12 +7,13 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from cellblock.admission import Manifest
 from cellblock.egress import Outgoing
 from cellblock.ledger import Claim
 from cellblock.models import JobError, Outcome, Usage
-from cellblock.trials import Check, FunctionCheck, StdioCase, StdioCheck, Trial, VerdictMode
+from cellblock.trials import Check, FilesCheck, FunctionCheck, StdioCase, StdioCheck, Trial, VerdictMode
 from cellblock_workers.worker.answers import difference
 from cellblock_workers.worker.delivery import answering_job, program_job
 from cellblock_workers.worker.dialogue import Dialogue
@@ -70,7 +71,7 @@ class Examiner:
 
     def channel(self, check: Check) -> VerdictMode:
         """What a verdict by this check rests on: what is printed is always compared outside."""
-        return self._mode if isinstance(check, FunctionCheck) else "split"
+        return "split" if isinstance(check, StdioCheck) else self._mode
 
     def heed_cap(self) -> None:
         """Raises :class:`OverCap` when all runs, and what was charged before, have cost all they may."""
@@ -88,27 +89,30 @@ class Examiner:
             return self._by_prints(trial, check)
         return self._by_calls(trial, check) if self._mode == "split" else self._inline(trial, check)
 
-    def _by_calls(self, trial: Trial, check: FunctionCheck) -> End:
+    def _by_calls(self, trial: Trial, check: FunctionCheck | FilesCheck) -> End:
         name = hashlib.sha256(check.model_dump_json().encode()).hexdigest()
+        job = self._job("candidate", trial.source, check)
+        if isinstance(check, FilesCheck):  # what they call hangs on what they find
+            self._places.judge().learn(name, check)
+            return self._called(job, check, name, [])
         calls = self._rehearsals.get(name)
         if calls is None:
             calls = self._places.judge().rehearse(name, check)
             self._rehearsals.put(name, calls)
         try:
-            return self._called(trial, check, name, calls)
+            return self._called(job, check, name, calls)
         except Deviates as deviation:
             # A program may have seen calls that will not be made, and remember them: all from the beginning.
             calls = calls[: deviation.number]
             self._rehearsals.put(name, calls)
         try:
-            return self._called(trial, check, name, calls)
+            return self._called(job, check, name, calls)
         except Deviates:  # it answers otherwise each time: no call is made before its time
-            return self._called(trial, check, name, [])
+            return self._called(job, check, name, [])
 
-    def _called(self, trial: Trial, check: FunctionCheck, name: str, calls: Sequence[str]) -> End:
+    def _called(self, job: bytes, check: FunctionCheck | FilesCheck, name: str, calls: Sequence[str]) -> End:
         places = self._places
         examiner = places.judge()
-        job = answering_job("candidate", self._manifest, places.limits, _ANSWERS_BYTES, trial.source)
         with places.enter(job, Dialogue) as (place, candidate):
             replies = candidate.ask([call.encode() for call in calls], len(calls))
             places.heed(candidate.stop)
@@ -127,15 +131,27 @@ class Examiner:
                 places.dismiss()
             return self._ended(place, candidate, judgement)
 
-    def _inline(self, trial: Trial, check: FunctionCheck) -> End:
-        nonce, limits = secrets.token_hex(16), self._places.limits
-        texts = [check.setup, check.tests]
-        job = answering_job("inline", self._manifest, limits, _ANSWERS_BYTES, trial.source, texts)
-        with self._places.enter(job, Dialogue) as (place, program):
+    def _inline(self, trial: Trial, check: FunctionCheck | FilesCheck) -> End:
+        nonce = secrets.token_hex(16)
+        with self._places.enter(self._job("inline", trial.source, check), Dialogue) as (place, program):
             answers = program.ask([json.dumps(nonce).encode()], 1)
             self._places.heed(program.stop)
             judgement = bound_to(nonce, answers[0]) if answers else Judgement("gone", "", "")
             return self._ended(place, program, judgement)
+
+    def _job(
+        self, role: Literal["candidate", "inline"], source: str, check: FunctionCheck | FilesCheck
+    ) -> bytes:
+        """The program on its way, with no word of its tests unless they are to be run beside it."""
+        told, where = role == "inline", (self._manifest, self._places.limits, _ANSWERS_BYTES)
+        if isinstance(check, FunctionCheck):
+            return answering_job(role, *where, source, [check.setup, check.tests] if told else ())
+        tests = check.tests if told else ()
+        files = {f"{check.module}.py": source.encode()}
+        files |= {one.name: one.text.encode() for one in (*check.files, *tests)}
+        return answering_job(
+            "tested" if told else role, *where, texts=[one.name for one in tests], files=files
+        )
 
     def _by_prints(self, trial: Trial, check: StdioCheck) -> End:
         """One case after the other, each in a sandbox of its own, until one is not answered."""

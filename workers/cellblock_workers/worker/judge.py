@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from cellblock.trials import FunctionCheck
+from cellblock.trials import FilesCheck, FunctionCheck
 from cellblock_workers.worker.dialogue import Dialogue
 
 #: Beyond the time the tests have: for what is read and written around them.
@@ -98,6 +98,11 @@ class Judge:
         self._dialogue = dialogue
         self._learnt: set[str] = set()
 
+    def learn(self, name: str, check: FunctionCheck | FilesCheck) -> None:
+        """Before there is a program whose time it would take. Raises :class:`Unusable`."""
+        if name not in self._learnt:
+            self._exchange(name, check, None, 0.0)
+
     def rehearse(self, name: str, check: FunctionCheck) -> list[str]:
         """Which calls the tests will make first, as far as can be known before any reply.
 
@@ -119,7 +124,7 @@ class Judge:
     def judge(
         self,
         name: str,
-        check: FunctionCheck,
+        check: FunctionCheck | FilesCheck,
         calls: Sequence[str],
         replies: Sequence[bytes],
         timeout_s: float,
@@ -140,7 +145,7 @@ class Judge:
         return Judgement(*answer[1:])
 
     def _judged(
-        self, name: str, check: FunctionCheck, message: Sequence[object], patience_s: float
+        self, name: str, check: FunctionCheck | FilesCheck, message: Sequence[object], patience_s: float
     ) -> _Answer:
         try:
             return _understood(self._exchange(name, check, message, patience_s))
@@ -150,13 +155,17 @@ class Judge:
             raise BrokeWhileJudging(str(failure)) from None
 
     def _exchange(
-        self, name: str, check: FunctionCheck, message: Sequence[object], patience_s: float
+        self,
+        name: str,
+        check: FunctionCheck | FilesCheck,
+        message: Sequence[object] | None,
+        patience_s: float,
     ) -> bytes:
         """The reply to this message, before which the judge learns a check that it does not know: in one go,
         as every message wakes two processes."""
         new = name not in self._learnt
-        told = ["check", name, check.setup, list(check.functions), check.tests]
-        messages = [json.dumps(one).encode() for one in ([told, message] if new else [message])]
+        said = (_told(name, check) if new else None, message)
+        messages = [json.dumps(one).encode() for one in said if one is not None]
         replies = self._dialogue.ask(messages, len(messages), patience_s + (_LEARN_S if new else 0))
         if new and replies:
             self._learn(name, replies[0])
@@ -173,6 +182,14 @@ class Judge:
         if answer[0] == "unusable":
             raise Unusable(f"{answer[1]}: {answer[2]}")
         self._learnt.add(name)
+
+
+def _told(name: str, check: FunctionCheck | FilesCheck) -> list[object]:
+    """What a judge hears of a check (guest/judging.py)."""
+    if isinstance(check, FunctionCheck):
+        return ["check", name, check.setup, list(check.functions), check.tests]
+    files, tests = ([(one.name, one.text) for one in some] for some in (check.files, check.tests))
+    return ["files", name, check.module, files, tests]
 
 
 def _understood(reply: bytes) -> _Answer:
