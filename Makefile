@@ -49,13 +49,14 @@ fmt: $(VENV)/ready ## format and fix what can be fixed
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-bench: setup ## latency, throughput, fairness, admission, filters, evaluation, cheats; writes build/bench/*.json
+bench: setup ## latency, stages, throughput, fairness, admission, filters, evaluation, cheats; writes build/bench/*.json
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) tests/bench/hello.py
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) tests/bench/fairness.py
 	@env PYTHONPATH=tests $(PY) tests/bench/admission.py
 	@env PYTHONPATH=tests $(PY) tests/bench/egress/score.py
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) tests/bench/evaluation.py
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) tests/bench/cheats.py
+	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) tests/bench/stages.py
 
 up: setup ## a whole fleet on this machine until Ctrl-C
 	@$(WITH_DOCKER) $(VENV)/bin/cellblock up
