@@ -383,3 +383,16 @@ def test_output_that_cannot_be_filtered_stays_here_and_is_no_way_out_of_the_scor
     found = judge(host, {"it": "def f(x):\n    print('private')\n    raise ValueError('private')\n"})["it"]
     assert (found.verdict, found.error and found.error.type) == (TrialVerdict.FAILED, "Unfiltered")
     assert "private" not in found.model_dump_json()
+
+
+def test_a_judge_that_cannot_be_interrupted_by_what_it_is_given_is_the_programs_doing(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the check was new to it, and its rehearsal known from before."""
+    monkeypatch.setattr("cellblock_workers.worker.judge._AROUND_S", 1.0)
+    monkeypatch.setattr("cellblock_workers.worker.judge._LEARN_S", 2.0)
+    deaf = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\nwhile given: pass\n"
+    check = FunctionCheck(functions=("f",), tests=f"given = isinstance(f(1), str)\n{deaf}")
+    for _ in range(2):
+        found = judge(host, {"it": "def f(x): return 'x'\n"}, check, timeout_s=0.5)
+        assert found["it"].verdict is TrialVerdict.TIMED_OUT, found["it"]

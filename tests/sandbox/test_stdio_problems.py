@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
 
+from cellblock import JobSpec
+from cellblock.admission import resolve
+from cellblock.costs import Charge
 from cellblock.models import JobResult, Outcome
 from cellblock.trials import Evaluation, StdioCase, StdioCheck, Trial, TrialResult
+from cellblock_config.prices import Rates
+from cellblock_workers.launcher.client import Lent
 from sandbox.harness import MIB, Host, hosts
 
 SUM = "a, b = map(int, input().split())\nprint(a + b)\n"
@@ -67,7 +73,7 @@ def test_each_is_judged_by_what_it_prints(host: Host) -> None:
         "right": ("passed", ""),
         "right under main": ("passed", ""),
         "wrong at last": ("failed", "WrongAnswer: case 3 of 3: word 1: expected '0', printed 'none'"),
-        "silent": ("failed", "WrongAnswer: case 1 of 3: expected 1 words, printed 0"),
+        "silent": ("failed", "WrongAnswer: case 1 of 3: printed 0 words, and more are expected"),
         "raises": ("failed", "ValueError: case 1 of 3: invalid literal for int() with base 10: 'x'"),
         "leaves": ("failed", "Exit: case 1 of 3: Exited with code 4"),
         "right again": ("passed", ""),
@@ -179,3 +185,34 @@ def test_all_runs_of_a_program_are_counted(host: Host) -> None:
     assert result.trials[0].verdict.value == "passed"
     assert result.trials[0].usage.wall_ms >= 300
     assert result.usage.wall_ms == result.trials[0].usage.wall_ms
+
+
+def test_input_that_nobody_reads_is_nobody_elses(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was on its way to a program that has ended is not the next one's, in the same series."""
+    check = StdioCheck(cases=cases(("x" * 3_000_000, "done")))
+    leaves = "import os\nos.write(1, b'done')\nos._exit(0)\n"
+    acquire, lent = host.launcher.acquire, []
+
+    def counted(*args: Any, **options: Any) -> Lent:
+        lent.append(acquire(*args, **options))
+        return lent[-1]
+
+    monkeypatch.setattr(host.launcher, "acquire", counted)
+    found = judge(host, {f"{number}": leaves + f"# {number}" for number in range(6)}, check)
+    assert {one.verdict.value for one in found.values()} == {"passed"}, found
+    assert len(lent) == (1 if lent[0].series else 6), "none had to be begun anew"
+
+
+def test_what_costs_all_it_may_by_itself_is_no_way_out_of_the_score(host: Host) -> None:
+    burns = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\n"
+    trials = tuple(Trial(id=name, source=burns + SUM, check=0) for name in ("it", "other"))
+    rates = Rates(per_run=0, per_cpu_second=10**9, per_gib_second=0, percent=100)  # 1,000 micros a second
+    for count, verdict in ((1, "failed"), (2, "unjudged")):  # with others it may have been their doing
+        spec = JobSpec(evaluation=Evaluation(checks=(CHECK,), trials=trials[:count]), limits={"timeout_s": 9})
+        charge = Charge(rates=rates, cap_micros=600)
+        manifest = resolve(spec, host.settings).model_copy(update={"charge": charge})
+        job_id = host.ledger.admit(uuid.uuid4().hex, manifest).job_id
+        host.runner.run(job_id)
+        result = host.ledger.result(job_id)
+        assert result is not None
+        assert {one.verdict.value for one in result.trials} == {verdict}, result

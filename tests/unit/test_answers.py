@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -37,6 +39,10 @@ def check(**fields: Any) -> StdioCheck:
         ("float", "1.0 a", b"1.0 b", False),
         ("float", "1e9", b"1000000500", True),
         ("float", "1e9", b"1000500000", False),
+        ("float", "1000000", b"1000001", False),
+        ("float", "1000000", b"+1000000", True),
+        ("float", "1000000", b"1000000.5", True),
+        ("float", "12345678901234567890", b"12345678901234567891", False),
         ("float", "0", b"-0.0000009", True),
         ("float", "1", b"+1.", True),
         ("float", "nan", b"nan", True),
@@ -64,6 +70,25 @@ def test_what_is_wrong_is_said_briefly() -> None:
     assert long is not None
     assert len(long) < 400
     assert "999880 bytes more" in long
+
+
+def test_a_word_takes_no_longer_than_its_length() -> None:
+    """A program chooses its words; looking for a number in them once took the square of their length."""
+    began = time.monotonic()
+    for word in (b"1" * 2_000_000 + b"x", b"1." * 1_000_000, b"1e" * 1_000_000, b"." * 2_000_000):
+        assert difference(check(compare="float"), "1.5", word) is not None
+    assert time.monotonic() - began < 5
+
+
+def test_a_wrong_word_is_found_without_keeping_the_rest() -> None:
+    printed = b"ab " * 2_000_000
+    tracemalloc.start()
+    try:
+        assert difference(check(), "abc", printed) is not None
+        assert difference(check(), "ab", printed) is not None
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.text(), st.binary())

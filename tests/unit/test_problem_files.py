@@ -115,6 +115,10 @@ def test_files_of_tests_are_for_pytest(tmp_path: Path) -> None:
         ({**STDIN, "compare": "roughly"}, "line 2, compare"),
         ({**STDIN, "tolerance": -1}, "line 2, tolerance"),
         ({**STDIN, "checker": "def ("}, "line 2, checker: is no Python"),
+        ({**STDIN, "task_id": "\ud800"}, "line 2, cases: has no valid Unicode text"),
+        ({**STDIN, "cases": [{"input": "\ud800", "output": ""}]}, "line 2, cases: has no valid Unicode"),
+        ({**STDIN, "checker": "-" * 100_000 + "1"}, "line 2, checker: is"),
+        ({**MBPP, "task_id": 11, "test_list": ["f(" + "1+" * 50_000 + "1)"]}, "line 2, test_list: is"),
         (
             {**STDIN, "cases": [{"input": "x" * 5_000_000, "output": ""}]},
             "line 2, cases: what it has to pass",

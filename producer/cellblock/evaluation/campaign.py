@@ -11,7 +11,7 @@ from typing import Any
 
 from cellblock.evaluation.samples import Sample
 from cellblock.models import JobError, JobResult, JobSpec, Outcome
-from cellblock.trials import Check, Evaluation, Trial, TrialResult, TrialVerdict, VerdictMode
+from cellblock.trials import Check, Evaluation, Trial, TrialResult, TrialVerdict, VerdictMode, sandboxes
 
 #: Samples of one job, where there are many.
 BATCH = 32
@@ -23,6 +23,8 @@ Abandon = Callable[["Future[JobResult]"], object]
 _REMEMBERED = 8192
 #: A job with more text than this takes no more samples.
 _BATCH_CHARS = 512 * 1024
+#: Nor one with more sandboxes: what it has found is known when all of it has ended.
+_BATCH_SANDBOXES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,9 @@ class Campaign:
     def _full(self, batch: list[_Program]) -> bool:
         texts = [one.source for one in batch]
         texts += [text for check in {one.check for one in batch} for text in check.texts]
-        return len(batch) >= self._plan.batch or sum(map(len, texts)) > _BATCH_CHARS
+        if len(batch) >= self._plan.batch or sum(map(len, texts)) > _BATCH_CHARS:
+            return True
+        return sum(sandboxes(one.check) for one in batch) > _BATCH_SANDBOXES
 
     def _look_up(self, sample: Sample, batch: list[_Program]) -> TrialResult | None:
         """What is known of this program already; else it is on its way now, or waits for the one that is."""

@@ -194,9 +194,15 @@ def read_problem(line: Line) -> Problem:
         raise BadLine(line.where, error.field, error.problem) from None
     except SyntaxError as error:
         raise BadLine(line.where, blamed, f"is no Python: {error.msg}") from None
+    except (MemoryError, RecursionError):
+        raise BadLine(line.where, blamed, "is nested too deeply to be read") from None
     except ValueError as error:
         raise BadLine(line.where, blamed, str(error)) from None
-    size = sum(len(text.encode("utf-8", "replace")) for text in problem.check.texts)
+    try:
+        problem.task_id.encode()
+        size = sum(len(text.encode()) for text in problem.check.texts)
+    except UnicodeEncodeError:
+        raise BadLine(line.where, told, "has no valid Unicode text") from None
     if size > CHECK_BYTES:
         raise BadLine(line.where, told, f"what it has to pass is {size} bytes; {CHECK_BYTES} are accepted")
     return problem

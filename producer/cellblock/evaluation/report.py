@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from cellblock.errors import InvalidJob
 from cellblock.evaluation import pages
 from cellblock.evaluation.digest import Digest, Spread
-from cellblock.evaluation.results import asked_of, rows
+from cellblock.evaluation.results import asked_of, rows, summary_of
 from cellblock.trials import TrialVerdict
 
 FILE = "report.html"
-SUMMARY = "summary.json"
 
 #: More problems than this share a cell of the strip; the table has so many, and says so.
 _CELLS = 1_000
@@ -100,7 +96,7 @@ def write_report(folder: Path, files: Mapping[str, str] | None = None) -> Path:
     time. The same files make the same bytes. Raises :class:`InvalidJob` where one of them cannot be used, and
     :class:`NotConfigured` without jinja2.
     """
-    summary, digest = _summary_of(folder), Digest(rows(folder))
+    summary, digest = summary_of(folder), Digest(rows(folder))
     asked = asked_of(folder)
     kinds = digest.failures
     path = folder / FILE
@@ -121,14 +117,6 @@ def write_report(folder: Path, files: Mapping[str, str] | None = None) -> Path:
         further=kinds[_KINDS:],
     )
     return path
-
-
-def _summary_of(folder: Path) -> dict[str, Any]:
-    path = folder / SUMMARY
-    try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
-        raise InvalidJob(str(path), "cannot be read; run the same `cellblock eval` again") from None
 
 
 def _cells(tasks: Mapping[str, Mapping[str, int]]) -> Iterator[Cell]:

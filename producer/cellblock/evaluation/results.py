@@ -16,6 +16,7 @@ from cellblock.trials import TrialResult, TrialVerdict
 
 FILE = "results.jsonl"
 RUN = "run.json"
+SUMMARY = "summary.json"
 
 _WORDS = {
     TrialVerdict.PASSED: "passed",
@@ -171,6 +172,15 @@ def rows(folder: Path) -> Iterator[tuple[SampleResult, dict[str, Any]]]:
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise InvalidJob(str(path), f"cannot be read: {why}; name the --out of a `cellblock eval`") from None
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    """The figures a folder's run came to. Raises :class:`InvalidJob` where it has not ended."""
+    path = folder / SUMMARY
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        raise InvalidJob(str(path), "cannot be read; run the same `cellblock eval` again") from None
 
 
 def asked_of(folder: Path) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Guest:
         self.stdin_left = 0
         self.stdin_closed = False
         self.stdin_pending = bytearray()
-        self.answers = False
+        self.answers = self.gathers = False
         self.calls_waiting: collections.deque[bytes] = collections.deque()
         self.calls_pending = bytearray()
         self.reply = ReplyCounter()
@@ -173,7 +173,7 @@ class Guest:
             self.value_left -= len(piece)
             if self.answers and self.reply.passed(piece):
                 self.next_call()
-            if not self.reply.awaited:
+            if not (self.reply.awaited and self.gathers):
                 self.send_values()
         else:
             self.relay_output(b"O" if fd == self.pipes.stdout else b"E", piece)
@@ -217,22 +217,24 @@ class Guest:
             self.stdin_left = job["stdin_bytes"]
             self.artifacts = job["artifacts"]
             self.answers = job["role"] != "program"
+            # A judge's are heard one by one: that it has learnt a check, whatever the tests do then.
+            self.gathers = job["role"] != "judge"
             self.started = time.monotonic()
             self.deadline = self.started + job["timeout_s"]
             self.deliver(HEADER.pack(kind, len(payload)) + payload)
             self.close_stdin_if_done()
+        elif kind in (b"B", b"C", b"I", b"K") and self.started is None:
+            return  # for the job before, which ended meanwhile
         elif kind == b"B" and 0 < len(payload) <= self.bulk_left:
             self.bulk_left -= len(payload)
             self.deliver(payload)
-        elif kind == b"I" and self.started is not None:
+        elif kind == b"I":
             self.stdin_left -= len(payload)
             if not self.stdin_closed:
                 self.stdin_pending += payload
                 self.poller.register(self.pipes.stdin, select.POLLOUT)
-        elif kind == b"K" and self.started is not None:
+        elif kind == b"K":
             self.stop("enough")
-        elif kind in (b"C", b"K") and self.started is None:
-            return  # for the job before, which ended meanwhile
         elif kind == b"C" and self.answers and not self.bulk_left:
             self.calls_waiting.append(HEADER.pack(kind, len(payload)) + payload)
             self.next_call()

@@ -112,8 +112,8 @@ class Call:
 
     __slots__ = ("arguments", "function", "may_lack", "what")
 
-    def __init__(self, what: str, function: Any, *arguments: Any, may_lack: bool = False) -> None:
-        """``may_lack``: that there is no such path is no failure."""
+    def __init__(self, what: str, function: Any, *arguments: Any, may_lack: str | None = None) -> None:
+        """``may_lack``: that there is no such path, and so nothing to do, is no failure."""
         self.what = what
         self.function = function
         self.arguments = arguments
@@ -121,8 +121,10 @@ class Call:
 
     def __call__(self) -> None:
         """Make it. Raises :class:`OSError`."""
-        if self.function(*self.arguments) < 0 and not (self.may_lack and ctypes.get_errno() == errno.ENOENT):
-            _checked(self.what, -1)
+        if self.function(*self.arguments) < 0:
+            failure = ctypes.get_errno()
+            if failure != errno.ENOENT or self.may_lack is None or os.path.lexists(self.may_lack):
+                raise OSError(failure, f"{self.what}: {os.strerror(failure)}")
 
 
 def trim_memory() -> None:
@@ -143,7 +145,7 @@ def mounting(
     """mount(2), made ready."""
     passed = [None if one is None else os.fsencode(one) for one in (source, target, kind)]
     more = (ctypes.c_ulong(flags), os.fsencode(options) or None)
-    return Call(f"mount {target}", _libc.mount, *passed, *more, may_lack=may_lack)
+    return Call(f"mount {target}", _libc.mount, *passed, *more, may_lack=target if may_lack else None)
 
 
 def mount(source: str, target: str, kind: str | None, flags: int = 0, options: str = "") -> None:

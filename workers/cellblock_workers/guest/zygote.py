@@ -209,14 +209,14 @@ class Zygote:
         made = [self.guest.Pipes() for _ in range(request["series"])]
         siblings = [(pipes, sorted((hold, ready, *pipes.job_ends()))) for pipes in made]
         waiting: list[tuple[Any, int]] = []
-        try:
-            for pipes, kept in siblings:  # nothing but forks: kernel.Clone says why
+        for pipes, kept in siblings:  # nothing but forks: kernel.Clone says why
+            try:
                 pid = self.clone()
-                if pid == 0:
-                    self.become_one_of_series(request, steps, pipes, kept, hold, ready)
-                waiting.append((pipes, pid))
-        except OSError as error:
-            raise Step("new namespaces", error) from error
+            except OSError as error:
+                raise Step("new namespaces", error) from error
+            if pid == 0:
+                self.become_one_of_series(request, steps, pipes, kept, hold, ready)
+            waiting.append((pipes, pid))
         try:
             for pipes, pid in waiting:
                 write_map(pid, f"{INSIDE_JOB} {INSIDE_JOB} 1\n")

@@ -7,8 +7,13 @@ import re
 
 from cellblock.trials import StdioCheck
 
-#: Numbers as programs print them. Not all that ``float()`` takes: no underscores, no words.
-_NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+#: Numbers as programs print them. Not all that ``float()`` takes: no underscores, no words. Each part can be
+#: read in one way only, so that no word takes longer than its length.
+_NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_INTEGER = re.compile(rb"[+-]?\d+", re.ASCII)
+_WORD = re.compile(rb"\S+")
+#: A longer word is no number: it is compared letter for letter.
+_NUMBER_BYTES = 400
 _SHOWN_BYTES = 120
 
 
@@ -17,22 +22,28 @@ def difference(check: StdioCheck, expected: str, printed: bytes) -> str | None:
 
     ``exact``: byte for byte. ``whitespace``: the same words, whatever blanks and lines there are between
     them. ``float``: the same, and words that are numbers on both sides may differ by ``tolerance``, absolute
-    or relative to the expected one.
+    or relative to the expected one; integers may not.
     """
     wanted = expected.encode()
     if check.compare == "exact":
         return None if printed == wanted else _shown(wanted, printed)
-    words, answers = wanted.split(), printed.split()
     tolerance = check.tolerance if check.compare == "float" else None
-    for number, (word, answer) in enumerate(zip(words, answers, strict=False), start=1):
+    answers = (found[0] for found in _WORD.finditer(printed))  # one at a time: a program prints many
+    for number, found in enumerate(_WORD.finditer(wanted), start=1):
+        word, answer = found[0], next(answers, None)
+        if answer is None:
+            return f"printed {number - 1} words, and more are expected"
         if word != answer and (tolerance is None or not _close(word, answer, tolerance)):
             return f"word {number}: {_shown(word, answer)}"
-    if len(words) != len(answers):
-        return f"expected {len(words)} words, printed {len(answers)}"
-    return None
+    more = next(answers, None)
+    return None if more is None else f"printed {_cut(more)} after all that is expected"
 
 
 def _close(word: bytes, answer: bytes, tolerance: float) -> bool:
+    if max(len(word), len(answer)) > _NUMBER_BYTES:
+        return False
+    if _INTEGER.fullmatch(word) and _INTEGER.fullmatch(answer):
+        return int(word) == int(answer)
     if not (_NUMBER.fullmatch(word) and _NUMBER.fullmatch(answer)):
         return False
     one, other = float(word), float(answer)

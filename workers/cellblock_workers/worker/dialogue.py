@@ -84,11 +84,14 @@ class Dialogue(Session):
 
     def enough(self, patience_s: float) -> bool:
         """Of a series: end this job, so that the next may come. False where that failed."""
-        if not (self._over or self.stop or self._fault or self.cut_off):
-            self._send(frame(b"K", b""))
+        if not (self.reported or self.stop or self._fault or self.cut_off):
+            if not self._over:
+                self._send(frame(b"K", b""))
             self._deadline = time.monotonic() + patience_s
             try:
-                self._listen(lambda: self._over)
+                # What was on its way to the job goes out to the guest, which drops it: half a frame would be
+                # the beginning of the next job's.
+                self._listen(lambda: self._over and not self._outbox)
             except ProtocolViolation as violation:
                 self._fault = str(violation)
         return self.reported

@@ -103,6 +103,11 @@ class Evaluator:
                 return self._unjudged(trial, f"its tests cannot be used: {error}")
             except LevelNotOffered:
                 raise
+            except OverCap:
+                if len(self._evaluation.trials) > 1:
+                    raise  # it may have been the others: by itself it is judged
+                failed = {"verdict": TrialVerdict.FAILED, "outcome": Outcome.COST_CAP}
+                return self._unjudged(trial, "it has cost all it may").model_copy(update=failed)
             except (JudgeFailed, SandboxRefused) as error:
                 self._places.stopped()
                 self._places.dismiss()
