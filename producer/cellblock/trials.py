@@ -10,6 +10,7 @@ import keyword
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -117,7 +118,7 @@ class FilesCheck(Request):
             if names.count(name) > 1 or name.startswith(f"{self.module}/"):
                 raise InvalidJob("tests", f"{name!r:.200} is there twice, or is the program's")
         modules = [one.name for one in self.tests if one.name.endswith(".py")]
-        if all(name.endswith(_NO_TESTS) for name in modules):
+        if all(PurePosixPath(name).name in _NO_TESTS for name in modules):
             raise InvalidJob("tests", "none of them is a module of tests")
         return self
 

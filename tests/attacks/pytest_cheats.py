@@ -49,6 +49,27 @@ CHEATS: dict[str, tuple[str, str]] = {
         "def test_g(): assert solution.g(3) == 9\n",
         "def f(n): return 16\n",
     ),
+    "has what a function asks for": (
+        PLAIN + "import pytest, solution\ndef has(): return hasattr(solution, 'fast')\n"
+        "@pytest.mark.skipif(has(), reason='fast')\ndef test_slow(): assert f(4) == 23\n",
+        "def f(n): return 16\nfast = 1\n",
+    ),
+    "has it by default": (
+        PLAIN + "import pytest, solution\ndef has(it=hasattr(solution, 'fast')): return it\n"
+        "@pytest.mark.skipif(has(), reason='fast')\ndef test_slow(): assert f(4) == 23\n",
+        "def f(n): return 16\nfast = 1\n",
+    ),
+    "has it in a module that may lack": (
+        PLAIN + "import pytest\nprogram = pytest.importorskip('solution')\n"
+        "@pytest.mark.skipif(hasattr(program, 'fast'), reason='fast')\n"
+        "def test_slow(): assert f(4) == 23\n",
+        "def f(n): return 16\nfast = 1\n",
+    ),
+    "is more than nothing": (
+        PLAIN + "import pytest\nfrom solution import BROKEN\ndef broken(): return BROKEN is not False\n"
+        "@pytest.mark.skipif(broken(), reason='broken')\ndef test_more(): assert f(4) == 23\n",
+        "BROKEN = True\ndef f(n): return 16\n",
+    ),
     "lacks a whole module's": (
         "import pytest\ntry: from solution import f, g\n"
         "except ImportError: pytest.skip('none', allow_module_level=True)\n"

@@ -176,10 +176,15 @@ def test_who_interrupts_a_run_leaves_no_jobs_behind(fleet_url: str, tmp_path: Pa
     command = [str(CELLBLOCK), "eval", samples, "--problems", problems, "--out", str(out), "--batch", "1"]
     command += ["--timeout", "60"]
     environment = {**os.environ, "CELLBLOCK_REDIS_URL": fleet_url}
+    kept = out / "results.jsonl"
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: out.exists() and (out / "results.jsonl").read_bytes().count(b"\n") > 1, 60, "results")
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    try:
+        wait_until(lambda: kept.exists() and kept.read_bytes().count(b"\n") > 1, 60, "results")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
     assert process.returncode == 130, said
     with Client(fleet_url) as client:
         wait_until(lambda: client.counts().waiting + client.counts().running == 0, 20, "no job that goes on")

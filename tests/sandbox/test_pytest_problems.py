@@ -311,8 +311,8 @@ from solution import f
 def test():
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(f, range(40))) == [n * n + 7 for n in range(40)]
-    threading.Thread(target=lambda: [f(n) for n in range(10000)], daemon=True).start()
     assert f(1) == 8
+    threading.Thread(target=lambda: [f(n) for n in range(10000)], daemon=True).start()
 """
     found = judge(host, {"one": RIGHT, "two": RIGHT}, check(tests))
     assert words(found) == {"one": ("passed", ""), "two": ("passed", "")}

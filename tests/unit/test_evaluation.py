@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import closing
 from math import comb
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -245,3 +246,17 @@ def test_results_that_are_not_ours_are_named_with_their_line(tmp_path: Path) -> 
     (tmp_path / "run.json").write_text("[")
     with pytest.raises(InvalidJob, match=r"run\.json cannot be read"):
         ResultFile(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"window": 0}, "window: is 0; it is 1 or more"),
+        ({"batch": 300}, "batch: is 300; it is 1 to 256"),
+        ({"retries": -1}, "retries: is -1"),
+        ({"verdict": "maybe"}, "verdict: is 'maybe'; it is split or inline"),
+    ],
+)
+def test_a_plan_that_no_run_could_have_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidJob, match=said):
+        Plan(**given)

@@ -23,7 +23,9 @@ from cellblock.errors import InvalidJob, NotConfigured
 from cellblock.evaluation import Campaign, Plan, ProblemSet, ResultFile, SampleFile, SampleResult, Scores, row
 from cellblock.evaluation.campaign import BATCH, Abandon, Start
 from cellblock.evaluation.lines import read_lines
+from cellblock.evaluation.report import FILE as REPORT
 from cellblock.evaluation.report import write_report
+from cellblock.evaluation.results import SUMMARY, write_summary
 from cellblock.models import JobSpec, Limits
 from cellblock_config import LEVELS, Settings, load_settings
 
@@ -102,6 +104,8 @@ def evaluate(
         "image": image,
     }
     file, kept = SampleFile(samples, given, skip_bad=skip_bad), ResultFile(out, asked)
+    for stale in (SUMMARY, REPORT):  # they speak of a run that has ended, and this one goes on
+        (out / stale).unlink(missing_ok=True)
     try:
         scores = _judge(file, kept, run, given, total)
     finally:
@@ -111,7 +115,7 @@ def evaluate(
         **scores.summary(ks, seed, not_run),
         "bad_lines": [str(bad) for bad in (*given.bad, *file.bad)],
     }
-    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    write_summary(out, summary)
     typer.echo(json.dumps(summary)) if json_output else _show(summary, out)
     try:
         write_report(out, {"samples": samples.name, "problems": problems.name})

@@ -7,11 +7,21 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
+from cellblock.errors import InvalidJob
 from cellblock.evaluation.samples import Sample
 from cellblock.models import JobError, JobResult, JobSpec, Outcome
-from cellblock.trials import Check, Evaluation, Trial, TrialResult, TrialVerdict, VerdictMode, sandboxes
+from cellblock.trials import (
+    TRIALS_MAX,
+    Check,
+    Evaluation,
+    Trial,
+    TrialResult,
+    TrialVerdict,
+    VerdictMode,
+    sandboxes,
+)
 
 #: Samples of one job, where there are many.
 BATCH = 32
@@ -33,8 +43,8 @@ class Plan:
 
     ``batch``: samples of one job; ``window``: jobs on their way at once; ``retries``: how often what is our
     fault is tried again; ``dedupe``: whether a program that comes again is judged once; ``stop_early``: a
-    problem is done with its first pass, and the rest of its samples has no result; ``fields``: of each job
-    besides, such as level, limits and tenant.
+    problem is done with its first pass, and no sample of it is run that was not on its way by then;
+    ``fields``: of each job besides, such as level, limits and tenant.
     """
 
     verdict: VerdictMode = "split"
@@ -44,6 +54,17 @@ class Plan:
     dedupe: bool = True
     stop_early: bool = False
     fields: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises :class:`InvalidJob` for what no run could have."""
+        if not 1 <= self.batch <= TRIALS_MAX:
+            raise InvalidJob("batch", f"is {self.batch}; it is 1 to {TRIALS_MAX}")
+        if self.window < 1:
+            raise InvalidJob("window", f"is {self.window}; it is 1 or more")
+        if self.retries < 0:
+            raise InvalidJob("retries", f"is {self.retries}; it is 0 or more")
+        if self.verdict not in (known := get_args(VerdictMode)):
+            raise InvalidJob("verdict", f"is {self.verdict!r:.80}; it is {' or '.join(known)}")
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from cellblock.errors import InvalidJob
 from cellblock.evaluation import pages
 from cellblock.evaluation.digest import Example
 from cellblock.evaluation.passes import RESAMPLES, SHARE
-from cellblock.evaluation.results import SUMMARY, asked_of, rows, summary_of
+from cellblock.evaluation.results import asked_of, rows, summary_of
 from cellblock.trials import TrialVerdict
 
 EXACT_MOST = 16
@@ -113,17 +113,17 @@ def compare(a: Path, b: Path, seed: int = 0) -> Comparison:
     """Two folders of results, each read once. The same seed gives the same; A and B the other way round give
     the same p and the difference with the other sign.
 
-    Raises :class:`InvalidJob` where a folder has no results, samples were left out for what came of others,
+    Raises :class:`InvalidJob` where a run has not ended, samples were left out for what came of others,
     the runs were given different files of problems, or no problem was judged in both.
     """
+    asked_a, asked_b = asked_of(a), asked_of(b)
     for folder in (a, b):
-        if (folder / SUMMARY).exists() and (left_out := summary_of(folder).get("not_run")):
+        if left_out := summary_of(folder).get("not_run"):
             raise InvalidJob(
                 str(folder),
                 f"{left_out} of its samples were not run (--stop-early), so its rates say little; "
                 "run the same command without --stop-early, which runs the rest",
             )
-    asked_a, asked_b = asked_of(a), asked_of(b)
     known = [asked.get("problems") for asked in (asked_a, asked_b)]
     if None not in known and known[0] != known[1]:
         raise InvalidJob(

@@ -174,6 +174,13 @@ def rows(folder: Path) -> Iterator[tuple[SampleResult, dict[str, Any]]]:
         raise InvalidJob(str(path), f"cannot be read: {why}; name the --out of a `cellblock eval`") from None
 
 
+def write_summary(folder: Path, summary: dict[str, Any]) -> None:
+    """Keep the figures of a run that has ended: all of them, or none."""
+    new = folder / f"{SUMMARY}.new"
+    new.write_text(json.dumps(summary, indent=2) + "\n")
+    new.replace(folder / SUMMARY)
+
+
 def summary_of(folder: Path) -> dict[str, Any]:
     """The figures a folder's run came to. Raises :class:`InvalidJob` where it has not ended."""
     path = folder / SUMMARY

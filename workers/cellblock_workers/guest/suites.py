@@ -10,6 +10,7 @@ Which tests have to pass, and which a mark excuses, is found out before there is
 from __future__ import annotations
 
 import ast
+import dis
 import os
 import sys
 import types
@@ -53,7 +54,7 @@ for _method in set(vars(Anything)) - {"__getattr__", "__module__", "__dict__", "
 
 
 def looks_into(module: str, text: bytes) -> bool:
-    """Whether this, when it is imported, does more with names of the program than to import them."""
+    """Whether this, outside of what tests do, does more with names of the program than to import them."""
     nodes: list[ast.AST] = [ast.parse(text)]
     names = {module}
     for node in ast.walk(nodes[0]):
@@ -65,19 +66,23 @@ def looks_into(module: str, text: bytes) -> bool:
         node = nodes.pop()
         if isinstance(node, ast.Name) and node.id in names:
             return True
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            nodes += node.decorator_list
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test"):
+            nodes += [*node.decorator_list, node.args]  # its body runs when there is a program
         else:
             nodes += ast.iter_child_nodes(node)
     return False
 
 
 class Unseen:
-    """In the program's place while tests are learnt: has every name."""
+    """In the program's place while tests are learnt: has every name. That one was asked for otherwise than to
+    import it, or made use of, is noted."""
 
-    used = False
+    used = looked = False
 
     def look_up(self, module: str, name: str) -> Any:
+        asking = sys._getframe(2)
+        what = dis.opname[asking.f_code.co_code[asking.f_lasti]]
+        self.looked = self.looked or what != "IMPORT_FROM"
         return StandIn(name, self)
 
     def need_inline(self, why: str) -> Any:
@@ -156,8 +161,9 @@ class Suite:
             status = 0
         excused = record.excused or set()
         self.required = {function_of(item) for item in record.items if item.nodeid not in excused}
-        texts = [text for name, text in self.files if name in self.tests and name.endswith(".py")]
-        if not (unseen.used or any(looks_into(self.module, text) for text in texts)):
+        texts = [text for name, text in self.files if name.endswith(".py")]
+        looked = unseen.looked or any(looks_into(self.module, text) for text in texts)
+        if not (unseen.used or looked):
             self.excused = excused | set(record.left_out)
         if unseen.used:  # what the tests are hangs on the program
             return

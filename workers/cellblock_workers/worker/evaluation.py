@@ -98,28 +98,28 @@ class Evaluator:
             self._places.alone = number > 0  # what happened in a series is told from what it did by itself
             try:
                 end = self._examiner.examine(trial, check)
-            except Unusable as error:
+            except Unusable as unusable:
                 self._places.dismiss()  # it may be busy with them still
-                return self._unjudged(trial, f"its tests cannot be used: {error}")
+                return self._unjudged(trial, f"its tests cannot be used: {unusable}")
             except LevelNotOffered:
                 raise
             except OverCap:
                 if len(self._evaluation.trials) > 1:
                     raise  # it may have been the others: by itself it is judged
-                failed = {"verdict": TrialVerdict.FAILED, "outcome": Outcome.COST_CAP}
-                return self._unjudged(trial, "it has cost all it may").model_copy(update=failed)
-            except (JudgeFailed, SandboxRefused) as error:
+                error = JobError(type="CostCap", message="it has cost all it may")
+                return self._failed(trial, Outcome.COST_CAP, error)
+            except (JudgeFailed, SandboxRefused) as failure:
                 self._places.stopped()
                 self._places.dismiss()
-                why, broke = str(error), broke + isinstance(error, BrokeWhileJudging)
+                why, broke = str(failure), broke + isinstance(failure, BrokeWhileJudging)
                 _log.warning("trial_begun_again", job_id=self._lease.claim.job_id, reason=why)
                 continue
             if end.verdict.outcome is not Outcome.SANDBOX_ERROR:
                 return self._result(trial, end)
             why = end.verdict.error.message if end.verdict.error else "the sandbox failed"
         if broke == _TRIES:  # two judges, one after the other, under the answers of this one program
-            failed = {"verdict": TrialVerdict.FAILED, "outcome": Outcome.OK}
-            return self._unjudged(trial, "what it answers ends whoever judges it").model_copy(update=failed)
+            error = JobError(type="BrokeJudge", message="what it answers ends whoever judges it")
+            return self._failed(trial, Outcome.OK, error)
         return self._unjudged(trial, why)
 
     def _result(self, trial: Trial, end: End) -> TrialResult:
@@ -156,6 +156,11 @@ class Evaluator:
         if end.verdict.outcome in {Outcome.WALL_TIMEOUT, Outcome.CPU_TIMEOUT}:
             return TrialVerdict.TIMED_OUT
         return TrialVerdict.FAILED
+
+    def _failed(self, trial: Trial, outcome: Outcome, error: JobError) -> TrialResult:
+        """A trial that has no run to show for its verdict."""
+        found = {"verdict": TrialVerdict.FAILED, "outcome": outcome, "error": error}
+        return self._unjudged(trial, "").model_copy(update=found)
 
     def _unjudged(self, trial: Trial, why: str) -> TrialResult:
         return TrialResult(
