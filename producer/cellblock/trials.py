@@ -133,6 +133,11 @@ class FilesCheck(Request):
 Check = Annotated[FunctionCheck | StdioCheck | FilesCheck, Field(discriminator="kind")]
 
 
+def channel_of(check: Check, mode: VerdictMode) -> VerdictMode:
+    """What a verdict by this check rests on: what is printed is always compared outside."""
+    return "split" if isinstance(check, StdioCheck) else mode
+
+
 def sandboxes(check: Check) -> int:
     """How many a program takes that passes it."""
     if not isinstance(check, StdioCheck):
@@ -171,8 +176,10 @@ class Evaluation(Request):
 
     @property
     def runs(self) -> int:
-        """How many sandboxes it may take: each trial may be begun anew once, and one is the judge's."""
-        return 2 * sum(sandboxes(self.checks[trial.check]) for trial in self.trials) + 1
+        """How many sandboxes its trials may take: each is begun anew once, and twice more where calls
+        deviate."""
+        checks = [self.checks[trial.check] for trial in self.trials]
+        return 2 * sum(3 if isinstance(one, FunctionCheck) else sandboxes(one) for one in checks)
 
     @property
     def size_bytes(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import resource
+import re
 import signal
 import subprocess
 import sys
@@ -76,25 +76,32 @@ def _command(folder: Path, count: int) -> list[str]:
 
 
 def _run(command: list[str], url: str, until: int | None = None) -> dict[str, float]:
-    """Seconds, and peak memory and CPU time of the process; ``until``: killed when so many are judged."""
-    out, started = Path(command[-1]), time.monotonic()
+    """Seconds, and peak memory and CPU time of the process; ``until``: killed when so many are judged.
+
+    The peak is the process's own (VmHWM): what wait4 tells begins with what its parent had when it forked.
+    """
+    out, started, peak_kib = Path(command[-1]), time.monotonic(), 0
     process = subprocess.Popen(command, env={**os.environ, "CELLBLOCK_REDIS_URL": url})
-    while until is not None and process.poll() is None and _lines(out) < until:
-        time.sleep(1)
-    if until is not None:
-        process.send_signal(signal.SIGKILL)
+    ended = None
+    while ended is None:
+        time.sleep(0.5)
+        peak_kib = max(peak_kib, _peak_kib(process.pid))
+        if until is not None and _lines(out) >= until:
+            process.send_signal(signal.SIGKILL)
+        ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == (0 if until is None else -signal.SIGKILL), process.returncode
     return {
         "took_s": time.monotonic() - started,
-        "peak_mib": round(used.ru_maxrss / 1024, 1),
-        "cpu_s": _cpu_s(used),
+        "peak_mib": round(peak_kib / 1024, 1),
+        "cpu_s": used.ru_utime + used.ru_stime,
     }
 
 
-def _cpu_s(used: resource.struct_rusage) -> float:
-    return used.ru_utime + used.ru_stime
+def _peak_kib(pid: int) -> int:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) if found else 0  # it has ended
 
 
 def _lines(out: Path) -> int:

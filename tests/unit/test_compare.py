@@ -188,24 +188,24 @@ def test_everything_is_there_as_json(tmp_path: Path) -> None:
 def test_the_page_has_what_got_worse_before_what_got_better(tmp_path: Path) -> None:
     a, b = map(str, two_runs(tmp_path))
     page = tmp_path / "changes.html"
-    done = run("eval", "compare", a, b, "--out", str(page))
+    done = run("eval", "compare", a, b, "--page", str(page))
     assert (done.exit_code, f"the page is {page}" in done.stderr) == (0, True)
     text = page.read_text()
     assert text.index("Passed less in B: 1") < text.index("3 of 4") < text.index("Passed more in B: 1")
     assert "−50.0" in text  # noqa: RUF001 - the minus of the page
     assert "Judged in B only: 1" in text
     before = page.read_bytes()
-    run("eval", "compare", a, b, "--out", str(page))
+    run("eval", "compare", a, b, "--page", str(page))
     assert page.read_bytes() == before
 
 
 def test_the_page_needs_jinja2_and_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = map(str, two_runs(tmp_path))
-    nowhere = run("eval", "compare", a, b, "--out", str(tmp_path / "no/page.html"))
+    nowhere = run("eval", "compare", a, b, "--page", str(tmp_path / "no/page.html"))
     assert isinstance(nowhere.exception, InvalidJob)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert run("eval", "compare", a, b).exit_code == 0
-    refused = run("eval", "compare", a, b, "--out", str(tmp_path / "page.html"))
+    refused = run("eval", "compare", a, b, "--page", str(tmp_path / "page.html"))
     assert isinstance(refused.exception, NotConfigured)
     assert "page.html needs jinja2: pip install 'cellblock[eval]'" in str(refused.exception)
 
@@ -216,7 +216,7 @@ def test_hostile_names_do_nothing_to_a_terminal(tmp_path: Path) -> None:
     assert "'\\x1b]0;owned\\x07\\u202e'" in run("eval", "compare", str(a), str(b)).stdout
     hostile = hostile_folder(tmp_path / "c", "http://cellblock.invalid")
     page = tmp_path / "page.html"
-    assert run("eval", "compare", str(hostile), str(hostile), "--out", str(page)).exit_code == 0
+    assert run("eval", "compare", str(hostile), str(hostile), "--page", str(page)).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_eval_is_a_command_and_a_group(arguments: tuple[str, ...], said: str) ->
     ("words", "offered"),
     [
         ("cellblock eval --pro", "--problems"),
-        ("cellblock eval compare --o", "--out"),
+        ("cellblock eval compare --p", "--page"),
         ("cellblock eva", "eval"),
     ],
 )

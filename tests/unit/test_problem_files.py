@@ -104,7 +104,10 @@ def test_files_of_tests_are_for_pytest(tmp_path: Path) -> None:
         ({**HE, "task_id": "b", "test": 3}, "line 2, test: Input should be a valid string"),
         ({**HE, "task_id": "b", "entry_point": None}, "line 2, entry_point"),
         ({"task_id": "b", "test": "x", "entry_point": "f"}, "line 2, prompt: required, and missing"),
-        ({**HE, "task_id": "b", "entry_point": "not a name"}, "line 2, functions.0"),
+        (
+            {**HE, "task_id": "b", "entry_point": "not a name"},
+            "line 2, entry_point: 'not a name' is no",
+        ),
         (HE, "line 2, task_id: 'a' is there twice"),
         ({**MBPP, "test_list": []}, "line 2, test_list"),
         ({**MBPP, "test_list": ["assert ("]}, "line 2, test_list: is no Python"),
@@ -130,7 +133,7 @@ def test_files_of_tests_are_for_pytest(tmp_path: Path) -> None:
         ),
         (
             {"problem_id": 1, "input_output": {"fn_name": "f", "inputs": ["1"], "outputs": ["1"]}},
-            "line 2, input_output.fn_name",
+            "line 2, input_output: has fn_name",
         ),
         ({**FILES, "tests": {}}, "line 2, tests"),
         ({**FILES, "tests": ["assert True"]}, "line 2, tests: Input should be a valid dictionary"),
@@ -147,8 +150,8 @@ def test_files_of_tests_are_for_pytest(tmp_path: Path) -> None:
         ({**FILES, "files": {"big.txt": "x" * 5_000_000}}, "line 2, tests: what it has to pass"),
         ({**FILES, "file": "a/b.py"}, "line 2, file: 'a/b.py' is no module"),
         ({**FILES, "file": "my-module.py"}, "line 2, file"),
-        ({**FILES, "file": "class.py"}, "line 2, module: 'class' is Python's own word"),
-        ({**FILES, "file": "json.py"}, "line 2, module: 'json' is Python's own word"),
+        ({**FILES, "file": "class.py"}, "line 2, file: 'class.py' is a name of Python's"),
+        ({**FILES, "file": "json.py"}, "line 2, file: 'json.py' is a name of Python's"),
     ],
 )
 def test_a_bad_problem_is_named_and_can_be_left_out(tmp_path: Path, bad: Any, said: str) -> None:

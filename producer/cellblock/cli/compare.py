@@ -17,7 +17,7 @@ def compare_runs(
     a: Annotated[Path, typer.Argument(metavar="A", help="Folder of one run: its --out.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Folder of the other.")],
     seed: Annotated[int, typer.Option(help="Of interval and test; the same gives the same.")] = 0,
-    out: Annotated[
+    page: Annotated[
         Path | None,
         typer.Option(metavar="FILE.html", help="A page of the problems that changed; none without."),
     ] = None,
@@ -27,13 +27,13 @@ def compare_runs(
 
     Only problems judged in both count. The exit code is 0 whichever is better.
 
-    Example: cellblock eval compare results-old results-new --out changes.html
+    Example: cellblock eval compare results-old results-new --page changes.html
     """
     found = compare(a, b, seed)
     typer.echo(json.dumps(_plain(found))) if json_output else _show(found)
-    if out is not None:
-        write_comparison(found, out, (str(a), str(b)))
-        typer.echo(f"cellblock: the page is {out}", err=True)
+    if page is not None:
+        write_comparison(found, page, (str(a), str(b)))
+        typer.echo(f"cellblock: the page is {page}", err=True)
 
 
 def _show(found: Comparison) -> None:
@@ -48,7 +48,7 @@ def _show(found: Comparison) -> None:
         for pair in pairs[:_NAMED]:
             typer.echo(f"{word:<6} {_rates(pair)}  {pair.task_id!r:.80}")
         if len(pairs) > _NAMED:
-            typer.echo(f"{word:<6} and {len(pairs) - _NAMED} more: --out or --json has them")
+            typer.echo(f"{word:<6} and {len(pairs) - _NAMED} more: --page or --json has them")
     for name, tasks in (("A", found.only_a), ("B", found.only_b)):
         if tasks:
             typer.echo(f"cellblock: judged in {name} only: {_some(tasks)}", err=True)

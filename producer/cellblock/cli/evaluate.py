@@ -46,12 +46,13 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     samples: Annotated[Path, typer.Argument(metavar="SAMPLES.jsonl[.gz]", help="What a model wrote.")],
     problems: Annotated[
-        Path, typer.Option(metavar="FILE", help="HumanEval, MBPP, APPS or cases, as JSON lines.")
+        Path, typer.Option(metavar="FILE", help="HumanEval, MBPP, APPS, cases or pytest, as JSON lines.")
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Results and summary; a run there is resumed.")],
     k: Annotated[str, typer.Option("-k", help="Which pass@k to estimate, with commas.")] = "1",
     verdict: Annotated[
-        str, typer.Option(help="split: tests out of the program's reach. inline: in one interpreter with it.")
+        str,
+        typer.Option(help="split: tests out of the program's reach. inline: in one interpreter."),
     ] = "split",
     level: Annotated[str, typer.Option(help=f"Isolation level: {', '.join(LEVELS)}.")] = "standard",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for each sample.")] = 3.0,

@@ -20,6 +20,7 @@ from cellblock.trials import (
     TrialResult,
     TrialVerdict,
     VerdictMode,
+    channel_of,
     sandboxes,
 )
 
@@ -168,19 +169,19 @@ class Campaign:
             batch = self._flight.pop(future)
             found = {trial.id: trial for trial in self._trials(future)}
             for number, program in enumerate(batch):
-                result = found.get(str(number)) or self._unjudged(future.result())
+                result = found.get(str(number)) or self._unjudged(program.check, future.result())
                 yield from self._ended(program, result)
 
     def _trials(self, future: Future[JobResult]) -> tuple[TrialResult, ...]:
         return future.result().trials
 
-    def _unjudged(self, job: JobResult) -> TrialResult:
+    def _unjudged(self, check: Check, job: JobResult) -> TrialResult:
         """Of a job that ended without a word on its trials: none of it is the programs' doing."""
         why = job.error.message if job.error else job.outcome.value
         return TrialResult(
             id="",
             verdict=TrialVerdict.UNJUDGED,
-            channel=self._plan.verdict,
+            channel=channel_of(check, self._plan.verdict),
             outcome=job.outcome if job.outcome is not Outcome.OK else Outcome.SANDBOX_ERROR,
             error=JobError(type=job.error.type if job.error else "Unjudged", message=why),
         )

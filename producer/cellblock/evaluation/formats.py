@@ -20,6 +20,8 @@ from __future__ import annotations
 import ast
 import builtins
 import json
+import keyword
+import sys
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -82,6 +84,8 @@ class _HumanEval(_Fields):
     test: str
 
     def problem(self) -> Problem:
+        if not self.entry_point.isidentifier():
+            raise InvalidJob("entry_point", f"{self.entry_point!r:.200} is no function's name")
         check = FunctionCheck(
             setup=self.prompt,
             functions=(self.entry_point,),
@@ -128,7 +132,7 @@ class _InputOutput(BaseModel):
 
     inputs: list[str] = Field(min_length=1, max_length=CASES_MAX)
     outputs: list[str]
-    fn_name: None = None
+    fn_name: object = None
 
 
 class _Apps(_Fields):
@@ -137,6 +141,10 @@ class _Apps(_Fields):
 
     def problem(self) -> Problem:
         inputs, outputs = self.input_output.inputs, self.input_output.outputs
+        if self.input_output.fn_name is not None:
+            raise ValueError(
+                "has fn_name, so it calls a function; of these sets, what reads and prints is judged"
+            )
         if len(inputs) != len(outputs):
             raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs; as many of each are wanted")
         cases = tuple(StdioCase(stdin=one, stdout=other) for one, other in zip(inputs, outputs, strict=True))
@@ -152,6 +160,8 @@ class _Files(_Fields):
         module, dot, rest = self.file.partition(".")
         if not module.isidentifier() or dot + rest != ".py":
             raise InvalidJob("file", f"{self.file!r:.200} is no module's name and .py")
+        if keyword.iskeyword(module) or module in sys.stdlib_module_names:
+            raise InvalidJob("file", f"{self.file!r:.200} is a name of Python's own; take another one")
         for name, text in self.tests.items():
             try:
                 ast.parse(text if name.endswith(".py") else "")

@@ -10,7 +10,7 @@ import structlog
 from cellblock.admission import Manifest
 from cellblock.egress import Outgoing, filter_outgoing
 from cellblock.models import JobError, JobResult, Outcome, Usage
-from cellblock.trials import Evaluation, Trial, TrialResult, TrialVerdict, sandboxes
+from cellblock.trials import Evaluation, Trial, TrialResult, TrialVerdict, channel_of, sandboxes
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient, LevelNotOffered, SandboxRefused
 from cellblock_workers.worker.examination import End, Examiner, OverCap, together
@@ -141,7 +141,7 @@ class Evaluator:
         return TrialResult(
             id=trial.id,
             verdict=word,
-            channel=self._examiner.channel(self._evaluation.checks[trial.check]),
+            channel=channel_of(self._evaluation.checks[trial.check], self._evaluation.verdict),
             outcome=Outcome.OK if word is TrialVerdict.PASSED else end.verdict.outcome,
             error=said.error,
             stdout=said.stdout.text,
@@ -166,7 +166,7 @@ class Evaluator:
         return TrialResult(
             id=trial.id,
             verdict=TrialVerdict.UNJUDGED,
-            channel=self._examiner.channel(self._evaluation.checks[trial.check]),
+            channel=channel_of(self._evaluation.checks[trial.check], self._evaluation.verdict),
             outcome=Outcome.SANDBOX_ERROR,
             error=JobError(type="Unjudged", message=why[:2000]),
         )

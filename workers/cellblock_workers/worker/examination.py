@@ -69,10 +69,6 @@ class Examiner:
         self._mode = mode
         self._rehearsals = rehearsals
 
-    def channel(self, check: Check) -> VerdictMode:
-        """What a verdict by this check rests on: what is printed is always compared outside."""
-        return "split" if isinstance(check, StdioCheck) else self._mode
-
     def heed_cap(self) -> None:
         """Raises :class:`OverCap` when all runs, and what was charged before, have cost all they may."""
         used_micros = self.cost_micros + self._charged_micros
