@@ -11,7 +11,7 @@ from typing import Literal, Self
 from cellblock.client import Client, Progress
 from cellblock.costs import Estimate
 from cellblock.errors import ResultTimeout
-from cellblock.evaluation import Plan, Sample
+from cellblock.evaluation import Campaign, Plan, Sample
 from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock.trials import TrialResult
 from cellblock_config import Settings
@@ -146,10 +146,15 @@ class AsyncClient:
     async def evaluate(
         self, samples: Iterable[Sample], plan: Plan | None = None
     ) -> AsyncIterator[tuple[Sample, TrialResult]]:
-        """As :meth:`Client.evaluate`; the iterable is read on a thread."""
-        results = self._client.evaluate(samples, plan)
-        while (found := await asyncio.to_thread(next, results, None)) is not None:
-            yield found
+        """As :meth:`Client.evaluate`; the iterable is read on a thread. A task that is cancelled stops its
+        jobs too."""
+        campaign = Campaign(self._client.start, plan or Plan(), self._client.abandon)
+        results = campaign.run(samples)
+        try:
+            while (found := await asyncio.to_thread(next, results, None)) is not None:
+                yield found
+        finally:
+            await asyncio.to_thread(campaign.stop)
 
     async def map(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import tracemalloc
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from cellblock import AsyncClient
 from cellblock.errors import InvalidJob
 from cellblock.evaluation import (
     Campaign,
@@ -164,6 +166,44 @@ def test_what_is_on_its_way_is_abandoned_when_nobody_reads_on() -> None:
     next(run)
     run.close()  # type: ignore[attr-defined]
     assert abandoned == waiting[1:] != []
+
+
+def test_a_task_that_is_cancelled_stops_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: dict[Future[JobResult], JobSpec] = {}
+    abandoned: list[Future[JobResult]] = []
+
+    class Endless:
+        """A fleet whose jobs end when they are stopped."""
+
+        def start(self, spec: JobSpec) -> Future[JobResult]:
+            future: Future[JobResult] = Future()
+            started[future] = spec
+            return future
+
+        def abandon(self, future: Future[JobResult]) -> None:
+            abandoned.append(future)
+            if not future.done():
+                future.set_result(Fleet("unjudged").start(started[future]).result())
+
+    client = AsyncClient.__new__(AsyncClient)
+    monkeypatch.setattr(client, "_client", Endless(), raising=False)
+
+    async def read() -> None:
+        samples = (sample(number) for number in range(100))
+        async for _ in client.evaluate(samples, Plan(batch=1, window=3, dedupe=False)):
+            raise AssertionError("nothing has ended")
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(read())
+        while len(started) < 3:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert set(abandoned) == set(started)
+    assert len(started) == 3, "and none was begun anew"
 
 
 def test_no_estimate_is_made_of_samples_that_were_left_out() -> None:

@@ -81,6 +81,8 @@ class _Program:
 class Campaign:
     """Runs samples through a fleet. Holds what is on its way and the results of some programs, no more."""
 
+    _stopped = False
+
     def __init__(
         self, start: Start, plan: Plan, abandon: Abandon = Future.cancel, solved: Iterable[str] = ()
     ) -> None:
@@ -99,12 +101,17 @@ class Campaign:
         try:
             yield from self._run(iter(samples))
         finally:  # nobody reads on, or the fleet refused
-            for future in self._flight:
-                self._abandon(future)
+            self.stop()
+
+    def stop(self) -> None:
+        """Begin nothing more, and stop what is on its way. From any thread."""
+        self._stopped = True
+        for future in list(self._flight):
+            self._abandon(future)
 
     def _run(self, source: Iterator[Sample]) -> Iterator[tuple[Sample, TrialResult]]:
         more = True
-        while more or self._again or self._flight:
+        while (more or self._again or self._flight) and not self._stopped:
             while len(self._flight) < self._plan.window and (more or self._again):
                 batch: list[_Program] = []
                 if self._again:  # by itself: whatever went wrong, it may have been one of its company
