@@ -38,6 +38,12 @@ class TrialVerdict(StrEnum):
     #: What it gives or is given are no plain values: judged inline, or not at all.
     NEEDS_INLINE = "needs_inline"
     UNJUDGED = "unjudged"  #: our fault: to be tried again, and no part of any score
+    UNUSABLE = "unusable"  #: its problem's tests are to be mended first: no part of any score either
+
+    @property
+    def scored(self) -> bool:
+        """Whether it says something about the program."""
+        return self not in (TrialVerdict.UNJUDGED, TrialVerdict.UNUSABLE)
 
 
 class FunctionCheck(Request):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import time
 from typing import Any
 
 import pytest
@@ -269,10 +270,13 @@ def test_what_stands_under_main_is_not_run(host: Host) -> None:
     assert found["it"].verdict is TrialVerdict.PASSED
 
 
-def test_tests_that_cannot_be_used_are_nobodys_failure(host: Host) -> None:
-    found = judge(host, {"it": RIGHT}, FunctionCheck(functions=("f",), tests="assert f(2) ==\n"))["it"]
-    assert found.verdict is TrialVerdict.UNJUDGED
-    assert found.error is not None and "SyntaxError" in found.error.message
+@pytest.mark.parametrize("verdict", ["split", "inline"])
+def test_tests_that_cannot_be_used_are_nobodys_failure(host: Host, verdict: str) -> None:
+    check = FunctionCheck(functions=("f",), tests="assert f(2) ==\n")
+    for found in judge(host, {"one": RIGHT, "other": RIGHT}, check, verdict).values():
+        assert (found.verdict, found.outcome) == (TrialVerdict.UNUSABLE, Outcome.OK)
+        assert found.error is not None
+        assert (found.error.type, "SyntaxError" in found.error.message) == ("UnusableTests", True)
 
 
 def test_tests_that_never_end_cost_one_trial_each(host: Host) -> None:
@@ -363,12 +367,13 @@ def test_a_setup_that_never_ends_costs_its_own_check_alone(
 ) -> None:
     monkeypatch.setattr("cellblock_workers.worker.judge._LEARN_S", 1.0)
     endless = CHECK.model_copy(update={"setup": "while True: pass\n"})
-    evaluation = Evaluation(
-        checks=(endless, CHECK),
-        trials=(Trial(id="endless", source=RIGHT, check=0), Trial(id="right", source=RIGHT, check=1)),
-    )
+    trials = [Trial(id=f"endless {number}", source=RIGHT, check=0) for number in range(30)]
+    trials.append(Trial(id="right", source=RIGHT, check=1))
+    evaluation = Evaluation(checks=(endless, CHECK), trials=tuple(trials))
+    began = time.monotonic()
     result = host.run(None, evaluation=evaluation, limits={"timeout_s": 2.0})
-    assert [one.verdict.value for one in result.trials] == ["unjudged", "passed"]
+    assert [one.verdict.value for one in result.trials] == ["unusable"] * 30 + ["passed"]
+    assert time.monotonic() - began < 20, "it was tried once, not thirty times"
 
 
 def test_output_that_cannot_be_filtered_stays_here_and_is_no_way_out_of_the_score(

@@ -266,16 +266,17 @@ def test_tests_that_cannot_be_used_are_nobodys_failure(
 ) -> None:
     if said == "takes longer":
         monkeypatch.setattr("cellblock_workers.worker.judge._LEARN_S", 2.0)
-    found = words(judge(host, {"it": RIGHT}, check(tests)))["it"]
-    assert found[0] == "unjudged"
-    assert said in found[1]
+    for verdict in ("split", "inline"):
+        found = words(judge(host, {"it": RIGHT}, check(tests), verdict))["it"]
+        assert found[0] == "unusable"
+        assert said in found[1]
 
 
 def test_a_program_has_no_name_of_pythons(host: Host) -> None:
     found = words(judge(host, {"it": RIGHT}, check(TESTS.replace("solution", "pluggy"), module="pluggy")))[
         "it"
     ]
-    assert found[0] == "unjudged"
+    assert found[0] == "unusable"
     assert "pluggy is a module of Python's or pytest's" in found[1]
 
 
@@ -366,7 +367,7 @@ def test_no_cheat_passes_and_the_honest_do(host: Host) -> None:
     assert passed == {f"honest: {name}" for name in suites.values()}, {
         name: found[name] for name in found if name.startswith("honest") != (found[name][0] == "passed")
     }
-    assert not {name: said for name, said in found.items() if said[0] == "unjudged"}
+    assert not {name: said for name, said in found.items() if said[0] in ("unjudged", "unusable")}
 
 
 def test_inline_is_bound_to_its_nonce(host: Host) -> None:

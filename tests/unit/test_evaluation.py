@@ -206,6 +206,17 @@ def test_a_task_that_is_cancelled_stops_its_jobs(monkeypatch: pytest.MonkeyPatch
     assert len(started) == 3, "and none was begun anew"
 
 
+def test_tests_that_cannot_be_used_are_no_part_of_any_score_and_not_tried_again() -> None:
+    fleet = Fleet("unusable")
+    ((_, trial),) = Campaign(fleet.start, Plan(retries=2)).run([sample(0)])
+    assert (trial.verdict, len(fleet.jobs)) == (TrialVerdict.UNUSABLE, 1)
+    scores = Scores(["a", "b"])
+    scores.add(SampleResult.of(sample(0), trial))
+    summary = scores.summary([1])
+    assert (summary["problems_judged"], summary["unusable"]) == (0, ["a"])
+    assert math.isnan(rewards(Campaign(Fleet("unusable").start, Plan()).run, [PROBLEM], ["return 1"])[0])
+
+
 def test_no_estimate_is_made_of_samples_that_were_left_out() -> None:
     scores = Scores(["a"])
     scores.add(SampleResult.of(sample(0), result(TrialVerdict.PASSED)))

@@ -25,12 +25,13 @@ from cellblock.evaluation.campaign import BATCH, Abandon, Start
 from cellblock.evaluation.lines import read_lines
 from cellblock.evaluation.report import FILE as REPORT
 from cellblock.evaluation.report import write_report
-from cellblock.evaluation.results import SUMMARY, write_summary
+from cellblock.evaluation.results import FILE, SUMMARY, write_summary
 from cellblock.models import JobSpec, Limits
 from cellblock_config import LEVELS, Settings, load_settings
 
 _LOOK_S = 2.0
 _UNJUDGED = 4
+_NAMED = 20
 #: A job's own costs are shared by its samples; fewer than these would not be worth a job.
 _BATCH_LEAST = 4
 
@@ -122,7 +123,7 @@ def evaluate(
         write_report(out, {"samples": samples.name, "problems": problems.name})
     except NotConfigured as error:  # the results are there all the same
         typer.echo(f"cellblock: {error}", err=True)
-    if summary["verdicts"].get("unjudged"):
+    if summary["verdicts"].get("unjudged") or summary["unusable"]:
         sys.exit(_UNJUDGED)
 
 
@@ -228,6 +229,9 @@ def _show(summary: dict[str, Any], out: Path) -> None:
     words = ", ".join(f"{count} {name}" for name, count in summary["verdicts"].items())
     typer.echo(f"{summary['samples']} samples of {summary['problems_judged']} problems: {words}")
     typer.echo(f"{summary['problems_solved']} of {summary['problems']} problems have a sample that passed")
+    if summary["unusable"]:
+        names = ", ".join(summary["unusable"][:_NAMED])
+        typer.echo(f"tests that cannot be used, see error in {FILE}: {names}", err=True)
     if summary["needs_inline"]:
         typer.echo(f"with --verdict inline only: {', '.join(summary['needs_inline'])}")
     for bad in summary["bad_lines"]:

@@ -27,7 +27,6 @@ from cellblock.evaluation import pages
 from cellblock.evaluation.digest import Example
 from cellblock.evaluation.passes import RESAMPLES, SHARE
 from cellblock.evaluation.results import asked_of, rows, summary_of
-from cellblock.trials import TrialVerdict
 
 EXACT_MOST = 16
 FLIPS = 10_000
@@ -218,7 +217,7 @@ def _sides(folder: Path) -> dict[str, Side]:
     """Every problem that was judged."""
     found: dict[str, Side] = {}
     for result, line in rows(folder):
-        if result.verdict is TrialVerdict.UNJUDGED:
+        if not result.verdict.scored:
             continue
         side = found.setdefault(result.task_id, Side())
         side.judged += 1

@@ -133,7 +133,7 @@ class Digest:
 
     def _measure(self, result: SampleResult) -> None:
         """What was not judged did not run, or not to an end of its own: its time says nothing."""
-        if result.verdict is TrialVerdict.UNJUDGED:
+        if not result.verdict.scored:
             return
         self.wall_ms.add(result.wall_ms)
         self.by_task.setdefault(result.task_id, Spread()).add(result.wall_ms)

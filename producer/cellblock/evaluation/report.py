@@ -127,13 +127,13 @@ def _cells(tasks: Mapping[str, Mapping[str, int]]) -> Iterator[Cell]:
             name=those[0] if len(those) == 1 else f"{those[0]} to {those[-1]}",
             judged=sum(tasks[name]["judged"] for name in those),
             passed=sum(tasks[name]["passed"] for name in those),
-            unjudged=sum(tasks[name]["unjudged"] for name in those),
+            unjudged=sum(tasks[name]["unjudged"] + tasks[name]["unusable"] for name in those),
         )
 
 
 def _problem(name: str, task: Mapping[str, int], digest: Digest) -> tuple[Cell, float | None]:
     spread = digest.by_task.get(name)
-    cell = Cell(name, task["judged"], task["passed"], task["unjudged"])
+    cell = Cell(name, task["judged"], task["passed"], task["unjudged"] + task["unusable"])
     return cell, spread.quantile(0.5) if spread else None
 
 

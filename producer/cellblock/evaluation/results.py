@@ -23,6 +23,7 @@ _WORDS = {
     TrialVerdict.TIMED_OUT: "timed out",
     TrialVerdict.NEEDS_INLINE: "needs inline",
     TrialVerdict.UNJUDGED: "unjudged",
+    TrialVerdict.UNUSABLE: "unusable tests",
 }
 
 

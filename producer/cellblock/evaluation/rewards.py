@@ -26,6 +26,6 @@ def rewards(evaluate: Evaluate, problems: Sequence[Problem], completions: Sequen
     samples = [Sample(index, problem, problem.source(text), {}) for index, (problem, text) in pairs]
     found = [math.nan] * len(samples)
     for sample, result in evaluate(samples):
-        if result.verdict is not TrialVerdict.UNJUDGED:
+        if result.verdict.scored:
             found[sample.index] = float(result.verdict is TrialVerdict.PASSED)
     return found

@@ -13,17 +13,17 @@ from cellblock.trials import TrialVerdict
 
 #: So many kinds of errors are told apart; the rest is "others".
 _ERRORS_KEPT = 200
-#: What is not judged is no part of a score.
-_UNSCORED = {TrialVerdict.UNJUDGED}
 
 
 @dataclass(slots=True)
 class TaskScore:
-    """One problem: samples judged, passed, not judged for a fault of ours, and in need of inline."""
+    """One problem: samples judged, passed, not judged for a fault of ours or of its tests, and in need of
+    inline."""
 
     judged: int = 0
     passed: int = 0
     unjudged: int = 0
+    unusable: int = 0
     needs_inline: int = 0
 
 
@@ -40,9 +40,9 @@ class Scores:
     def add(self, result: SampleResult) -> None:
         """One more."""
         task = self.tasks[result.task_id]
-        if result.verdict in _UNSCORED:
-            task.unjudged += 1
-        else:
+        task.unjudged += result.verdict is TrialVerdict.UNJUDGED
+        task.unusable += result.verdict is TrialVerdict.UNUSABLE
+        if result.verdict.scored:
             task.judged += 1
             task.passed += result.passed
             task.needs_inline += result.verdict is TrialVerdict.NEEDS_INLINE
@@ -78,6 +78,7 @@ class Scores:
             "verdicts": dict(sorted(self.verdicts.items())),
             "outcomes": dict(sorted(self.outcomes.items())),
             "errors": dict(self.errors.most_common()),
+            "unusable": sorted(task_id for task_id, task in self.tasks.items() if task.unusable),
             "needs_inline": sorted(task_id for task_id, task in self.tasks.items() if task.needs_inline),
             "tasks": {
                 task_id: {

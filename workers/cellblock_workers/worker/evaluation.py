@@ -55,6 +55,7 @@ class Evaluator:
         self._settings = settings.model_copy(update={"egress": settings.egress.model_copy(update=_EXCERPT)})
         judge_s = (manifest.limits.timeout_s + _AROUND_S) * evaluation.runs * 2
         self._places = Places(lease, manifest, launcher, self._settings, judge_s)
+        self._unusable: dict[int, str] = {}
         self._examiner = Examiner(self._places, manifest, evaluation.verdict, rehearsals, lease.claim)
 
     def run(self) -> JobResult:
@@ -93,6 +94,8 @@ class Evaluator:
         )
 
     def _trial(self, trial: Trial) -> TrialResult:
+        if trial.check in self._unusable:
+            return self._of_no_use(trial, self._unusable[trial.check])
         check, why, broke = self._evaluation.checks[trial.check], "", 0
         for number in range(_TRIES):
             self._places.alone = number > 0  # what happened in a series is told from what it did by itself
@@ -100,7 +103,8 @@ class Evaluator:
                 end = self._examiner.examine(trial, check)
             except Unusable as unusable:
                 self._places.dismiss()  # it may be busy with them still
-                return self._unjudged(trial, f"its tests cannot be used: {unusable}")
+                self._unusable[trial.check] = str(unusable)[:2000]
+                return self._of_no_use(trial, self._unusable[trial.check])
             except LevelNotOffered:
                 raise
             except OverCap:
@@ -156,6 +160,12 @@ class Evaluator:
         if end.verdict.outcome in {Outcome.WALL_TIMEOUT, Outcome.CPU_TIMEOUT}:
             return TrialVerdict.TIMED_OUT
         return TrialVerdict.FAILED
+
+    def _of_no_use(self, trial: Trial, why: str) -> TrialResult:
+        """A trial whose problem's tests are to be mended first."""
+        error = JobError(type="UnusableTests", message=why)
+        found = {"verdict": TrialVerdict.UNUSABLE, "outcome": Outcome.OK, "error": error}
+        return self._unjudged(trial, "").model_copy(update=found)
 
     def _failed(self, trial: Trial, outcome: Outcome, error: JobError) -> TrialResult:
         """A trial that has no run to show for its verdict."""

@@ -86,7 +86,7 @@ class Examiner:
         return self._by_calls(trial, check) if self._mode == "split" else self._inline(trial, check)
 
     def _by_calls(self, trial: Trial, check: FunctionCheck | FilesCheck) -> End:
-        name = hashlib.sha256(check.model_dump_json().encode()).hexdigest()
+        name = _name_of(check)
         job = self._job("candidate", trial.source, check)
         if isinstance(check, FilesCheck):  # what they call hangs on what they find
             self._places.judge().learn(name, check)
@@ -128,6 +128,7 @@ class Examiner:
             return self._ended(place, candidate, judgement)
 
     def _inline(self, trial: Trial, check: FunctionCheck | FilesCheck) -> End:
+        self._places.judge().learn(_name_of(check), check)  # what no program can pass is no program's failure
         nonce = secrets.token_hex(16)
         with self._places.enter(self._job("inline", trial.source, check), Dialogue) as (place, program):
             answers = program.ask([json.dumps(nonce).encode()], 1)
@@ -213,6 +214,11 @@ class Examiner:
         usage = usage_of(conversation, kernel)
         self.cost_micros += cost_of(self._charge, usage) if self._charge is not None else 0
         return End(judgement, verdict, _said(conversation), usage)
+
+
+def _name_of(check: FunctionCheck | FilesCheck) -> str:
+    """What it is called by a judge, and among rehearsals."""
+    return hashlib.sha256(check.model_dump_json().encode()).hexdigest()
 
 
 def together(one: Usage, other: Usage) -> Usage:
