@@ -164,7 +164,7 @@ def test_what_is_on_its_way_is_abandoned_when_nobody_reads_on() -> None:
     plan = Plan(batch=1, window=3, dedupe=False)
     run = Campaign(start, plan, abandoned.append).run(sample(number) for number in range(9))
     next(run)
-    run.close()  # type: ignore[attr-defined]
+    run.close()
     assert abandoned == waiting[1:] != []
 
 

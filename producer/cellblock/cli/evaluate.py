@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -138,11 +139,34 @@ def _judge(file: SampleFile, kept: ResultFile, plan: Plan, given: ProblemSet, to
     solved = [task_id for task_id, task in scores.tasks.items() if task.passed]
     with _fleet(load_settings(), cast(str, plan.fields["level"])) as fleet, _screen(total, scores) as look:
         start, abandon = fleet
-        for sample, result in Campaign(start, plan, abandon, solved).run(waiting):
-            kept.write(row(sample, result))
-            scores.add(SampleResult.of(sample, result))
-            look()
+        campaign = Campaign(start, plan, abandon, solved)
+        with _interruptible(campaign), closing(campaign.run(waiting)) as results:
+            for sample, result in results:
+                kept.write(row(sample, result))
+                scores.add(SampleResult.of(sample, result))
+                look()
     return scores
+
+
+@contextmanager
+def _interruptible(campaign: Campaign) -> Iterator[None]:
+    """Ctrl-C between two jobs: one that is just being submitted would be nobody's, and go on."""
+    heard = False
+
+    def interrupt(*_: object) -> None:
+        nonlocal heard
+        heard = True
+        if not campaign.submitting:
+            raise KeyboardInterrupt
+        campaign.begin_no_more()
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if heard:
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -82,6 +82,7 @@ class Campaign:
     """Runs samples through a fleet. Holds what is on its way and the results of some programs, no more."""
 
     _stopped = False
+    submitting = False  #: whether a job is on its way that :meth:`stop` does not know yet
 
     def __init__(
         self, start: Start, plan: Plan, abandon: Abandon = Future.cancel, solved: Iterable[str] = ()
@@ -96,31 +97,43 @@ class Campaign:
         self._pending: dict[bytes, _Program] = {}
         self._known: OrderedDict[bytes, TrialResult] = OrderedDict()
 
-    def run(self, samples: Iterable[Sample]) -> Iterator[tuple[Sample, TrialResult]]:
+    def run(self, samples: Iterable[Sample]) -> Generator[tuple[Sample, TrialResult], None, None]:
         """Every sample with its result, in the order of ending."""
         try:
             yield from self._run(iter(samples))
         finally:  # nobody reads on, or the fleet refused
             self.stop()
 
+    def begin_no_more(self) -> None:
+        """What is on its way is the last. From anywhere, signal handlers included."""
+        self._stopped = True
+
     def stop(self) -> None:
         """Begin nothing more, and stop what is on its way. From any thread."""
-        self._stopped = True
+        self.begin_no_more()
         for future in list(self._flight):
             self._abandon(future)
 
     def _run(self, source: Iterator[Sample]) -> Iterator[tuple[Sample, TrialResult]]:
         more = True
         while (more or self._again or self._flight) and not self._stopped:
-            while len(self._flight) < self._plan.window and (more or self._again):
+            while len(self._flight) < self._plan.window and (more or self._again) and not self._stopped:
                 batch: list[_Program] = []
                 if self._again:  # by itself: whatever went wrong, it may have been one of its company
                     batch.append(self._again.popleft())
                 else:
                     more = yield from self._fill(batch, source)
-                if batch:
-                    self._flight[self._start(self._spec(batch))] = batch
-            yield from self._landed()
+                if batch and not self._stopped:
+                    self._submit(batch)
+            if not self._stopped:
+                yield from self._landed()
+
+    def _submit(self, batch: list[_Program]) -> None:
+        self.submitting = True
+        try:
+            self._flight[self._start(self._spec(batch))] = batch
+        finally:
+            self.submitting = False
 
     def _fill(
         self, batch: list[_Program], source: Iterator[Sample]
