@@ -6,6 +6,7 @@ import base64
 import codecs
 import json
 import random
+import re
 import string
 import time
 import zlib
@@ -14,6 +15,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from cellblock.egress import FilterReport, filter_text
@@ -41,6 +44,9 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "base64 twice": lambda text: base64.b64encode(base64.b64encode(text.encode())).decode(),
     "base64 in lines": lambda text: base64.encodebytes(text.encode()).decode(),
+    "base64 in a letter's quotation": lambda text: re.sub(
+        "(.{12})", r"> \1\n", base64.b64encode(f"the key is {text}".encode()).decode()
+    ),
     "hex": lambda text: text.encode().hex(),
     "url": lambda text: "".join(f"%{byte:02x}" for byte in text.encode()),
     "url quoted": lambda text: quote(text),
@@ -58,6 +64,13 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "compressed": lambda text: base64.b64encode(zlib.compress(text.encode())).decode(),
     "colours": lambda text: "".join(f"\x1b[3{n % 8}m{c}" for n, c in enumerate(text)),
 }
+
+#: What encodings are made of, and what stands between.
+FRAGMENTS = [
+    *"Az09+/_->=%\\,:;~<&!$'\" \t\n\r\x00\x1bé\u200b\ud800",
+    *("\n> ", "=\n", "<~", "~>", "0x", "x\x9c", "eJx", "H4sI", "QUJD", "414243", "=41", "&#x41;", "\\u0041"),
+    *("QUJDQUJDQUJDQUJD", "MFRGGZDFMZTWQ2LK", "0o101 ", "65, ", "01000001"),
+]
 
 
 def remains(report: FilterReport, disguised: str) -> int:
@@ -78,6 +91,13 @@ def test_a_secret_goes_however_it_is_written(secret: str, disguise: str) -> None
     assert "The first line" in report.text or disguise in {"a character a line", "a character a blank"}
     assert report.text.endswith("last line of all.")
     assert any(redaction.kind != "control" for redaction in report.redactions)
+
+
+@given(st.lists(st.sampled_from(FRAGMENTS), min_size=3, max_size=40).map("".join))
+@example(">QUJDq\nQUJDq")  # a sign that is no digit of base64 in what was decoded as such
+def test_no_text_is_too_odd_to_be_read(text: str) -> None:
+    """An exception here is a job whose output nobody sees: a filter that fails lets nothing pass."""
+    filter_text(text)
 
 
 @pytest.mark.parametrize("kind", ["RSA ", "", "EC ", "DSA ", "OPENSSH ", "ENCRYPTED "])

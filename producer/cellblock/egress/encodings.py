@@ -28,9 +28,9 @@ _TEXTLIKE = rb"[\t\n\r -~\x80-\xf4]"
 _IN_FEW_BYTES = (re.compile(_TEXTLIKE + b"{%d,}" % LEAST), re.compile(_PRINTABLE + b"{%d,}" % LEAST))
 _IN_MANY_BYTES = (re.compile(_TEXTLIKE + b"{%d,}" % _SURE), re.compile(_PRINTABLE + b"{%d,}" % _SURE))
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
-#: The same in lines, as encoders wrap it.
+#: The same in lines, as encoders wrap it and letters quote it.
 _BASE64_LINES = re.compile(
-    r"(?m)^[ \t>]{0,8}(?:[A-Za-z0-9+/_-]{4,}\r?\n[ \t]{0,8})+[A-Za-z0-9+/_-]{1,}={0,2}"
+    r"(?m)^[ \t>]{0,8}(?:[A-Za-z0-9+/_-]{4,}\r?\n[ \t>]{0,8})+[A-Za-z0-9+/_-]{1,}={0,2}"
     r"(?=[ \t]{0,8}(?:\r?\n|\Z))"
 )
 _BASE32 = re.compile(r"(?:[A-Z2-7]{16,}|[a-z2-7]{16,})={0,6}")
@@ -74,7 +74,7 @@ def _base64_lines(text: str, near: int) -> Decoded | None:
 
 def _wrapped(text: str) -> Iterator[Found]:
     for match in _BASE64_LINES.finditer(text):
-        lines = match[0].split()
+        lines = [line.strip(" \t\r>") for line in match[0].split("\n")]
         if len({len(line) for line in lines[:-1]}) > 1 or len(lines[-1].rstrip("=")) > len(lines[0]):
             continue
         pieces = [piece for _, _, piece in _base64_readings("".join(lines))]
