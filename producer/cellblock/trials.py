@@ -79,7 +79,9 @@ class StdioCheck(Request):
     kind: Literal["stdio"] = "stdio"
     cases: tuple[StdioCase, ...] = Field(min_length=1, max_length=CASES_MAX)
     compare: Comparison = "whitespace"
-    tolerance: float = Field(1e-6, ge=0, description="Of float: absolute, or relative to the expected.")
+    tolerance: float = Field(
+        1e-6, ge=0, description="Of float, but for integers: absolute, or relative to the expected."
+    )
     checker: Source | None = None
 
     @property

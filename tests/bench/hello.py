@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from cellblock.admission import resolve
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.launcher.ownership import Ownership
-from parts import RedisServer, launcher_process, wait_until, worker_process
+from parts import WORKER, RedisServer, launcher_process, wait_until, worker_process
 from sandbox.harness import WAYS, environment_of
 
 IMAGE = "cellblock/python:latest"
@@ -92,16 +92,20 @@ def main() -> int:
 
 
 @contextmanager
-def fleet(way: str) -> Iterator[Fleet]:
-    """A fleet of one way, past its first probe and its first job."""
+def fleet(way: str, workers: int = 1, program: Sequence[str] = WORKER, **environment: str) -> Iterator[Fleet]:
+    """A fleet of one way, past its first probe and its first job.
+
+    ``workers``: so many processes; ``program`` and ``environment``: what they run, and with which settings.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = RedisServer(folder)
         server.start()
         stack.callback(server.stop)
-        environment = {**environment_of(way), "CELLBLOCK_LAUNCHER_WARM": "2"}
-        path, _ = stack.enter_context(launcher_process(folder, **environment))
-        stack.enter_context(worker_process(folder, server.url, path))
+        launching = {**environment_of(way), "CELLBLOCK_LAUNCHER_WARM": "2"}
+        path, _ = stack.enter_context(launcher_process(folder, **launching))
+        for _ in range(workers):
+            stack.enter_context(worker_process(folder, server.url, path, program=program, **environment))
         client = stack.enter_context(Client(server.url))
         launcher = LauncherClient(path, timeout_s=60)
         wait_until(lambda: launcher.probe().isolations, 60, f"{way} passing its probe")

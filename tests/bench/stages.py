@@ -12,23 +12,23 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from contextlib import ExitStack
 from pathlib import Path
 
-from bench.timed_worker import note_all
-from cellblock import Client, JobSpec
+from bench.hello import HELLO, fleet
+from bench.timed_worker import STAGES, note_all
+from cellblock import JobSpec
 from cellblock.broker import Publisher
 from cellblock.intake import Intake
 from cellblock.ledger import Ledger
-from cellblock_workers.launcher.client import LauncherClient
-from parts import RedisServer, launcher_process, wait_until, worker_process
-from sandbox.harness import environment_of
 
 JOBS = int(os.environ.get("JOBS", "300"))
 WAY = os.environ.get("WAY", "namespaces")
+WARM_UP = 20
 OURS = (("prepare", Intake, "prepare"), ("admit", Ledger, "admit"), ("publish", Publisher, "wake"))
 #: What lies between stages, and from whose end to whose begin.
 BETWEEN = (("broker and Celery", "publish", "task"), ("notify", "finish", "whole"))
+#: What the worker's task is made of, as far as it is measured by itself.
+OF_THE_TASK = {stage for stage, _, _ in STAGES} - {"task"}
 
 
 def main() -> int:
@@ -36,27 +36,15 @@ def main() -> int:
     notes = note_all(OURS)
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "stages.json"
-        with ExitStack() as stack:
-            server = RedisServer(Path(folder))
-            server.start()
-            stack.callback(server.stop)
-            environment = {**environment_of(WAY), "CELLBLOCK_LAUNCHER_WARM": "2"}
-            socket, _ = stack.enter_context(launcher_process(Path(folder), **environment))
-            program = ("-m", "bench.timed_worker")
-            stack.enter_context(
-                worker_process(Path(folder), server.url, socket, program=program, BENCH_STAGES=str(kept))
-            )
-            launcher = LauncherClient(socket, timeout_s=60)
-            wait_until(lambda: launcher.probe().isolations, 60, f"{WAY} passing its probe")
-            client = stack.enter_context(Client(server.url))
-            for _ in range(20):
-                client.submit(JobSpec(code="print(6*7)")).result(timeout_s=60)
+        with fleet(WAY, program=("-m", "bench.timed_worker"), BENCH_STAGES=str(kept)) as one:
+            for _ in range(WARM_UP):
+                one.run(JobSpec(code=HELLO))
             notes.clear()
             for _ in range(JOBS):
+                one.settle()
                 began = time.monotonic()
-                client.submit(JobSpec(code="print(6*7)")).result(timeout_s=60)
+                one.run(JobSpec(code=HELLO))
                 notes.append(("whole", began, time.monotonic()))
-                wait_until(lambda: (launcher.probe().counts or {}).get("idle", 0) >= 2, 60, "warm sandboxes")
         found = medians([*notes, *json.loads(kept.read_text())])
     for stage, ms in found.items():
         print(f"{stage:<18} {ms:7.2f} ms")
@@ -77,9 +65,10 @@ def medians(notes: list[tuple[str, float, float]]) -> dict[str, float]:
         for name, before, after in BETWEEN:
             if before in job and (after in job or after == "whole"):
                 took[name].append((ended if after == "whole" else job[after][0]) - job[before][1])
+        inner = sum(b - a for stage, (a, b) in job.items() if stage in OF_THE_TASK)
+        took["rest of the task"].append(job["task"][1] - job["task"][0] - inner)
         took["whole"].append(ended - began)
-    order = [*dict.fromkeys(stage for stage, _, _ in notes), *(name for name, _, _ in BETWEEN)]
-    return {stage: round(1000 * statistics.median(took[stage]), 2) for stage in order if took[stage]}
+    return {stage: round(1000 * statistics.median(each), 2) for stage, each in took.items()}
 
 
 if __name__ == "__main__":

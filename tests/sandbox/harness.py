@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +15,8 @@ import fakeredis
 from cellblock import JobSpec
 from cellblock.admission import resolve
 from cellblock.ledger import Ledger
-from cellblock.models import JobResult, JobStatus
+from cellblock.models import JobResult, JobStatus, Outcome
+from cellblock.trials import Check, Evaluation, TrialResult
 from cellblock_config import LEVELS, Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker.lease import Heart
@@ -36,6 +37,14 @@ WAYS = {
 UNISOLATED = {"process": ("process", "rlimits"), "none": ("none", "direct")}
 EVERY_WAY = {**WAYS, **UNISOLATED}
 MIB = 1024 * 1024
+
+
+def words(found: Mapping[str, TrialResult]) -> dict[str, tuple[str, str]]:
+    """Of each trial its verdict, and what failed."""
+    return {
+        name: (one.verdict.value, f"{one.error.type}: {one.error.message}" if one.error else "")
+        for name, one in found.items()
+    }
 
 
 class Host:
@@ -81,6 +90,19 @@ class Host:
             wait_until(lambda: self.ledger.result(job_id), 60, "the other thread")
         result = self.ledger.result(job_id)
         assert result is not None, f"the job was given back: {self.unavailable}"
+        return result
+
+    def judge(
+        self, trials: Iterable[tuple[str, str, Check]], verdict: str = "split", **limits: float
+    ) -> JobResult:
+        """Run an evaluation of these ids, sources and checks, which has to end well itself."""
+        given = list(trials)
+        checks = list(dict.fromkeys(check for _, _, check in given))
+        named = [{"id": name, "source": text, "check": checks.index(check)} for name, text, check in given]
+        evaluation = Evaluation.model_validate({"checks": checks, "verdict": verdict, "trials": named})
+        result = self.run(None, evaluation=evaluation, limits={"timeout_s": 2.0, **limits})
+        assert result.outcome is Outcome.OK, result
+        assert [trial.id for trial in result.trials] == [name for name, _, _ in given]
         return result
 
     def run_unfinished(self, code: str, **spec: Any) -> JobStatus:

@@ -30,16 +30,8 @@ def judge(
     verdict: str = "split",
     **limits: float,
 ) -> dict[str, TrialResult]:
-    evaluation = Evaluation.model_validate(
-        {
-            "checks": [check],
-            "verdict": verdict,
-            "trials": [Trial(id=name, source=source, check=0) for name, source in programs.items()],
-        }
-    )
-    result = host.run(None, evaluation=evaluation, limits={"timeout_s": 2.0, **limits})
-    assert result.outcome is Outcome.OK, result
-    assert [trial.id for trial in result.trials] == list(programs)
+    trials = [(name, source, check) for name, source in programs.items()]
+    result = host.judge(trials, verdict, **limits)
     assert result.usage.wall_ms == sum(trial.usage.wall_ms for trial in result.trials)
     return {trial.id: trial for trial in result.trials}
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from attacks.pytest_cheats import CHEATS, HONEST
-from cellblock.models import JobResult, Outcome
-from cellblock.trials import Evaluation, FilesCheck, TextFile, Trial, TrialResult
-from sandbox.harness import Host, hosts
+from cellblock.models import JobResult
+from cellblock.trials import FilesCheck, TextFile, TrialResult
+from sandbox.harness import Host, hosts, words
 
 RIGHT = "def f(n):\n    if n < 0:\n        raise ValueError('no')\n    return n * n + 7\n"
 TESTS = """
@@ -50,19 +50,7 @@ def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def run(
     host: Host, trials: list[tuple[str, str, FilesCheck]], verdict: str = "split", **limits: float
 ) -> JobResult:
-    checks = list(dict.fromkeys(asked for _, _, asked in trials))
-    evaluation = Evaluation.model_validate(
-        {
-            "checks": checks,
-            "verdict": verdict,
-            "trials": [
-                Trial(id=name, source=source, check=checks.index(asked)) for name, source, asked in trials
-            ],
-        }
-    )
-    result = host.run(None, evaluation=evaluation, limits={"timeout_s": 5.0, **limits})
-    assert result.outcome is Outcome.OK, result
-    return result
+    return host.judge(trials, verdict, **{"timeout_s": 5.0, **limits})
 
 
 def judge(
@@ -74,13 +62,6 @@ def judge(
 ) -> dict[str, TrialResult]:
     trials = [(name, source, asked or check()) for name, source in programs.items()]
     return {trial.id: trial for trial in run(host, trials, verdict, **limits).trials}
-
-
-def words(found: dict[str, TrialResult]) -> dict[str, tuple[str, str]]:
-    return {
-        name: (one.verdict.value, f"{one.error.type}: {one.error.message}" if one.error else "")
-        for name, one in found.items()
-    }
 
 
 @pytest.mark.parametrize("verdict", ["split", "inline"])

@@ -10,11 +10,11 @@ import pytest
 from cellblock import JobSpec
 from cellblock.admission import resolve
 from cellblock.costs import Charge
-from cellblock.models import JobResult, Outcome
+from cellblock.models import JobResult
 from cellblock.trials import Evaluation, StdioCase, StdioCheck, Trial, TrialResult
 from cellblock_config.prices import Rates
 from cellblock_workers.launcher.client import Lent
-from sandbox.harness import MIB, Host, hosts
+from sandbox.harness import MIB, Host, hosts, words
 
 SUM = "a, b = map(int, input().split())\nprint(a + b)\n"
 
@@ -34,26 +34,13 @@ def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def run(host: Host, programs: dict[str, str], check: StdioCheck = CHECK, **limits: float) -> JobResult:
-    evaluation = Evaluation(
-        checks=(check,),
-        trials=tuple(Trial(id=name, source=source, check=0) for name, source in programs.items()),
-    )
-    result = host.run(None, evaluation=evaluation, limits={"timeout_s": 2.0, **limits})
-    assert result.outcome is Outcome.OK, result
-    return result
+    return host.judge([(name, source, check) for name, source in programs.items()], "split", **limits)
 
 
 def judge(
     host: Host, programs: dict[str, str], check: StdioCheck = CHECK, **limits: float
 ) -> dict[str, TrialResult]:
     return {trial.id: trial for trial in run(host, programs, check, **limits).trials}
-
-
-def words(found: dict[str, TrialResult]) -> dict[str, tuple[str, str]]:
-    return {
-        name: (one.verdict.value, f"{one.error.type}: {one.error.message}" if one.error else "")
-        for name, one in found.items()
-    }
 
 
 def test_each_is_judged_by_what_it_prints(host: Host) -> None:

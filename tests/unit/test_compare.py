@@ -135,6 +135,17 @@ def test_runs_that_have_nothing_in_common_are_refused(
         compare(a, b)
 
 
+def test_runs_whose_samples_hang_on_each_other_are_not_compared(tmp_path: Path) -> None:
+    a, b = two_runs(tmp_path)
+    summary = json.loads((b / "summary.json").read_text())
+    (b / "summary.json").write_text(json.dumps({**summary, "not_run": 7}))
+    with pytest.raises(InvalidJob, match=r"b: 7 of its samples were not run .*without --stop-early"):
+        compare(a, b)
+    (b / "summary.json").unlink()
+    with pytest.raises(InvalidJob, match=r"summary\.json: cannot be read; run the same"):
+        compare(a, b)
+
+
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
     a, b = two_runs(tmp_path)
     with pytest.raises(InvalidJob, match=r"nothing/run\.json: cannot be read; name the --out"):

@@ -32,7 +32,7 @@ from cellblock.evaluation import (
     row,
 )
 from cellblock.models import JobError, JobResult, JobSpec, Outcome, Timings
-from cellblock.trials import FunctionCheck, TrialResult, TrialVerdict
+from cellblock.trials import FunctionCheck, StdioCase, StdioCheck, TrialResult, TrialVerdict
 
 PROBLEM = Problem("a", "", FunctionCheck(functions=("f",), tests="assert f()"))
 
@@ -224,6 +224,15 @@ def test_no_estimate_is_made_of_samples_that_were_left_out() -> None:
     assert summary["pass_at"] == {"1": None}
     assert summary["tasks"]["a"]["pass_at"] == {}
     assert (summary["problems_solved"], summary["not_run"]) == (1, 3)
+
+
+def test_a_job_has_no_more_sandboxes_than_may_be_lost_at_once() -> None:
+    case = StdioCase(stdin="", stdout="")
+    problem = Problem("a", "", StdioCheck(cases=(case,) * 100))
+    fleet = Fleet()
+    samples = [Sample(n, problem, f"print({n})", {}) for n in range(6)]
+    assert len(list(Campaign(fleet.start, Plan()).run(samples))) == 6
+    assert [len(job.evaluation.trials) for job in fleet.jobs if job.evaluation] == [3, 3]
 
 
 def test_four_times_the_samples_take_no_more_room() -> None:

@@ -270,3 +270,13 @@ def test_a_run_ends_well_with_its_report_or_a_word_on_what_it_needs(
     if installed:
         page = Page((out / "report.html").read_text())
         assert {"s.jsonl", "p.jsonl"} <= set(page.texts)
+
+
+def test_what_was_left_out_is_said(tmp_path: Path) -> None:
+    folder = result_folder(tmp_path, [("f", trial("passed")), ("g", trial("unusable", "UnusableTests"))])
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**summary, "not_run": 12, "pass_at": {"1": None}}))
+    page = write_report(folder).read_text()
+    assert "12 samples were not run" in page
+    assert "The tests of 1 problems cannot be used" in page
+    assert "<code>g</code>" in page

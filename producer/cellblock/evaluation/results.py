@@ -184,20 +184,19 @@ def write_summary(folder: Path, summary: dict[str, Any]) -> None:
 
 def summary_of(folder: Path) -> dict[str, Any]:
     """The figures a folder's run came to. Raises :class:`InvalidJob` where it has not ended."""
-    path = folder / SUMMARY
-    try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
-        raise InvalidJob(str(path), "cannot be read; run the same `cellblock eval` again") from None
+    return _object(folder / SUMMARY, "run the same `cellblock eval` again")
 
 
 def asked_of(folder: Path) -> dict[str, Any]:
     """What a folder's run was asked for, as its ``run.json`` says. Raises :class:`InvalidJob`."""
-    path = folder / RUN
+    return _object(folder / RUN, "name the --out of a `cellblock eval`")
+
+
+def _object(path: Path, remedy: str) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
-        raise InvalidJob(str(path), "cannot be read; name the --out of a `cellblock eval`") from None
+        raise InvalidJob(str(path), f"cannot be read; {remedy}") from None
 
 
 def _read(path: Path, number: int, text: bytes) -> tuple[SampleResult, dict[str, Any]]:

@@ -9,15 +9,16 @@ Frames, both ways: one type byte, a big-endian u32 length, that many bytes.
           context_bytes (null without one), level, modules (null, or what it may import), timeout_s, cpu_s,
           output_bytes, value_bytes, stdin_bytes, bulk_bytes, artifacts (null, or globs, count,
           each_bytes, all_bytes, time_s), role ("program"; "candidate", whose functions answer calls;
-          "judge", who answers the worker; "inline", which judges itself) and texts (of "inline" its setup
-          and its tests)
+          "judge", who answers the worker; "inline" and "tested", which judge themselves, by tests or by
+          pytest) and texts (of "inline" its setup and its tests, of "tested" which of the files hold tests)
        B  the bytes of files, then inputs, in pieces, bulk_bytes in all
        I  stdin, in pieces, stdin_bytes in all
        C  a call, or a message to a judge; they answer in V, and hear the next when they have
        K  of a series: enough of this job, the next one may come
   out  R  ready: the job process waits for its job
        O  a piece of stdout        E  a piece of stderr
-       V  a piece of the value     T  what the job says it raised: both the job's claims, not evidence
+       V  a piece of the value, or replies (of calls that came together all in one, but for a judge's)
+       T  what the job says it raised: like V its claim, not evidence
        X  how it ended, JSON: code, signal, reason (null, "wall", "output", "enough"), full (null, "bytes",
           "inodes": what the work folder has run out of) and crowded (whether no process more could be
           started), both looked at when the job has failed, cpu_ms, wall_ms

@@ -29,7 +29,10 @@ UNITTEST_MARKS = ("__unittest_skip__", "__unittest_expecting_failure__")
 def run_pytest(folder: str, tests: list[str], record: Record, *options: str) -> int:
     """Run those of these files that hold tests; its exit status."""
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    import pytest  # type: ignore[import-not-found,unused-ignore]
+    try:
+        import pytest  # type: ignore[import-not-found,unused-ignore]
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("this image has no pytest; take one that has, such as python") from None
 
     # It would open /dev/null as a file to be made, which gVisor refuses in a /dev that is read-only.
     within = ("--rootdir=" + folder, "--confcutdir=" + folder, "--log-file=" + os.path.join(folder, ".log"))

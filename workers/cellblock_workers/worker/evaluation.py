@@ -24,8 +24,8 @@ _log = structlog.get_logger(__name__)
 
 #: Of what a trial prints so much is shown: there may be 100,000 of them.
 _EXCERPT = {"output_limit_bytes": 2000, "output_head_bytes": 500, "output_tail_bytes": 1500}
-#: Beyond the time of a trial: for what is read and written around it.
-_AROUND_S = 10.0
+#: A judge may be needed for as long as its trials take, each with so much around it.
+_AROUND_TRIAL_S = 10.0
 #: What is our fault is tried so often here, before the client tries it elsewhere.
 _TRIES = 2
 _WORDS = {
@@ -53,9 +53,9 @@ class Evaluator:
         self._manifest = manifest
         self._evaluation = evaluation
         self._settings = settings.model_copy(update={"egress": settings.egress.model_copy(update=_EXCERPT)})
-        judge_s = (manifest.limits.timeout_s + _AROUND_S) * evaluation.runs * 2
+        judge_s = (manifest.limits.timeout_s + _AROUND_TRIAL_S) * evaluation.runs * 2
         self._places = Places(lease, manifest, launcher, self._settings, judge_s)
-        self._unusable: dict[int, str] = {}
+        self._unusable: dict[int, JobError] = {}  # by the number of a check
         self._examiner = Examiner(self._places, manifest, evaluation.verdict, rehearsals, lease.claim)
 
     def run(self) -> JobResult:
@@ -95,7 +95,7 @@ class Evaluator:
 
     def _trial(self, trial: Trial) -> TrialResult:
         if trial.check in self._unusable:
-            return self._of_no_use(trial, self._unusable[trial.check])
+            return self._without_run(trial, TrialVerdict.UNUSABLE, self._unusable[trial.check])
         check, why, broke = self._evaluation.checks[trial.check], "", 0
         for number in range(_TRIES):
             self._places.alone = number > 0  # what happened in a series is told from what it did by itself
@@ -103,17 +103,17 @@ class Evaluator:
                 end = self._examiner.examine(trial, check)
             except Unusable as unusable:
                 self._places.dismiss()  # it may be busy with them still
-                self._unusable[trial.check] = str(unusable)[:2000]
-                return self._of_no_use(trial, self._unusable[trial.check])
+                self._unusable[trial.check] = JobError(type="UnusableTests", message=str(unusable)[:2000])
+                return self._without_run(trial, TrialVerdict.UNUSABLE, self._unusable[trial.check])
             except LevelNotOffered:
                 raise
             except OverCap:
                 if len(self._evaluation.trials) > 1:
                     raise  # it may have been the others: by itself it is judged
                 error = JobError(type="CostCap", message="it has cost all it may")
-                return self._failed(trial, Outcome.COST_CAP, error)
+                return self._without_run(trial, TrialVerdict.FAILED, error, Outcome.COST_CAP)
             except (JudgeFailed, SandboxRefused) as failure:
-                self._places.stopped()
+                self._places.heed_lease()
                 self._places.dismiss()
                 why, broke = str(failure), broke + isinstance(failure, BrokeWhileJudging)
                 _log.warning("trial_begun_again", job_id=self._lease.claim.job_id, reason=why)
@@ -123,8 +123,19 @@ class Evaluator:
             why = end.verdict.error.message if end.verdict.error else "the sandbox failed"
         if broke == _TRIES:  # two judges, one after the other, under the answers of this one program
             error = JobError(type="BrokeJudge", message="what it answers ends whoever judges it")
-            return self._failed(trial, Outcome.OK, error)
+            return self._without_run(trial, TrialVerdict.FAILED, error)
         return self._unjudged(trial, why)
+
+    def _unjudged(self, trial: Trial, why: str) -> TrialResult:
+        error = JobError(type="Unjudged", message=why[:2000])
+        return self._without_run(trial, TrialVerdict.UNJUDGED, error, Outcome.SANDBOX_ERROR)
+
+    def _without_run(
+        self, trial: Trial, verdict: TrialVerdict, error: JobError, outcome: Outcome = Outcome.OK
+    ) -> TrialResult:
+        """Of a trial that has no run to show for its verdict."""
+        channel = channel_of(self._evaluation.checks[trial.check], self._evaluation.verdict)
+        return TrialResult(id=trial.id, verdict=verdict, channel=channel, outcome=outcome, error=error)
 
     def _result(self, trial: Trial, end: End) -> TrialResult:
         word = self._word(end)
@@ -160,23 +171,3 @@ class Evaluator:
         if end.verdict.outcome in {Outcome.WALL_TIMEOUT, Outcome.CPU_TIMEOUT}:
             return TrialVerdict.TIMED_OUT
         return TrialVerdict.FAILED
-
-    def _of_no_use(self, trial: Trial, why: str) -> TrialResult:
-        """A trial whose problem's tests are to be mended first."""
-        error = JobError(type="UnusableTests", message=why)
-        found = {"verdict": TrialVerdict.UNUSABLE, "outcome": Outcome.OK, "error": error}
-        return self._unjudged(trial, "").model_copy(update=found)
-
-    def _failed(self, trial: Trial, outcome: Outcome, error: JobError) -> TrialResult:
-        """A trial that has no run to show for its verdict."""
-        found = {"verdict": TrialVerdict.FAILED, "outcome": outcome, "error": error}
-        return self._unjudged(trial, "").model_copy(update=found)
-
-    def _unjudged(self, trial: Trial, why: str) -> TrialResult:
-        return TrialResult(
-            id=trial.id,
-            verdict=TrialVerdict.UNJUDGED,
-            channel=channel_of(self._evaluation.checks[trial.check], self._evaluation.verdict),
-            outcome=Outcome.SANDBOX_ERROR,
-            error=JobError(type="Unjudged", message=why[:2000]),
-        )

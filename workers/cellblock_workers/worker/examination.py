@@ -52,8 +52,6 @@ class End:
 class Examiner:
     """Examines one trial after the other in sandboxes of an evaluation."""
 
-    cost_micros = 0  #: of all runs so far, also those that were begun anew
-
     def __init__(
         self,
         places: Places,
@@ -62,6 +60,7 @@ class Examiner:
         rehearsals: Rehearsals,
         claim: Claim,
     ) -> None:
+        self.cost_micros = 0  #: of all runs so far, also those that were begun anew
         self._charge = claim.manifest.charge
         self._charged_micros = claim.charged_micros
         self._places = places
@@ -155,7 +154,7 @@ class Examiner:
         end, printed = self._case(trial.source, check.cases[0])
         for number, case in enumerate(check.cases, start=1):
             if number > 1:
-                self._places.stopped()
+                self._places.heed_lease()
                 self.heed_cap()
                 before, (end, printed) = end.usage, self._case(trial.source, case)
                 end = replace(end, usage=together(before, end.usage))

@@ -48,9 +48,6 @@ class Places:
     ``wanted``: how many more are likely to be asked for; ``alone``: from now on they are single ones.
     """
 
-    wanted = 0
-    alone = False
-
     def __init__(
         self, lease: Lease, manifest: Manifest, launcher: LauncherClient, settings: Settings, judge_s: float
     ) -> None:
@@ -60,6 +57,8 @@ class Places:
         self._launcher = launcher
         self._settings = settings
         self._judge_s = judge_s
+        self.wanted = 0
+        self.alone = False
         self._judging: tuple[Judge, Lent] | None = None
         self._series: Place | None = None
         self.lent: Lent | None = None  #: the one that was last entered
@@ -81,8 +80,8 @@ class Places:
         if stop == "cancel":
             raise Cancelled
 
-    def stopped(self) -> None:
-        """The same, where nobody was listening."""
+    def heed_lease(self) -> None:
+        """The same, where no conversation would have heard of it."""
         self.heed(self._lease.stopped)
 
     def judge(self) -> Judge:
