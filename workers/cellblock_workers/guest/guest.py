@@ -116,11 +116,11 @@ class Guest:
             self.poller.register(fd, select.POLLIN)
 
     def run(self) -> None:
+        self.reap()  # who died before anybody listened
         while self.status is None:
             self.check_deadline()
             for fd, _ in self.poller.poll(self.poll_ms()):
                 self.handle(fd)
-            self.reap()
         self.end()
 
     def close(self) -> None:
@@ -152,10 +152,12 @@ class Guest:
             self.read_host()
         elif fd == self.wake:
             os.read(fd, 512)
+            self.reap()
         elif fd == self.pipes.stdin:
             self.feed_stdin()
         elif fd == self.pipes.control:
-            self.feed_calls()
+            if self.feed_calls():
+                self.poller.unregister(fd)
         else:
             self.relay(fd)
 
@@ -271,19 +273,19 @@ class Guest:
         if self.calls_waiting and not self.reply.awaited:
             self.reply.awaited = True
             self.calls_pending += self.calls_waiting.popleft()
-            self.poller.register(self.pipes.control, select.POLLOUT)
+            if not self.feed_calls():
+                self.poller.register(self.pipes.control, select.POLLOUT)
 
-    def feed_calls(self) -> None:
-        """As fast as the job takes them: one that does not may not stop this process."""
+    def feed_calls(self) -> bool:
+        """As fast as the job takes them: one that does not may not stop this process. Whether it has all."""
         try:
             written = os.write(self.pipes.control, self.calls_pending[:PIECE_BYTES])
             del self.calls_pending[:written]
         except BlockingIOError:
-            return
+            return False
         except OSError:  # the job will take no more
             self.calls_pending.clear()
-        if not self.calls_pending:
-            self.poller.unregister(self.pipes.control)
+        return not self.calls_pending
 
     def close_stdin_if_done(self) -> None:
         if self.stdin_left <= 0 and not self.stdin_pending and not self.stdin_closed:
