@@ -344,7 +344,11 @@ class JobResult(Contract):
     level: LevelName
     isolation: str | None = Field(None, description="What isolation really ran; none if nothing ran.")
     backend: str | None = Field(None, description="How that isolation was made.")
-    trials: tuple[TrialResult, ...] = Field((), description="Of an evaluation: what came of each program.")
+    trials: tuple[TrialResult, ...] = Field(
+        (),
+        description="Of an evaluation: what came of each program it came to. One that has ended ok without some "
+        "had been at work for long, and gave them back: they are to be asked for again.",
+    )
     usage: Usage = Usage()
     cost_micros: int | None = Field(None, description="What was taken for it, of jobs with a plan.")
     redactions: tuple[RedactionCount, ...] = Field((), description="What was taken out, and where.")

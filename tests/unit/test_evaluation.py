@@ -72,6 +72,19 @@ class Fleet:
         return future
 
 
+class Slow(Fleet):
+    """Comes to so many samples of each job."""
+
+    come_to = 2
+
+    def start(self, spec: JobSpec) -> Future[JobResult]:
+        assert spec.evaluation is not None
+        first = spec.evaluation.trials[: self.come_to]
+        return super().start(
+            spec.model_copy(update={"evaluation": spec.evaluation.model_copy(update={"trials": first})})
+        )
+
+
 class Forgetful(Fleet):
     """Keeps nothing of what it was asked."""
 
@@ -122,6 +135,23 @@ def test_programs_that_come_again_are_judged_once(dedupe: bool) -> None:
     found = list(Campaign(fleet.start, Plan(batch=3, window=2, dedupe=dedupe)).run(samples))
     assert len(found) == 40
     assert set(fleet.ran.values()) == ({1} if dedupe else {20})
+
+
+def test_what_a_job_has_not_come_to_is_shared_out_among_others() -> None:
+    fleet = Slow()
+    found = list(Campaign(fleet.start, Plan(batch=50, window=4, retries=0)).run(map(sample, range(100))))
+    assert {(one.index, trial.verdict) for one, trial in found} == {
+        (number, TrialVerdict.PASSED) for number in range(100)
+    }
+    assert set(fleet.ran.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("total", "batch"), [(1, 4), (164, 10), (1640, 102), (100_000, 128), (None, 32)], ids=str
+)
+def test_a_job_has_as_many_samples_as_leave_some_for_others(total: int | None, batch: int) -> None:
+    assert Plan().batch_of(total) == batch
+    assert Plan(batch=7).batch_of(total) == 7
 
 
 def test_what_is_our_fault_is_tried_again_and_then_said() -> None:

@@ -22,7 +22,7 @@ from cellblock.cli import compare, extras, group
 from cellblock.client import Client
 from cellblock.errors import InvalidJob, NotConfigured
 from cellblock.evaluation import Campaign, Plan, ProblemSet, ResultFile, SampleFile, SampleResult, Scores, row
-from cellblock.evaluation.campaign import BATCH, Abandon, Start
+from cellblock.evaluation.campaign import Abandon, Start
 from cellblock.evaluation.lines import read_lines
 from cellblock.evaluation.report import FILE as REPORT
 from cellblock.evaluation.report import write_report
@@ -34,7 +34,6 @@ _LOOK_S = 2.0
 _UNJUDGED = 4
 _NAMED = 20
 #: A job's own costs are shared by its samples; fewer than these would not be worth a job.
-_BATCH_LEAST = 4
 
 
 def register(app: typer.Typer) -> None:
@@ -62,7 +61,10 @@ def evaluate(
     plan: Annotated[str | None, typer.Option(help="The tenant's plan.")] = None,
     image: Annotated[str | None, typer.Option(help="Image name from the settings.")] = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Samples of one job; 32, or fewer where there are few.")
+        int | None,
+        typer.Option(
+            min=1, max=256, help="Samples of one job; by how many there are if not given, at most 128."
+        ),
     ] = None,
     window: Annotated[int, typer.Option(min=1, help="Jobs on their way at once.")] = 16,
     retries: Annotated[int, typer.Option(min=0, help="How often to try again what was our fault.")] = 2,
@@ -91,7 +93,7 @@ def evaluate(
     total = sum(1 for _ in read_lines(samples))
     run = Plan(
         verdict=cast(Any, verdict),
-        batch=batch or max(_BATCH_LEAST, min(BATCH, total // window)),
+        batch=batch,
         window=window,
         retries=retries,
         dedupe=dedupe,
@@ -140,7 +142,7 @@ def _judge(file: SampleFile, kept: ResultFile, plan: Plan, given: ProblemSet, to
     with _fleet(load_settings(), cast(str, plan.fields["level"])) as fleet, _screen(total, scores) as look:
         start, abandon = fleet
         campaign = Campaign(start, plan, abandon, solved)
-        with _interruptible(campaign), closing(campaign.run(waiting)) as results:
+        with _interruptible(campaign), closing(campaign.run(waiting, total - len(done))) as results:
             for sample, result in results:
                 kept.write(row(sample, result))
                 scores.add(SampleResult.of(sample, result))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -24,8 +24,9 @@ from cellblock.trials import (
     sandboxes,
 )
 
-#: Samples of one job, where there are many.
-BATCH = 32
+#: Samples of one job where nobody knows how many there will be, and where it is known: at least and at most.
+#: What a job takes by itself (a judge, a message, a claim, a result) is shared by them: docs/performance.md.
+_BATCH_OF_A_STREAM, _BATCH_LEAST, _BATCH_MOST = 32, 4, 128
 #: Puts a job on its way.
 Start = Callable[[JobSpec], "Future[JobResult]"]
 #: Stops a job whose result nobody will read.
@@ -42,14 +43,14 @@ _BATCH_SANDBOXES = 256
 class Plan:
     """How samples are run.
 
-    ``batch``: samples of one job; ``window``: jobs on their way at once; ``retries``: how often what is our
-    fault is tried again; ``dedupe``: whether a program that comes again is judged once; ``stop_early``: a
-    problem is done with its first pass, and no sample of it is run that was not on its way by then;
-    ``fields``: of each job besides, such as level, limits and tenant.
+    ``batch``: samples of one job, None: by how many there are; ``window``: jobs on their way at once;
+    ``retries``: how often what is our fault is tried again; ``dedupe``: whether a program that comes again is
+    judged once; ``stop_early``: a problem is done with its first pass, and no sample of it is run that was not
+    on its way by then; ``fields``: of each job besides, such as level, limits and tenant.
     """
 
     verdict: VerdictMode = "split"
-    batch: int = BATCH
+    batch: int | None = None
     window: int = 16
     retries: int = 2
     dedupe: bool = True
@@ -58,7 +59,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Raises :class:`InvalidJob` for what no run could have."""
-        if not 1 <= self.batch <= TRIALS_MAX:
+        if self.batch is not None and not 1 <= self.batch <= TRIALS_MAX:
             raise InvalidJob("batch", f"is {self.batch}; it is 1 to {TRIALS_MAX}")
         if self.window < 1:
             raise InvalidJob("window", f"is {self.window}; it is 1 or more")
@@ -66,6 +67,15 @@ class Plan:
             raise InvalidJob("retries", f"is {self.retries}; it is 0 or more")
         if self.verdict not in (known := get_args(VerdictMode)):
             raise InvalidJob("verdict", f"is {self.verdict!r:.80}; it is {' or '.join(known)}")
+
+    def batch_of(self, total: int | None) -> int:
+        """Samples of one job, where there are so many in all: as many as leave something for every job of the
+        window. None: nobody knows."""
+        if self.batch is not None:
+            return self.batch
+        if total is None:
+            return _BATCH_OF_A_STREAM
+        return max(_BATCH_LEAST, min(_BATCH_MOST, total // self.window))
 
 
 @dataclass(slots=True)
@@ -93,12 +103,20 @@ class Campaign:
         self._abandon = abandon
         self._solved = set(solved)
         self._flight: dict[Future[JobResult], list[_Program]] = {}
+        self._batch = plan.batch_of(None)
         self._again: deque[_Program] = deque()
+        self._returned: deque[_Program] = deque()
         self._pending: dict[bytes, _Program] = {}
         self._known: OrderedDict[bytes, TrialResult] = OrderedDict()
 
-    def run(self, samples: Iterable[Sample]) -> Generator[tuple[Sample, TrialResult], None, None]:
-        """Every sample with its result, in the order of ending."""
+    def run(
+        self, samples: Iterable[Sample], total: int | None = None
+    ) -> Generator[tuple[Sample, TrialResult], None, None]:
+        """Every sample with its result, in the order of ending.
+
+        ``total``: how many they are, where they do not know it themselves.
+        """
+        self._batch = self._plan.batch_of(len(samples) if isinstance(samples, Sized) else total)
         try:
             yield from self._run(iter(samples))
         finally:  # nobody reads on, or the fleet refused
@@ -116,17 +134,29 @@ class Campaign:
 
     def _run(self, source: Iterator[Sample]) -> Iterator[tuple[Sample, TrialResult]]:
         more = True
-        while (more or self._again or self._flight) and not self._stopped:
-            while len(self._flight) < self._plan.window and (more or self._again) and not self._stopped:
+        while (more or self._waiting or self._flight) and not self._stopped:
+            while len(self._flight) < self._plan.window and (more or self._waiting) and not self._stopped:
                 batch: list[_Program] = []
                 if self._again:  # by itself: whatever went wrong, it may have been one of its company
                     batch.append(self._again.popleft())
+                elif self._returned:
+                    self._share_out(batch)
                 else:
                     more = yield from self._fill(batch, source)
                 if batch and not self._stopped:
                     self._submit(batch)
             if not self._stopped:
                 yield from self._landed()
+
+    @property
+    def _waiting(self) -> bool:
+        return bool(self._again or self._returned)
+
+    def _share_out(self, batch: list[_Program]) -> None:
+        """Of what jobs have not come to, to each job that can be on its way as much: they may all be slow."""
+        share = max(1, len(self._returned) // self._plan.window)
+        while self._returned and len(batch) < share and not self._full(batch):
+            batch.append(self._returned.popleft())
 
     def _submit(self, batch: list[_Program]) -> None:
         self.submitting = True
@@ -154,7 +184,7 @@ class Campaign:
     def _full(self, batch: list[_Program]) -> bool:
         texts = [one.source for one in batch]
         texts += [text for check in {one.check for one in batch} for text in check.texts]
-        if len(batch) >= self._plan.batch or sum(map(len, texts)) > _BATCH_CHARS:
+        if len(batch) >= self._batch or sum(map(len, texts)) > _BATCH_CHARS:
             return True
         return sum(sandboxes(one.check) for one in batch) > _BATCH_SANDBOXES
 
@@ -187,13 +217,14 @@ class Campaign:
         done, _ = wait(self._flight, return_when=FIRST_COMPLETED)
         for future in done:
             batch = self._flight.pop(future)
-            found = {trial.id: trial for trial in self._trials(future)}
+            job = future.result()
+            found = {trial.id: trial for trial in job.trials}
             for number, program in enumerate(batch):
-                result = found.get(str(number)) or self._unjudged(program.check, future.result())
-                yield from self._ended(program, result)
-
-    def _trials(self, future: Future[JobResult]) -> tuple[TrialResult, ...]:
-        return future.result().trials
+                result = found.get(str(number))
+                if result is None and found and job.outcome is Outcome.OK:
+                    self._returned.append(program)
+                else:
+                    yield from self._ended(program, result or self._unjudged(program.check, job))
 
     def _unjudged(self, check: Check, job: JobResult) -> TrialResult:
         """Of a job that ended without a word on its trials: none of it is the programs' doing."""

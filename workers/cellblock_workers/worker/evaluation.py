@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import reduce
 
@@ -26,6 +27,9 @@ _log = structlog.get_logger(__name__)
 _EXCERPT = {"output_limit_bytes": 2000, "output_head_bytes": 500, "output_tail_bytes": 1500}
 #: A judge may be needed for as long as its trials take, each with so much around it.
 _AROUND_TRIAL_S = 10.0
+#: After so long the trials that it has not come to are given back: one worker's hour of hanging programs is
+#: many workers' minutes.
+_TURN_S = 20.0
 #: What is our fault is tried so often here, before the client tries it elsewhere.
 _TRIES = 2
 _WORDS = {
@@ -59,20 +63,23 @@ class Evaluator:
         self._examiner = Examiner(self._places, manifest, evaluation.verdict, rehearsals, lease.claim)
 
     def run(self) -> JobResult:
-        """Every trial, one after the other.
+        """Every trial, one after the other, for one turn: those it then has not come to are left out.
 
         Raises :class:`SandboxUnavailable` and :class:`Drained` (give the job back), :class:`LeaseLost`.
         """
         results: list[TrialResult] = []
         verdict = Verdict(Outcome.OK, 0)
+        trials = self._evaluation.trials
         try:
-            trials = self._evaluation.trials
             self._places.wanted = sum(sandboxes(self._evaluation.checks[trial.check]) for trial in trials)
+            over = time.monotonic() + _TURN_S
             for number, trial in enumerate(trials, start=1):
                 results.append(self._trial(trial))
                 self._places.wanted -= sandboxes(self._evaluation.checks[trial.check])
                 if number < len(trials):
                     self._examiner.heed_cap()
+                if time.monotonic() > over:
+                    break
         except LevelNotOffered as refusal:
             return rejected_result(self._lease.claim, "LevelNotOffered", str(refusal))
         except Cancelled:
@@ -83,11 +90,13 @@ class Evaluator:
             verdict = Verdict(Outcome.COST_CAP, error=error)
         finally:
             self._places.close()
-        rest = [self._unjudged(trial, "it was not begun") for trial in self._evaluation.trials]
+        rest: list[TrialResult] = []
+        if verdict.outcome is not Outcome.OK:
+            rest = [self._unjudged(trial, "it was not begun") for trial in trials[len(results) :]]
         claim = self._lease.claim
         return attempt_result(claim, verdict, self._places.lent).model_copy(
             update={
-                "trials": (*results, *rest[len(results) :]),
+                "trials": (*results, *rest),
                 "usage": reduce(together, (one.usage for one in results), Usage()),
                 "cost_micros": None if claim.manifest.charge is None else self._examiner.cost_micros,
             }
