@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from cellblock.evaluation import Problem, ResultFile, Sample, SampleResult, Scores, row
+from cellblock.evaluation import Problem, ResultFile, Sample, SampleResult, Scores
 from cellblock.models import JobError, Outcome, Usage
 from cellblock.trials import FunctionCheck, TrialResult, TrialVerdict
 
@@ -49,9 +49,9 @@ def result_folder(
     with closing(ResultFile(folder, {"problems": "1", "verdict": "split", **asked})) as file:
         for index, (task_id, result) in enumerate(pairs):
             sample = Sample(index, Problem(task_id, "", CHECK), "", {"task_id": task_id})
-            file.write(row(sample, result))
+            file.write(sample, result)
             scores.add(SampleResult.of(sample, result))
-    (folder / "summary.json").write_text(json.dumps({**scores.summary(ks), "bad_lines": []}))
+    (folder / "summary.json").write_text(json.dumps({**scores.summary(ks), "left_out": 0, "bad_lines": []}))
     return folder
 
 

@@ -346,7 +346,7 @@ class JobResult(Contract):
     backend: str | None = Field(None, description="How that isolation was made.")
     trials: tuple[TrialResult, ...] = Field(
         (),
-        description="Of an evaluation: what came of each program it came to. One that has ended ok without some "
+        description="Of an evaluation: what came of each program it came to. One that ended ok without some "
         "had been at work for long, and gave them back: they are to be asked for again.",
     )
     usage: Usage = Usage()

@@ -26,7 +26,7 @@ FILES_MAX = 256
 _NO_TESTS = ("conftest.py", "__init__.py")
 Source = Annotated[str, Field(strict=True)]
 VerdictMode = Literal["split", "inline"]
-Comparison = Literal["exact", "whitespace", "float"]
+Compare = Literal["exact", "whitespace", "float"]
 
 
 class TrialVerdict(StrEnum):
@@ -78,7 +78,7 @@ class StdioCheck(Request):
 
     kind: Literal["stdio"] = "stdio"
     cases: tuple[StdioCase, ...] = Field(min_length=1, max_length=CASES_MAX)
-    compare: Comparison = "whitespace"
+    compare: Compare = "whitespace"
     tolerance: float = Field(
         1e-6, ge=0, description="Of float, but for integers: absolute, or relative to the expected."
     )
@@ -100,7 +100,7 @@ class TextFile(Request):
     text: Source
 
 
-class FilesCheck(Request):
+class PytestCheck(Request):
     """Test files for pytest, which import the program as a module.
 
     ``files`` lie beside the program as well as beside the tests: data, and modules that both may import.
@@ -138,7 +138,7 @@ class FilesCheck(Request):
             yield one.text
 
 
-Check = Annotated[FunctionCheck | StdioCheck | FilesCheck, Field(discriminator="kind")]
+Check = Annotated[FunctionCheck | StdioCheck | PytestCheck, Field(discriminator="kind")]
 
 
 def channel_of(check: Check, mode: VerdictMode) -> VerdictMode:

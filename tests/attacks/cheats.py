@@ -250,7 +250,7 @@ def _forging() -> dict[str, str]:
     }
     frames = {
         "a report of the end": 'b"X", json.dumps(dict(code=0, signal=None, reason=None, full=None, crowded=False, '
-        "cpu_ms=1, wall_ms=1)).encode()",
+        "cpu_ms=1, peak_bytes=1, wall_ms=1)).encode()",
         "a value": f"b'V', struct.pack('>I', {len(verdict)}) + {verdict.encode()!r}",
         "readiness": 'b"R", b""',
     }

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.evaluation.compare import compare, write_comparison
+from cellblock.evaluation.comparison import compare, write_comparison
 from cellblock.evaluation.report import write_report
 from folders import hostile, hostile_folder, result_folder, trial
 

@@ -36,6 +36,16 @@ def judge(
     return {trial.id: trial for trial in result.trials}
 
 
+def test_the_memory_of_each_is_its_own(host: Host) -> None:
+    found = judge(
+        host,
+        {"large": f"held = b'x' * 100_000_000\n{RIGHT}", **{str(n): f"{RIGHT}# {n}" for n in range(5)}},
+    )
+    peaks = {name: one.usage.peak_memory_bytes for name, one in found.items()}
+    assert 100_000_000 < peaks.pop("large") < 200_000_000
+    assert all(1_000_000 < peak < 90_000_000 for peak in peaks.values()), peaks
+
+
 def test_what_a_turn_does_not_come_to_is_given_back(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cellblock_workers.worker.evaluation._TURN_S", 0.5)
     slow = f"import time\ntime.sleep(0.3)\n{RIGHT}"

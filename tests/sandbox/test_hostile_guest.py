@@ -39,6 +39,7 @@ def ending(**fields: object) -> bytes:
         "full": None,
         "crowded": False,
         "cpu_ms": 1,
+        "peak_bytes": 1,
         "wall_ms": 1,
     }
     return frame(b"X", json.dumps({**fine, **fields}).encode())
@@ -319,6 +320,8 @@ def test_a_report_without_code_or_signal_never_breaks_the_worker(tmp_path: Path)
         {"cpu_ms": 10**400},
         {"cpu_ms": -1},
         {"wall_ms": 10**20},
+        {"peak_bytes": 10**20},
+        {"peak_bytes": -1},
         {"code": None, "signal": 10**9},
         {"code": None, "signal": 0},
     ],

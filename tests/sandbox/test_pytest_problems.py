@@ -8,7 +8,7 @@ import pytest
 
 from attacks.pytest_cheats import CHEATS, HONEST
 from cellblock.models import JobResult
-from cellblock.trials import FilesCheck, TextFile, TrialResult
+from cellblock.trials import PytestCheck, TextFile, TrialResult
 from sandbox.harness import Host, hosts, words
 
 RIGHT = "def f(n):\n    if n < 0:\n        raise ValueError('no')\n    return n * n + 7\n"
@@ -32,12 +32,12 @@ class TestMore:
 
 def check(
     tests: str | dict[str, str] = TESTS, files: dict[str, str] | None = None, **fields: Any
-) -> FilesCheck:
+) -> PytestCheck:
     tests = tests if isinstance(tests, dict) else {"test_it.py": tests}
     given, more = (
         [TextFile(name=name, text=text) for name, text in some.items()] for some in (tests, files or {})
     )
-    return FilesCheck(tests=tuple(given), files=tuple(more), **fields)
+    return PytestCheck(tests=tuple(given), files=tuple(more), **fields)
 
 
 @pytest.fixture(scope="module", params=["namespaces", "gvisor-oci", "runc-docker"])
@@ -48,7 +48,7 @@ def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def run(
-    host: Host, trials: list[tuple[str, str, FilesCheck]], verdict: str = "split", **limits: float
+    host: Host, trials: list[tuple[str, str, PytestCheck]], verdict: str = "split", **limits: float
 ) -> JobResult:
     return host.judge(trials, verdict, **{"timeout_s": 5.0, **limits})
 
@@ -56,7 +56,7 @@ def run(
 def judge(
     host: Host,
     programs: dict[str, str],
-    asked: FilesCheck | None = None,
+    asked: PytestCheck | None = None,
     verdict: str = "split",
     **limits: float,
 ) -> dict[str, TrialResult]:

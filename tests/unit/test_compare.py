@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from cellblock.cli.main import app
 from cellblock.errors import InvalidJob, NotConfigured
-from cellblock.evaluation import compare as module
-from cellblock.evaluation.compare import FLIPS, compare, interval, sign_flip_p
+from cellblock.evaluation import comparison as module
+from cellblock.evaluation.comparison import FLIPS, compare, interval, sign_flip_p
 from folders import hostile_folder, rates, result_folder, trial
 
 HALF = Fraction(1, 2)

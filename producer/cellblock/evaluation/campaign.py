@@ -45,8 +45,8 @@ class Plan:
 
     ``batch``: samples of one job, None: by how many there are; ``window``: jobs on their way at once;
     ``retries``: how often what is our fault is tried again; ``dedupe``: whether a program that comes again is
-    judged once; ``stop_early``: a problem is done with its first pass, and no sample of it is run that was not
-    on its way by then; ``fields``: of each job besides, such as level, limits and tenant.
+    judged once; ``stop_early``: a problem is done with its first pass, and no sample of it is run that was
+    not on its way by then; ``fields``: of each job besides, such as level, limits and tenant.
     """
 
     verdict: VerdictMode = "split"

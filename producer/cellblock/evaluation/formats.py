@@ -33,9 +33,9 @@ from cellblock.trials import (
     CASES_MAX,
     FILES_MAX,
     Check,
-    Comparison,
-    FilesCheck,
+    Compare,
     FunctionCheck,
+    PytestCheck,
     StdioCase,
     StdioCheck,
     TextFile,
@@ -115,7 +115,7 @@ class _Case(BaseModel):
 
 class _Stdio(_Fields):
     cases: list[_Case] = Field(min_length=1, max_length=CASES_MAX)
-    compare: Comparison = "whitespace"
+    compare: Compare = "whitespace"
     tolerance: float = Field(1e-6, ge=0, allow_inf_nan=False)
     checker: str | None = None
 
@@ -173,7 +173,7 @@ class _Files(_Fields):
             tuple(TextFile(name=name, text=text) for name, text in some.items())
             for some in (self.files, self.tests)
         )
-        return Problem(self.task_id, "", FilesCheck(module=module, files=files, tests=tests))
+        return Problem(self.task_id, "", PytestCheck(module=module, files=files, tests=tests))
 
 
 #: Which field tells a format, and which field is to blame for what is no Python there.

@@ -14,6 +14,8 @@ from pydantic import ValidationError
 
 from cellblock.errors import InvalidJob
 
+#: Of so many it is told what is wrong; of the others, how many there are.
+_BAD_NAMED = 100
 _LINE_CHARS = 64 * 1024 * 1024
 
 
@@ -34,6 +36,23 @@ class BadLine(Exception):
         return cls(
             where, field, "required, and missing" if missing else first["msg"].removeprefix("Value error, ")
         )
+
+
+class BadLines:
+    """Lines that were left out: how many, and the first of them."""
+
+    def __init__(self, *, skip: bool = False) -> None:
+        self._skip = skip
+        self.count = 0
+        self.first: list[str] = []
+
+    def note(self, bad: BadLine) -> None:
+        """One more. Raises :class:`InvalidJob` unless such are skipped."""
+        if not self._skip:
+            raise InvalidJob(bad.place, bad.why) from None
+        self.count += 1
+        if len(self.first) < _BAD_NAMED:
+            self.first.append(str(bad))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ SHARE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class PassAtK:
     """pass@k with the bounds of its interval; None where a problem has fewer than k judged samples."""
 
     value: float
@@ -35,7 +35,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     return 1.0 - max(0.0, missed)
 
 
-def estimate(counts: Sequence[tuple[int, int]], k: int, seed: int = 0) -> Estimate | None:
+def mean_pass_at_k(counts: Sequence[tuple[int, int]], k: int, seed: int = 0) -> PassAtK | None:
     """Over problems, of each the samples judged and those passed. The same seed gives the same interval."""
     if not counts or any(n < k for n, _ in counts):
         return None
@@ -43,4 +43,4 @@ def estimate(counts: Sequence[tuple[int, int]], k: int, seed: int = 0) -> Estima
     draw = random.Random(seed)  # noqa: S311 - a bootstrap wants it repeatable
     means = sorted(sum(draw.choices(values, k=len(values))) / len(values) for _ in range(RESAMPLES))
     cut = round((1 - SHARE) / 2 * RESAMPLES)
-    return Estimate(sum(values) / len(values), means[cut], means[-1 - cut])
+    return PassAtK(sum(values) / len(values), means[cut], means[-1 - cut])

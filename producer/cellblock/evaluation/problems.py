@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cellblock.errors import InvalidJob
 from cellblock.evaluation.formats import Problem, read_problem
-from cellblock.evaluation.lines import BadLine, Line, parse, read_lines
+from cellblock.evaluation.lines import BadLine, BadLines, Line, parse, read_lines
 
 
 @dataclass(slots=True)
@@ -16,19 +15,17 @@ class ProblemSet:
     """Problems by their task's id, in the order of the file."""
 
     problems: dict[str, Problem] = field(default_factory=dict)
-    bad: list[BadLine] = field(default_factory=list)
+    bad: BadLines = field(default_factory=BadLines)
 
     @classmethod
     def read(cls, path: Path, *, skip_bad: bool = False) -> ProblemSet:
         """Raises :class:`InvalidJob` naming line, field and reason; ``skip_bad`` keeps such lines apart."""
-        found = cls()
+        found = cls(bad=BadLines(skip=skip_bad))
         for where, text in read_lines(path):
             try:
                 found.add(parse(where, text))
             except BadLine as bad:
-                if not skip_bad:
-                    raise InvalidJob(bad.place, bad.why) from None
-                found.bad.append(bad)
+                found.bad.note(bad)
         return found
 
     def add(self, line: Line) -> None:

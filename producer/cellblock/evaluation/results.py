@@ -17,6 +17,8 @@ from cellblock.trials import TrialResult, TrialVerdict
 FILE = "results.jsonl"
 RUN = "run.json"
 SUMMARY = "summary.json"
+#: Of the summary: another number where an older reader would misread it.
+FORMAT = 1
 
 _WORDS = {
     TrialVerdict.PASSED: "passed",
@@ -58,7 +60,7 @@ class SampleResult:
         )
 
 
-def row(sample: Sample, result: TrialResult) -> dict[str, Any]:
+def _row(sample: Sample, result: TrialResult) -> dict[str, Any]:
     """A line of the results: the sample as it was given, HumanEval's ``result`` and ``passed``, and more."""
     error = result.error
     word = _WORDS.get(result.verdict) or f"failed: {error.message if error else ''}"
@@ -103,8 +105,9 @@ class ResultFile:
             for number, text in enumerate(file, start=1):
                 yield _read(self._path, number, text)[0]
 
-    def write(self, line: dict[str, Any]) -> None:
+    def write(self, sample: Sample, result: TrialResult) -> None:
         """One more line, on its way to the disk when this returns."""
+        line = _row(sample, result)
         self._file.write(json.dumps(line, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n")
         self._file.flush()
 
@@ -184,7 +187,10 @@ def write_summary(folder: Path, summary: dict[str, Any]) -> None:
 
 def summary_of(folder: Path) -> dict[str, Any]:
     """The figures a folder's run came to. Raises :class:`InvalidJob` where it has not ended."""
-    return _object(folder / SUMMARY, "run the same `cellblock eval` again")
+    found = _object(folder / SUMMARY, "run the same `cellblock eval` again")
+    if found.get("format") != FORMAT:
+        raise InvalidJob(str(folder / SUMMARY), "is another release's; run the same `cellblock eval` again")
+    return found
 
 
 def asked_of(folder: Path) -> dict[str, Any]:

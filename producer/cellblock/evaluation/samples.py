@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cellblock.errors import InvalidJob
 from cellblock.evaluation.formats import Problem
-from cellblock.evaluation.lines import BadLine, Line, parse, read_lines
+from cellblock.evaluation.lines import BadLine, BadLines, Line, parse, read_lines
 from cellblock.evaluation.problems import ProblemSet
 
 SOURCE_BYTES = 1024 * 1024
@@ -32,8 +31,7 @@ class SampleFile:
     def __init__(self, path: Path, problems: ProblemSet, *, skip_bad: bool = False) -> None:
         self._path = path
         self._problems = problems.problems
-        self._skip_bad = skip_bad
-        self.bad: list[BadLine] = []
+        self.bad = BadLines(skip=skip_bad)
 
     def __iter__(self) -> Iterator[Sample]:
         """Raises :class:`InvalidJob` naming line, field and reason; with ``skip_bad`` goes on, and counts."""
@@ -41,9 +39,7 @@ class SampleFile:
             try:
                 yield self._sample(index, parse(where, text))
             except BadLine as bad:
-                if not self._skip_bad:
-                    raise InvalidJob(bad.place, bad.why) from None
-                self.bad.append(bad)
+                self.bad.note(bad)
 
     def _sample(self, index: int, line: Line) -> Sample:
         task_id = line.fields.get("task_id")

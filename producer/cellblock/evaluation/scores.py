@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cellblock.evaluation.passes import estimate, pass_at_k
-from cellblock.evaluation.results import SampleResult
+from cellblock.evaluation.passes import mean_pass_at_k, pass_at_k
+from cellblock.evaluation.results import FORMAT, SampleResult
 from cellblock.trials import TrialVerdict
 
 #: So many kinds of errors are told apart; the rest is "others".
@@ -67,8 +67,10 @@ class Scores:
         is every one where samples were ``not_run`` for what came of others: the estimator wants chance."""
         judged = {task_id: task for task_id, task in self.tasks.items() if task.judged}
         counts = [(task.judged, task.passed) for task in judged.values()]
-        found = {k: None if not_run else estimate(counts, k, seed) for k in ks}
+        found = {k: None if not_run else mean_pass_at_k(counts, k, seed) for k in ks}
         return {
+            "format": FORMAT,
+            "seed": seed,
             "samples": self.done,
             "not_run": not_run,
             "problems": len(self.tasks),

@@ -21,7 +21,8 @@ Frames, both ways: one type byte, a big-endian u32 length, that many bytes.
        T  what the job says it raised: like V its claim, not evidence
        X  how it ended, JSON: code, signal, reason (null, "wall", "output", "enough"), full (null, "bytes",
           "inodes": what the work folder has run out of) and crowded (whether no process more could be
-          started), both looked at when the job has failed, cpu_ms, wall_ms
+          started), both looked at when the job has failed, cpu_ms, wall_ms, and peak_bytes: the most that
+          any one of its processes has held
        A  a piece of the artifacts, where the job has some (artifacts.py says in what form)
        Z  the end of the artifacts: "done", "time", "died" or "alive"
 """
@@ -329,6 +330,7 @@ class Guest:
             "full": self.full() if status else None,
             "crowded": crowded,
             "cpu_ms": int((used.ru_utime + used.ru_stime) * 1000),
+            "peak_bytes": used.ru_maxrss * 1024,
             "wall_ms": wall_ms,
         }
         send(b"X", json.dumps(report).encode())

@@ -13,7 +13,7 @@ from cellblock.admission import Manifest
 from cellblock.egress import Outgoing
 from cellblock.ledger import Claim
 from cellblock.models import JobError, Outcome, Usage
-from cellblock.trials import Check, FilesCheck, FunctionCheck, StdioCase, StdioCheck, Trial, VerdictMode
+from cellblock.trials import Check, FunctionCheck, PytestCheck, StdioCase, StdioCheck, Trial, VerdictMode
 from cellblock_workers.worker.answers import difference
 from cellblock_workers.worker.delivery import answering_job, program_job
 from cellblock_workers.worker.dialogue import Dialogue
@@ -84,10 +84,10 @@ class Examiner:
             return self._by_prints(trial, check)
         return self._by_calls(trial, check) if self._mode == "split" else self._inline(trial, check)
 
-    def _by_calls(self, trial: Trial, check: FunctionCheck | FilesCheck) -> End:
+    def _by_calls(self, trial: Trial, check: FunctionCheck | PytestCheck) -> End:
         name = _name_of(check)
         job = self._job("candidate", trial.source, check)
-        if isinstance(check, FilesCheck):  # what they call hangs on what they find
+        if isinstance(check, PytestCheck):  # what they call hangs on what they find
             self._places.judge().learn(name, check)
             return self._called(job, check, name, [])
         calls = self._rehearsals.get(name)
@@ -105,7 +105,7 @@ class Examiner:
         except Deviates:  # it answers otherwise each time: no call is made before its time
             return self._called(job, check, name, [])
 
-    def _called(self, job: bytes, check: FunctionCheck | FilesCheck, name: str, calls: Sequence[str]) -> End:
+    def _called(self, job: bytes, check: FunctionCheck | PytestCheck, name: str, calls: Sequence[str]) -> End:
         places = self._places
         examiner = places.judge()
         with places.enter(job, Dialogue) as (place, candidate):
@@ -126,7 +126,7 @@ class Examiner:
                 places.dismiss()
             return self._ended(place, candidate, judgement)
 
-    def _inline(self, trial: Trial, check: FunctionCheck | FilesCheck) -> End:
+    def _inline(self, trial: Trial, check: FunctionCheck | PytestCheck) -> End:
         self._places.judge().learn(_name_of(check), check)  # what no program can pass is no program's failure
         nonce = secrets.token_hex(16)
         with self._places.enter(self._job("inline", trial.source, check), Dialogue) as (place, program):
@@ -136,7 +136,7 @@ class Examiner:
             return self._ended(place, program, judgement)
 
     def _job(
-        self, role: Literal["candidate", "inline"], source: str, check: FunctionCheck | FilesCheck
+        self, role: Literal["candidate", "inline"], source: str, check: FunctionCheck | PytestCheck
     ) -> bytes:
         """The program on its way, with no word of its tests unless they are to be run beside it."""
         told, where = role == "inline", (self._manifest, self._places.limits, _ANSWERS_BYTES)
@@ -215,7 +215,7 @@ class Examiner:
         return End(judgement, verdict, _said(conversation), usage)
 
 
-def _name_of(check: FunctionCheck | FilesCheck) -> str:
+def _name_of(check: FunctionCheck | PytestCheck) -> str:
     """What it is called by a judge, and among rehearsals."""
     return hashlib.sha256(check.model_dump_json().encode()).hexdigest()
 

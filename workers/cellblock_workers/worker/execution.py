@@ -173,10 +173,12 @@ def _cost(claim: Claim, usage: Usage) -> int | None:
 def usage_of(conversation: Conversation, kernel: Reply) -> Usage:
     """What a run used, by the kernel's word where there is one."""
     guest_cpu_ms = conversation.ending.cpu_ms if conversation.ending else 0
+    # Of one of its processes: of all of them the kernel alone knows, and of one in a series it does not.
+    guest_bytes = conversation.ending.peak_bytes if conversation.ending else 0
     return Usage(
         wall_ms=conversation.wall_ms,
         cpu_ms=kernel.cpu_ms if kernel.cpu_ms is not None else guest_cpu_ms,
-        peak_memory_bytes=kernel.peak_memory_bytes or 0,
+        peak_memory_bytes=kernel.peak_memory_bytes if kernel.peak_memory_bytes is not None else guest_bytes,
         output_bytes=conversation.output_bytes,
     )
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from cellblock.trials import FilesCheck, FunctionCheck
+from cellblock.trials import FunctionCheck, PytestCheck
 from cellblock_workers.worker.dialogue import Dialogue
 
 #: Beyond the time the tests have: for what is read and written around them.
@@ -98,7 +98,7 @@ class Judge:
         self._dialogue = dialogue
         self._learnt: set[str] = set()
 
-    def learn(self, name: str, check: FunctionCheck | FilesCheck) -> None:
+    def learn(self, name: str, check: FunctionCheck | PytestCheck) -> None:
         """Before there is a program whose time it would take. Raises :class:`Unusable`."""
         if name not in self._learnt:
             self._exchange(name, check, None, 0.0)
@@ -124,7 +124,7 @@ class Judge:
     def judge(
         self,
         name: str,
-        check: FunctionCheck | FilesCheck,
+        check: FunctionCheck | PytestCheck,
         calls: Sequence[str],
         replies: Sequence[bytes],
         timeout_s: float,
@@ -145,7 +145,7 @@ class Judge:
         return Judgement(*answer[1:])
 
     def _judged(
-        self, name: str, check: FunctionCheck | FilesCheck, message: Sequence[object], patience_s: float
+        self, name: str, check: FunctionCheck | PytestCheck, message: Sequence[object], patience_s: float
     ) -> _Answer:
         try:
             return _understood(self._exchange(name, check, message, patience_s))
@@ -157,7 +157,7 @@ class Judge:
     def _exchange(
         self,
         name: str,
-        check: FunctionCheck | FilesCheck,
+        check: FunctionCheck | PytestCheck,
         message: Sequence[object] | None,
         patience_s: float,
     ) -> bytes:
@@ -184,7 +184,7 @@ class Judge:
         self._learnt.add(name)
 
 
-def _told(name: str, check: FunctionCheck | FilesCheck) -> list[object]:
+def _told(name: str, check: FunctionCheck | PytestCheck) -> list[object]:
     """What a judge hears of a check (guest/judging.py)."""
     if isinstance(check, FunctionCheck):
         return ["check", name, check.setup, list(check.functions), check.tests]

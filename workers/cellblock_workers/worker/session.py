@@ -33,6 +33,7 @@ _UNFINISHED = {
 }
 
 _MS_MAX = 10**12  # thirty years, of all processors together
+_BYTES_MAX = 2**50
 #: Why the host, rather than the guest, ended the conversation.
 Stop = Literal["deadline", "output", "cost", "drain", "cancel", "lost"]
 
@@ -48,6 +49,7 @@ class Ending(BaseModel):
     full: Literal["bytes", "inodes"] | None
     crowded: bool
     cpu_ms: int = Field(ge=0, le=_MS_MAX)
+    peak_bytes: int = Field(ge=0, le=_BYTES_MAX)
     wall_ms: int = Field(ge=0, le=_MS_MAX)
 
 

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal
 
 from cellblock.errors import InvalidJob
 from cellblock.evaluation import pages
@@ -100,12 +101,18 @@ class Comparison:
         return len(self.pairs) - len(self.worse) - len(self.better)
 
     @property
-    def verdict(self) -> str:
-        """In words, whether it is more than chance."""
+    def verdict(self) -> Literal["better", "worse", "chance"]:
+        """What B is, if it is more than chance."""
         if self.p >= ALPHA:
-            return f"the difference is no more than chance would make (p = {self.p:.3g})"
-        word = "better" if self.difference > 0 else "worse"
-        return f"B is {word} than A, by more than chance would make (p = {self.p:.3g})"
+            return "chance"
+        return "better" if self.difference > 0 else "worse"
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        if self.verdict == "chance":
+            return f"The difference is no more than chance would make (p = {self.p:.3g})."
+        return f"B is {self.verdict} than A, by more than chance would make (p = {self.p:.3g})."
 
 
 def compare(a: Path, b: Path, seed: int = 0) -> Comparison:
