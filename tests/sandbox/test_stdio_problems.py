@@ -169,6 +169,25 @@ def test_the_answer_is_nowhere_near_and_no_case_hears_of_another(host: Host) -> 
     assert judge(host, {"remembers": REMEMBERS}, again)["remembers"].verdict.value == "failed"
 
 
+@pytest.mark.parametrize("broken", ["import nowhere\n", "def check(\n"])
+def test_a_checker_that_cannot_run_is_nobodys_failure(host: Host, broken: str) -> None:
+    check = StdioCheck(cases=cases(("10", "5 5")), checker=broken)
+    trial = judge(host, {"any": "print('5 5')"}, check)["any"]
+    assert trial.verdict.value == "unusable"
+    assert trial.error is not None
+    assert trial.error.type == "UnusableTests"
+    assert "the checker cannot run" in trial.error.message
+    assert ("nowhere" if "nowhere" in broken else "was never closed") in trial.error.message
+
+
+def test_what_is_printed_makes_no_checker_one_that_cannot_run(host: Host) -> None:
+    """Else a wrong answer would have a way out of the score."""
+    trusting = "import sys\nexec(open(sys.argv[2]).read())\n"
+    check = StdioCheck(cases=cases(("10", "assert True")), checker=trusting)
+    found = judge(host, {"out": "print('import nowhere')", "right": "print('1')"}, check)
+    assert {name: one.verdict.value for name, one in found.items()} == {"out": "failed", "right": "passed"}
+
+
 def test_all_runs_of_a_program_are_counted(host: Host) -> None:
     burns = "import time\nend = time.process_time() + 0.1\nwhile time.process_time() < end: pass\n" + SUM
     result = run(host, {"burns": burns})

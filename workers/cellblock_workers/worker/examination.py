@@ -24,6 +24,7 @@ from cellblock_workers.worker.judge import (
     Judgement,
     Overdue,
     Rehearsals,
+    Unusable,
     bound_to,
 )
 from cellblock_workers.worker.places import Place, Places
@@ -32,6 +33,8 @@ from cellblock_workers.worker.session import Conversation
 from cellblock_workers.worker.verdict import Verdict, judge
 
 _ANSWERS_BYTES = 8 * 1024 * 1024
+#: What ends a checker before it has looked at anything.
+_NOT_BEGUN = {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"}
 _INPUT, _PRINTED, _EXPECTED = "input.txt", "printed.txt", "expected.txt"
 
 
@@ -183,6 +186,10 @@ class Examiner:
             wrong = f"the checker says {verdict.verdict.outcome.value}{': ' + said[-300:] if said else ''}"
             if verdict.verdict.outcome is Outcome.OK:
                 wrong = None
+            elif _cannot_run(verdict) and _cannot_run(
+                self._checked(check.checker, case, case.stdout.encode())
+            ):
+                raise Unusable(f"the checker cannot run: {said[-300:]}")  # and no program's output is why
         return end if wrong is None else replace(end, judgement=Judgement("failed", "WrongAnswer", wrong))
 
     def _checked(self, checker: str, case: StdioCase, printed: bytes) -> End:
@@ -232,6 +239,12 @@ def together(one: Usage, other: Usage) -> Usage:
 
 def _said(conversation: Conversation) -> Outgoing:
     return Outgoing(stdout=conversation.stdout, stderr=conversation.stderr)
+
+
+def _cannot_run(checker: End) -> bool:
+    """Whether it has not begun, or lacks a module."""
+    error = checker.verdict.error
+    return error is not None and error.type in _NOT_BEGUN
 
 
 def _located(end: End, where: str) -> End:
