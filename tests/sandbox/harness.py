@@ -120,7 +120,7 @@ class Host:
         return self.ledger.status(job_id)
 
     @contextmanager
-    def running(self, code: str, **spec: Any) -> Iterator[tuple[str, Callable[[], JobResult]]]:
+    def running(self, code: str | None, **spec: Any) -> Iterator[tuple[str, Callable[[], JobResult]]]:
         """Run a job in a thread of its own: its id, and a call that waits for its result."""
         job_id = self.admit(code, **spec)
 
