@@ -65,6 +65,54 @@ def test_the_references_of_human_eval_pass_all(fleet_url: str, tmp_path: Path, v
     assert json.loads((out / "summary.json").read_text()) == summary
 
 
+#: A problem of each format, and a program for it that is right.
+FORMATS: dict[str, tuple[dict[str, Any], str]] = {
+    "human-eval": (PROBLEM, "    return 2 * x\n"),
+    "mbpp": ({"text": "Double.", "test_list": ["assert g(4) == 8"]}, "def g(x):\n    return 2 * x\n"),
+    "stdin": ({"cases": [{"input": "4\n", "output": "8"}]}, "print(2 * int(input()))\n"),
+    "checker": (
+        {
+            "cases": [{"input": "4\n", "output": ""}],
+            "checker": "import sys\nassert int(open(sys.argv[2]).read()) == 8\n",
+        },
+        "print(2 * int(input()))\n",
+    ),
+    "apps": (
+        {"input_output": json.dumps({"inputs": ["4\n"], "outputs": ["8\n"]})},
+        "print(2 * int(input()))\n",
+    ),
+    "pytest": (
+        {
+            "tests": {"test_it.py": "import solution\n\ndef test_it():\n    assert solution.h(4) == 8\n"},
+            "files": {"notes.txt": "8"},
+        },
+        "def h(x):\n    return 2 * x\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("verdict", ["split", "inline"])
+def test_every_format_is_told_by_its_fields(fleet_url: str, tmp_path: Path, verdict: str) -> None:
+    problems = write(
+        tmp_path / "problems.jsonl", [{**problem, "task_id": name} for name, (problem, _) in FORMATS.items()]
+    )
+    rows = [{"task_id": name, "completion": right} for name, (_, right) in FORMATS.items()]
+    rows += [{**one, "completion": one["completion"].replace("2 *", "3 *")} for one in rows]
+    samples = write(tmp_path / "samples.jsonl", rows)
+    out = tmp_path / "out"
+    done = cellblock(
+        *("eval", samples, "--problems", problems, "--out", str(out), "--verdict", verdict, "--json"),
+        CELLBLOCK_REDIS_URL=fleet_url,
+    )
+    assert done.returncode == 0, done.stderr
+    found = sorted(results(out), key=lambda one: int(one["index"]))
+    assert [(one["task_id"], one["verdict"]) for one in found] == [
+        *((name, "passed") for name in FORMATS),
+        *((name, "failed") for name in FORMATS),
+    ]
+    assert all(one["usage"]["peak_memory_bytes"] > 0 for one in found)
+
+
 def test_without_a_server_it_runs_here_and_says_what_came_out(tmp_path: Path) -> None:
     rows = [
         {"task_id": "f", "completion": "    return 2 * x\n", "model": "m"},
