@@ -51,7 +51,7 @@ def result_folder(
             sample = Sample(index, Problem(task_id, "", CHECK), "", {"task_id": task_id})
             file.write(sample, result)
             scores.add(SampleResult.of(sample, result))
-    (folder / "summary.json").write_text(json.dumps({**scores.summary(ks), "left_out": 0, "bad_lines": []}))
+    (folder / "summary.json").write_text(json.dumps(scores.summary(ks)))
     return folder
 
 

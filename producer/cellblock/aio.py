@@ -11,7 +11,7 @@ from typing import Literal, Self
 from cellblock.client import Client, Progress
 from cellblock.costs import Estimate
 from cellblock.errors import ResultTimeout
-from cellblock.evaluation import Campaign, Plan, Sample
+from cellblock.evaluation import Campaign, EvaluationOptions, Sample
 from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock.trials import TrialResult
 from cellblock_config import Settings
@@ -144,12 +144,15 @@ class AsyncClient:
         await asyncio.to_thread(self._client.rewind, group, after)
 
     async def evaluate(
-        self, samples: Iterable[Sample], plan: Plan | None = None
+        self,
+        samples: Iterable[Sample],
+        options: EvaluationOptions | None = None,
+        total: int | None = None,
     ) -> AsyncIterator[tuple[Sample, TrialResult]]:
         """As :meth:`Client.evaluate`; the iterable is read on a thread. A task that is cancelled stops its
         jobs too."""
-        campaign = Campaign(self._client.start, plan or Plan(), self._client.abandon)
-        results = campaign.run(samples)
+        campaign = Campaign(self._client.start, options or EvaluationOptions(), self._client.abandon)
+        results = campaign.run(samples, total)
         try:
             while (found := await asyncio.to_thread(next, results, None)) is not None:
                 yield found

@@ -30,7 +30,7 @@ from cellblock.errors import (
     StoreUnavailable,
     UnknownJob,
 )
-from cellblock.evaluation import Campaign, Plan, Sample
+from cellblock.evaluation import Campaign, EvaluationOptions, Sample
 from cellblock.governance import Governance
 from cellblock.idempotency import IdempotencyKey
 from cellblock.intake import Intake, check_key
@@ -349,14 +349,17 @@ class Client:
                 yield from _take_done(flight, timeout_s=None)
 
     def evaluate(
-        self, samples: Iterable[Sample], plan: Plan | None = None
+        self,
+        samples: Iterable[Sample],
+        options: EvaluationOptions | None = None,
+        total: int | None = None,
     ) -> Iterator[tuple[Sample, TrialResult]]:
         """Judge samples (``cellblock.evaluation``), each in a sandbox of its own, in the order of ending.
 
-        Read lazily, and as many on their way as ``plan`` says. Who stops reading
-        stops what is on its way. Raises as :meth:`map`.
+        Read lazily, and as many on their way as ``options`` says; ``total``: how many there are, where
+        ``samples`` cannot say it. Who stops reading stops what is on its way. Raises as :meth:`map`.
         """
-        return Campaign(self.start, plan or Plan(), self.abandon).run(samples)
+        return Campaign(self.start, options or EvaluationOptions(), self.abandon).run(samples, total)
 
     def start(self, spec: JobSpec, *, api_key: str | None = None) -> Future[JobResult]:
         """Submit as :meth:`map` does, waiting for room, and have the result as a future."""

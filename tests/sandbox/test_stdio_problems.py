@@ -172,20 +172,31 @@ def test_the_answer_is_nowhere_near_and_no_case_hears_of_another(host: Host) -> 
 @pytest.mark.parametrize("broken", ["import nowhere\n", "def check(\n"])
 def test_a_checker_that_cannot_run_is_nobodys_failure(host: Host, broken: str) -> None:
     check = StdioCheck(cases=cases(("10", "5 5")), checker=broken)
-    trial = judge(host, {"any": "print('5 5')"}, check)["any"]
-    assert trial.verdict.value == "unusable"
-    assert trial.error is not None
-    assert trial.error.type == "UnusableTests"
-    assert "the checker cannot run" in trial.error.message
-    assert ("nowhere" if "nowhere" in broken else "was never closed") in trial.error.message
+    found = judge(host, {"ends": "raise SystemExit(1)", "any": "print('5 5')"}, check)
+    why = "No module named 'nowhere'" if "nowhere" in broken else "'(' was never closed"
+    assert {word for word, _ in words(found).values()} == {"unusable"}, "whatever the programs do"
+    assert all(
+        "UnusableTests: the checker cannot run: " in said and why in said for _, said in words(found).values()
+    )
 
 
 def test_what_is_printed_makes_no_checker_one_that_cannot_run(host: Host) -> None:
     """Else a wrong answer would have a way out of the score."""
-    trusting = "import sys\nexec(open(sys.argv[2]).read())\n"
-    check = StdioCheck(cases=cases(("10", "assert True")), checker=trusting)
-    found = judge(host, {"out": "print('import nowhere')", "right": "print('1')"}, check)
-    assert {name: one.verdict.value for name, one in found.items()} == {"out": "failed", "right": "passed"}
+    trusting = "import sys\nexec(open(sys.argv[2]).read() or 'a wrong one')\n"
+    for expected in ("assert True", ""):
+        check = StdioCheck(cases=cases(("10", expected)), checker=trusting)
+        programs = {"import": "print('import nowhere')", "syntax": "print('(')", "right": "print('1')"}
+        found = {name: one.verdict.value for name, one in judge(host, programs, check).items()}
+        assert found == {"import": "failed", "syntax": "failed", "right": "passed"}, expected
+
+
+def test_what_makes_tests_unusable_is_filtered_too(host: Host) -> None:
+    key = "AK" + "IA" + "QWERTYUIOPASDFGH"
+    check = StdioCheck(cases=cases(("10", "5 5")), checker=f"raise ImportError('{key} \\x1b[31m')\n")
+    (_, said), *_ = words(judge(host, {"any": "print('5 5')"}, check)).values()
+    assert "the checker cannot run" in said
+    assert key not in said
+    assert "\x1b" not in said
 
 
 def test_all_runs_of_a_program_are_counted(host: Host) -> None:
@@ -213,12 +224,13 @@ def test_input_that_nobody_reads_is_nobody_elses(host: Host, monkeypatch: pytest
 
 
 def test_what_costs_all_it_may_by_itself_is_no_way_out_of_the_score(host: Host) -> None:
-    burns = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\n"
+    # Not by the clock: gVisor's has run on where others had the processor.
+    burns = "for _ in range(30_000_000): pass\n"
     trials = tuple(Trial(id=name, source=burns + SUM, check=0) for name in ("it", "other"))
     rates = Rates(per_run=0, per_cpu_second=10**9, per_gib_second=0, percent=100)  # 1,000 micros a second
     for count, verdict in ((1, "failed"), (2, "unjudged")):  # with others it may have been their doing
         spec = JobSpec(evaluation=Evaluation(checks=(CHECK,), trials=trials[:count]), limits={"timeout_s": 9})
-        charge = Charge(rates=rates, cap_micros=600)
+        charge = Charge(rates=rates, cap_micros=400)
         manifest = resolve(spec, host.settings).model_copy(update={"charge": charge})
         job_id = host.ledger.admit(uuid.uuid4().hex, manifest).job_id
         host.runner.run(job_id)

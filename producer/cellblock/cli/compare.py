@@ -75,7 +75,7 @@ def _plain(found: Comparison) -> dict[str, Any]:
         "low": found.low,
         "high": found.high,
         "p": found.p,
-        "verdict": found.verdict,
+        "conclusion": found.conclusion,
         "better": len(found.better),
         "worse": len(found.worse),
         "same": found.same,

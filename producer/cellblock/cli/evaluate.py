@@ -21,7 +21,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cellblock.cli import compare, extras, group
 from cellblock.client import Client
 from cellblock.errors import InvalidJob, NotConfigured
-from cellblock.evaluation import Campaign, Plan, ProblemSet, ResultFile, SampleFile, SampleResult, Scores
+from cellblock.evaluation import (
+    Campaign,
+    EvaluationOptions,
+    ProblemSet,
+    ResultFile,
+    SampleFile,
+    SampleResult,
+    Scores,
+)
 from cellblock.evaluation.campaign import Abandon, Start
 from cellblock.evaluation.lines import read_lines
 from cellblock.evaluation.report import FILE as REPORT
@@ -33,7 +41,6 @@ from cellblock_config import LEVELS, Settings, load_settings
 _LOOK_S = 2.0
 _UNJUDGED = 4
 _NAMED = 20
-#: A job's own costs are shared by its samples; fewer than these would not be worth a job.
 
 
 def register(app: typer.Typer) -> None:
@@ -91,7 +98,7 @@ def evaluate(
     JobSpec(code="0", **cast(Any, fields))  # before anything is read: whether there could be such a job
     given = ProblemSet.read(problems, skip_bad=skip_bad)
     total = sum(1 for _ in read_lines(samples))
-    run = Plan(
+    options = EvaluationOptions(
         verdict=cast(Any, verdict),
         batch=batch,
         window=window,
@@ -112,15 +119,12 @@ def evaluate(
     for stale in (SUMMARY, REPORT):  # they speak of a run that has ended, and this one goes on
         (out / stale).unlink(missing_ok=True)
     try:
-        scores = _judge(file, kept, run, given, total)
+        scores = _judge(file, kept, options, given, total)
     finally:
         kept.close()
     not_run = total - scores.done - file.bad.count
-    summary = {
-        **scores.summary(ks, seed, not_run),
-        "left_out": given.bad.count + file.bad.count,
-        "bad_lines": [*given.bad.first, *file.bad.first],
-    }
+    left_out, bad_lines = given.bad.count + file.bad.count, [*given.bad.first, *file.bad.first]
+    summary = scores.summary(ks, seed, not_run, left_out, bad_lines)
     write_summary(out, summary)
     typer.echo(json.dumps(summary)) if json_output else _show(summary, out)
     try:
@@ -131,7 +135,9 @@ def evaluate(
         sys.exit(_UNJUDGED)
 
 
-def _judge(file: SampleFile, kept: ResultFile, plan: Plan, given: ProblemSet, total: int) -> Scores:
+def _judge(
+    file: SampleFile, kept: ResultFile, options: EvaluationOptions, given: ProblemSet, total: int
+) -> Scores:
     scores, done = Scores(given.problems), set[int]()
     for before in kept:
         scores.add(before)
@@ -140,9 +146,9 @@ def _judge(file: SampleFile, kept: ResultFile, plan: Plan, given: ProblemSet, to
         typer.echo(f"cellblock: {len(done)} of {total} samples were judged before", err=True)
     waiting = (sample for sample in file if sample.index not in done)
     solved = [task_id for task_id, task in scores.tasks.items() if task.passed]
-    with _fleet(load_settings(), cast(str, plan.fields["level"])) as fleet, _screen(total, scores) as look:
+    with _fleet(load_settings(), cast(str, options.fields["level"])) as fleet, _screen(total, scores) as look:
         start, abandon = fleet
-        campaign = Campaign(start, plan, abandon, solved)
+        campaign = Campaign(start, options, abandon, solved)
         with _interruptible(campaign), closing(campaign.run(waiting, total - len(done))) as results:
             for sample, result in results:
                 kept.write(sample, result)

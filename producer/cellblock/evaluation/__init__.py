@@ -1,17 +1,19 @@
 """Batch evaluation: problems and samples in, verdicts and pass@k out."""
 
-from cellblock.evaluation.campaign import Campaign, Plan
+from cellblock.evaluation.campaign import Campaign
 from cellblock.evaluation.comparison import Comparison, Pair, compare, write_comparison
 from cellblock.evaluation.formats import Problem
-from cellblock.evaluation.lines import BadLine, BadLines
+from cellblock.evaluation.lines import BadLine, BadLines, Line
+from cellblock.evaluation.options import EvaluationOptions
 from cellblock.evaluation.passes import PassAtK, mean_pass_at_k, pass_at_k
 from cellblock.evaluation.problems import ProblemSet
 from cellblock.evaluation.report import write_report
-from cellblock.evaluation.results import ResultFile, SampleResult
+from cellblock.evaluation.results import ResultFile, SampleResult, write_summary
 from cellblock.evaluation.rewards import rewards
 from cellblock.evaluation.samples import Sample, SampleFile
 from cellblock.evaluation.scores import Scores, TaskScore
 from cellblock.trials import (
+    Check,
     FunctionCheck,
     PytestCheck,
     StdioCase,
@@ -19,17 +21,20 @@ from cellblock.trials import (
     TextFile,
     TrialResult,
     TrialVerdict,
+    VerdictMode,
 )
 
 __all__ = [
     "BadLine",
     "BadLines",
     "Campaign",
+    "Check",
     "Comparison",
+    "EvaluationOptions",
     "FunctionCheck",
+    "Line",
     "Pair",
     "PassAtK",
-    "Plan",
     "Problem",
     "ProblemSet",
     "PytestCheck",
@@ -44,10 +49,12 @@ __all__ = [
     "TextFile",
     "TrialResult",
     "TrialVerdict",
+    "VerdictMode",
     "compare",
     "mean_pass_at_k",
     "pass_at_k",
     "rewards",
     "write_comparison",
     "write_report",
+    "write_summary",
 ]

@@ -6,107 +6,45 @@ import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
-from typing import Any, get_args
 
-from cellblock.errors import InvalidJob
+from cellblock.evaluation.batches import Batch, Program
+from cellblock.evaluation.options import BATCH_LEAST, EvaluationOptions
 from cellblock.evaluation.samples import Sample
 from cellblock.models import JobError, JobResult, JobSpec, Outcome
-from cellblock.trials import (
-    TRIALS_MAX,
-    Check,
-    Evaluation,
-    Trial,
-    TrialResult,
-    TrialVerdict,
-    VerdictMode,
-    channel_of,
-    sandboxes,
-)
+from cellblock.trials import Check, TrialResult, TrialVerdict, channel_of
 
-#: Samples of one job where nobody knows how many there will be, and where it is known: at least and at most.
-#: What a job takes by itself (a judge, a message, a claim, a result) is shared by them: docs/performance.md.
-_BATCH_OF_A_STREAM, _BATCH_LEAST, _BATCH_MOST = 32, 4, 128
 #: Puts a job on its way.
 Start = Callable[[JobSpec], "Future[JobResult]"]
 #: Stops a job whose result nobody will read.
 Abandon = Callable[["Future[JobResult]"], object]
 #: Of so many programs of late the result is known, should one come again.
 _REMEMBERED = 8192
-#: A job with more text than this takes no more samples.
-_BATCH_CHARS = 512 * 1024
-#: Nor one with more sandboxes: what it has found is known when all of it has ended.
-_BATCH_SANDBOXES = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How samples are run.
-
-    ``batch``: samples of one job, None: by how many there are; ``window``: jobs on their way at once;
-    ``retries``: how often what is our fault is tried again; ``dedupe``: whether a program that comes again is
-    judged once; ``stop_early``: a problem is done with its first pass, and no sample of it is run that was
-    not on its way by then; ``fields``: of each job besides, such as level, limits and tenant.
-    """
-
-    verdict: VerdictMode = "split"
-    batch: int | None = None
-    window: int = 16
-    retries: int = 2
-    dedupe: bool = True
-    stop_early: bool = False
-    fields: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Raises :class:`InvalidJob` for what no run could have."""
-        if self.batch is not None and not 1 <= self.batch <= TRIALS_MAX:
-            raise InvalidJob("batch", f"is {self.batch}; it is 1 to {TRIALS_MAX}")
-        if self.window < 1:
-            raise InvalidJob("window", f"is {self.window}; it is 1 or more")
-        if self.retries < 0:
-            raise InvalidJob("retries", f"is {self.retries}; it is 0 or more")
-        if self.verdict not in (known := get_args(VerdictMode)):
-            raise InvalidJob("verdict", f"is {self.verdict!r:.80}; it is {' or '.join(known)}")
-
-    def batch_of(self, total: int | None) -> int:
-        """Samples of one job, where there are so many in all: as many as leave something for every job of the
-        window. None: nobody knows."""
-        if self.batch is not None:
-            return self.batch
-        if total is None:
-            return _BATCH_OF_A_STREAM
-        return max(_BATCH_LEAST, min(_BATCH_MOST, total // self.window))
-
-
-@dataclass(slots=True)
-class _Program:
-    """One program on its way, and every sample that is this program."""
-
-    source: str
-    check: Check
-    samples: list[Sample]
-    tries: int = 0
+#: So many samples are on their way at most, for each that the jobs of a window hold: some are one program.
+_HELD_FACTOR = 4
 
 
 class Campaign:
-    """Runs samples through a fleet. Holds what is on its way and the results of some programs, no more."""
-
-    _stopped = False
-    submitting = False  #: whether a job is on its way that :meth:`stop` does not know yet
+    """Runs samples through a fleet, once. Holds what is on its way, the results of some programs, no more."""
 
     def __init__(
-        self, start: Start, plan: Plan, abandon: Abandon = Future.cancel, solved: Iterable[str] = ()
+        self,
+        start: Start,
+        options: EvaluationOptions,
+        abandon: Abandon = Future.cancel,
+        solved: Iterable[str] = (),
     ) -> None:
         """``abandon``: what to do about a job when nobody reads on; ``solved``: problems done before."""
+        self.submitting = False  #: whether a job is on its way that :meth:`stop` does not know yet
+        self._stopped = False
         self._start = start
-        self._plan = plan
+        self._options = options
         self._abandon = abandon
         self._solved = set(solved)
-        self._flight: dict[Future[JobResult], list[_Program]] = {}
-        self._batch = plan.batch_of(None)
-        self._again: deque[_Program] = deque()
-        self._returned: deque[_Program] = deque()
-        self._pending: dict[bytes, _Program] = {}
+        self._flight: dict[Future[JobResult], list[Program]] = {}
+        self._again: deque[Program] = deque()  # ours was the fault
+        self._returned: deque[Program] = deque()  # by jobs that had not come to them
+        self._held = 0
+        self._pending: dict[bytes, Program] = {}
         self._known: OrderedDict[bytes, TrialResult] = OrderedDict()
 
     def run(
@@ -114,11 +52,14 @@ class Campaign:
     ) -> Generator[tuple[Sample, TrialResult], None, None]:
         """Every sample with its result, in the order of ending.
 
-        ``total``: how many they are, where they do not know it themselves.
+        ``total``: how many they are, where they cannot say it themselves. Raises RuntimeError if it has run.
         """
-        self._batch = self._plan.batch_of(len(samples) if isinstance(samples, Sized) else total)
+        if self._stopped:
+            raise RuntimeError("a campaign runs once: make another")
+        if total is None and isinstance(samples, Sized):
+            total = len(samples)
         try:
-            yield from self._run(iter(samples))
+            yield from self._run(iter(samples), self._options.batch_of(total))
         finally:  # nobody reads on, or the fleet refused
             self.stop()
 
@@ -132,96 +73,86 @@ class Campaign:
         for future in list(self._flight):
             self._abandon(future)
 
-    def _run(self, source: Iterator[Sample]) -> Iterator[tuple[Sample, TrialResult]]:
+    def _run(self, source: Iterator[Sample], size: int) -> Iterator[tuple[Sample, TrialResult]]:
+        window, most = self._options.window, self._options.window * size * _HELD_FACTOR
         more = True
-        while (more or self._waiting or self._flight) and not self._stopped:
-            while len(self._flight) < self._plan.window and (more or self._waiting) and not self._stopped:
-                batch: list[_Program] = []
+        while (more or self._again or self._returned or self._flight) and not self._stopped:
+            while len(self._flight) < window and not self._stopped:
+                fills = more and self._held < most
+                if not (fills or self._again or self._returned):
+                    break
+                batch = Batch(size)
                 if self._again:  # by itself: whatever went wrong, it may have been one of its company
-                    batch.append(self._again.popleft())
-                elif self._returned:
-                    self._share_out(batch)
-                else:
-                    more = yield from self._fill(batch, source)
-                if batch and not self._stopped:
+                    self._take(self._again, 1, batch)
+                else:  # as much to each job that can be on its way: they may all be slow
+                    self._take(self._returned, max(BATCH_LEAST, len(self._returned) // window), batch)
+                    if fills:
+                        more = yield from self._fill(batch, source, most)
+                if batch.programs and not self._stopped:
                     self._submit(batch)
             if not self._stopped:
                 yield from self._landed()
 
-    @property
-    def _waiting(self) -> bool:
-        return bool(self._again or self._returned)
+    def _take(self, waiting: deque[Program], share: int, batch: Batch) -> None:
+        """Up to so many that wait, without those that nobody needs any more."""
+        while waiting and len(batch.programs) < share and not batch.full:
+            program = waiting.popleft()
+            if self._done_with(program.task_id):
+                self._forget(program)
+            else:
+                batch.add(program)
 
-    def _share_out(self, batch: list[_Program]) -> None:
-        """Of what jobs have not come to, to each job that can be on its way as much: they may all be slow."""
-        share = max(1, len(self._returned) // self._plan.window)
-        while self._returned and len(batch) < share and not self._full(batch):
-            batch.append(self._returned.popleft())
+    def _done_with(self, task_id: str) -> bool:
+        return self._options.stop_early and task_id in self._solved
 
-    def _submit(self, batch: list[_Program]) -> None:
+    def _submit(self, batch: Batch) -> None:
         self.submitting = True
         try:
-            self._flight[self._start(self._spec(batch))] = batch
+            self._flight[self._start(batch.spec(self._options))] = batch.programs
         finally:
             self.submitting = False
 
     def _fill(
-        self, batch: list[_Program], source: Iterator[Sample]
+        self, batch: Batch, source: Iterator[Sample], most: int
     ) -> Generator[tuple[Sample, TrialResult], None, bool]:
         """Draw samples until there are enough to run, with those on the way whose result is known already.
 
         Whether there may be more.
         """
-        for sample in source:
-            if self._plan.stop_early and sample.problem.task_id in self._solved:
+        while not batch.full and self._held < most:
+            sample = next(source, None)
+            if sample is None:
+                return False
+            if self._done_with(sample.problem.task_id):
                 continue
             if (known := self._look_up(sample, batch)) is not None:
                 yield sample, known
-            if self._full(batch):
-                return True
-        return False
+        return True
 
-    def _full(self, batch: list[_Program]) -> bool:
-        texts = [one.source for one in batch]
-        texts += [text for check in {one.check for one in batch} for text in check.texts]
-        if len(batch) >= self._batch or sum(map(len, texts)) > _BATCH_CHARS:
-            return True
-        return sum(sandboxes(one.check) for one in batch) > _BATCH_SANDBOXES
-
-    def _look_up(self, sample: Sample, batch: list[_Program]) -> TrialResult | None:
+    def _look_up(self, sample: Sample, batch: Batch) -> TrialResult | None:
         """What is known of this program already; else it is on its way now, or waits for the one that is."""
         digest = _digest(sample)
-        if self._plan.dedupe:
-            if (known := self._known.get(digest)) is not None:
-                self._known.move_to_end(digest)
-                return known
-            if (pending := self._pending.get(digest)) is not None:
-                pending.samples.append(sample)
-                return None
-        program = _Program(sample.source, sample.problem.check, [sample])
-        if self._plan.dedupe:
+        if self._options.dedupe and (known := self._known.get(digest)) is not None:
+            self._known.move_to_end(digest)
+            return known
+        self._held += 1
+        if self._options.dedupe and (pending := self._pending.get(digest)) is not None:
+            pending.samples.append(sample)
+            return None
+        program = Program(sample.source, sample.problem.check, [sample])
+        if self._options.dedupe:
             self._pending[digest] = program
-        batch.append(program)
+        batch.add(program)
         return None
-
-    def _spec(self, batch: list[_Program]) -> JobSpec:
-        checks: dict[Check, int] = {}
-        trials = [
-            Trial(id=str(number), source=one.source, check=checks.setdefault(one.check, len(checks)))
-            for number, one in enumerate(batch)
-        ]
-        evaluation = Evaluation(checks=tuple(checks), trials=tuple(trials), verdict=self._plan.verdict)
-        return JobSpec(evaluation=evaluation, **self._plan.fields)
 
     def _landed(self) -> Iterator[tuple[Sample, TrialResult]]:
         done, _ = wait(self._flight, return_when=FIRST_COMPLETED)
         for future in done:
-            batch = self._flight.pop(future)
-            job = future.result()
+            programs, job = self._flight.pop(future), future.result()
             found = {trial.id: trial for trial in job.trials}
-            for number, program in enumerate(batch):
-                result = found.get(str(number))
-                if result is None and found and job.outcome is Outcome.OK:
+            results = [found.get(str(number)) for number in range(len(programs))]
+            for program, result in zip(programs, results, strict=True):
+                if result is None and any(results) and job.outcome is Outcome.OK:
                     self._returned.append(program)
                 else:
                     yield from self._ended(program, result or self._unjudged(program.check, job))
@@ -232,26 +163,32 @@ class Campaign:
         return TrialResult(
             id="",
             verdict=TrialVerdict.UNJUDGED,
-            channel=channel_of(check, self._plan.verdict),
+            channel=channel_of(check, self._options.verdict),
             outcome=job.outcome if job.outcome is not Outcome.OK else Outcome.SANDBOX_ERROR,
             error=JobError(type=job.error.type if job.error else "Unjudged", message=why),
         )
 
-    def _ended(self, program: _Program, result: TrialResult) -> Iterator[tuple[Sample, TrialResult]]:
-        if result.verdict is TrialVerdict.UNJUDGED and program.tries < self._plan.retries:
+    def _ended(self, program: Program, result: TrialResult) -> Iterator[tuple[Sample, TrialResult]]:
+        if result.verdict is TrialVerdict.UNJUDGED and program.tries < self._options.retries:
             program.tries += 1
             self._again.append(program)
             return
         if result.verdict is TrialVerdict.PASSED:
-            self._solved.add(program.samples[0].problem.task_id)
-        digest = _digest(program.samples[0])
-        self._pending.pop(digest, None)
-        if self._plan.dedupe and result.verdict is not TrialVerdict.UNJUDGED:
+            self._solved.add(program.task_id)
+        digest = self._forget(program)
+        if self._options.dedupe and result.verdict is not TrialVerdict.UNJUDGED:
             self._known[digest] = result
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
         for sample in program.samples:
             yield sample, result
+
+    def _forget(self, program: Program) -> bytes:
+        """It is on its way no more. Its digest."""
+        digest = _digest(program.samples[0])
+        self._pending.pop(digest, None)
+        self._held -= len(program.samples)
+        return digest
 
 
 def _digest(sample: Sample) -> bytes:

@@ -101,7 +101,7 @@ class Comparison:
         return len(self.pairs) - len(self.worse) - len(self.better)
 
     @property
-    def verdict(self) -> Literal["better", "worse", "chance"]:
+    def conclusion(self) -> Literal["better", "worse", "chance"]:
         """What B is, if it is more than chance."""
         if self.p >= ALPHA:
             return "chance"
@@ -110,9 +110,9 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """The same in words."""
-        if self.verdict == "chance":
+        if self.conclusion == "chance":
             return f"The difference is no more than chance would make (p = {self.p:.3g})."
-        return f"B is {self.verdict} than A, by more than chance would make (p = {self.p:.3g})."
+        return f"B is {self.conclusion} than A, by more than chance would make (p = {self.p:.3g})."
 
 
 def compare(a: Path, b: Path, seed: int = 0) -> Comparison:

@@ -33,7 +33,7 @@ from cellblock.trials import (
     CASES_MAX,
     FILES_MAX,
     Check,
-    Compare,
+    CompareMode,
     FunctionCheck,
     PytestCheck,
     StdioCase,
@@ -115,7 +115,7 @@ class _Case(BaseModel):
 
 class _Stdio(_Fields):
     cases: list[_Case] = Field(min_length=1, max_length=CASES_MAX)
-    compare: Compare = "whitespace"
+    compare: CompareMode = "whitespace"
     tolerance: float = Field(1e-6, ge=0, allow_inf_nan=False)
     checker: str | None = None
 

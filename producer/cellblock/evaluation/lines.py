@@ -19,13 +19,11 @@ _BAD_NAMED = 100
 _LINE_CHARS = 64 * 1024 * 1024
 
 
-class BadLine(Exception):
+class BadLine(InvalidJob):
     """A line that cannot be used: where, which field, and why."""
 
     def __init__(self, where: str, field: str, why: str) -> None:
-        super().__init__(f"{where}, {field}: {why}" if field else f"{where}: {why}")
-        self.place = f"{where}, {field}" if field else where
-        self.why = why
+        super().__init__(f"{where}, {field}" if field else where, why)
 
     @classmethod
     def of(cls, where: str, error: ValidationError) -> BadLine:
@@ -47,9 +45,9 @@ class BadLines:
         self.first: list[str] = []
 
     def note(self, bad: BadLine) -> None:
-        """One more. Raises :class:`InvalidJob` unless such are skipped."""
+        """One more. Raises it unless such are skipped."""
         if not self._skip:
-            raise InvalidJob(bad.place, bad.why) from None
+            raise bad
         self.count += 1
         if len(self.first) < _BAD_NAMED:
             self.first.append(str(bad))

@@ -18,7 +18,7 @@ FILE = "results.jsonl"
 RUN = "run.json"
 SUMMARY = "summary.json"
 #: Of the summary: another number where an older reader would misread it.
-FORMAT = 1
+SCHEMA = 1
 
 _WORDS = {
     TrialVerdict.PASSED: "passed",
@@ -188,7 +188,7 @@ def write_summary(folder: Path, summary: dict[str, Any]) -> None:
 def summary_of(folder: Path) -> dict[str, Any]:
     """The figures a folder's run came to. Raises :class:`InvalidJob` where it has not ended."""
     found = _object(folder / SUMMARY, "run the same `cellblock eval` again")
-    if found.get("format") != FORMAT:
+    if found.get("schema") != SCHEMA:
         raise InvalidJob(str(folder / SUMMARY), "is another release's; run the same `cellblock eval` again")
     return found
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cellblock.evaluation.passes import mean_pass_at_k, pass_at_k
-from cellblock.evaluation.results import FORMAT, SampleResult
+from cellblock.evaluation.results import SCHEMA, SampleResult
 from cellblock.trials import TrialVerdict
 
 #: So many kinds of errors are told apart; the rest is "others".
@@ -62,17 +62,28 @@ class Scores:
         """How many of them passed."""
         return self.verdicts[TrialVerdict.PASSED.value]
 
-    def summary(self, ks: Sequence[int], seed: int = 0, not_run: int = 0) -> dict[str, Any]:
+    def summary(
+        self,
+        ks: Sequence[int],
+        seed: int = 0,
+        not_run: int = 0,
+        left_out: int = 0,
+        bad_lines: Sequence[str] = (),
+    ) -> dict[str, Any]:
         """All figures, as JSON has them. A pass@k for which some problem has too few samples is null, and so
-        is every one where samples were ``not_run`` for what came of others: the estimator wants chance."""
+        is every one where samples were ``not_run`` for what came of others: the estimator wants chance.
+
+        ``left_out``: lines that could not be used; ``bad_lines``: what was wrong with the first of them."""
         judged = {task_id: task for task_id, task in self.tasks.items() if task.judged}
         counts = [(task.judged, task.passed) for task in judged.values()]
         found = {k: None if not_run else mean_pass_at_k(counts, k, seed) for k in ks}
         return {
-            "format": FORMAT,
+            "schema": SCHEMA,
             "seed": seed,
             "samples": self.done,
             "not_run": not_run,
+            "left_out": left_out,
+            "bad_lines": list(bad_lines),
             "problems": len(self.tasks),
             "problems_judged": len(judged),
             "problems_solved": sum(task.passed > 0 for task in judged.values()),

@@ -29,7 +29,7 @@ from .pipes import HEADER, write_all
 CALL_BYTES = 1024 * 1024
 CALL_DEPTH = 64
 REPLY_LENGTH = struct.Struct(">I")
-written = json.JSONEncoder(separators=(",", ":")).encode
+to_json = json.JSONEncoder(separators=(",", ":")).encode
 #: Python refuses to read longer ones as decimals.
 DECIMAL_BITS = 10_000
 SCALARS = (str, int, float, bool, type(None))
@@ -102,7 +102,7 @@ def from_plain(found: Any) -> Any:
 def as_text(message: Any) -> bytes:
     """A message as it crosses. Raises :class:`NotPlain` for one that is too long."""
     try:
-        text = written(message).encode()
+        text = to_json(message).encode()
     except RecursionError:
         raise NotPlain("a value nested too deeply") from None
     if len(text) > CALL_BYTES:

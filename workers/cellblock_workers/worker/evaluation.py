@@ -14,7 +14,7 @@ from cellblock.models import JobError, JobResult, Outcome, Usage
 from cellblock.trials import Evaluation, Trial, TrialResult, TrialVerdict, channel_of, sandboxes
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient, LevelNotOffered, SandboxRefused
-from cellblock_workers.worker.examination import End, Examiner, OverCap, together
+from cellblock_workers.worker.examination import End, Examiner, OverCap, add_usage
 from cellblock_workers.worker.execution import attempt_result, rejected_result
 from cellblock_workers.worker.judge import BrokeWhileJudging, JudgeFailed, Rehearsals, Unusable
 from cellblock_workers.worker.lease import Lease
@@ -29,7 +29,7 @@ _EXCERPT = {"output_limit_bytes": 2000, "output_head_bytes": 500, "output_tail_b
 _AROUND_TRIAL_S = 10.0
 #: After so long the trials that it has not come to are given back: one worker's hour of hanging programs is
 #: many workers' minutes.
-_TURN_S = 20.0
+_TIME_SLICE_S = 20.0
 #: What is our fault is tried so often here, before the client tries it elsewhere.
 _TRIES = 2
 _WORDS = {
@@ -63,18 +63,22 @@ class Evaluator:
         self._examiner = Examiner(self._places, manifest, evaluation.verdict, rehearsals, lease.claim)
 
     def run(self) -> JobResult:
-        """Every trial, one after the other, for one turn: those it then has not come to are left out.
+        """Every trial, one after the other, for one time slice: those it then has not come to are left out.
 
         Raises :class:`SandboxUnavailable` and :class:`Drained` (give the job back), :class:`LeaseLost`.
         """
         results: list[TrialResult] = []
+        passed: set[int] = set()
         verdict = Verdict(Outcome.OK, 0)
         trials = self._evaluation.trials
         try:
             self._places.wanted = sum(sandboxes(self._evaluation.checks[trial.check]) for trial in trials)
-            over = time.monotonic() + _TURN_S
+            over = time.monotonic() + _TIME_SLICE_S
             for number, trial in enumerate(trials, start=1):
-                results.append(self._trial(trial))
+                if trial.check not in passed:
+                    results.append(self._trial(trial))
+                    if self._evaluation.stop_early and results[-1].verdict is TrialVerdict.PASSED:
+                        passed.add(trial.check)
                 self._places.wanted -= sandboxes(self._evaluation.checks[trial.check])
                 if number < len(trials):
                     self._examiner.heed_cap()
@@ -92,12 +96,13 @@ class Evaluator:
             self._places.close()
         rest: list[TrialResult] = []
         if verdict.outcome is not Outcome.OK:
-            rest = [self._unjudged(trial, "it was not begun") for trial in trials[len(results) :]]
+            begun = {one.id for one in results}
+            rest = [self._unjudged(trial, "it was not begun") for trial in trials if trial.id not in begun]
         claim = self._lease.claim
         return attempt_result(claim, verdict, self._places.lent).model_copy(
             update={
                 "trials": (*results, *rest),
-                "usage": reduce(together, (one.usage for one in results), Usage()),
+                "usage": reduce(add_usage, (one.usage for one in results), Usage()),
                 "cost_micros": None if claim.manifest.charge is None else self._examiner.cost_micros,
             }
         )
@@ -105,9 +110,9 @@ class Evaluator:
     def _trial(self, trial: Trial) -> TrialResult:
         if trial.check in self._unusable:
             return self._without_run(trial, TrialVerdict.UNUSABLE, self._unusable[trial.check])
-        check, why, broke = self._evaluation.checks[trial.check], "", 0
-        for number in range(_TRIES):
-            self._places.alone = number > 0  # what happened in a series is told from what it did by itself
+        check, why, failed, broke = self._evaluation.checks[trial.check], "", 0, 0
+        while max(failed, broke) < _TRIES:
+            self._places.alone = failed + broke > 0  # what happened in a series is told from what it did
             try:
                 end = self._examiner.examine(trial, check)
             except Unusable as unusable:
@@ -124,11 +129,13 @@ class Evaluator:
             except (JudgeFailed, SandboxRefused) as failure:
                 self._places.heed_lease()
                 self._places.dismiss()
-                why, broke = str(failure), broke + isinstance(failure, BrokeWhileJudging)
+                by_answers = isinstance(failure, BrokeWhileJudging)
+                why, broke, failed = str(failure), broke + by_answers, failed + (not by_answers)
                 _log.warning("trial_begun_again", job_id=self._lease.claim.job_id, reason=why)
                 continue
             if end.verdict.outcome is not Outcome.SANDBOX_ERROR:
                 return self._result(trial, end)
+            failed += 1
             why = end.verdict.error.message if end.verdict.error else "the sandbox failed"
         if broke == _TRIES:  # two judges, one after the other, under the answers of this one program
             error = JobError(type="BrokeJudge", message="what it answers ends whoever judges it")
@@ -142,9 +149,18 @@ class Evaluator:
     def _without_run(
         self, trial: Trial, verdict: TrialVerdict, error: JobError, outcome: Outcome = Outcome.OK
     ) -> TrialResult:
-        """Of a trial that has no run to show for its verdict."""
+        """Of a trial whose verdict rests on no run of its own."""
         channel = channel_of(self._evaluation.checks[trial.check], self._evaluation.verdict)
-        return TrialResult(id=trial.id, verdict=verdict, channel=channel, outcome=outcome, error=error)
+        said = self._filtered(Outgoing(error=error))
+        return TrialResult(id=trial.id, verdict=verdict, channel=channel, outcome=outcome, error=said.error)
+
+    def _filtered(self, said: Outgoing) -> Outgoing:
+        try:
+            return filter_outgoing(said, self._settings.egress)
+        except Exception as fault:  # fail closed: what could not be looked at stays here
+            _log.exception("filter_failed", job_id=self._lease.claim.job_id)
+            what = f"its output could not be filtered ({type(fault).__name__}), so none of it is here"
+            return Outgoing(error=JobError(type="Unfiltered", message=what))
 
     def _result(self, trial: Trial, end: End) -> TrialResult:
         word = self._word(end)
@@ -156,12 +172,7 @@ class Evaluator:
                 error = end.verdict.error or JobError(
                     type="Exited", message="the program ended before its functions had answered"
                 )
-            try:
-                said = filter_outgoing(replace(end.said, error=error), self._settings.egress)
-            except Exception as fault:  # fail closed: what could not be looked at stays here
-                _log.exception("filter_failed", job_id=self._lease.claim.job_id)
-                what = f"its output could not be filtered ({type(fault).__name__}), so none of it is here"
-                said = Outgoing(error=JobError(type="Unfiltered", message=what))
+            said = self._filtered(replace(end.said, error=error))
         return TrialResult(
             id=trial.id,
             verdict=word,

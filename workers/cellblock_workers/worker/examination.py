@@ -33,8 +33,8 @@ from cellblock_workers.worker.session import Conversation
 from cellblock_workers.worker.verdict import Verdict, judge
 
 _ANSWERS_BYTES = 8 * 1024 * 1024
-#: What ends a checker before it has looked at anything.
-_NOT_BEGUN = {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"}
+#: Raised by a checker, without a line of its own: it does not compile. And for what it needs.
+_NO_PYTHON, _LACKING = {"SyntaxError", "IndentationError", "TabError"}, {"ImportError", "ModuleNotFoundError"}
 _INPUT, _PRINTED, _EXPECTED = "input.txt", "printed.txt", "expected.txt"
 
 
@@ -70,6 +70,7 @@ class Examiner:
         self._manifest = manifest
         self._mode = mode
         self._rehearsals = rehearsals
+        self._tried: set[str] = set()  #: checkers that can run
 
     def heed_cap(self) -> None:
         """Raises :class:`OverCap` when all runs, and what was charged before, have cost all they may."""
@@ -111,6 +112,8 @@ class Examiner:
     def _called(self, job: bytes, check: FunctionCheck | PytestCheck, name: str, calls: Sequence[str]) -> End:
         places = self._places
         examiner = places.judge()
+        if places.alone:  # else a judge that ends may have ended before it came to the program
+            examiner.learn(name, check)
         with places.enter(job, Dialogue) as (place, candidate):
             replies = candidate.ask([call.encode() for call in calls], len(calls))
             places.heed(candidate.stop)
@@ -154,13 +157,14 @@ class Examiner:
 
     def _by_prints(self, trial: Trial, check: StdioCheck) -> End:
         """One case after the other, each in a sandbox of its own, until one is not answered."""
+        if check.checker is not None:
+            self._try_out(check.checker, check.cases[0])
         end, printed = self._case(trial.source, check.cases[0])
         for number, case in enumerate(check.cases, start=1):
             if number > 1:
-                self._places.heed_lease()
                 self.heed_cap()
                 before, (end, printed) = end.usage, self._case(trial.source, case)
-                end = replace(end, usage=together(before, end.usage))
+                end = replace(end, usage=add_usage(before, end.usage))
             if end.judgement.word == "passed":
                 end = self._compared(check, case, printed, end)
             if end.judgement.word != "passed":
@@ -181,16 +185,23 @@ class Examiner:
             wrong = difference(check, case.stdout, printed)
         else:
             verdict = self._checked(check.checker, case, printed)
-            end = replace(end, usage=together(end.usage, verdict.usage))
+            end = replace(end, usage=add_usage(end.usage, verdict.usage))
             said = verdict.said.stderr.text.strip() or verdict.said.stdout.text.strip()
             wrong = f"the checker says {verdict.verdict.outcome.value}{': ' + said[-300:] if said else ''}"
             if verdict.verdict.outcome is Outcome.OK:
                 wrong = None
-            elif _cannot_run(verdict) and _cannot_run(
-                self._checked(check.checker, case, case.stdout.encode())
-            ):
-                raise Unusable(f"the checker cannot run: {said[-300:]}")  # and no program's output is why
         return end if wrong is None else replace(end, judgement=Judgement("failed", "WrongAnswer", wrong))
+
+    def _try_out(self, checker: str, case: StdioCase) -> None:
+        """See that it can run, before any program: no output of theirs is in it. Raises :class:`Unusable`."""
+        if checker in self._tried:
+            return
+        error = self._checked(checker, case, case.stdout.encode()).verdict.error
+        if error is not None:
+            uncompiled = error.type in _NO_PYTHON and "Traceback (most recent" not in error.traceback
+            if uncompiled or error.type in _LACKING:
+                raise Unusable(f"the checker cannot run: {error.type}: {error.message}")
+        self._tried.add(checker)
 
     def _checked(self, checker: str, case: StdioCase, printed: bytes) -> End:
         """One run of the problem's own checker, where no program was. Raises :class:`JudgeFailed`."""
@@ -227,7 +238,7 @@ def _name_of(check: FunctionCheck | PytestCheck) -> str:
     return hashlib.sha256(check.model_dump_json().encode()).hexdigest()
 
 
-def together(one: Usage, other: Usage) -> Usage:
+def add_usage(one: Usage, other: Usage) -> Usage:
     """What two runs used."""
     return Usage(
         wall_ms=one.wall_ms + other.wall_ms,
@@ -239,12 +250,6 @@ def together(one: Usage, other: Usage) -> Usage:
 
 def _said(conversation: Conversation) -> Outgoing:
     return Outgoing(stdout=conversation.stdout, stderr=conversation.stderr)
-
-
-def _cannot_run(checker: End) -> bool:
-    """Whether it has not begun, or lacks a module."""
-    error = checker.verdict.error
-    return error is not None and error.type in _NOT_BEGUN
 
 
 def _located(end: End, where: str) -> End:

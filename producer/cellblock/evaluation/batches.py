@@ -1,0 +1,72 @@
+"""Programs on their way, and the jobs they go in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cellblock.evaluation.options import EvaluationOptions
+from cellblock.evaluation.samples import Sample
+from cellblock.models import JobSpec
+from cellblock.trials import Check, Evaluation, Trial, sandboxes
+
+#: A job with more text than this takes no more samples.
+_CHARS = 512 * 1024
+#: Nor one that would have more sandboxes: what it has found is known when all of it has ended.
+_SANDBOXES = 256
+
+
+@dataclass(slots=True)
+class Program:
+    """One program on its way, and every sample that is this program."""
+
+    source: str
+    check: Check
+    samples: list[Sample]
+    tries: int = 0
+
+    @property
+    def task_id(self) -> str:
+        """Its problem's."""
+        return self.samples[0].problem.task_id
+
+
+class Batch:
+    """The programs of one job, ``most`` of them, or fewer where they are large."""
+
+    def __init__(self, most: int) -> None:
+        self.programs: list[Program] = []
+        self._most = most
+        self._checks: dict[Check, int] = {}
+        self._chars = 0
+        self._sandboxes = 0
+        self._full = False
+
+    @property
+    def full(self) -> bool:
+        """Whether it takes no more."""
+        return self._full or len(self.programs) >= self._most
+
+    def add(self, program: Program) -> None:
+        """One more."""
+        if program.check not in self._checks:
+            self._checks[program.check] = len(self._checks)
+            self._chars += sum(map(len, program.check.texts))
+        self.programs.append(program)
+        self._chars += len(program.source)
+        one = sandboxes(program.check)
+        self._sandboxes += one
+        self._full = self._chars > _CHARS or self._sandboxes + one > _SANDBOXES
+
+    def spec(self, options: EvaluationOptions) -> JobSpec:
+        """The job; its trials are named by their places among ``programs``."""
+        trials = [
+            Trial(id=str(number), source=one.source, check=self._checks[one.check])
+            for number, one in enumerate(self.programs)
+        ]
+        evaluation = Evaluation(
+            checks=tuple(self._checks),
+            trials=tuple(trials),
+            verdict=options.verdict,
+            stop_early=options.stop_early,
+        )
+        return JobSpec(evaluation=evaluation, **options.fields)
