@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.models import Outcome
+from cellblock.models import JobError, Outcome
 from cellblock.trials import Evaluation, FunctionCheck, Trial, TrialResult, TrialVerdict
 from sandbox.harness import Host, hosts
 
@@ -67,6 +67,16 @@ def f(n): return 0
         found = judge(host, sources, check, timeout_s=5, memory_bytes=memory_bytes)
         verdicts = {name: one.verdict.value for name, one in found.items()}
         assert verdicts == {"right": "passed", "heavy": "failed", "wrong": "failed"}, found["heavy"]
+
+
+@pytest.mark.parametrize("verdict", ["split", "inline"])
+def test_an_assertion_without_words_says_its_line(host: Host, verdict: str) -> None:
+    tests = "assert f(1) == 1\nassert f(2) == 4\n"
+    check = FunctionCheck(functions=("f",), tests=tests)
+    found = judge(host, {"wrong": "def f(x): return x", "none": "g = 1"}, check, verdict)
+    errors = {name: one.error for name, one in found.items()}
+    assert errors["wrong"] == JobError(type="AssertionError", message="assert f(2) == 4")
+    assert errors["none"] == JobError(type="NameError", message="name 'f' is not defined")
 
 
 def test_a_problem_is_done_with_its_first_pass(host: Host) -> None:

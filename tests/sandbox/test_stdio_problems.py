@@ -131,7 +131,7 @@ def test_a_checker_decides_where_there_are_many_right_answers(host: Host) -> Non
         check,
     )
     assert found["one"].verdict.value == found["other"].verdict.value == "passed"
-    assert words(found)["wrong"] == ("failed", "WrongAnswer: case 2 of 2: the checker says exit: sums to 10")
+    assert words(found)["wrong"] == ("failed", "WrongAnswer: case 2 of 2: the checker says no: sums to 10")
     assert found["not what a checker reads"].verdict.value == "failed"
     assert found["talks to it"].verdict.value == "failed"
 

@@ -165,15 +165,26 @@ def test_the_command_says_whether_it_is_more_than_chance(tmp_path: Path) -> None
     a, b = map(str, two_runs(tmp_path))
     done = run("eval", "compare", a, b)
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[:2] == ["A          41.67% passed", "B          58.33% passed"]
+    assert done.stdout.splitlines()[:2] == [
+        f"A          41.67% passed  ({a})",
+        f"B          58.33% passed  ({b})",
+    ]
     assert "difference +16.67 points" in done.stdout
-    assert "The difference is no more than chance would make (p = 1)." in done.stdout
+    assert "Of 2 problems that differ, nothing could be more than chance (p = 1)." in done.stdout
     assert "3 problems judged in both: 1 better in B, 1 worse, 1 the same" in done.stdout
     assert "judged in A only: 'only'" in done.stderr
     assert "the runs differ in timeout_s: 3.0 in A, 5.0 in B" in done.stderr
     names = {f"t{n}": "0/1" for n in range(12)}
     low = result_folder(tmp_path / "low", rates(**names))
     high = result_folder(tmp_path / "high", rates(**dict.fromkeys(names, "1/1")))
+    some = result_folder(
+        tmp_path / "some", rates(**{name: f"{number % 2}/1" for number, name in enumerate(names)})
+    )
+    other = result_folder(
+        tmp_path / "other", rates(**{name: f"{(number + 1) % 2}/1" for number, name in enumerate(names)})
+    )
+    even = run("eval", "compare", str(some), str(other))
+    assert "The difference is no more than chance would make (p = 1)." in even.stdout
     better, worse = (run("eval", "compare", str(one), str(two)) for one, two in ((low, high), (high, low)))
     assert "B is better than A, by more than chance would make (p = 0.000488)." in better.stdout
     assert "B is worse than A, by more than chance would make (p = 0.000488)." in worse.stdout

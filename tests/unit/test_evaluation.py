@@ -201,6 +201,14 @@ def test_a_job_that_names_none_of_its_samples_is_our_fault() -> None:
     assert [trial.verdict for _, trial in found] == [TrialVerdict.UNJUDGED] * 2
 
 
+def test_a_folder_in_which_nothing_has_come_of_a_run_takes_another(tmp_path: Path) -> None:
+    ResultFile(tmp_path, {"image": "mistyped"}).close()
+    ResultFile(tmp_path, {"image": None}).close()
+    (tmp_path / "a file").touch()
+    with pytest.raises(InvalidJob, match=r"--out: .*a file can be no folder"):
+        ResultFile(tmp_path / "a file", {})
+
+
 def test_a_campaign_runs_once() -> None:
     campaign = Campaign(Fleet().start, EvaluationOptions())
     assert len(list(campaign.run([sample(0)]))) == 1
@@ -378,7 +386,7 @@ def test_rewards_keep_their_order_and_say_what_could_not_be_judged() -> None:
 
     found = rewards(evaluate, [PROBLEM] * 3, ["a", "b", "c"])
     assert (found[0], math.isnan(found[1]), found[2]) == (1.0, True, 0.0)
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="1 problems and 0 completions: give one for each"):
         rewards(evaluate, [PROBLEM], [])
 
 

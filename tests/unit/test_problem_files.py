@@ -103,6 +103,11 @@ def test_files_of_tests_are_for_pytest(tmp_path: Path) -> None:
         ('{"task_id": "x"}', "line 2, test: of no known format"),
         ({**HE, "task_id": "b", "test": 3}, "line 2, test: Input should be a valid string"),
         ({**HE, "task_id": "b", "entry_point": None}, "line 2, entry_point"),
+        ({**HE, "task_id": "b", "test": "def chek(c): pass"}, "line 2, test: defines no function check"),
+        (
+            {"task_id": "b", "cases": [{"input": "", "output": ""}], "tolerance": 1},
+            "line 2, tolerance: is 1.0, and",
+        ),
         ({"task_id": "b", "test": "x", "entry_point": "f"}, "line 2, prompt: required, and missing"),
         (
             {**HE, "task_id": "b", "entry_point": "not a name"},
@@ -186,6 +191,20 @@ def test_a_bad_sample_is_named_and_can_be_left_out(tmp_path: Path, bad: Any, sai
     file = SampleFile(path, problems, skip_bad=True)
     assert [sample.index for sample in file] == [0, 2]
     assert file.bad.count == 1
+
+
+@pytest.mark.parametrize("prompt", ["def f(x):\n", "Write a function f that ..."])
+def test_a_prompt_that_is_no_program_by_itself_is_no_part_of_the_tests(tmp_path: Path, prompt: str) -> None:
+    path = lines(tmp_path / "p.jsonl", {**HE, "prompt": prompt}, {**HE, "task_id": "b"})
+    half, whole = ProblemSet.read(str(path))
+    assert isinstance(half.check, FunctionCheck)
+    assert isinstance(whole.check, FunctionCheck)
+    assert (half.prompt, half.check.setup, whole.check.setup) == (prompt, "", HE["prompt"])
+
+
+def test_a_file_without_problems_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidJob, match=r"p\.jsonl: has no problem that can be used"):
+        ProblemSet.read(lines(tmp_path / "p.jsonl"))
 
 
 def test_compressed_lines_and_empty_ones_are_read(tmp_path: Path) -> None:

@@ -30,15 +30,15 @@ def compare_runs(
     Example: cellblock eval compare results-old results-new --page changes.html
     """
     found = compare(a, b, seed)
-    typer.echo(json.dumps(_plain(found))) if json_output else _show(found)
+    typer.echo(json.dumps(_plain(found))) if json_output else _show(found, a, b)
     if page is not None:
         write_comparison(found, page, (str(a), str(b)))
         typer.echo(f"cellblock: the page is {page}", err=True)
 
 
-def _show(found: Comparison) -> None:
-    typer.echo(f"A          {found.rate_a:.2%} passed")
-    typer.echo(f"B          {found.rate_b:.2%} passed")
+def _show(found: Comparison, a: Path, b: Path) -> None:
+    typer.echo(f"A          {found.rate_a:.2%} passed  ({a})")
+    typer.echo(f"B          {found.rate_b:.2%} passed  ({b})")
     said = " to ".join(f"{100 * bound:+.2f}" for bound in (found.low, found.high))
     typer.echo(f"difference {100 * found.difference:+.2f} points  (95%: {said})")
     typer.echo(found.sentence)

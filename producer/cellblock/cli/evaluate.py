@@ -39,6 +39,7 @@ from cellblock.models import JobSpec, Limits
 from cellblock_config import LEVELS, Settings, load_settings
 
 _LOOK_S = 2.0
+_FORETOLD_S = 15.0
 _UNJUDGED = 4
 _NAMED = 20
 
@@ -98,6 +99,8 @@ def evaluate(
     JobSpec(code="0", **cast(Any, fields))  # before anything is read: whether there could be such a job
     given = ProblemSet.read(problems, skip_bad=skip_bad)
     total = sum(1 for _ in read_lines(samples))
+    if total == 0:
+        raise InvalidJob(str(samples), "has no samples")
     options = EvaluationOptions(
         verdict=cast(Any, verdict),
         batch=batch,
@@ -149,11 +152,16 @@ def _judge(
     with _fleet(load_settings(), cast(str, options.fields["level"])) as fleet, _screen(total, scores) as look:
         start, abandon = fleet
         campaign = Campaign(start, options, abandon, solved)
-        with _interruptible(campaign), closing(campaign.run(waiting, total - len(done))) as results:
-            for sample, result in results:
-                kept.write(sample, result)
-                scores.add(SampleResult.of(sample, result))
-                look()
+        try:
+            with _interruptible(campaign), closing(campaign.run(waiting, total - len(done))) as results:
+                for sample, result in results:
+                    kept.write(sample, result)
+                    scores.add(SampleResult.of(sample, result))
+                    look()
+        except KeyboardInterrupt:
+            kept_so_far = f"{scores.done} of {total} samples are judged and kept"
+            typer.echo(f"cellblock: {kept_so_far}; the same command goes on from there", err=True)
+            raise
     return scores
 
 
@@ -225,12 +233,12 @@ class _LineByLine:
             return
         self._said = now
         scores, rate = self._scores, (self._scores.done - self._before) / (now - self._began)
-        left_s = (self._total - scores.done) / rate
-        typer.echo(
-            f"{scores.done} of {self._total} judged, {scores.passed / scores.done:.1%} passed, {rate:.0f}/s, "
-            f"{left_s:.0f} s left",
-            err=True,
+        said = (
+            f"{scores.done} of {self._total} judged, {scores.passed / scores.done:.1%} passed, {rate:.3g}/s"
         )
+        if now - self._began > _FORETOLD_S:  # what comes first is the beginning of many jobs
+            said += f", {(self._total - scores.done) / rate:.0f} s left"
+        typer.echo(said, err=True)
 
 
 def _ks(text: str) -> list[int]:
@@ -262,11 +270,16 @@ def _show(summary: dict[str, Any], out: Path) -> None:
     words = ", ".join(f"{count} {name}" for name, count in summary["verdicts"].items())
     typer.echo(f"{summary['samples']} samples of {summary['problems_judged']} problems: {words}")
     typer.echo(f"{summary['problems_solved']} of {summary['problems']} problems have a sample that passed")
+    if missing := summary["problems"] - summary["problems_judged"]:
+        typer.echo(
+            f"{missing} of {summary['problems']} problems have no judged sample, and no part in pass@k"
+        )
     if summary["unusable"]:
         names = ", ".join(summary["unusable"][:_NAMED])
         typer.echo(f"tests that cannot be used, see error in {FILE}: {names}", err=True)
     if summary["needs_inline"]:
-        typer.echo(f"with --verdict inline only: {', '.join(summary['needs_inline'])}")
+        names = ", ".join(summary["needs_inline"])
+        typer.echo(f"with --verdict inline only, and until then not passed: {names}")
     for bad in summary["bad_lines"]:
         typer.echo(f"cellblock: left out {bad}", err=True)
     if (more := summary["left_out"] - len(summary["bad_lines"])) > 0:

@@ -110,6 +110,9 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """The same in words."""
+        changed = len(self.better) + len(self.worse)
+        if self.conclusion == "chance" and 2.0 ** (1 - changed) >= ALPHA:
+            return f"Of {changed} problems that differ, nothing could be more than chance (p = {self.p:.3g})."
         if self.conclusion == "chance":
             return f"The difference is no more than chance would make (p = {self.p:.3g})."
         return f"B is {self.conclusion} than A, by more than chance would make (p = {self.p:.3g})."

@@ -86,8 +86,10 @@ class _HumanEval(_Fields):
     def problem(self) -> Problem:
         if not self.entry_point.isidentifier():
             raise InvalidJob("entry_point", f"{self.entry_point!r:.200} is no function's name")
+        if "check" not in _defined(self.test):
+            raise InvalidJob("test", "defines no function check, which is what is called")
         check = FunctionCheck(
-            setup=self.prompt,
+            setup=self.prompt if _is_python(self.prompt) else "",  # a half function helps no test
             functions=(self.entry_point,),
             tests=f"{self.test}\n\ncheck({self.entry_point})\n",
         )
@@ -116,14 +118,19 @@ class _Case(BaseModel):
 class _Stdio(_Fields):
     cases: list[_Case] = Field(min_length=1, max_length=CASES_MAX)
     compare: CompareMode = "whitespace"
-    tolerance: float = Field(1e-6, ge=0, allow_inf_nan=False)
+    tolerance: float | None = Field(None, ge=0, allow_inf_nan=False)
     checker: str | None = None
 
     def problem(self) -> Problem:
+        if self.tolerance is not None and self.compare != "float":
+            raise InvalidJob(
+                "tolerance", f"is {self.tolerance}, and compare is {self.compare!r}, not 'float'"
+            )
         if self.checker is not None:
             ast.parse(self.checker)
         cases = tuple(StdioCase(stdin=case.input, stdout=case.output) for case in self.cases)
-        check = StdioCheck(cases=cases, compare=self.compare, tolerance=self.tolerance, checker=self.checker)
+        given = {} if self.tolerance is None else {"tolerance": self.tolerance}
+        check = StdioCheck(cases=cases, compare=self.compare, checker=self.checker, **given)
         return Problem(self.task_id, "", check)
 
 
@@ -227,6 +234,14 @@ def _called(tests: str, *, of: set[str] | None) -> tuple[str, ...]:
     if not names:
         raise ValueError("calls no function that a solution would define")
     return tuple(names)
+
+
+def _is_python(source: str) -> bool:
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def _defined(source: str) -> set[str]:

@@ -61,11 +61,12 @@ class Line:
     fields: dict[str, Any]
 
 
-def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+def read_lines(file_path: Path | str) -> Iterator[tuple[str, str]]:
     """Where each line stands, and its text; without the empty ones.
 
     Raises :class:`InvalidJob` for a file that cannot be read.
     """
+    path = Path(file_path)
     try:
         with _opened(path) as file:
             number = 0

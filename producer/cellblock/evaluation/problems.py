@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cellblock.errors import InvalidJob
 from cellblock.evaluation.formats import Problem, read_problem
 from cellblock.evaluation.lines import BadLine, BadLines, Line, parse, read_lines
 
@@ -18,7 +19,7 @@ class ProblemSet:
     bad: BadLines = field(default_factory=BadLines)
 
     @classmethod
-    def read(cls, path: Path, *, skip_bad: bool = False) -> ProblemSet:
+    def read(cls, path: Path | str, *, skip_bad: bool = False) -> ProblemSet:
         """Raises :class:`InvalidJob` naming line, field and reason; ``skip_bad`` keeps such lines apart."""
         found = cls(bad=BadLines(skip=skip_bad))
         for where, text in read_lines(path):
@@ -26,6 +27,8 @@ class ProblemSet:
                 found.add(parse(where, text))
             except BadLine as bad:
                 found.bad.note(bad)
+        if not found.problems:
+            raise InvalidJob(str(path), "has no problem that can be used")
         return found
 
     def add(self, line: Line) -> None:

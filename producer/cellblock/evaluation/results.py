@@ -88,7 +88,11 @@ class ResultFile:
     def __init__(self, folder: Path, asked: dict[str, Any]) -> None:
         """``asked``: what makes it this run and no other. Raises :class:`InvalidJob` where the folder holds
         another run's results, or somebody else writes to them."""
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            raise InvalidJob("--out", f"{folder} can be no folder: {why}; name another") from None
         self._path = folder / FILE
         self._file = self._locked()
         try:
@@ -225,7 +229,9 @@ def _read(path: Path, number: int, text: bytes) -> tuple[SampleResult, dict[str,
 
 
 def _check(path: Path, asked: dict[str, Any]) -> None:
-    if not path.exists():
+    if (
+        not path.exists() or not (path.parent / FILE).stat().st_size
+    ):  # nothing has come of what was asked before
         new = path.with_suffix(".new")
         new.write_text(json.dumps(asked, indent=2) + "\n")
         new.replace(path)

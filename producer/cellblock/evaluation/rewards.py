@@ -22,6 +22,8 @@ def rewards(evaluate: Evaluate, problems: Sequence[Problem], completions: Sequen
 
     Raises ValueError unless there are as many problems as completions.
     """
+    if len(problems) != len(completions):
+        raise ValueError(f"{len(problems)} problems and {len(completions)} completions: give one for each")
     pairs = enumerate(zip(problems, completions, strict=True))
     samples = [Sample(index, problem, problem.source(text), {}) for index, (problem, text) in pairs]
     found = [math.nan] * len(samples)

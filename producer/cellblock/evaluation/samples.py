@@ -28,7 +28,7 @@ class SampleFile:
     """Samples with ``task_id`` and either ``completion``, put behind its problem's prompt, or ``solution``,
     a whole program."""
 
-    def __init__(self, path: Path, problems: ProblemSet, *, skip_bad: bool = False) -> None:
+    def __init__(self, path: Path | str, problems: ProblemSet, *, skip_bad: bool = False) -> None:
         self._path = path
         self._problems = problems.problems
         self.bad = BadLines(skip=skip_bad)

@@ -146,7 +146,8 @@ class Caller:
                 raise
             except KeyError as error:
                 missing = name not in self.names
-                reply = ["raised", "NameError" if missing else "KeyError", message_of(error)]
+                said = "name {!r} is not defined".format(name) if missing else message_of(error)
+                reply = ["raised", "NameError" if missing else "KeyError", said]
             except Exception as error:
                 reply = ["raised", type(error).__name__[:200], message_of(error)]
             if reply[0] == "value":
@@ -182,6 +183,17 @@ def message_of(error: BaseException) -> str:
         return str(error)[:2000]
     except Exception:
         return "<the exception's __str__ failed>"
+
+
+def failed_line(error: BaseException, tests: str) -> str:
+    """The line of the tests that raised this."""
+    trace, number = error.__traceback__, 0
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "tests.py":
+            number = trace.tb_lineno
+        trace = trace.tb_next
+    lines = tests.splitlines()
+    return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
 
 def read_call(fd: int) -> bytes | None:

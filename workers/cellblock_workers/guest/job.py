@@ -16,7 +16,7 @@ import traceback
 import types
 from typing import Any, Callable
 
-from .calls import Caller, as_text, message_of, read_call, send_reply
+from .calls import Caller, as_text, failed_line, message_of, read_call, send_reply
 from .context import ContextHandle
 from .filter import PRCTL, forbid_fatal_calls
 from .judging import Judge, Unheard
@@ -171,7 +171,7 @@ def answer(role: str, source: bytes, path: str, names: dict[str, Any], texts: li
     elif role == "inline":
         setup, tests = texts
         exec(compile(setup, "setup.py", "exec", dont_inherit=True), names)
-        judge_inline(source, path, names, lambda: run_tests(tests, names))
+        judge_inline(source, path, names, lambda: run_tests(tests, names), tests)
     else:
         judge_inline(source, path, names, lambda: judge_beside(os.path.dirname(path), texts))
 
@@ -181,7 +181,11 @@ def run_tests(tests: str, names: dict[str, Any]) -> None:
 
 
 def judge_inline(
-    source: bytes, path: str, names: dict[str, Any], tests: Callable[[], tuple[str, str] | None]
+    source: bytes,
+    path: str,
+    names: dict[str, Any],
+    tests: Callable[[], tuple[str, str] | None],
+    text: str = "",
 ) -> None:
     """Run program and tests in one interpreter, and say how that went.
 
@@ -192,7 +196,7 @@ def judge_inline(
     try:
         wrong = tests()
     except Exception as error:
-        wrong = (type(error).__name__, message_of(error))
+        wrong = (type(error).__name__, message_of(error) or failed_line(error, text))
     nonce = read_call(CONTROL)
     if nonce is not None:
         said = ("passed", "", "") if wrong is None else ("failed", *wrong)

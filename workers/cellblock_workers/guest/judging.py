@@ -26,7 +26,7 @@ import sys
 import types
 from typing import Any
 
-from .calls import NotPlain, as_text, message_of, read_call, send_reply
+from .calls import NotPlain, as_text, failed_line, message_of, read_call, send_reply
 from .program import Anything, JudgeStops, Program, call_text, judged_function, sayable
 from .suites import Suite
 
@@ -162,11 +162,16 @@ class Judge:
             if wrong is not None:
                 said = ["verdict", "failed", *wrong]
         except BaseException as error:
-            said = ["verdict", "failed", type(error).__name__, message_of(error)]
+            said = ["verdict", "failed", type(error).__name__, self.message(name, error)]
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         stop = program.close()
         return list(stop.said) if stop is not None else said
+
+    def message(self, name: str, error: BaseException) -> str:
+        """What an assertion without words says is its line."""
+        check = self.checks[name]
+        return message_of(error) or (failed_line(error, check.text) if isinstance(check, CheckText) else "")
 
     def send_cut(self, message: list[Any]) -> None:
         """A verdict quotes the judged program, which may have chosen its words to be too much."""

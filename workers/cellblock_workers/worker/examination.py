@@ -187,9 +187,11 @@ class Examiner:
             verdict = self._checked(check.checker, case, printed)
             end = replace(end, usage=add_usage(end.usage, verdict.usage))
             said = verdict.said.stderr.text.strip() or verdict.said.stdout.text.strip()
-            wrong = f"the checker says {verdict.verdict.outcome.value}{': ' + said[-300:] if said else ''}"
-            if verdict.verdict.outcome is Outcome.OK:
-                wrong = None
+            outcome = verdict.verdict.outcome
+            word = "says no" if outcome is Outcome.EXIT else f"ended with {outcome.value}"
+            wrong = (
+                None if outcome is Outcome.OK else f"the checker {word}{': ' + said[-300:] if said else ''}"
+            )
         return end if wrong is None else replace(end, judgement=Judgement("failed", "WrongAnswer", wrong))
 
     def _try_out(self, checker: str, case: StdioCase) -> None:
