@@ -29,7 +29,7 @@ _EXCERPT = {"output_limit_bytes": 2000, "output_head_bytes": 500, "output_tail_b
 _AROUND_TRIAL_S = 10.0
 #: After so long the trials that it has not come to are given back: one worker's hour of hanging programs is
 #: many workers' minutes.
-_TIME_SLICE_S = 5.0
+_TIME_SLICE_S = 10.0
 #: What is our fault is tried so often here, before the client tries it elsewhere.
 _TRIES = 2
 _WORDS = {
