@@ -87,7 +87,7 @@ def _run(command: list[str], url: str, until: int | None = None) -> dict[str, fl
         time.sleep(0.5)
         peak_kib = max(peak_kib, _peak_kib(process.pid))
         if until is not None and _lines(out) >= until:
-            process.send_signal(signal.SIGKILL)
+            os.kill(process.pid, signal.SIGKILL)  # Popen would wait for it, before wait4 can
         ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -323,9 +323,11 @@ def test_a_terminals_ctrl_c_reaches_every_process_and_shows_one_line() -> None:
     interrupt(signal_group=True, **NAMESPACES)
 
 
-def test_a_killed_embedded_run_leaves_no_launcher() -> None:
+def test_a_killed_embedded_run_leaves_no_launcher(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [CELLBLOCK, "run", "-"], stdin=subprocess.PIPE, env={**os.environ, **NAMESPACES}
+        [CELLBLOCK, "run", "-"],
+        stdin=subprocess.PIPE,
+        env={**os.environ, **NAMESPACES, "TMPDIR": str(tmp_path)},  # killed, it leaves its folder
     )
     assert process.stdin is not None
     process.stdin.write(b"import time; time.sleep(60)")

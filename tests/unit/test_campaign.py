@@ -113,7 +113,7 @@ def test_what_a_job_has_not_come_to_is_shared_out_among_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("total", "batch"), [(1, 4), (164, 10), (1640, 102), (100_000, 128), (None, 32)], ids=str
+    ("total", "batch"), [(1, 4), (164, 10), (640, 32), (1640, 96), (100_000, 128), (None, 32)], ids=str
 )
 def test_a_job_has_as_many_samples_as_leave_some_for_others(total: int | None, batch: int) -> None:
     assert EvaluationOptions().batch_of(total) == batch

@@ -39,6 +39,7 @@ from cellblock.models import JobSpec, Limits
 from cellblock_config import LEVELS, Settings, load_settings
 
 _LOOK_S = 2.0
+#: Before that no time left is told: what comes first is the beginning of many jobs.
 _FORETOLD_S = 15.0
 _UNJUDGED = 4
 _NAMED = 20
@@ -236,7 +237,7 @@ class _LineByLine:
         said = (
             f"{scores.done} of {self._total} judged, {scores.passed / scores.done:.1%} passed, {rate:.3g}/s"
         )
-        if now - self._began > _FORETOLD_S:  # what comes first is the beginning of many jobs
+        if now - self._began > _FORETOLD_S:
             said += f", {(self._total - scores.done) / rate:.0f} s left"
         typer.echo(said, err=True)
 

@@ -10,7 +10,6 @@ import array
 import ctypes
 import errno
 import os
-import platform
 import socket
 import struct
 from typing import Any
@@ -47,7 +46,7 @@ _socket, _ioctl, _prctl, _names = (
     _libc.prctl,
     (_libc.sethostname, _libc.setdomainname),
 )
-_MACHINE = platform.machine()
+_MACHINE = os.uname().machine
 _LOOPBACK_UP = struct.pack("16sH14x", b"lo", 1)  # struct ifreq, IFF_UP
 
 
@@ -76,34 +75,9 @@ def _ready(what: str, *numbers: Any) -> Call:
     )
 
 
-class Clone:
-    """Forks into new namespaces. Only from a process with one thread.
-
-    Made ready once: of what is touched between two forks, the one who forks gets a new copy each time.
-    """
-
-    __slots__ = ("after_in_child", "after_in_parent", "arguments", "before", "call")
-
-    def __init__(self, flags: int) -> None:
-        numbers = (_number("clone"), flags | SIGCHLD, 0, 0, 0, 0)
-        self.call = _libc.syscall
-        self.arguments = tuple(map(ctypes.c_long, numbers))
-        python = ctypes.pythonapi
-        self.before, self.after_in_parent = python.PyOS_BeforeFork, python.PyOS_AfterFork_Parent
-        self.after_in_child = python.PyOS_AfterFork_Child
-
-    def __call__(self) -> int:
-        """The child's pid, or 0 in the child. Raises :class:`OSError`."""
-        self.before()
-        pid: int = self.call(*self.arguments)
-        if pid == 0:
-            self.after_in_child()
-            return 0
-        failure = ctypes.get_errno()
-        self.after_in_parent()
-        if pid < 0:
-            raise OSError(failure, f"clone: {os.strerror(failure)}")
-        return pid
+def cloning(flags: int) -> tuple[Any, tuple[Any, ...]]:
+    """clone(2) into new namespaces, made ready: what to call, and with what. forks.py calls it."""
+    return _libc.syscall, tuple(map(ctypes.c_long, (_number("clone"), flags | SIGCHLD, 0, 0, 0, 0)))
 
 
 class Call:

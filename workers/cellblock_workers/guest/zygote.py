@@ -24,7 +24,7 @@ import sys
 import types
 from typing import Any, Tuple
 
-from cellblock_workers.guest import kernel, root
+from cellblock_workers.guest import forks, kernel, root
 
 CONTROL = 0
 PACKET_BYTES = 16 * 1024
@@ -41,7 +41,13 @@ class Step(Exception):
 class Zygote:
     """Forks sandboxes on request and reports their ends."""
 
-    def __init__(self, control: socket.socket, program: dict[str, Any], guest: types.ModuleType) -> None:
+    def __init__(
+        self,
+        control: socket.socket,
+        program: dict[str, Any],
+        guest: types.ModuleType,
+        hooks: list[forks.RestingHook],
+    ) -> None:
         self.control = control
         self.guest = guest
         self.canaries = [compile(text, "canary", "exec") for text in program["canaries"]]
@@ -53,7 +59,7 @@ class Zygote:
         )
         self.several_ids: bool = program["several_ids"]
         self.views: list[str] = program["views"]
-        self.clone = kernel.Clone(NAMESPACES)
+        self.clone = forks.Clone(NAMESPACES, hooks)
         self.poller = select.poll()
         self.poller.register(CONTROL, select.POLLIN)
         self.running: dict[int, tuple[int, int]] = {}  # pidfd -> the sandbox's number and pid
@@ -209,7 +215,7 @@ class Zygote:
         made = [self.guest.Pipes() for _ in range(request["series"])]
         siblings = [(pipes, sorted((hold, ready, *pipes.job_ends()))) for pipes in made]
         waiting: list[tuple[Any, int]] = []
-        for pipes, kept in siblings:  # nothing but forks: kernel.Clone says why
+        for pipes, kept in siblings:  # nothing but forks: forks.Clone says why
             try:
                 pid = self.clone()
             except OSError as error:
@@ -345,10 +351,11 @@ def main(control: socket.socket, program: dict[str, Any]) -> None:
     bound = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], DESCRIPTORS_MAX)
     resource.setrlimit(resource.RLIMIT_NOFILE, (bound, bound))
     try:
+        hooks = forks.import_threading()  # the guest would import it
         guest = types.ModuleType("guest")
         exec(compile(program["guest"], "guest", "exec"), guest.__dict__)
         guest.prepare(program["preload"])
-        zygote = Zygote(control, program, guest)
+        zygote = Zygote(control, program, guest, hooks)
     except Exception as error:  # an import may raise anything
         say(control, {"fault": f"{type(error).__name__}: {error}"})
         os._exit(1)

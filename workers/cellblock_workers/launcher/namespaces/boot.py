@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cellblock_workers.guest import kernel
+from cellblock_workers.guest import forks, kernel
 from cellblock_workers.guest.root import DEVICES
 from cellblock_workers.guest.zygote import say
 
@@ -41,7 +41,7 @@ _STARTER = f"""
 import json, os, socket, sys, types
 with open({PROGRAM}, 'rb') as file: program = json.load(file)
 package = 'cellblock_workers.guest'
-for name in ('cellblock_workers', package, package + '.kernel', package + '.root', package + '.zygote'):
+for name in ('cellblock_workers', package, *program['modules']):
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(program['modules'].get(name, ''), name, 'exec'), module.__dict__)
     if name.startswith(package + '.'): setattr(sys.modules[package], name.rpartition('.')[2], module)
@@ -178,7 +178,7 @@ def _start(root: dict[str, Any]) -> int:
         become_root_of_own()
     build(root, several=several)
     hold, go = os.pipe()
-    pid = kernel.Clone(_NAMESPACES)()
+    pid = forks.Clone(_NAMESPACES, [])()
     if pid == 0:
         os.close(go)
         become_zygote(root, hold)

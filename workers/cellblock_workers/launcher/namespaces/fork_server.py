@@ -23,13 +23,13 @@ from cellblock_workers.launcher.namespaces.roots import Root
 _log = structlog.get_logger(__name__)
 
 _BOOT = (sys.executable, "-m", "cellblock_workers.launcher.namespaces.boot")
-_MODULES = ("kernel", "root", "zygote")
+_MODULES = ("kernel", "forks", "root", "zygote")
 _END_S = 6.0
 _NO_NAMESPACES = {1, 28, 38}  # EPERM, ENOSPC (max_user_namespaces), ENOSYS
 
 
 def zygote_modules() -> dict[str, str]:
-    """The zygote's own text, by module."""
+    """The zygote's own text, by module, in the order of their imports."""
     package = resources.files("cellblock_workers.guest")
     return {f"cellblock_workers.guest.{name}": (package / f"{name}.py").read_text() for name in _MODULES}
 
