@@ -308,3 +308,24 @@ open('out/answer', 'w').write(sys.stdin.read() + sys.argv[1])
     assert result.outcome is Outcome.OK, result
     assert result.value == {"doubled": 42, "folder": True}
     assert [(file.path, file.data) for file in result.artifacts] == [("out/answer", b"in and out")]
+
+
+def test_what_is_not_wanted_can_be_written_to_dev_null(run: Run, any_way: str) -> None:
+    """As many programs do, and with the flags that Python opens a file to write with: it may be made."""
+    code = """
+import contextlib, os, subprocess
+with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    print("not wanted")
+print(subprocess.run(["true"], stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL).returncode)
+"""
+    result = run(code, way=any_way)
+    assert (result.outcome, result.stdout) == (Outcome.OK, "0\n"), result.error
+
+
+def test_no_job_makes_files_beside_the_devices(run: Run, way: str) -> None:
+    result = run("open('/dev/of-a-job', 'w')", way=way)
+    assert result.error is not None
+    assert (result.outcome, result.error.type) in {
+        (Outcome.EXIT, "PermissionError"),
+        (Outcome.EXIT, "OSError"),  # where it is read-only besides
+    }

@@ -97,10 +97,13 @@ class Bundle:
     def _mounts(self) -> list[dict[str, Any]]:
         """Nothing of the host's but a context, and no /sys and no cgroups; /tmp is the one place to write."""
         context = self.profile.context
+        # By its mode only root makes files in it. In a read-only one runsc refuses O_CREAT even for what is
+        # there: nobody could open("/dev/null", "w").
+        devices = [] if self.isolation == "gvisor" else ["ro"]
         return [
             *([_bind(context, MOUNT_POINT)] if context else []),
             _mount("/proc", "proc", "nosuid", "noexec", "nodev"),
-            _mount("/dev", "tmpfs", "nosuid", "noexec", "strictatime", "mode=755", "size=65536k", "ro"),
+            _mount("/dev", "tmpfs", "nosuid", "noexec", "strictatime", "mode=755", "size=65536k", *devices),
             _mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"),
             _mount(
                 "/tmp",  # noqa: S108 - the sandbox's
