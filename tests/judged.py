@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from cellblock.evaluation import (
-    Problem,
-    Sample,
-)
+from cellblock.evaluation import Problem, Sample
 from cellblock.models import JobError, Outcome
 from cellblock.trials import FunctionCheck, TrialResult, TrialVerdict
 

@@ -21,6 +21,8 @@ from cellblock.ends import JobError, Outcome, Usage
 from cellblock.errors import InvalidJob
 
 TRIALS_MAX = 256
+#: Sandboxes of one series at most, all made ahead: a job pays for those of its last that it leaves unused.
+SERIES_MOST = 32
 CASES_MAX = 1000
 FILES_MAX = 256
 _NO_TESTS = ("conftest.py", "__init__.py")

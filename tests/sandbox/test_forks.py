@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -90,7 +89,7 @@ print(len(hooks), ran_in(module.Clone(0, hooks)), ran_in(os.fork), len(module.im
 
 
 def test_threadings_hook_rests_in_a_zygotes_forks_alone(tmp_path: Path) -> None:
-    guest: Any = Path(cellblock_workers.guest.__file__).parent
+    guest = Path(cellblock_workers.guest.__file__).parent
     command = [sys.executable, "-I", "-S", "-c", _COUNTS, str(guest)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == "1 0 1 0\n", done.stderr

@@ -6,14 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from cellblock.errors import InvalidJob
-from cellblock.trials import TRIALS_MAX, VerdictMode
+from cellblock.trials import SERIES_MOST, TRIALS_MAX, VerdictMode
 
 #: Samples of one job where nobody knows how many there will be, and where it is known: at least and at most.
 #: What a job takes by itself (a judge, a message, a claim, a result) is shared by them: docs/performance.md.
 BATCH_OF_A_STREAM, BATCH_LEAST, BATCH_MOST = 32, 4, 128
-#: Sandboxes come in series of so many at most, all made ahead: a job pays for those of its last that it
-#: leaves unused.
-_SERIES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +50,4 @@ class EvaluationOptions:
         if total is None:
             return BATCH_OF_A_STREAM
         share = min(BATCH_MOST, total // self.window)
-        return max(BATCH_LEAST, share - share % _SERIES if share > _SERIES else share)
+        return max(BATCH_LEAST, share - share % SERIES_MOST if share > SERIES_MOST else share)

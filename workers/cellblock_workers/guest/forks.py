@@ -6,6 +6,7 @@ Standard library only, Python 3.8+, like the zygote.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import sys
 from typing import Any, Callable, List
@@ -31,22 +32,24 @@ def import_threading() -> List[RestingHook]:
     """Import it, and say what it has done after forks. Nothing where somebody has imported it before.
 
     It clears up after the threads that a fork does not have. After one of a process with one thread there are
-    none, and what it touches is a tenth of all that a short job touches. The forks that jobs make are none of
+    none, and some 40 pages would be copied for it (docs/performance.md). The forks that jobs make are none of
     these: the hook stays, and rests only when told to.
     """
     hooks: List[RestingHook] = []
-    register: Any = os.register_at_fork
+    registry: Any = os  # whose function is another one meanwhile
+    register = registry.register_at_fork
 
-    def register_resting(after_in_child: Callable[[], object]) -> None:
-        hooks.append(RestingHook(after_in_child))
-        register(after_in_child=hooks[-1])
+    def register_resting(**given: Callable[[], object]) -> None:
+        resting = {when: RestingHook(hook) for when, hook in given.items()}
+        hooks.extend(resting.values())
+        register(**resting)
 
     if "threading" not in sys.modules:
-        os.register_at_fork = register_resting  # type: ignore[assignment]
+        registry.register_at_fork = register_resting
         try:
-            import threading  # noqa: F401
+            importlib.import_module("threading")
         finally:
-            os.register_at_fork = register
+            registry.register_at_fork = register
     return hooks
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cellblock.admission import Manifest, ResolvedLimits
+from cellblock.trials import SERIES_MOST
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient, Lent
 from cellblock_workers.launcher.protocol import Reply
@@ -20,7 +21,7 @@ from cellblock_workers.worker.session import Stop
 
 #: So many sandboxes are started under one guest, where that is possible: of a few lengths only, for the
 #: launcher knows each by itself.
-SERIES = (32, 16, 8, 4)
+SERIES = (SERIES_MOST, 16, 8, 4)
 #: Those that wait hold about 1 MB each of the memory that a job may have: of its limit, a sixteenth at most.
 _MEMORY_FOR_EACH_BYTES = 16 * 1024 * 1024
 _JUDGE_SAYS_BYTES = 2**40
