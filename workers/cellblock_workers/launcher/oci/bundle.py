@@ -97,8 +97,8 @@ class Bundle:
     def _mounts(self) -> list[dict[str, Any]]:
         """Nothing of the host's but a context, and no /sys and no cgroups; /tmp is the one place to write."""
         context = self.profile.context
-        # By its mode only root makes files in it. In a read-only one runsc refuses O_CREAT even for what is
-        # there: nobody could open("/dev/null", "w").
+        # runsc makes it root's and 0755, whatever mode is asked for, so no job makes files in it.
+        # In a read-only one it refuses O_CREAT even for what is there, as open("/dev/null", "w") has it.
         devices = [] if self.isolation == "gvisor" else ["ro"]
         return [
             *([_bind(context, MOUNT_POINT)] if context else []),
