@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 from cellblock_workers.launcher import server
 from cellblock_workers.launcher.backend import Profile
 from cellblock_workers.launcher.docker_backend import DockerBackend
+from cellblock_workers.launcher.user_ids import IdRange, UserIds
 
 _TMP = "rw,nosuid,nodev,noexec,mode=1777"
 #: What each control becomes in Docker's words when it is taken away. The process namespace is never among
@@ -37,6 +37,13 @@ REMOVALS: dict[str, dict[str, Any]] = {
 _ROOT_FOR_ALL = {"uid", "guest"}
 
 
+class RootForAll(UserIds):
+    """Gives every sandbox the id 0."""
+
+    def take(self, sandbox_id: str) -> int:
+        return 0
+
+
 def weakened(control: str, active: Callable[[], bool], shared: Path) -> type[DockerBackend]:
     """The Docker backend without this control. ``shared``: a folder for sandboxes that share one."""
     removal = REMOVALS[control]
@@ -47,7 +54,7 @@ def weakened(control: str, active: Callable[[], bool], shared: Path) -> type[Doc
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             if control in _ROOT_FOR_ALL:
-                self._uids = itertools.cycle([0])
+                self._uids = RootForAll(Path(), IdRange("none", 0, 0))
 
         def probe(self) -> None:
             return

@@ -5,7 +5,6 @@ Every control of a sandbox made this way stands in :meth:`DockerBackend._host_co
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import secrets
@@ -41,10 +40,12 @@ from cellblock_workers.launcher.guest_program import guest_program
 from cellblock_workers.launcher.limits import GUEST_PIDS, MASKED, RLIMITS, SENTRY_PIDS, TMP_INODES
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.seccomp import strict_profile
+from cellblock_workers.launcher.user_ids import IdRange, UserIds
 
 _log = structlog.get_logger(__name__)
 
 RUNTIMES = {"gvisor": "runsc", "runc": "runc"}
+_IDS = IdRange("docker", 200_000, 61_440)
 
 _SIGKILLED = 137
 _PANICKED = 2  #: of a Go program: the sentry
@@ -67,8 +68,7 @@ class DockerBackend:
         self._warned = False
         self._answered = False  # once it has, a missing socket is a daemon to wait for
         self._seccomp = json.dumps(strict_profile(isolation))
-        # A uid of its own for each sandbox alive: limits counted by uid (processes, inotify) stay its own.
-        self._uids = itertools.cycle(range(200_000, 260_000))
+        self._uids = UserIds(settings.launcher.state / "ids", _IDS)
 
     def probe(self) -> None:
         """Run the canary under this runtime and believe only its exit code."""
@@ -102,7 +102,7 @@ class DockerBackend:
         try:
             with self._daemon_errors():
                 options = {
-                    "uid": next(self._uids),
+                    "uid": self._uids.take(sandbox_id),
                     # The sentry's processes are not the job's: the cgroup cannot count them apart.
                     "rlimits": {"NPROC": profile.pids} if self.isolation == "gvisor" else {},
                     "preload": self._settings.sandbox.preloaded(profile.image),
@@ -112,9 +112,10 @@ class DockerBackend:
                 self._api.start(container)
                 await_guest(stream, self.isolation, self._settings.sandbox.start_timeout_s)
         except BackendUnavailable:
-            if container is not None:
-                with suppress(BackendUnavailable):
+            with suppress(BackendUnavailable):
+                if container is not None:
                     self._remove(container)
+                self._uids.give_back(sandbox_id)
             self._ownership.forget(sandbox_id)  # whatever is left of it is the sweep's
             raise
         sandbox = DockerSandbox(sandbox_id, profile, self, container, stream)
@@ -154,6 +155,7 @@ class DockerBackend:
         """Kill and remove a container."""
         try:
             self._remove(container)
+            self._uids.give_back(sandbox_id)
         finally:
             self._ownership.forget(sandbox_id)
 

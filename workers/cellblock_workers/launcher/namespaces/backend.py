@@ -12,6 +12,7 @@ import secrets
 import socket
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 import structlog
 
@@ -31,12 +32,14 @@ from cellblock_workers.launcher.ownership import Ownership, Records
 from cellblock_workers.launcher.seccomp import strict_profile
 from cellblock_workers.launcher.seccomp_filter import compile_profile
 from cellblock_workers.launcher.streams import sandbox_stream
+from cellblock_workers.launcher.user_ids import IdBlock, IdRange
 
 _log = structlog.get_logger(__name__)
 
 _PROBES = 8  # places for canaries, and for what is being taken down
 _GONE_S = 10.0
 _LAST_WORD_S = 1.0
+_IDS = IdRange("namespaces", 2, IDS - 2)
 _INERT = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV | kernel.ATTR_NOEXEC
 
 
@@ -53,7 +56,7 @@ class NamespacesBackend:
         self._records = Records(settings.launcher.state / self.sweeps / "records", ownership)
         self._cgroups = groups or CgroupTree()
         self._several_ids = os.geteuid() == 0
-        self._places = _Places(settings.launcher.sandboxes_max + _PROBES)
+        self._places = _Places(settings.launcher.sandboxes_max + _PROBES, settings.launcher.state / "ids")
         self._servers: dict[str, ForkServer] = {}
         self._locks = {image: threading.Lock() for image in settings.sandbox.images}
         self._settling = threading.Lock()
@@ -303,11 +306,11 @@ class NamespacesBackend:
 class _Places:
     """What running sandboxes may not share: a number, and the ids that belong to it. Thread-safe."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, folder: Path) -> None:
         self.count = count
+        self._folder = folder
+        self._block: IdBlock | None = None
         self._taken: set[int] = set()
-        # Launchers of one host share the range of ids; where each begins keeps them apart.
-        self._first = 1 + secrets.randbelow(IDS // 2 - count)
         self._lock = threading.Lock()
 
     def take(self) -> int:
@@ -325,5 +328,8 @@ class _Places:
             self._taken.discard(place)
 
     def ids(self, place: int) -> tuple[int, int]:
-        """The guest's and the job's: what the kernel counts by uid stays each sandbox's own."""
-        return 2 * (self._first + place), 2 * (self._first + place) + 1
+        """The guest's and the job's, within the root's own ids (0 is its root)."""
+        with self._lock:
+            self._block = self._block or IdBlock(self._folder, _IDS, 2 * self.count)
+        first = self._block.first + 2 * place
+        return first, first + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import secrets
 import socket
@@ -24,10 +23,12 @@ from cellblock_workers.launcher.oci.runtime import RUNTIMES, run
 from cellblock_workers.launcher.oci.sandbox import OciSandbox
 from cellblock_workers.launcher.ownership import Ownership, Records
 from cellblock_workers.launcher.streams import sandbox_stream
+from cellblock_workers.launcher.user_ids import IdRange, UserIds
 
 _CANARY_S = 30.0
 _DEATH_S = 5.0
 _PYTHON = ("python3", "-I", "-X", "utf8")
+_IDS = IdRange("oci", 400_000, 61_440)
 
 
 class OciBackend:
@@ -44,8 +45,7 @@ class OciBackend:
         self._state = settings.launcher.state / "oci"
         self._records = Records(self._state / "records", ownership)
         self._guest = guest_program
-        # A uid of its own for each sandbox alive: limits counted by uid (processes, inotify) stay its own.
-        self._uids = itertools.cycle(range(400_000, 460_000))
+        self._uids = UserIds(settings.launcher.state / "ids", _IDS)
 
     def probe(self) -> None:
         """Run the canary, believe only its exit code, and read its limits where the kernel has them."""
@@ -70,17 +70,11 @@ class OciBackend:
 
     def start(self, profile: Profile) -> OciSandbox:
         """Make the bundle and run it. The guest needs no answer: it announces itself on the stream."""
-        options = {
-            "uid": next(self._uids),
-            # The sentry's processes are not the job's: the cgroup cannot count them apart.
-            "rlimits": {"NPROC": profile.pids} if self.isolation == "gvisor" else {},
-            "preload": self._settings.sandbox.preloaded(profile.image),
-        }
         ours, theirs = sandbox_stream()
         try:
             with self._new(secrets.token_hex(8)) as sandbox_id:
                 with theirs:
-                    command = [*_PYTHON, *self._guest(options)]
+                    command = [*_PYTHON, *self._guest(self._options(sandbox_id, profile))]
                     family = self._make(sandbox_id, profile, command, theirs)
                 try:
                     await_guest(ours, self.isolation, self._settings.sandbox.start_timeout_s)
@@ -91,6 +85,14 @@ class OciBackend:
             ours.close()
             raise
         return OciSandbox(sandbox_id, profile, self, ours, family)
+
+    def _options(self, sandbox_id: str, profile: Profile) -> dict[str, object]:
+        return {
+            "uid": self._uids.take(sandbox_id),
+            # The sentry's processes are not the job's: the cgroup cannot count them apart.
+            "rlimits": {"NPROC": profile.pids} if self.isolation == "gvisor" else {},
+            "preload": self._settings.sandbox.preloaded(profile.image),
+        }
 
     def close(self) -> None:
         """Nothing is kept between sandboxes."""
@@ -186,6 +188,7 @@ class OciBackend:
                 family.reap_descendants()
                 remains.remove()
                 self._records.remove(sandbox_id)
+                self._uids.give_back(sandbox_id)
         finally:
             self._ownership.forget(sandbox_id)
 

@@ -1,0 +1,94 @@
+"""No two sandboxes alive share a user id, whichever launchers of a host made them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from cellblock_config import load_settings
+from cellblock_workers.launcher.backend import StartFailed
+from cellblock_workers.launcher.docker_backend import DockerBackend
+from cellblock_workers.launcher.oci.backend import OciBackend
+from cellblock_workers.launcher.ownership import Ownership
+from cellblock_workers.launcher.user_ids import IdBlock, IdRange, UserIds
+
+IDS = IdRange("test", 1000, 300)
+_HOLDS = """
+import sys
+from pathlib import Path
+from cellblock_workers.launcher.user_ids import IdBlock, IdRange
+held = IdBlock(Path(sys.argv[1]), IdRange("test", 1000, 300), 100)
+print(held.first, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_launcher(folder: Path) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """A process that holds a block: the first id of it, and the process."""
+    command = [sys.executable, "-c", _HOLDS, str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin
+    assert process.stdout
+    try:
+        yield int(process.stdout.readline()), process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+def test_launchers_side_by_side_have_a_block_each_and_one_too_many_is_told(tmp_path: Path) -> None:
+    with another_launcher(tmp_path) as (first, _), another_launcher(tmp_path) as (second, _):
+        third = IdBlock(tmp_path, IDS, 100)
+        assert {first, second, third.first} == {1000, 1100, 1200}
+        with pytest.raises(StartFailed, match=r"all 3 blocks of user ids in .* are taken"):
+            IdBlock(tmp_path, IDS, 100)
+
+
+def test_the_block_of_a_killed_launcher_is_free_again(tmp_path: Path) -> None:
+    held = [IdBlock(tmp_path, IDS, 100) for _ in range(2)]
+    with another_launcher(tmp_path) as (first, process):
+        process.kill()
+        process.wait()
+        assert IdBlock(tmp_path, IDS, 100).first == first
+    assert len(held) == 2
+
+
+def test_a_sandbox_keeps_its_id_to_itself_while_it_is_alive(tmp_path: Path) -> None:
+    ids = UserIds(tmp_path, IdRange("test", 1000, 2048))
+    long_lived = ids.take("long-lived")
+    for number in range(3000):  # once around and more
+        name = f"short-lived {number}"
+        assert ids.take(name) != long_lived
+        ids.give_back(name)
+    assert {ids.take(str(number)) for number in range(2047)} == set(range(1000, 3048)) - {long_lived}
+    with pytest.raises(StartFailed, match="all 2048 user ids"):
+        ids.take("one too many")
+    ids.give_back("7")
+    ids.take("one too many")
+
+
+def test_without_a_folder_chance_keeps_launchers_apart_and_the_setting_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with capture_logs() as logged:
+        found = {IdBlock(tmp_path / "file" / "ids", IdRange("test", 0, 10**6), 10).first for _ in range(5)}
+    assert len(found) > 1
+    assert "CELLBLOCK_LAUNCHER_STATE" in logged[0]["remedy"]
+
+
+@pytest.mark.parametrize("made_by", [OciBackend, DockerBackend])
+def test_two_launchers_of_one_host_hand_out_other_ids(
+    tmp_path: Path, made_by: type[OciBackend] | type[DockerBackend]
+) -> None:
+    settings = load_settings(launcher={"state": tmp_path})
+    backends = [made_by("runc", settings, Ownership(name)) for name in ("one", "two")]
+    taken = [{backend._uids.take(str(number)) for number in range(100)} for backend in backends]
+    assert not taken[0] & taken[1]

@@ -1,0 +1,117 @@
+"""User ids for sandboxes: no two that are alive on one host share one, whichever launchers made them.
+
+The kernel counts processes, inotify instances and pending signals by user id, so two sandboxes with the same
+one would use up each other's limits.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from cellblock_workers.launcher.backend import StartFailed
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class IdRange:
+    """The ids of one way of making sandboxes, cut into blocks of which a launcher takes one."""
+
+    name: str
+    first: int
+    count: int
+
+    def blocks(self, size: int) -> list[int]:
+        """The first id of each whole block, in an order that differs from launcher to launcher."""
+        starts = list(range(self.first, self.first + self.count - size + 1, size))
+        random.SystemRandom().shuffle(starts)
+        return starts
+
+
+class IdBlock:
+    """A block of ids that belongs to this launcher until the process ends.
+
+    A lock on a file in ``folder`` says so: the kernel drops it with the process, whatever ends that.
+    Launchers that do not share the folder are kept apart by chance alone: each begins somewhere else.
+    """
+
+    def __init__(self, folder: Path, ids: IdRange, size: int) -> None:
+        self.size = size
+        self._lock_file = -1
+        self.first = self._claim(folder, ids)
+
+    def _claim(self, folder: Path, ids: IdRange) -> int:
+        starts = ids.blocks(self.size)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for start in starts:
+                if self._lock(folder / f"{ids.name}-{start}"):
+                    return start
+        except OSError as error:
+            _log.warning(
+                "user_ids_not_claimed",
+                reason=f"{error.strerror} at {error.filename or folder}",
+                remedy="CELLBLOCK_LAUNCHER_STATE names a folder that the launcher can write to",
+            )
+            return starts[0]
+        raise StartFailed(
+            f"all {len(starts)} blocks of user ids in {folder} are taken; too many launchers run on this host"
+        )
+
+    def _lock(self, path: Path) -> bool:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._lock_file = descriptor
+        return True
+
+    def __del__(self) -> None:
+        if self._lock_file >= 0:
+            with suppress(OSError):
+                os.close(self._lock_file)
+
+
+class UserIds:
+    """Hands out the ids of a block, one to each sandbox alive. Claims the block at first use. Thread-safe."""
+
+    _SIZE = 2048  #: twice the most that ``launcher.sandboxes_max`` allows
+
+    def __init__(self, folder: Path, ids: IdRange) -> None:
+        self._folder = folder
+        self._ids = ids
+        self._block: IdBlock | None = None
+        self._next = 0
+        self._taken: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def take(self, sandbox_id: str) -> int:
+        """An id for this sandbox alone. Raises :class:`StartFailed` when none is left."""
+        with self._lock:
+            self._block = self._block or IdBlock(self._folder, self._ids, self._SIZE)
+            used = set(self._taken.values())
+            for _ in range(self._block.size):
+                found = self._block.first + self._next
+                self._next = (self._next + 1) % self._block.size
+                if found not in used:
+                    self._taken[sandbox_id] = found
+                    return found
+        raise StartFailed(f"all {self._SIZE} user ids of this launcher are in use")
+
+    def give_back(self, sandbox_id: str) -> None:
+        """Its sandbox is gone. Idempotent."""
+        with self._lock:
+            self._taken.pop(sandbox_id, None)
