@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
-from cellblock_workers.fleet import free_port
+from cellblock_workers.fleet import port_of, reserve_port
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: The quickest isolation, as variables.
@@ -40,11 +41,21 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 15.0, what: str 
         time.sleep(0.02)
 
 
+_RESERVED: list[socket.socket] = []
+
+
+def free_port() -> int:
+    """A loopback port that is nobody else's while this process lives, also between two lives of a server."""
+    _RESERVED.append(reserve_port())
+    return port_of(_RESERVED[-1])
+
+
 class RedisServer:
     """A redis-server of the tests' own; can be killed and started again on the same port."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, fsync: str = "always") -> None:
         self.folder = folder
+        self.fsync = fsync
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.process: subprocess.Popen[bytes] | None = None
@@ -54,7 +65,7 @@ class RedisServer:
         binary = shutil.which("redis-server")
         assert binary, "redis-server is missing; run the tests with: make test"
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
-        options += ["--save", "", "--appendonly", "yes", "--appendfsync", "always", "--loglevel", "warning"]
+        options += ["--save", "", "--appendonly", "yes", "--appendfsync", self.fsync, "--loglevel", "warning"]
         self.process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL)
         wait_until(self._answers, what="redis-server answering")
 

@@ -17,10 +17,10 @@ from typing import Any
 import docker
 import pytest
 
-from cellblock_workers.fleet import free_port
-from parts import REPOSITORY, wait_until
+from parts import REPOSITORY, free_port, wait_until
 
 pytestmark = pytest.mark.timeout(240)
+COMPOSED = pytest.mark.long("builds the worker's image and starts five containers")
 
 SERVICES = ("redis", "launcher", "worker", "flower")
 WORKER_UID = 10001
@@ -230,7 +230,7 @@ def test_a_password_that_would_break_the_configuration_is_refused(password: str)
 # --- the running project -----------------------------------------------------------------------------------
 
 
-@pytest.mark.docker
+@COMPOSED
 def test_a_job_runs_and_flower_shows_it_without_its_code(project: Project, daemon: Daemon) -> None:
     marker = secrets.token_hex(16)
     output = hashlib.sha256(marker.encode()).hexdigest()
@@ -252,7 +252,7 @@ def test_a_job_runs_and_flower_shows_it_without_its_code(project: Project, daemo
         assert output not in text
 
 
-@pytest.mark.docker
+@COMPOSED
 def test_flower_shows_nothing_without_the_password(project: Project, daemon: Daemon) -> None:
     for path in ("/", "/tasks", "/broker", "/api/tasks", "/api/workers", "/api/queues/length"):
         assert project.flower(path, password="")[0] == 401
@@ -260,7 +260,7 @@ def test_flower_shows_nothing_without_the_password(project: Project, daemon: Dae
     assert project.flower("/metrics", password="")[0] == 404, "the page Flower would show to anybody"
 
 
-@pytest.mark.docker
+@COMPOSED
 def test_flower_controls_nothing(project: Project, daemon: Daemon) -> None:
     workers = json.loads(_ok(project, "/api/workers?refresh=1"))
     assert len(workers) == 1
@@ -274,7 +274,7 @@ def test_flower_controls_nothing(project: Project, daemon: Daemon) -> None:
         assert (status, "Read only" in body) == (403, True), call
 
 
-@pytest.mark.docker
+@COMPOSED
 def test_containers_have_the_rights_they_need_and_no_others(project: Project, daemon: Daemon) -> None:
     containers = daemon.containers()
     for container in containers.values():
@@ -314,7 +314,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.docker
+@COMPOSED
 def test_another_user_is_refused_on_the_launchers_socket(project: Project, daemon: Daemon) -> None:
     health = ["python3", "/usr/local/lib/cellblock/health.py", "launcher"]
     project.compose("exec", "-T", "worker", *health)
@@ -323,7 +323,7 @@ def test_another_user_is_refused_on_the_launchers_socket(project: Project, daemo
     assert '"uid": 12345' in project.compose("logs", "--no-color", "launcher").stdout
 
 
-@pytest.mark.docker
+@COMPOSED
 def test_redis_keeps_what_it_is_told_and_obeys_only_the_password(project: Project, daemon: Daemon) -> None:
     def redis(*command: str, auth: str = project.redis_password) -> str:
         cli = ["exec", "-T", "-e", f"REDISCLI_AUTH={auth}", "redis", "redis-cli", *command]
@@ -336,7 +336,7 @@ def test_redis_keeps_what_it_is_told_and_obeys_only_the_password(project: Projec
         assert "unknown command" in redis(command)
 
 
-@pytest.mark.docker
+@COMPOSED
 def test_passwords_are_in_no_argument_list_and_no_log(project: Project, daemon: Daemon) -> None:
     places = [daemon.processes(service) for service in SERVICES]
     for container in daemon.containers().values():
@@ -347,7 +347,7 @@ def test_passwords_are_in_no_argument_list_and_no_log(project: Project, daemon: 
         assert project.monitor_password not in place
 
 
-@pytest.mark.docker
+@COMPOSED
 def test_a_killed_launcher_comes_back_and_removes_what_its_earlier_life_left(
     project: Project, daemon: Daemon
 ) -> None:

@@ -19,8 +19,16 @@ import pytest
 
 from cellblock import Client, JobResult, JobSpec, NotConfigured, Outcome, ReducedContext, open_result
 from cellblock_config import load_settings
-from cellblock_workers.fleet import free_port
-from parts import CELLBLOCK, NAMESPACES, RedisServer, cellblock, launcher_process, wait_until, worker_process
+from parts import (
+    CELLBLOCK,
+    NAMESPACES,
+    RedisServer,
+    cellblock,
+    free_port,
+    launcher_process,
+    wait_until,
+    worker_process,
+)
 
 pytestmark = pytest.mark.docker
 

@@ -15,8 +15,7 @@ from redis.exceptions import RedisError
 
 from cellblock import Client, JobSpec, StoreUnavailable
 from cellblock_config import load_settings
-from cellblock_workers.fleet import free_port
-from parts import NAMESPACES, launcher_process, wait_until, worker_process
+from parts import NAMESPACES, free_port, launcher_process, wait_until, worker_process
 
 
 @contextmanager

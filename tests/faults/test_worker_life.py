@@ -19,9 +19,8 @@ from redis import Redis
 
 from cellblock import JobSpec, JobState, Outcome
 from cellblock.ledger import Keys
-from cellblock_workers.fleet import free_port
 from faults.one_host import LONG, Host, one_host
-from parts import NAMESPACES, wait_until, worker_process
+from parts import NAMESPACES, free_port, wait_until, worker_process
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 
 from cellblock import AsyncClient, BudgetExceeded, Client, InvalidJob, JobResult, JobSpec, StoreUnavailable
 from cellblock_config import Settings
-from cellblock_workers.fleet import free_port
 from ledger.kit import FakeWorker
+from parts import free_port
 
 
 class Specs:

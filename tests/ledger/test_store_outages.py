@@ -16,9 +16,8 @@ from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import EventGroups
 from cellblock.ledger.server import check_schema
 from cellblock_config import Settings, load_settings
-from cellblock_workers.fleet import free_port
 from ledger.kit import admit, claim, dump, events_of, finish, manifest, once
-from parts import RedisServer, wait_until
+from parts import RedisServer, free_port, wait_until
 
 PASSWORD = "hunter2-and-more"
 SPEC = JobSpec(code="pass", idempotency_key="once")

@@ -23,9 +23,8 @@ from cellblock import (
 )
 from cellblock.ledger import Keys, Ledger, connect
 from cellblock_config import Settings
-from cellblock_workers.fleet import free_port
 from ledger.kit import claim, finish
-from parts import wait_until
+from parts import free_port, wait_until
 
 SPEC = JobSpec(code="pass")
 

@@ -76,13 +76,17 @@ def run_up(*, json_output: bool = False) -> int:
     """A whole fleet on this machine: Redis if none is given, launcher, worker, Flower."""
     settings = load_settings()
     configure_logging(settings.telemetry)
-    with tempfile.TemporaryDirectory(prefix="cellblock-") as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="cellblock-") as name,
+        reserve_port() as redis_port,
+        reserve_port() as monitor_port,
+    ):
         folder = Path(name)
         folder.chmod(0o755)
         services: list[Service] = []
         environment = _from_dotenv()
         if settings.redis.url is None:
-            service, url = private_redis(folder)
+            service, url = private_redis(folder, port_of(redis_port))
             services.append(service)
             environment["CELLBLOCK_REDIS_URL"] = url
         else:
@@ -92,7 +96,7 @@ def run_up(*, json_output: bool = False) -> int:
             if settings.monitor.password
             else secrets.token_urlsafe(12)
         )
-        port = _monitor_port(settings)
+        port = _monitor_port(settings, otherwise=port_of(monitor_port))
         environment |= {"CELLBLOCK_MONITOR_PASSWORD": password, "CELLBLOCK_MONITOR_PORT": str(port)}
         services += host_services(settings, folder, environment)
         services.append(
@@ -150,14 +154,14 @@ def host_services(
     return services
 
 
-def private_redis(folder: Path) -> tuple[Service, str]:
-    """A Redis for this fleet alone: free loopback port, its own password, data that ends with it."""
+def private_redis(folder: Path, port: int) -> tuple[Service, str]:
+    """A Redis for this fleet alone: on loopback, its own password, data that ends with it."""
     binary = shutil.which("redis-server")
     if binary is None:
         raise NotConfigured(
             "redis-server is not installed and CELLBLOCK_REDIS_URL is not set: apt-get install redis-server"
         )
-    port, password = free_port(), secrets.token_urlsafe(24)
+    password = secrets.token_urlsafe(24)
     config = folder / "redis.conf"
     config.touch(mode=0o600)
     config.write_text(
@@ -175,15 +179,25 @@ def private_redis(folder: Path) -> tuple[Service, str]:
     return redis, url
 
 
-def free_port() -> int:
-    """A loopback port nobody listens on at this moment."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def reserve_port() -> socket.socket:
+    """A socket that keeps a free loopback port for a server that is about to start.
+
+    It is bound and does not listen. Until it is closed, Linux gives the port to nobody who asks for any port;
+    a server that names the port and sets SO_REUSEADDR, as servers do, gets it.
+    """
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # only now: before, bind() may share a port
+    return held
 
 
-def _monitor_port(settings: Settings) -> int:
-    """The configured port; where none was configured and the default is taken, a free one."""
+def port_of(held: socket.socket) -> int:
+    """The port that a socket of :func:`reserve_port` keeps."""
+    return int(held.getsockname()[1])
+
+
+def _monitor_port(settings: Settings, *, otherwise: int) -> int:
+    """The configured port; where none was configured and the default is taken, ``otherwise``."""
     address, port = settings.monitor.address, settings.monitor.port
     try:
         with closing(socket.socket()) as probe:
@@ -195,7 +209,7 @@ def _monitor_port(settings: Settings) -> int:
             raise NotConfigured(
                 f"CELLBLOCK_MONITOR_PORT={port} on {address} cannot be used: {error.strerror}"
             ) from None
-        return free_port()
+        return otherwise
 
 
 def _wait_for_redis(url: str) -> None:
