@@ -7,7 +7,7 @@ WITH_DOCKER := config/host/with-docker.sh
 # Debian's own interpreter where there is one: every user can read it, so the worker need not stay root.
 PYTHON ?= $(shell test -x /usr/bin/python3 && echo /usr/bin/python3 || echo python3)
 
-.PHONY: help setup host images demo test test-faults check fmt bench up clean lock
+.PHONY: help setup host images demo test test-rest test-all can-test test-faults check fmt bench up clean lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,9 +30,28 @@ images: host ## the sandbox images (docs: images/README.md)
 demo: setup ## 164 HumanEval programs and 20 hostile jobs through Redis, Celery and gVisor
 	@$(WITH_DOCKER) $(PY) examples/demo/demo.py
 
-test: setup ## every test, on real Redis, Celery, Docker and gVisor
+# T: what to run, as pytest takes it. WAY: one way of making sandboxes. LAST=1: what failed last. Any of them
+# chooses from all cases, whatever their tier.
+T ?=
+WAY ?=
+LAST ?=
+CHOSEN := $(if $(WAY),--way '$(WAY)') $(if $(LAST),--last-failed) $(if $(findstring ::,$(T)),'$(T)',$(T))
+PYTEST := $(PY) -m pytest -q -n auto
+
+test: can-test setup ## the fast tier, or T=tests/ledger, T=FILE::CASE, WAY=gvisor-oci, LAST=1 of all tests
+	@$(WITH_DOCKER) images/build.sh systemd
+	@$(WITH_DOCKER) $(PYTEST) --tier $(if $(strip $(CHOSEN)),all,fast) $(CHOSEN)
+
+test-rest: can-test setup ## what `make test` leaves out: every way of making sandboxes, and what takes long
 	@$(WITH_DOCKER) images/build.sh worker redis systemd
-	@$(WITH_DOCKER) $(PY) -m pytest
+	@$(WITH_DOCKER) $(PYTEST) --tier rest
+
+test-all: can-test setup ## every test
+	@$(WITH_DOCKER) images/build.sh worker redis systemd
+	@$(WITH_DOCKER) $(PYTEST) --tier all
+
+can-test:
+	@python3 tests/suite/needs.py $(if $(findstring ::,$(T)),'$(T)',$(T))
 
 test-faults: setup ## every fault; three hosts under random ones for 5 minutes; 100,000 jobs in a row
 	@$(WITH_DOCKER) env EXAMPLES=1000 $(PY) -m pytest -q -s tests/faults tests/ledger

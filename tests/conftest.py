@@ -15,7 +15,8 @@ from redis import Redis
 from cellblock.ledger import Ledger, connect
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
-from parts import RedisServer, launcher_process, wait_until
+from parts import NAMESPACES, RedisServer, launcher_process, wait_until
+from sandbox.harness import Host, hosts
 
 
 def pytest_configure() -> None:
@@ -42,7 +43,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """One server for the whole run."""
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server = RedisServer(tmp_path_factory.mktemp("redis"), fsync="everysec")  # nobody ends this one midway
     server.start()
     yield server
     server.stop()
@@ -72,9 +73,16 @@ def ledger(settings: Settings) -> Iterator[Ledger]:
 
 @pytest.fixture(scope="session")
 def launcher_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A launcher for the whole run, past its first probe."""
-    with launcher_process(tmp_path_factory.mktemp("launcher")) as (path, _):
+    """A launcher for the whole run, past its first probe, of the quickest isolation."""
+    with launcher_process(tmp_path_factory.mktemp("launcher"), **NAMESPACES) as (path, _):
         client = LauncherClient(path, timeout_s=60)
         wait_until(lambda: client.probe().isolations, 60, "an isolation passing its probe")
         client.close()
         yield path
+
+
+@pytest.fixture(scope="session")
+def sandbox_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Host]]:
+    """A launcher of each way for the whole run, started when the first case asks for it."""
+    with hosts(tmp_path_factory.mktemp) as started:
+        yield started

@@ -14,12 +14,13 @@ from typing import Any
 import docker
 import pytest
 
-from attacks.conftest import ATTACKS, TracesOf
+from attacks.conftest import TracesOf
+from attacks.table import ATTACKS
 from cellblock_workers.worker.frames import FrameReader
 from sandbox.harness import MIB
 from sandbox.peer import docker_api
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.way("runc-docker")]
 
 SECCOMP = (resources.files("cellblock_config") / "data" / "seccomp-strict.json").read_text()
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 
 import pytest
 
 from attacks.cheats import CHEATS, CHECK, SOLUTION
 from cellblock.trials import TrialResult, TrialVerdict
-from sandbox.harness import Host, hosts
+from sandbox.harness import Host
 
 LIMITS = {"timeout_s": 1.0, "memory_bytes": 256 * 1024 * 1024}
 
 
-@pytest.fixture(scope="module", params=["namespaces", "gvisor-oci"])
-def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+SLOW = pytest.mark.long("two sandboxes for each of 170 cheats, and no kernel has a say in a verdict")
+
+
+@pytest.fixture(params=["namespaces", pytest.param("gvisor-oci", marks=SLOW)])
+def host(request: pytest.FixtureRequest, sandbox_hosts: dict[str, Host]) -> Host:
     """One whose sandboxes come in series, and one that makes a single one for each trial."""
-    with hosts(tmp_path_factory.mktemp) as started:
-        yield started[request.param]
+    return sandbox_hosts[request.param]
 
 
 def judged(host: Host, programs: dict[str, str], verdict: str = "split") -> dict[str, TrialResult]:

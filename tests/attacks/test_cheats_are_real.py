@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from attacks.cheats import CHEATS, SOLUTION
 from attacks.test_cheats import judged
 from bench.cheats import BROKEN, FOOLED, HELD, executor_job, executor_verdict
 from cellblock.trials import TrialVerdict
-from sandbox.harness import Host, hosts
+from sandbox.harness import Host
 
 REAL = (
     "equal to everything: object",
@@ -22,6 +20,8 @@ REAL = (
     "looking around: a trace function that changes the tests",
     "the list, by frames",
 )
+pytestmark = pytest.mark.way("namespaces")
+
 _WITH_LIBC = "import ctypes, os, select\nlibc = ctypes.CDLL(None)\n"
 #: An answer that names no nonce, wherever one could be written, and an end before the true one.
 FORGES = f"""{_WITH_LIBC}
@@ -40,10 +40,9 @@ for fd in range(256):
 """
 
 
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    with hosts(tmp_path_factory.mktemp) as started:
-        yield started["namespaces"]
+@pytest.fixture
+def host(sandbox_hosts: dict[str, Host]) -> Host:
+    return sandbox_hosts["namespaces"]
 
 
 def executed(host: Host, source: str) -> str:

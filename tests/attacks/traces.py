@@ -81,6 +81,11 @@ class Traces:
         }
         return listed | {path: Path(path).read_text() for path in _SWITCHES if Path(path).exists()}
 
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        """What of the host is not as it was: before, and now."""
+        now = self.host_now()
+        return {name: (was, now.get(name)) for name, was in self.host_before.items() if was != now.get(name)}
+
     def _containers(self) -> list[str]:
         return [f"{one['Names']} {one['Id']}" for one in self._api.containers(all=True)]
 

@@ -34,7 +34,7 @@ from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.launcher.ownership import Ownership
 from parts import WORKER, RedisServer, launcher_process, wait_until, worker_process
-from sandbox.harness import WAYS, environment_of
+from suite.ways import WAYS, environment_of
 
 IMAGE = "cellblock/python:latest"
 HELLO = "print(6*7)"

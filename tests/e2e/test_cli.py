@@ -41,7 +41,7 @@ def test_run_without_redis_prints_exactly_one_result(tmp_path: Path) -> None:
 def test_run_through_a_fleet_prints_exactly_one_result(fleet_url: str) -> None:
     done = cellblock("run", "-", "--json", stdin="print(6*7)", CELLBLOCK_REDIS_URL=fleet_url)
     result = JobResult.model_validate_json(done.stdout)
-    assert (done.returncode, result.stdout, result.isolation) == (0, "42\n", "gvisor")
+    assert (done.returncode, result.stdout, result.isolation) == (0, "42\n", "namespaces")
     assert result.worker != "embedded"
 
 
@@ -61,7 +61,7 @@ def test_a_failing_job_exits_1_and_says_why(fleet_url: str) -> None:
     done = cellblock("run", "-", stdin="1/0", CELLBLOCK_REDIS_URL=fleet_url)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr
-    assert "cellblock: exit: ZeroDivisionError: division by zero (gvisor" in done.stderr
+    assert "cellblock: exit: ZeroDivisionError: division by zero (namespaces" in done.stderr
 
 
 @pytest.mark.docker

@@ -11,6 +11,7 @@ from parts import REPOSITORY
 
 
 @pytest.mark.docker
+@pytest.mark.long("184 jobs of the demo; its parts are tested one by one")
 @pytest.mark.timeout(180)
 def test_the_demo_solves_its_problems_and_stops_every_attack() -> None:
     done = subprocess.run(

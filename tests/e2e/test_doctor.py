@@ -99,6 +99,7 @@ def test_a_host_without_docker_and_images_is_told_what_to_do_and_exits_1(tmp_pat
 
 @pytest.mark.docker
 @pytest.mark.timeout(180)
+@pytest.mark.long("22 controls on each of six ways")
 def test_every_control_of_every_way_of_this_host_is_attacked() -> None:
     done = doctor("--attack", "--json", timeout_s=170)
     assert done.stderr == ""

@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from cellblock import Client, JobSpec, Outcome
-from parts import worker_process
+from parts import launcher_process, worker_process
 
 
 @pytest.mark.docker
-def test_hello_through_the_fleet(tmp_path: Path, redis_url: str, launcher_socket: Path) -> None:
-    with worker_process(tmp_path, redis_url, launcher_socket), Client(redis_url) as client:
+def test_hello_through_a_fleet_as_it_is_without_any_setting(tmp_path: Path, redis_url: str) -> None:
+    with (
+        launcher_process(tmp_path) as (launcher, _),
+        worker_process(tmp_path, redis_url, launcher),
+        Client(redis_url) as client,
+    ):
         result = client.submit(JobSpec(code="print(6*7)")).result(timeout_s=30)
     assert result.outcome is Outcome.OK
     assert result.stdout == "42\n"

@@ -24,8 +24,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from cellblock import CallerError, Client, Event, JobSpec, Outcome, StoreUnavailable
-from faults.hosts import Network, RedisHost, WorkerHost, hosts, remains, sandbox_cgroups
+from faults.hosts import Network, RedisHost, WorkerHost, cgroups_of, hosts, remains
 from parts import wait_until
+from suite.appearing import Appearing
 
 SLOTS = 9
 SETTINGS = {"CELLBLOCK_LEDGER_TENANT_SLOTS": str(SLOTS), "CELLBLOCK_LEDGER_LOSS_LIMIT": "10"}
@@ -142,8 +143,11 @@ def submit_all(client: Client, count: int, over_s: float, chance: random.Random)
 def run(folder: Path, *, jobs: int, for_s: float, seed: int) -> dict[str, object]:
     """Run it; the report. Raises AssertionError for whatever does not hold."""
     chance = random.Random(seed)
-    before = sandbox_cgroups()
-    with hosts(folder, 3, **SETTINGS) as (network, store, workers), Client(store.url) as client:
+    with (
+        hosts(folder, 3, **SETTINGS) as (network, store, workers),
+        Client(store.url) as client,
+        Appearing(host.records for host in workers) as recorded,
+    ):
         wait_until(lambda: len(client._ledger.workers()) == 3, 60, "three workers")
         chaos = Chaos(network, store, workers, chance)
         with ThreadPoolExecutor(1) as pool:
@@ -162,8 +166,11 @@ def run(folder: Path, *, jobs: int, for_s: float, seed: int) -> dict[str, object
         for host in workers:
             host.stop()
         left = [one for host in workers for one in remains(host)]
-        cgroups = sandbox_cgroups() - before  # the whole machine's: nobody else may make sandboxes meanwhile
-        assert not left and not cgroups, f"left behind: {left}, {sorted(cgroups)}"
+        recorded.close()
+        sandboxes = {name.partition(".")[0] for name in recorded.names}
+        assert len(sandboxes) >= len(expected), "each job had one, so each has to be found gone"
+        left += cgroups_of(sandboxes)
+        assert not left, f"left behind: {left}"
         return report(expected, events, chaos, drained_s) | {"seed": seed}
 
 

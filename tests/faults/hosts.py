@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -125,6 +125,9 @@ class WorkerHost:
         self.folder.mkdir(mode=0o755)
         self.network = network
         self._namespace = network.join(self.name, f"10.214.0.{10 + number}")
+        #: A file for each of its sandboxes, there before the sandbox is.
+        self.records = self.folder / "state" / "namespaces" / "records"
+        self.records.mkdir(mode=0o700, parents=True)
         self._settings = {
             "CELLBLOCK_REDIS_URL": url,
             **NAMESPACES,
@@ -183,9 +186,10 @@ def remains(host: WorkerHost) -> list[str]:
     ]
 
 
-def sandbox_cgroups() -> set[str]:
-    """Every cgroup that is some sandbox's: one that is gone holds no process either."""
-    return {str(path) for root in Path("/sys/fs/cgroup").rglob("cellblock") for path in root.rglob("*/")}
+def cgroups_of(sandboxes: Iterable[str]) -> list[str]:
+    """The cgroups of these sandboxes: one that is gone holds no process either."""
+    roots = [*Path("/sys/fs/cgroup").glob("*/cellblock"), Path("/sys/fs/cgroup/cellblock")]
+    return [str(root / name) for root in roots for name in sandboxes if (root / name).is_dir()]
 
 
 def _processes_naming(text: str) -> Iterator[int]:

@@ -14,8 +14,9 @@ import docker
 import pytest
 
 from cellblock import Client, JobSpec, JobState, Outcome
+from cellblock_config import load_settings
 from cellblock_workers.launcher.client import LauncherClient
-from parts import launcher_process, wait_until, worker_process
+from parts import NAMESPACES, launcher_process, wait_until, worker_process
 
 pytestmark = pytest.mark.docker
 
@@ -42,7 +43,7 @@ def warm_launcher(socket_path: Path, idle: int) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_a_killed_workers_twenty_jobs_end_exactly_once_within_twenty_seconds(
+def test_a_killed_workers_twenty_jobs_run_again_within_two_leases_and_end_exactly_once(
     tmp_path: Path, redis_url: str
 ) -> None:
     jobs, owner = 20, "test-kill9"
@@ -52,7 +53,7 @@ def test_a_killed_workers_twenty_jobs_end_exactly_once_within_twenty_seconds(
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     with (
-        launcher_process(tmp_path, CELLBLOCK_LAUNCHER_OWNER=owner, **pool) as (launcher, _),
+        launcher_process(tmp_path, CELLBLOCK_LAUNCHER_OWNER=owner, **NAMESPACES, **pool) as (launcher, _),
         Client(redis_url) as client,
     ):
         warm_launcher(launcher, jobs)
@@ -62,19 +63,20 @@ def test_a_killed_workers_twenty_jobs_end_exactly_once_within_twenty_seconds(
             ]
             wait_until(lambda: client._ledger.running() == jobs, 30, "all jobs running on the first worker")
             doomed.kill()
-            killed = time.monotonic()
+            killed = time.time()
             with worker_process(tmp_path / "b", redis_url, launcher, **many):
                 results = [handle.result(timeout_s=60) for handle in handles]
-        took_s = time.monotonic() - killed
-        print(f"all {jobs} ended {took_s:.1f} s after the kill")
         assert {result.outcome for result in results} == {Outcome.OK}
         assert {result.stdout for result in results} == {"done\n"}
         assert {result.attempt for result in results} == {2}
-        terminal = Counter(event.job_id for event in client.events(limit=1000) if event.terminal)
+        events = client.events(limit=1000)
+        terminal = Counter(event.job_id for event in events if event.terminal)
         assert terminal == Counter({handle.id: 1 for handle in handles})
         assert client._ledger.running() == 0
         assert client._ledger.depth() == 0
-        assert took_s <= 20
+        again = [event.at - killed for event in events if event.type == "agent.run.started"]
+        assert sorted(again)[jobs] > 0
+        assert max(again) <= 2 * load_settings().ledger.lease_s
     assert left_by(owner, tmp_path / "state") == []
 
 

@@ -13,9 +13,24 @@ DOCUMENTS = (
     "README.md",
     "ARCHITECTURE.md",
     "SECURITY.md",
+    "CONTRIBUTING.md",
+    *(str(page.relative_to(ROOT)) for page in sorted(ROOT.glob("docs/*.md"))),
     *(str(adr.relative_to(ROOT)) for adr in sorted(ROOT.glob("docs/adr/*.md"))),
 )
 A_PATH = re.compile(r"`((?:tests|docs|config|images|seccomp|examples)/[\w./-]+)`|\]\((?!http)([\w./-]+)\)")
+
+#: Files of the product are named from the folder of their part.
+PARTS = ("", "workers/cellblock_workers", "producer/cellblock", "tests")
+A_FILE = re.compile(r"`([\w./-]+\.(?:py|lua|toml))`")
+
+
+@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "docs/testing.md"])
+def test_every_file_that_a_contributor_is_sent_to_is_there(document: str) -> None:
+    named = set(A_FILE.findall((ROOT / document).read_text()))
+    assert len(named) >= 4
+    names = {path.name for path in (*ROOT.glob("*.*"), *ROOT.glob("[a-z]*/**/*.*"))}
+    missing = {path for path in named if not any((ROOT / part / path).exists() for part in PARTS)}
+    assert not missing - names
 
 
 def test_the_schema_of_an_event_is_the_events() -> None:

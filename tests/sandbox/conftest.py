@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 import pytest
 
 from cellblock.models import JobResult
-from sandbox.harness import EVERY_WAY, WAYS, Host, hosts
+from sandbox.harness import Host
+from suite.ways import EVERY_WAY, WAYS
 
 
 class Run(Protocol):
     """Admit, claim, run and finish one job in one way."""
 
     def __call__(self, code: str | None, *, way: str, **spec: Any) -> JobResult: ...
-
-
-@pytest.fixture(scope="package")
-def sandbox_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Host]]:
-    """A launcher of each way for all tests of this folder."""
-    with hosts(tmp_path_factory.mktemp) as started:
-        yield started
 
 
 @pytest.fixture(params=WAYS)
@@ -33,6 +26,12 @@ def way(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["gvisor-oci", "namespaces"])
 def kernel_way(request: pytest.FixtureRequest) -> str:
     """One on gVisor's kernel and one on the host's, for what only the guest decides."""
+    return str(request.param)
+
+
+@pytest.fixture(params=["namespaces", "gvisor-oci", "runc-docker"])
+def evaluation_way(request: pytest.FixtureRequest) -> str:
+    """In series, one by one without a daemon, and one by one with it."""
     return str(request.param)
 
 
@@ -54,7 +53,7 @@ def host(sandbox_hosts: dict[str, Host], way: str) -> Host:
     return sandbox_hosts[way]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def run(sandbox_hosts: dict[str, Host]) -> Run:
     """Run a job in-process through the real runner, client and launcher."""
 

@@ -17,26 +17,16 @@ from cellblock.admission import resolve
 from cellblock.ledger import Ledger
 from cellblock.models import JobResult, JobStatus, Outcome
 from cellblock.trials import Check, Evaluation, TrialResult
-from cellblock_config import LEVELS, Settings, load_settings
+from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker.examination import add_usage
 from cellblock_workers.worker.lease import Heart
 from cellblock_workers.worker.runner import JobRunner
 from parts import launcher_process, wait_until
 from sandbox.systemd_host import systemd_launcher
+from suite.measured import launcher_of
+from suite.ways import EVERY_WAY, environment_of
 
-#: Every way of making a sandbox: its name in tests, the isolation, and the setting that picks the way.
-WAYS = {
-    "gvisor-oci": ("gvisor", "oci"),
-    "runc-oci": ("runc", "oci"),
-    "gvisor-docker": ("gvisor", "docker"),
-    "runc-docker": ("runc", "docker"),
-    "namespaces": ("namespaces", "zygote"),
-    "systemd": ("systemd", "scope"),
-}
-#: For development: the same outcomes, and no isolation.
-UNISOLATED = {"process": ("process", "rlimits"), "none": ("none", "direct")}
-EVERY_WAY = {**WAYS, **UNISOLATED}
 MIB = 1024 * 1024
 
 
@@ -128,7 +118,7 @@ class Host:
             self.runner.run(job_id)
             self.launcher.close()
 
-        thread = threading.Thread(target=work)
+        thread = threading.Thread(target=work, name=job_id)
 
         def wait() -> JobResult:
             thread.join(timeout=30)
@@ -160,20 +150,6 @@ class _Hosts(dict[str, Host]):
         return self.setdefault(way, self._start(way))
 
 
-def environment_of(way: str) -> dict[str, str]:
-    """The settings under which every level runs in this one way."""
-    isolation, backend = EVERY_WAY[way]
-    environment = {
-        "CELLBLOCK_SANDBOX_ISOLATIONS": f'["{isolation}"]',
-        "CELLBLOCK_SANDBOX_CHAINS": json.dumps({level: [isolation] for level in LEVELS}),
-    }
-    if way in UNISOLATED:
-        environment |= {"CELLBLOCK_SANDBOX_ISOLATIONS": "[]", "CELLBLOCK_SANDBOX_UNISOLATED": isolation}
-    if isolation in {"gvisor", "runc"}:
-        environment["CELLBLOCK_LAUNCHER_BACKENDS"] = f'["{backend}"]'
-    return environment
-
-
 @contextmanager
 def _host(folder: Path, way: str) -> Iterator[Host]:
     isolation, _ = EVERY_WAY[way]
@@ -197,7 +173,8 @@ def _launcher(folder: Path, isolation: str, environment: dict[str, str]) -> Iter
         with systemd_launcher(folder, environment) as path:
             yield path
     else:
-        with launcher_process(folder, **environment) as (path, _):
+        program, more = launcher_of(isolation)
+        with launcher_process(folder, program=program, **environment, **more) as (path, _):
             yield path
 
 

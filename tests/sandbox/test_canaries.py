@@ -22,8 +22,9 @@ from cellblock_workers.worker import health
 from cellblock_workers.worker.health import Health
 from cellblock_workers.worker.proof import NotProven, Proof
 from parts import launcher_process, wait_until, worker_process
-from sandbox.harness import WAYS, Host, environment_of
+from sandbox.harness import Host
 from sandbox.weakened import REMOVALS
+from suite.ways import WAYS, environment_of
 
 pytestmark = pytest.mark.docker
 

@@ -9,7 +9,8 @@ import pytest
 
 from cellblock import Outcome
 from sandbox.conftest import Run
-from sandbox.harness import EVERY_WAY, MIB
+from sandbox.harness import MIB
+from suite.ways import EVERY_WAY
 
 pytestmark = pytest.mark.docker
 

@@ -156,6 +156,7 @@ def test_no_other_file_is_ever_mounted(host: Host, traps: Path, path: str, said:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.long("searches five gigabytes")
 def test_five_gigabytes_are_searched_in_flat_memory(run: Run, way: str, host: Host) -> None:
     path = host.contexts / "huge"
     with path.open("wb") as file:

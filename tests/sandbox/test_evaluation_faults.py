@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
 from cellblock.models import Outcome
 from cellblock.trials import Evaluation, FunctionCheck, Trial, TrialVerdict
-from sandbox.harness import Host, hosts
+from sandbox.harness import Host
 from sandbox.judging import CHECK, RIGHT, judge
 
 FORGES = "import os, struct\ndef forge(text): os.write(102, struct.pack('>I', len(text)) + text)\n"
 
 
-@pytest.fixture(scope="module", params=["namespaces", "gvisor-oci", "runc-docker"])
-def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """In series, one by one without a daemon, and one by one with it."""
-    with hosts(tmp_path_factory.mktemp) as started:
-        yield started[request.param]
+@pytest.fixture
+def host(sandbox_hosts: dict[str, Host], evaluation_way: str) -> Host:
+    return sandbox_hosts[evaluation_way]
 
 
 def test_who_ends_a_judge_that_has_not_learnt_yet_is_judged_all_the_same(host: Host) -> None:

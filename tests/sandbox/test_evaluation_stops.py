@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,7 @@ from cellblock import Outcome
 from cellblock.models import JobState
 from cellblock.trials import Check, Evaluation, FunctionCheck, StdioCase, StdioCheck, Trial
 from parts import wait_until
-from sandbox.harness import Host, hosts
+from sandbox.harness import Host
 
 #: Each run takes so long that a stop comes between two of many, and so short that none is waited for.
 SLOW_S = 0.2
@@ -30,10 +29,9 @@ KINDS: dict[str, tuple[Check, int, str]] = {
 pytestmark = pytest.mark.docker
 
 
-@pytest.fixture(scope="module", params=["namespaces", "gvisor-oci"])
-def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    with hosts(tmp_path_factory.mktemp) as each:
-        yield each[request.param]
+@pytest.fixture
+def host(sandbox_hosts: dict[str, Host], kernel_way: str) -> Host:
+    return sandbox_hosts[kernel_way]
 
 
 @pytest.fixture(params=KINDS)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
 
 import pytest
 
 from cellblock.models import JobError, Outcome
 from cellblock.trials import Evaluation, FunctionCheck, Trial, TrialVerdict
-from sandbox.harness import Host, hosts
+from sandbox.harness import Host
 from sandbox.judging import CHECK, RIGHT, judge
 
 
-@pytest.fixture(scope="module", params=["namespaces", "gvisor-oci", "runc-docker"])
-def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """In series, one by one without a daemon, and one by one with it."""
-    with hosts(tmp_path_factory.mktemp) as started:
-        yield started[request.param]
+@pytest.fixture
+def host(sandbox_hosts: dict[str, Host], evaluation_way: str) -> Host:
+    return sandbox_hosts[evaluation_way]
 
 
 def test_the_memory_of_each_is_its_own(host: Host) -> None:
@@ -188,20 +185,20 @@ def f(): return found
 """
 
 
-def test_in_a_series_each_has_every_control_of_a_single_one(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with hosts(tmp_path_factory.mktemp) as started:
-        host = started["namespaces"]
-        single = host.run(CONFINED + "result = found\n").value
-        check = FunctionCheck(functions=("f",), tests="assert f() == None, f()\n")
-        series = judge(host, dict.fromkeys("abcdef", CONFINED), check)
-        assert isinstance(single, dict)
-        assert single["CapEff"] == "0" * 16
-        assert (single["Seccomp"], single["host"]) == ("2", "sandbox")
-        assert single["network"] in {101, 113}
-        single["CapBnd"] = "0" * 16  # a single one's guest needs three to make its job another
-        for one in series.values():
-            assert one.error is not None
-            assert ast.literal_eval(one.error.message) == single
+@pytest.mark.way("namespaces")
+def test_in_a_series_each_has_every_control_of_a_single_one(sandbox_hosts: dict[str, Host]) -> None:
+    host = sandbox_hosts["namespaces"]
+    single = host.run(CONFINED + "result = found\n").value
+    check = FunctionCheck(functions=("f",), tests="assert f() == None, f()\n")
+    series = judge(host, dict.fromkeys("abcdef", CONFINED), check)
+    assert isinstance(single, dict)
+    assert single["CapEff"] == "0" * 16
+    assert (single["Seccomp"], single["host"]) == ("2", "sandbox")
+    assert single["network"] in {101, 113}
+    single["CapBnd"] = "0" * 16  # a single one's guest needs three to make its job another
+    for one in series.values():
+        assert one.error is not None
+        assert ast.literal_eval(one.error.message) == single
 
 
 def test_what_is_more_than_a_value_says_so(host: Host) -> None:

@@ -12,7 +12,7 @@ import cellblock_workers.guest
 from cellblock import Outcome
 from cellblock.trials import FunctionCheck, TrialVerdict
 from sandbox.conftest import Run
-from sandbox.harness import hosts
+from sandbox.harness import Host
 from sandbox.judging import judge
 
 #: Threads and random numbers of a process, and of a fork that it makes while it has a second thread.
@@ -53,11 +53,12 @@ def test_threads_forks_and_random_numbers_of_a_job_are_as_anywhere(run: Run, any
     assert len(drawn) == 2
 
 
-def test_they_are_so_in_a_series(tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.way("namespaces")
+def test_they_are_so_in_a_series(sandbox_hosts: dict[str, Host]) -> None:
     check = FunctionCheck(functions=("looks", "told"), tests=f"assert looks()[:3] == {EXPECTED}\ntold()")
     tells = "\ndef told(): raise ValueError(random.random())\n"
-    with hosts(tmp_path_factory.mktemp) as started:
-        found = judge(started["namespaces"], {str(number): LOOKS + tells for number in range(4)}, check)
+    programs = {str(number): LOOKS + tells for number in range(4)}
+    found = judge(sandbox_hosts["namespaces"], programs, check)
     said = {one.error.message for one in found.values() if one.error and one.error.type == "ValueError"}
     assert {one.verdict for one in found.values()} == {TrialVerdict.FAILED}
     assert len(said) == 4, found

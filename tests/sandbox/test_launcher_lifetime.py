@@ -19,7 +19,7 @@ from cellblock_workers.launcher.ownership import Ownership
 from parts import launcher_process, wait_until
 from sandbox.peer import Containers, Peer, docker_api, until_ready
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.way("runc-docker")]
 
 
 @contextmanager

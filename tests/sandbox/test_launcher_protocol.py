@@ -24,7 +24,7 @@ from parts import launcher_process, wait_until
 from sandbox.harness import MIB
 from sandbox.peer import ACQUIRE, Containers, Peer, descriptors, docker_api, until_ready
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.way("runc-docker")]
 
 
 NOTHING_WARM = {"CELLBLOCK_LAUNCHER_WARM": "0"}

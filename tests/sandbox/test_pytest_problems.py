@@ -9,7 +9,7 @@ import pytest
 from attacks.pytest_cheats import CHEATS, HONEST
 from cellblock.models import JobResult
 from cellblock.trials import PytestCheck, TextFile, TrialResult
-from sandbox.harness import Host, hosts, words
+from sandbox.harness import Host, words
 
 RIGHT = "def f(n):\n    if n < 0:\n        raise ValueError('no')\n    return n * n + 7\n"
 TESTS = """
@@ -40,11 +40,9 @@ def check(
     return PytestCheck(tests=tuple(given), files=tuple(more), **fields)
 
 
-@pytest.fixture(scope="module", params=["namespaces", "gvisor-oci", "runc-docker"])
-def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """In series, one by one without a daemon, and one by one with it."""
-    with hosts(tmp_path_factory.mktemp) as started:
-        yield started[request.param]
+@pytest.fixture
+def host(sandbox_hosts: dict[str, Host], evaluation_way: str) -> Host:
+    return sandbox_hosts[evaluation_way]
 
 
 def run(

@@ -14,7 +14,7 @@ from cellblock.models import JobResult
 from cellblock.trials import Evaluation, StdioCase, StdioCheck, Trial, TrialResult
 from cellblock_config.prices import Rates
 from cellblock_workers.launcher.client import Lent
-from sandbox.harness import MIB, Host, hosts, words
+from sandbox.harness import MIB, Host, words
 
 SUM = "a, b = map(int, input().split())\nprint(a + b)\n"
 
@@ -26,11 +26,9 @@ def cases(*pairs: tuple[str, str]) -> tuple[StdioCase, ...]:
 CHECK = StdioCheck(cases=cases(("1 2\n", "3\n"), ("10 20\n", "30\n"), ("-1 1", "0")))
 
 
-@pytest.fixture(scope="module", params=["namespaces", "gvisor-oci", "runc-docker"])
-def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """In series, one by one without a daemon, and one by one with it."""
-    with hosts(tmp_path_factory.mktemp) as started:
-        yield started[request.param]
+@pytest.fixture
+def host(sandbox_hosts: dict[str, Host], evaluation_way: str) -> Host:
+    return sandbox_hosts[evaluation_way]
 
 
 def run(host: Host, programs: dict[str, str], check: StdioCheck = CHECK, **limits: float) -> JobResult:

@@ -21,7 +21,7 @@ from sandbox.harness import MIB, Host
 from sandbox.peer import Peer, until_ready
 from sandbox.systemd_host import ROOMY, SLICE, UNITS, SystemdHost, chains_of, systemd_host
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.docker, pytest.mark.way("systemd"), pytest.mark.timeout(120)]
 
 SETTINGS = {**chains_of("systemd"), "CELLBLOCK_LAUNCHER_WARM": "0"}
 ROOT_COMMANDS = ("start", "restart")

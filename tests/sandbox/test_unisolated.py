@@ -11,7 +11,8 @@ import pytest
 from cellblock import Outcome
 from parts import launcher_process, wait_until
 from sandbox.conftest import Run
-from sandbox.harness import UNISOLATED, Host, environment_of
+from sandbox.harness import Host
+from suite.ways import UNISOLATED, environment_of
 
 pytestmark = pytest.mark.docker
 

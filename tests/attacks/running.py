@@ -1,0 +1,134 @@
+"""Runs the attacks of one way, several at once; each is alone in its sandbox, and judged alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from unittest.mock import patch
+
+from attacks.table import Attack
+from cellblock import Outcome
+from cellblock.egress import Governor
+from cellblock.models import JobResult
+from parts import wait_until
+from sandbox.harness import MIB, Host
+
+_AT_ONCE = 4
+#: By the name of the thread that runs a neighbour: set once it has said that its plant is there.
+_planted: defaultdict[str, threading.Event] = defaultdict(threading.Event)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What came of an attack. ``planted``: what the jobs before and beside it printed."""
+
+    result: JobResult
+    planted: str
+
+
+class _Listening(Governor):
+    """The real governor; tells when a neighbour has said its word."""
+
+    def feed(self, chunk: bytes) -> None:
+        super().feed(chunk)
+        if b"PLANTED" in chunk:
+            _planted[threading.current_thread().name].set()
+
+
+class Attacked:
+    """One way under attack. Attacks that measure processor time run by themselves, after the others."""
+
+    def __init__(self, host: Host, attacks: Sequence[Attack], abstract_name: str) -> None:
+        self._host = host
+        self._abstract_name = abstract_name
+        self._pool = ThreadPoolExecutor(_AT_ONCE)
+        self._begun: dict[str, Future[Ended]] = {
+            attack.name: self._pool.submit(self._run_aside, attack)
+            for attack in attacks
+            if not attack.runs_alone
+        }
+
+    def ended(self, attack: Attack) -> Ended:
+        """Wait for the end of one attack."""
+        if attack.runs_alone:
+            wait(self._begun.values())
+            return self._run(attack)
+        return self._begun[attack.name].result()
+
+    def close(self) -> None:
+        """Begin no other attack, and wait for those that run."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _run_aside(self, attack: Attack) -> Ended:
+        try:
+            return self._run(attack)
+        finally:
+            self._host.launcher.close()  # this thread's connection
+
+    def _run(self, attack: Attack) -> Ended:
+        planted = ""
+        if attack.before:
+            before = self._host.run(attack.before, image=attack.image, limits=attack.limits)
+            assert (before.outcome, "PLANTED" in before.stdout) == (Outcome.OK, True), everything_of(before)
+            planted = before.stdout
+        if not attack.beside:
+            return Ended(self._attack(attack), planted)
+        neighbours: list[JobResult] = []
+        with self._beside(attack, neighbours):
+            result = self._attack(attack)
+        for neighbour in neighbours:  # still there, and ended by nobody but us
+            assert neighbour.outcome is Outcome.CANCELLED, everything_of(neighbour)
+            planted += neighbour.stdout
+        return Ended(result, planted)
+
+    def _attack(self, attack: Attack) -> JobResult:
+        return self._host.run(
+            attack.code,
+            args=(self._abstract_name,),
+            image=attack.image,
+            limits=attack.limits,
+            artifacts=attack.artifacts,
+        )
+
+    @contextmanager
+    def _beside(self, attack: Attack, ended: list[JobResult]) -> Iterator[None]:
+        """Run the attack's neighbour until the block is over; how it ended goes into ``ended``."""
+        host, limits = self._host, {"timeout_s": 60, "memory_bytes": 1024 * MIB}
+        with host.running(attack.beside, image=attack.image, limits=limits) as (job_id, wait_for_end):
+            try:
+                wait_until(_planted[job_id].is_set, 30, "the neighbour's plant")
+                yield
+            finally:
+                host.ledger.cancel(job_id)
+                host.heart.beat()
+                ended.append(wait_for_end())
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Neighbours are heard while the block runs."""
+    with patch("cellblock_workers.worker.session.Governor", _Listening):
+        yield
+
+
+@contextmanager
+def abstract_socket() -> Iterator[str]:
+    """The name of an abstract socket this process listens on, for the jobs not to find."""
+    name = f"cellblock-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind("\0" + name)
+        listener.listen()
+        yield name
+
+
+def everything_of(result: JobResult) -> str:
+    """All that a result says."""
+    error = f"{result.error.type} {result.error.message}" if result.error else ""
+    files = [file.data.decode("utf-8", "replace") for file in result.artifacts]
+    return "\n".join([result.stdout, result.stderr, error, *files])

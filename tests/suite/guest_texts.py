@@ -1,0 +1,140 @@
+"""A guest's texts as they run when their arcs are noted (guest_tracer.py), and where each line is from.
+
+One text is the guest, joined of its pieces; the zygote's modules are one each. They lie one behind the other
+in one table of lines. Every function has one line more, its first, and so has every import, behind it: they
+see to it that arcs are noted, and each stands for the line that follows.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from cellblock_workers import guest
+from cellblock_workers.guest import PIECES, guest_source
+from cellblock_workers.launcher.namespaces import boot
+from cellblock_workers.launcher.namespaces.fork_server import zygote_modules
+from suite.guest_tracer import RESUME
+
+#: Of the guest, joined.
+GUEST = guest.__name__
+#: The line of a text that is left out of those behind it, and in which noting begins.
+FUTURE = "from __future__ import annotations"
+_PACKAGE = Path(guest.__file__).parent
+_TRACER = Path(__file__).with_name("guest_tracer.py")
+_BEGINNING = """
+import sys, types
+if "guest_tracer" not in sys.modules:
+    sys.modules["guest_tracer"] = types.ModuleType("guest_tracer")
+    exec({tracer!r}, sys.modules["guest_tracer"].__dict__)
+    sys.modules["guest_tracer"].recorder = sys.modules["guest_tracer"].open_recorder({chart!r})
+sys.modules["guest_tracer"].recorder.record(globals(), {place!r}, sys._getframe(1))
+"""
+
+
+class Line(NamedTuple):
+    """A line of a file, or of none."""
+
+    file: Path | None
+    number: int
+
+
+class Table(NamedTuple):
+    """Where every line of all texts is from, and after how many of them each text begins."""
+
+    lines: tuple[Line, ...]
+    places: dict[str, int]
+    texts: dict[str, str]
+
+    @property
+    def digest(self) -> str:
+        """Differs where any text, or the tracer, does."""
+        texts = [_TRACER.read_text(), *self.texts.values()]
+        return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+@cache
+def table() -> Table:
+    """The lines of all texts. Raises AssertionError where the product's are not what is expected here."""
+    texts = {GUEST: _with_resumptions(_same(_joined(), guest_source()))}
+    for name, text in zygote_modules().items():
+        whole = _same(_whole(_PACKAGE / f"{name.rpartition('.')[2]}.py"), text)
+        texts[name], texts[in_boot(name)] = _with_resumptions(whole), whole
+    texts[in_boot(boot.__name__)] = list(_whole(Path(boot.__file__)))
+    lines, places = [Line(None, 0)], {}
+    for name, content in texts.items():
+        places[name] = len(lines) - 1
+        lines += [line for line, _ in content]
+    return Table(tuple(lines), places, {name: _text(content) for name, content in texts.items()})
+
+
+def in_boot(module: str) -> str:
+    """The text of a module as it is imported by a zygote's boot."""
+    return f"boot's {module}"
+
+
+def traced(name: str, chart: str | int) -> str:
+    """This text, noting its arcs. ``chart``: a path or an open descriptor, where it runs."""
+    beginning = _BEGINNING.format(tracer=_TRACER.read_text(), chart=chart, place=table().places[name])
+    return table().texts[name].replace(FUTURE, f"{FUTURE}; exec({beginning!r})", 1)
+
+
+def _same(lines: Iterable[tuple[Line, str]], text: str) -> list[tuple[Line, str]]:
+    found = list(lines)
+    if _text(found) != text:
+        raise AssertionError("the product makes a guest's text otherwise than guest_texts.py")
+    return found
+
+
+def _joined() -> Iterator[tuple[Line, str]]:
+    yield Line(None, 0), FUTURE
+    for piece in PIECES:
+        file = _PACKAGE / f"{piece}.py"
+        head, _, rest = file.read_text().partition(FUTURE)
+        for number, text in enumerate(rest.splitlines(), start=1 + head.count("\n")):
+            if not text.startswith("from ."):
+                yield Line(file, number), text
+
+
+def _whole(file: Path) -> Iterator[tuple[Line, str]]:
+    for number, text in enumerate(file.read_text().splitlines(), start=1):
+        yield Line(file, number), text
+
+
+def _text(lines: list[tuple[Line, str]]) -> str:
+    return "".join(f"{text}\n" for _, text in lines)
+
+
+def _with_resumptions(lines: list[tuple[Line, str]]) -> list[tuple[Line, str]]:
+    tree = ast.parse(_text(lines))
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    statements = [*map(_first_statement, functions), *_behind_imports(tree)]
+    indents = {_first_line(node): node.col_offset for node in statements if node is not None}
+    found = []
+    for number, (line, text) in enumerate(lines, start=1):
+        if number in indents:
+            found.append((line, f"{' ' * indents[number]}{RESUME}()"))
+        found.append((line, text))
+    return found
+
+
+def _first_statement(function: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt | None:
+    """Of its body, where that has a line of its own."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return body[0] if body and body[0].lineno > function.lineno else None
+
+
+def _behind_imports(tree: ast.Module) -> Iterator[ast.stmt]:
+    for before, after in pairwise(tree.body):
+        if isinstance(before, ast.Import | ast.ImportFrom):
+            yield after
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)])
