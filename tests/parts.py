@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from cellblock_workers.fleet import port_of, reserve_port
+from suite.warm import CELLBLOCK as CELLBLOCK
+from suite.warm import WarmPopen
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: The quickest isolation, as variables.
 NAMESPACES = {"CELLBLOCK_SANDBOX_ISOLATIONS": '["namespaces"]'}
-#: The installed command.
-CELLBLOCK = str(Path(sys.executable).with_name("cellblock"))
 #: A launcher, as arguments of the interpreter.
 LAUNCHER = ("-m", "cellblock_workers.launcher.server")
 #: A worker, likewise.
@@ -39,6 +39,16 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 15.0, what: str 
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} was not true within {timeout_s:g} s")
         time.sleep(0.02)
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below this one now."""
+    found: list[int] = []
+    with suppress(OSError):  # a thread or a process that ends this moment
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in (thread / "children").read_text().split():
+                found += [int(child), *descendants(int(child))]
+    return found
 
 
 _RESERVED: list[socket.socket] = []
@@ -86,15 +96,15 @@ class RedisServer:
 
 def cellblock(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    return subprocess.run(
-        [CELLBLOCK, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        env={**os.environ, **environment},
-        check=False,
-    )
+    variables, pipe = {**os.environ, **environment}, subprocess.PIPE
+    command = [CELLBLOCK, *arguments]
+    with WarmPopen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=variables) as process:
+        try:
+            said, complained = process.communicate(stdin.encode(), timeout=50)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, said.decode(), complained.decode())
 
 
 @contextmanager
@@ -112,7 +122,7 @@ def launcher_process(
         "CELLBLOCK_LAUNCHER_OWNER": f"test-{os.getpid()}-{folder.name}"[:60],
     }
     with log.open("ab") as stderr:
-        process = subprocess.Popen(
+        process = WarmPopen(
             [sys.executable, *program],
             env={**os.environ, **defaults, **environment},
             stderr=stderr,
@@ -143,7 +153,7 @@ def worker_process(
         **environment,
     }
     with (folder / "worker.log").open("ab") as stderr:
-        process = subprocess.Popen(
+        process = WarmPopen(
             [sys.executable, *program],
             env=variables,
             stdout=stderr,

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from cellblock import JobResult
-from parts import CELLBLOCK, NAMESPACES, cellblock, wait_until, worker_process
+from parts import CELLBLOCK, NAMESPACES, cellblock, descendants, wait_until, worker_process
 
 
 @pytest.fixture
@@ -311,7 +311,7 @@ def test_term_ends_an_embedded_run_and_leaves_no_folder(tmp_path: Path) -> None:
     process.terminate()
     assert process.wait(timeout=30) == 128 + signal.SIGTERM
     assert not list(tmp_path.iterdir())
-    assert [pid for pid in below if Path(f"/proc/{pid}").exists()] == []
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), 20, "their end")
 
 
 @pytest.mark.docker
@@ -371,12 +371,3 @@ def flower(where: dict[str, str], path: str) -> str:
     with urllib.request.urlopen(request, timeout=5) as answer:
         text = str(answer.read().decode())
     return text if "cellblock.run" in text else ""
-
-
-def descendants(pid: int) -> list[int]:
-    """All processes below this one."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *descendants(int(child))]
-    return found

@@ -19,7 +19,7 @@ from pathlib import Path
 from redis import Redis
 from redis.exceptions import RedisError
 
-from parts import NAMESPACES, wait_until
+from parts import NAMESPACES, descendants, wait_until
 
 REDIS_PORT = 6379
 REDIS_ADDRESS = "10.214.0.1"
@@ -203,16 +203,6 @@ def _processes_naming(text: str) -> Iterator[int]:
 def namespace_safe(name: str) -> str:
     """A name as a setting may be."""
     return "".join(letter if letter.isalnum() else "-" for letter in name)[:40].strip("-") or "test"
-
-
-def descendants(pid: int) -> list[int]:
-    """Every process below this one now."""
-    found: list[int] = []
-    with suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            for child in (thread / "children").read_text().split():
-                found += [int(child), *descendants(int(child))]
-    return found
 
 
 def command_line(pid: int) -> str:

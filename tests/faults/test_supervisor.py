@@ -92,21 +92,25 @@ def test_a_user_that_will_not_do_is_refused(tmp_path: Path, user: str, said: str
 #: What a worker that was taken over would try; says what it could do.
 REACH = """
 import os, pathlib, socket, sys
-def attempt(name, act):
+def attempt(name, act, *may_be_gone):  # sandboxes of others come and go
     try: act()
-    except PermissionError: return
+    except (PermissionError, *may_be_gone): return
     print(name)
+GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
+def pids_in(folder):
+    try: return (folder / 'cgroup.procs').read_text().split()
+    except OSError: return []
 attempt('docker', lambda: socket.socket(socket.AF_UNIX).connect('/var/run/docker.sock'))
 for folder in pathlib.Path('/sys/fs/cgroup').glob('**/cellblock/*/'):
     for file in (*folder.glob('cgroup.procs'), *folder.glob('tasks'), *folder.glob('memory*limit_in_bytes')):
-        attempt(file, lambda: open(file, 'w').write('0'))
-    attempt(folder, lambda: (folder / 'mine').mkdir())
-    for pid in (folder / 'cgroup.procs').read_text().split():
-        attempt(('kill', pid), lambda: os.kill(int(pid), 0))
+        attempt(file, lambda: open(file, 'w').write('0'), *GONE)
+    attempt(folder, lambda: (folder / 'mine').mkdir(), *GONE)
+    for pid in pids_in(folder):
+        attempt(('kill', pid), lambda: os.kill(int(pid), 0), *GONE)
         for name in ('mem', 'environ', 'fd', 'root/etc'):
             path = f'/proc/{pid}/{name}'
             look = os.listdir if name in ('fd', 'root/etc') else lambda path: open(path, 'rb').read(1)
-            attempt(path, lambda: look(path))
+            attempt(path, lambda: look(path), *GONE)
         print('tried', pid)
 attempt('state', lambda: os.listdir(sys.argv[1]))
 """

@@ -1,8 +1,8 @@
 """A guest's texts as they run when their arcs are noted (guest_tracer.py), and where each line is from.
 
 One text is the guest, joined of its pieces; the zygote's modules are one each. They lie one behind the other
-in one table of lines. Every function has one line more, its first, and so has every import, behind it: they
-see to it that arcs are noted, and each stands for the line that follows.
+in one table of lines. They have some lines more, each for the line that follows: at the beginning of every
+function, behind imports and behind what may have run other code for long, arcs begin to be noted again.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ GUEST = guest.__name__
 FUTURE = "from __future__ import annotations"
 _PACKAGE = Path(guest.__file__).parent
 _TRACER = Path(__file__).with_name("guest_tracer.py")
+_MAY_TAKE_LONG = (ast.Import, ast.ImportFrom, ast.For, ast.While, ast.If, ast.With, ast.Try)
 _BEGINNING = """
 import sys, types
 if "guest_tracer" not in sys.modules:
@@ -111,10 +112,11 @@ def _text(lines: list[tuple[Line, str]]) -> str:
 
 
 def _with_resumptions(lines: list[tuple[Line, str]]) -> list[tuple[Line, str]]:
-    tree = ast.parse(_text(lines))
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    statements = [*map(_first_statement, functions), *_behind_imports(tree)]
-    indents = {_first_line(node): node.col_offset for node in statements if node is not None}
+    indents = {}
+    for node in _where_to_resume(ast.parse(_text(lines))):
+        first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+        if not lines[first - 1][1][: node.col_offset].strip():  # no other statement is on its line
+            indents[first] = node.col_offset
     found = []
     for number, (line, text) in enumerate(lines, start=1):
         if number in indents:
@@ -123,18 +125,12 @@ def _with_resumptions(lines: list[tuple[Line, str]]) -> list[tuple[Line, str]]:
     return found
 
 
-def _first_statement(function: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt | None:
-    """Of its body, where that has a line of its own."""
-    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
-    return body[0] if body and body[0].lineno > function.lineno else None
-
-
-def _behind_imports(tree: ast.Module) -> Iterator[ast.stmt]:
-    for before, after in pairwise(tree.body):
-        if isinstance(before, ast.Import | ast.ImportFrom):
-            yield after
-
-
-def _first_line(node: ast.stmt) -> int:
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(one.lineno for one in decorators)])
+def _where_to_resume(tree: ast.Module) -> Iterator[ast.stmt]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from node.body[1:2] if ast.get_docstring(node) is not None else node.body[:1]
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            for before, after in pairwise(block if isinstance(block, list) else []):
+                if isinstance(before, _MAY_TAKE_LONG):
+                    yield after
