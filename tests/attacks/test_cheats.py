@@ -13,13 +13,15 @@ from sandbox.harness import Host
 LIMITS = {"timeout_s": 1.0, "memory_bytes": 256 * 1024 * 1024}
 
 
-SLOW = pytest.mark.long("two sandboxes for each of 170 cheats, and no kernel has a say in a verdict")
-
-
-@pytest.fixture(params=["namespaces", pytest.param("gvisor-oci", marks=SLOW)])
-def host(request: pytest.FixtureRequest, sandbox_hosts: dict[str, Host]) -> Host:
+@pytest.fixture(params=["namespaces", "gvisor-oci"])
+def evaluation_way(request: pytest.FixtureRequest) -> str:
     """One whose sandboxes come in series, and one that makes a single one for each trial."""
-    return sandbox_hosts[request.param]
+    return str(request.param)
+
+
+@pytest.fixture
+def host(sandbox_hosts: dict[str, Host], evaluation_way: str) -> Host:
+    return sandbox_hosts[evaluation_way]
 
 
 def judged(host: Host, programs: dict[str, str], verdict: str = "split") -> dict[str, TrialResult]:
@@ -30,6 +32,16 @@ def judged(host: Host, programs: dict[str, str], verdict: str = "split") -> dict
         result = host.judge([(name, programs[name], CHECK) for name in batch], verdict, **LIMITS)
         found |= {trial.id: trial for trial in result.trials}
     return found
+
+
+#: Of these some fool whoever shares an interpreter with them: that is how this file can fail.
+INLINE = ["equal to everything: object", "unittest believes", "AssertionError is no error"]
+
+
+def test_inline_some_of_them_do(host: Host) -> None:
+    found = judged(host, {name: CHEATS[name] for name in INLINE}, "inline")
+    assert {name for name, one in found.items() if one.verdict is TrialVerdict.PASSED}
+    assert {one.channel for one in found.values()} == {"inline"}
 
 
 @pytest.mark.timeout(600)
@@ -46,13 +58,3 @@ def test_no_cheat_passes_and_the_honest_between_them_do(host: Host) -> None:
     assert len(CHEATS) >= 100
     unjudged = {name: found[name].error for name in CHEATS if verdicts[name] is TrialVerdict.UNJUDGED}
     assert not unjudged, "a program may not choose to be left out of the score"
-
-
-#: Of these some fool whoever shares an interpreter with them: that is how this file can fail.
-INLINE = ["equal to everything: object", "unittest believes", "AssertionError is no error"]
-
-
-def test_inline_some_of_them_do(host: Host) -> None:
-    found = judged(host, {name: CHEATS[name] for name in INLINE}, "inline")
-    assert {name for name, one in found.items() if one.verdict is TrialVerdict.PASSED}
-    assert {one.channel for one in found.values()} == {"inline"}

@@ -51,7 +51,7 @@ def family(pid: int) -> set[int]:
     found: set[int] = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
         except OSError:
             continue
         if parent == pid:

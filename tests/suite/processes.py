@@ -82,6 +82,7 @@ class _Controller:
         return Scheduling(config, log, self._groups)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """``-n auto``: more processes than cores, since cases mostly wait; none for one named case."""
     if any("::" in argument for argument in config.args):

@@ -3,8 +3,9 @@
 A case's *way* is what it is parametrised with (a parameter that is called ``host`` or ends in ``way``), or
 what the marker ``way`` says. From it follows the tier:
 
-* ``fast``: no way, or one of :data:`suite.ways.FAST_WAYS`; besides, of every other way the first case of each
-  module and of each group of attacks. A case marked ``long`` is not among them.
+* ``fast``: no way, or one of :data:`suite.ways.FAST_WAYS` (of a parameter ``evaluation_way``, one of
+  :data:`suite.ways.FAST_EVALUATION_WAYS`); besides, of every other way the first case of each suite and of
+  each group of attacks. A case marked ``long`` is not among them.
 * ``rest``: all others.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import pytest
 
-from suite.ways import EVERY_WAY, FAST_WAYS
+from suite.ways import EVERY_WAY, FAST_EVALUATION_WAYS, FAST_WAYS
 
 TIERS = ("all", "fast", "rest")
 _MARKERS = (
@@ -52,11 +53,22 @@ def way_of(item: pytest.Item) -> str | None:
     """The way in which a case makes sandboxes, if it has one."""
     if (marker := item.get_closest_marker("way")) is not None:
         return str(marker.args[0])
+    return _parameter(item)[1]
+
+
+def _parameter(item: pytest.Item) -> tuple[str, str | None]:
+    """The name and the value of the parameter that says the way."""
     callspec = getattr(item, "callspec", None)
     for name, value in callspec.params.items() if callspec else ():
         if (name == "host" or name.endswith("way")) and value in EVERY_WAY:
-            return str(value)
-    return None
+            return name, str(value)
+    return "", None
+
+
+def _is_fast(item: pytest.Item) -> bool:
+    way = way_of(item)
+    ways = FAST_EVALUATION_WAYS if _parameter(item)[0] == "evaluation_way" else FAST_WAYS
+    return way is None or way in ways
 
 
 def _of_the_way(items: list[pytest.Item], way: str) -> list[pytest.Item]:
@@ -72,13 +84,12 @@ def _fast(items: list[pytest.Item]) -> set[str]:
     for item in items:
         if item.get_closest_marker("long"):
             continue
-        way = way_of(item)
-        if way is None or way in FAST_WAYS:
+        if _is_fast(item):
             found.add(item.nodeid)
             continue
         callspec = getattr(item, "callspec", None)
         attack = callspec.params.get("attack") if callspec else None
-        taste = (way, item.nodeid.partition("::")[0], getattr(attack, "group", ""))
+        taste = (way_of(item) or "", item.path.parent.name, getattr(attack, "group", ""))
         if taste not in tasted:
             tasted.add(taste)
             found.add(item.nodeid)

@@ -20,6 +20,8 @@ UNISOLATED = {"process": ("process", "rlimits"), "none": ("none", "direct")}
 EVERY_WAY = {**WAYS, **UNISOLATED}
 #: Those that `make test` runs whole: gVisor's kernel and the host's, neither through a daemon.
 FAST_WAYS = frozenset({"gvisor-oci", "namespaces"})
+#: The same of evaluations: a judge and its guest decide a verdict, no kernel does.
+FAST_EVALUATION_WAYS = frozenset({"namespaces"})
 
 
 def environment_of(way: str) -> dict[str, str]:
