@@ -146,7 +146,7 @@ def dump(client: Client) -> bytes:
                 "set": lambda k: str(redis.smembers(k)),
                 "zset": lambda k: str(redis.zrange(k, 0, -1)),
                 "stream": lambda k: str(redis.xrange(k)),
-                "none": lambda _: "",  # gone since it was listed
+                "none": lambda k: str(redis.exists(k)),  # gone since it was listed
             }[str(redis.type(key))](key).encode()
         )
     return b"\n".join(parts)
