@@ -19,7 +19,7 @@ from cellblock.models import JobResult
 from parts import wait_until
 from sandbox.harness import MIB, Host
 
-_AT_ONCE = 4
+_AT_ONCE = 2
 #: By the name of the thread that runs a neighbour: set once it has said that its plant is there.
 _planted: defaultdict[str, threading.Event] = defaultdict(threading.Event)
 

@@ -84,10 +84,10 @@ class _Controller:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """``-n auto``: more processes than cores, since cases mostly wait; none for one named case."""
+    """``-n auto``: one process more than cores, since cases also wait; none for one named case."""
     if any("::" in argument for argument in config.args):
         return 0
-    return 2 * (os.cpu_count() or 1)
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(trylast=True)
