@@ -7,7 +7,7 @@ WITH_DOCKER := config/host/with-docker.sh
 # Debian's own interpreter where there is one: every user can read it, so the worker need not stay root.
 PYTHON ?= $(shell test -x /usr/bin/python3 && echo /usr/bin/python3 || echo python3)
 
-.PHONY: help setup host images demo test test-rest test-all can-test test-faults check fmt bench up clean lock
+.PHONY: help setup host images demo test test-rest test-all mutants can-test test-faults check fmt bench up clean lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ test-rest: can-test setup ## what `make test` leaves out: every way of making sa
 test-all: can-test setup ## every test
 	@$(WITH_DOCKER) images/build.sh worker redis systemd
 	@$(WITH_DOCKER) $(PYTEST) --tier all
+
+mutants: can-test setup ## does the suite notice a wrong line? each one of tests/mutants.toml by itself
+	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m suite.mutants
 
 can-test:
 	@python3 tests/suite/needs.py $(if $(findstring ::,$(T)),'$(T)',$(T))
