@@ -10,17 +10,20 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from unittest.mock import patch
 
 from attacks.table import Attack
 from cellblock import Outcome
 from cellblock.egress import Governor
 from cellblock.models import JobResult
+from cellblock_config import EgressSettings
+from cellblock_workers.worker.session import Session
 from parts import wait_until
 from sandbox.harness import MIB, Host
 
 _AT_ONCE = 2
-#: By the name of the thread that runs a neighbour: set once it has said that its plant is there.
+#: By the id of a neighbour: set once it has said that its plant is there.
 _planted: defaultdict[str, threading.Event] = defaultdict(threading.Event)
 
 
@@ -35,10 +38,22 @@ class Ended:
 class _Listening(Governor):
     """The real governor; tells when a neighbour has said its word."""
 
+    def __init__(self, settings: EgressSettings, said: threading.Event) -> None:
+        super().__init__(settings)
+        self._said = said
+
     def feed(self, chunk: bytes) -> None:
         super().feed(chunk)
         if b"PLANTED" in chunk:
-            _planted[threading.current_thread().name].set()
+            self._said.set()
+
+
+class _ListeningSession(Session):
+    """The real session, of whichever job the thread has claimed."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._stdout = _Listening(self._settings.egress, _planted[self._lease.claim.job_id])
 
 
 class Attacked:
@@ -113,7 +128,7 @@ class Attacked:
 @contextmanager
 def listening() -> Iterator[None]:
     """Neighbours are heard while the block runs."""
-    with patch("cellblock_workers.worker.session.Governor", _Listening):
+    with patch("cellblock_workers.worker.execution.Session", _ListeningSession):
         yield
 
 

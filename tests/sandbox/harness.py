@@ -118,12 +118,11 @@ class Host:
             self.runner.run(job_id)
             self.launcher.close()
 
-        thread = threading.Thread(target=work, name=job_id)
+        thread = threading.Thread(target=work)
 
-        def wait() -> JobResult:
-            thread.join(timeout=30)
-            result = self.ledger.result(job_id)
-            assert result is not None
+        def wait() -> JobResult:  # another thread may have claimed it, and this one another's
+            result = wait_until(lambda: self.ledger.result(job_id), 30, "the job's end")
+            assert isinstance(result, JobResult)
             return result
 
         thread.start()
