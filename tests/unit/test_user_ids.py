@@ -14,16 +14,19 @@ from structlog.testing import capture_logs
 from cellblock_config import load_settings
 from cellblock_workers.launcher.backend import StartFailed
 from cellblock_workers.launcher.docker_backend import DockerBackend
+from cellblock_workers.launcher.namespaces.backend import NamespacesBackend
+from cellblock_workers.launcher.namespaces.boot import IDS as IDS_OF_A_ROOT
 from cellblock_workers.launcher.oci.backend import OciBackend
 from cellblock_workers.launcher.ownership import Ownership
-from cellblock_workers.launcher.user_ids import IdBlock, IdRange, UserIds
+from cellblock_workers.launcher.user_ids import BLOCK_IDS, IdBlock, IdRange, UserIds
 
-IDS = IdRange("test", 1000, 300)
+IDS = IdRange("test", 1000, 3 * BLOCK_IDS)
+BLOCKS = {1000, 1000 + BLOCK_IDS, 1000 + 2 * BLOCK_IDS}
 _HOLDS = """
 import sys
 from pathlib import Path
-from cellblock_workers.launcher.user_ids import IdBlock, IdRange
-held = IdBlock(Path(sys.argv[1]), IdRange("test", 1000, 300), 100)
+from cellblock_workers.launcher.user_ids import BLOCK_IDS, IdBlock, IdRange
+held = IdBlock(Path(sys.argv[1]), IdRange("test", 1000, 3 * BLOCK_IDS))
 print(held.first, flush=True)
 sys.stdin.read()
 """
@@ -47,30 +50,31 @@ def another_launcher(folder: Path) -> Iterator[tuple[int, subprocess.Popen[str]]
 
 def test_launchers_side_by_side_have_a_block_each_and_one_too_many_is_told(tmp_path: Path) -> None:
     with another_launcher(tmp_path) as (first, _), another_launcher(tmp_path) as (second, _):
-        third = IdBlock(tmp_path, IDS, 100)
-        assert {first, second, third.first} == {1000, 1100, 1200}
+        third = IdBlock(tmp_path, IDS)
+        assert {first, second, third.first} == BLOCKS
         with pytest.raises(StartFailed, match=r"all 3 blocks of user ids in .* are taken"):
-            IdBlock(tmp_path, IDS, 100)
+            IdBlock(tmp_path, IDS)
 
 
 def test_the_block_of_a_killed_launcher_is_free_again(tmp_path: Path) -> None:
-    held = [IdBlock(tmp_path, IDS, 100) for _ in range(2)]
+    held = [IdBlock(tmp_path, IDS) for _ in range(2)]
     with another_launcher(tmp_path) as (first, process):
         process.kill()
         process.wait()
-        assert IdBlock(tmp_path, IDS, 100).first == first
+        assert IdBlock(tmp_path, IDS).first == first
     assert len(held) == 2
 
 
 def test_a_sandbox_keeps_its_id_to_itself_while_it_is_alive(tmp_path: Path) -> None:
-    ids = UserIds(tmp_path, IdRange("test", 1000, 2048))
+    ids = UserIds(tmp_path, IdRange("test", 1000, BLOCK_IDS))
+    every_id = set(range(1000, 1000 + BLOCK_IDS))
     long_lived = ids.take("long-lived")
     for number in range(3000):  # once around and more
         name = f"short-lived {number}"
         assert ids.take(name) != long_lived
         ids.give_back(name)
-    assert {ids.take(str(number)) for number in range(2047)} == set(range(1000, 3048)) - {long_lived}
-    with pytest.raises(StartFailed, match="all 2048 user ids"):
+    assert {ids.take(str(number)) for number in range(BLOCK_IDS - 1)} == every_id - {long_lived}
+    with pytest.raises(StartFailed, match=f"all {BLOCK_IDS} user ids"):
         ids.take("one too many")
     ids.give_back("7")
     ids.take("one too many")
@@ -79,7 +83,7 @@ def test_a_sandbox_keeps_its_id_to_itself_while_it_is_alive(tmp_path: Path) -> N
 def test_without_a_folder_chance_keeps_launchers_apart_and_the_setting_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with capture_logs() as logged:
-        found = {IdBlock(tmp_path / "file" / "ids", IdRange("test", 0, 10**6), 10).first for _ in range(5)}
+        found = {IdBlock(tmp_path / "file" / "ids", IdRange("test", 0, 10**6)).first for _ in range(5)}
     assert len(found) > 1
     assert "CELLBLOCK_LAUNCHER_STATE" in logged[0]["remedy"]
 
@@ -92,3 +96,15 @@ def test_two_launchers_of_one_host_hand_out_other_ids(
     backends = [made_by("runc", settings, Ownership(name)) for name in ("one", "two")]
     taken = [{backend._uids.take(str(number)) for number in range(100)} for backend in backends]
     assert not taken[0] & taken[1]
+
+
+def test_launchers_of_different_sizes_share_no_id(tmp_path: Path) -> None:
+    ranges = []
+    for number in range(12):  # as many as fit, so that chance alone cannot keep them apart
+        launcher = {"state": tmp_path, "sandboxes_max": 1024 if number % 2 else 8, "warm_total": 8}
+        backend = NamespacesBackend(load_settings(launcher=launcher), Ownership(str(number)))
+        places = backend._places
+        ranges.append((backend, {one for place in range(places.count) for one in places.ids(place)}))
+    handed_out = [one for _, ids in ranges for one in ids]
+    assert len(handed_out) == len(set(handed_out))
+    assert max(handed_out) < IDS_OF_A_ROOT

@@ -45,7 +45,7 @@ from cellblock_workers.launcher.user_ids import IdRange, UserIds
 _log = structlog.get_logger(__name__)
 
 RUNTIMES = {"gvisor": "runsc", "runc": "runc"}
-_IDS = IdRange("docker", 200_000, 61_440)
+_IDS = IdRange("docker", 200_000, 60_000)
 
 _SIGKILLED = 137
 _PANICKED = 2  #: of a Go program: the sentry

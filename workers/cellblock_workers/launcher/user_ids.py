@@ -20,6 +20,10 @@ from cellblock_workers.launcher.backend import StartFailed
 
 _log = structlog.get_logger(__name__)
 
+#: The ids of one block. Every launcher cuts a range in the same places, or blocks would overlap. Enough for
+#: two ids of each sandbox that ``launcher.sandboxes_max`` allows at most, and of some canaries.
+BLOCK_IDS = 2 * (1024 + 8)
+
 
 @dataclass(frozen=True, slots=True)
 class IdRange:
@@ -29,9 +33,9 @@ class IdRange:
     first: int
     count: int
 
-    def blocks(self, size: int) -> list[int]:
-        """The first id of each whole block, in an order that differs from launcher to launcher."""
-        starts = list(range(self.first, self.first + self.count - size + 1, size))
+    def blocks(self) -> list[int]:
+        """The first id of each block, in an order that differs from launcher to launcher."""
+        starts = list(range(self.first, self.first + self.count - BLOCK_IDS + 1, BLOCK_IDS))
         random.SystemRandom().shuffle(starts)
         return starts
 
@@ -41,15 +45,15 @@ class IdBlock:
 
     A lock on a file in ``folder`` says so: the kernel drops it with the process, whatever ends that.
     Launchers that do not share the folder are kept apart by chance alone: each begins somewhere else.
+    Raises :class:`StartFailed` when all blocks are taken.
     """
 
-    def __init__(self, folder: Path, ids: IdRange, size: int) -> None:
-        self.size = size
+    def __init__(self, folder: Path, ids: IdRange) -> None:
         self._lock_file = -1
         self.first = self._claim(folder, ids)
 
     def _claim(self, folder: Path, ids: IdRange) -> int:
-        starts = ids.blocks(self.size)
+        starts = ids.blocks()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for start in starts:
@@ -63,7 +67,8 @@ class IdBlock:
             )
             return starts[0]
         raise StartFailed(
-            f"all {len(starts)} blocks of user ids in {folder} are taken; too many launchers run on this host"
+            f"all {len(starts)} blocks of user ids in {folder} are taken by other launchers of this host; "
+            "end one of them"
         )
 
     def _lock(self, path: Path) -> bool:
@@ -88,8 +93,6 @@ class IdBlock:
 class UserIds:
     """Hands out the ids of a block, one to each sandbox alive. Claims the block at first use. Thread-safe."""
 
-    _SIZE = 2048  #: twice the most that ``launcher.sandboxes_max`` allows
-
     def __init__(self, folder: Path, ids: IdRange) -> None:
         self._folder = folder
         self._ids = ids
@@ -101,15 +104,18 @@ class UserIds:
     def take(self, sandbox_id: str) -> int:
         """An id for this sandbox alone. Raises :class:`StartFailed` when none is left."""
         with self._lock:
-            self._block = self._block or IdBlock(self._folder, self._ids, self._SIZE)
+            self._block = self._block or IdBlock(self._folder, self._ids)
             used = set(self._taken.values())
-            for _ in range(self._block.size):
+            for _ in range(BLOCK_IDS):
                 found = self._block.first + self._next
-                self._next = (self._next + 1) % self._block.size
+                self._next = (self._next + 1) % BLOCK_IDS
                 if found not in used:
                     self._taken[sandbox_id] = found
                     return found
-        raise StartFailed(f"all {self._SIZE} user ids of this launcher are in use")
+        raise StartFailed(
+            f"all {BLOCK_IDS} user ids of this launcher belong to sandboxes that could not be removed; "
+            "its log says why (orphan_not_removed); restart it once they are gone"
+        )
 
     def give_back(self, sandbox_id: str) -> None:
         """Its sandbox is gone. Idempotent."""

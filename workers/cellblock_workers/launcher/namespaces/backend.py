@@ -199,7 +199,7 @@ class NamespacesBackend:
     ) -> Child:
         request = Request(
             place=place if self._several_ids else 0,  # without root there is one /dev for all
-            ids=self._places.ids(place),
+            ids=self._places.ids(place) if self._several_ids else (0, 0),
             tmp_bytes=self._settings.sandbox.tmp_bytes,
             tmp_inodes=TMP_INODES,
             rlimits=RLIMITS,
@@ -330,6 +330,6 @@ class _Places:
     def ids(self, place: int) -> tuple[int, int]:
         """The guest's and the job's, within the root's own ids (0 is its root)."""
         with self._lock:
-            self._block = self._block or IdBlock(self._folder, _IDS, 2 * self.count)
+            self._block = self._block or IdBlock(self._folder, _IDS)
         first = self._block.first + 2 * place
         return first, first + 1

@@ -28,7 +28,7 @@ from cellblock_workers.launcher.user_ids import IdRange, UserIds
 _CANARY_S = 30.0
 _DEATH_S = 5.0
 _PYTHON = ("python3", "-I", "-X", "utf8")
-_IDS = IdRange("oci", 400_000, 61_440)
+_IDS = IdRange("oci", 400_000, 60_000)
 
 
 class OciBackend:
