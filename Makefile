@@ -17,8 +17,9 @@ setup: host $(VENV)/ready images ## everything the other targets need; seconds w
 host:
 	@config/host/setup.sh
 
-$(VENV)/ready: requirements.lock pyproject.toml | host
+$(VENV)/ready: requirements.lock pyproject.toml
 	@echo 'setup: Python packages into $(VENV)'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || config/host/setup.sh
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -35,12 +36,16 @@ demo: setup ## 164 HumanEval programs and 20 hostile jobs through Redis, Celery 
 T ?=
 WAY ?=
 LAST ?=
-CHOSEN := $(if $(WAY),--way '$(WAY)') $(if $(LAST),--last-failed) $(if $(findstring ::,$(T)),'$(T)',$(T))
+PATHS := $(if $(findstring ::,$(T)),'$(T)',$(T))
+CHOSEN := $(if $(WAY),--way '$(WAY)') $(if $(LAST),--last-failed) $(PATHS)
 PYTEST := $(PY) -m pytest -q -n auto
+NEEDS := python3 tests/suite/needs.py
 
-test: can-test setup ## the fast tier, or T=tests/ledger, T=FILE::CASE, WAY=gvisor-oci, LAST=1 of all tests
-	@$(WITH_DOCKER) images/build.sh systemd
-	@$(WITH_DOCKER) $(PYTEST) --tier $(if $(strip $(CHOSEN)),all,fast) $(CHOSEN)
+test: can-test $(VENV)/ready ## the fast tier, or T=tests/ledger, T=FILE::CASE, WAY=gvisor-oci, LAST=1 of all tests
+	@if $(NEEDS) --docker $(PATHS); then \
+		$(MAKE) --no-print-directory setup && $(WITH_DOCKER) images/build.sh systemd && \
+		$(WITH_DOCKER) $(PYTEST) --tier $(if $(strip $(CHOSEN)),all,fast) $(CHOSEN); \
+	else $(PYTEST) --tier all $(CHOSEN); fi
 
 test-rest: can-test setup ## what `make test` leaves out: every way of making sandboxes, and what takes long
 	@$(WITH_DOCKER) images/build.sh worker redis systemd
@@ -54,7 +59,7 @@ mutants: can-test setup ## does the suite notice a wrong line? each one of tests
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m suite.mutants
 
 can-test:
-	@python3 tests/suite/needs.py $(if $(findstring ::,$(T)),'$(T)',$(T))
+	@$(NEEDS) $(PATHS)
 
 test-faults: setup ## every fault; three hosts under random ones for 5 minutes; 100,000 jobs in a row
 	@$(WITH_DOCKER) env EXAMPLES=1000 $(PY) -m pytest -q -s tests/faults tests/ledger

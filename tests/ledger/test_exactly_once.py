@@ -57,9 +57,9 @@ def test_finish_resent_changes_nothing(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
     held = claim(ledger)
-    assert ledger.finish(held, result_of(held, stdout="first"), "op")
+    assert ledger.finish(held, result_of(held, stdout="first"), "op").word == "finished"
     before = dump(redis)
-    assert ledger.finish(held, result_of(held, stdout="second"), "op")
+    assert ledger.finish(held, result_of(held, stdout="second"), "op").word == "finished"
     assert dump(redis) == before
 
 

@@ -15,6 +15,7 @@ from cellblock import Outcome
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.keys import Owner
 from cellblock.ledger.scripts import NAMES
+from cellblock.ledger.transitions import Transition
 from cellblock_config import load_settings
 from ledger.kit import admit, be_late, claim, dump, expire_lease, manifest, once, operation, result_of
 
@@ -176,6 +177,8 @@ CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
 }
 #: These say the second time that there was nothing left to do.
 DONE_ALREADY = {"reap", "expire", "wake", "seat", "vacate", "tick"}
+#: What a transition says, also the second time.
+WORDS = {"finish": "finished", "finish_retried": "retried", "release": "released", "retry_dead": "retried"}
 #: Written by the clock at each run, to the same end.
 CLOCKED = {"beat": {"leases", "worker:w1", "workers"}, "tick": {"ticked"}}
 
@@ -193,6 +196,8 @@ def test_a_reply_that_is_lost_costs_nothing(behind: Setting, name: str) -> None:
     assert again == {key: value for key, value in after_the_first.items() if key not in clocked}
     if name not in DONE_ALREADY:
         assert said, "an answer like the one that was lost"
+        if isinstance(said, Transition):
+            assert said.word == WORDS[name]
 
 
 def test_every_script_is_among_them() -> None:

@@ -252,3 +252,12 @@ def test_a_job_that_never_starts_anywhere_still_meets_its_deadline(store: Store)
         assert ledger.release(claim(ledger), operation(), ran=False).word == "released"
     assert redis.hget(ledger.keys.job("job"), "expires_ms") == before
     assert redis.zscore(ledger.keys.deadlines, "job") == int(str(before))
+
+
+def test_a_job_that_was_cancelled_and_fails_by_itself_is_not_tried_again(store: Store) -> None:
+    ledger, _ = store
+    admit(ledger, retries=2)
+    held = claim(ledger)
+    ledger.cancel("job")
+    assert ledger.finish(held, result_of(held, Outcome.EXIT), operation()).word == "finished"
+    assert story(ledger)[-1] == "failed"

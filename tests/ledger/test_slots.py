@@ -9,6 +9,7 @@ from redis import Redis
 
 from cellblock import JobState, Outcome, RateLimited
 from cellblock.ledger import Claim, Dropped, Ledger
+from cellblock.ledger.keys import Owner
 from ledger.kit import (
     STORES,
     admit,
@@ -204,3 +205,22 @@ def test_a_higher_bound_lets_thousands_run_in_rounds(redis_url: str) -> None:
         redis.sadd(ledger.keys.parked, "default")
         with settings_of(ledger, tenant_slots=20_000):
             assert len(ledger.finish(held, result_of(held), operation()).wake) == 1000
+
+
+def test_a_job_that_was_picked_and_overtaken_is_not_claimed_without_a_slot(store: Store) -> None:
+    """Injected: between the pick and the claim a more urgent job came and took the one slot."""
+    ledger, _ = store
+    admit(ledger, "picked")
+    admit(ledger, "urgent", priority="high")
+    claim(ledger, "urgent")
+    assert ledger._claim("picked", Owner("default"), "w2", operation()) == "again"
+    assert ledger.status("picked").state is JobState.PARKED
+
+
+def test_the_slot_of_a_job_with_a_lease_is_not_taken_back(store: Store) -> None:
+    """Injected: whoever takes back slots looked for a lease before the job was claimed."""
+    ledger, redis = store
+    admit(ledger, "first")
+    claim(ledger, "first")
+    held = ledger._scripts.run("vacate", ledger.keys.of_job("first", Owner("default")), ["first"])
+    assert (held, redis.smembers(ledger.keys.slots("default"))) == (["held"], {"first"})

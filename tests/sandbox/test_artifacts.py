@@ -225,3 +225,21 @@ def test_hostile_names_are_written_nowhere_but_below_the_folder(run: Run, way: s
     assert (tmp_path / "out/..a/.../~").read_text() == "x"
     assert (tmp_path / "out/*").read_text() == "y"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_nothing_of_a_job_runs_on_while_its_files_are_read(run: Run, way: str) -> None:
+    """A daemon counts in the first and in the last file; the collector takes a while for those between."""
+    code = """
+import os, time
+for n in range(12): open(f'b{n:02}', 'wb').write(bytes(1 << 20))
+for name in 'az': open(name, 'w').write('%09d' % 0)
+if os.fork() == 0:
+    os.setsid()
+    files, n = [os.open(name, os.O_WRONLY) for name in 'az'], 0
+    while True:
+        n += 1
+        for file in files: os.pwrite(file, b'%09d' % n, 0)
+time.sleep(0.2)
+"""
+    found = files(run(code, way=way, artifacts=("*",)))
+    assert 0 <= int(found["a"]) - int(found["z"]) <= 1, (found["a"], found["z"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cellblock import Client, JobSpec, JobState, Outcome
+from cellblock import Client, JobResult, JobSpec, JobState, Outcome, Timings
 from cellblock.errors import SandboxUnavailable
 from cellblock_config import LEVELS, Settings, load_settings
 from cellblock_workers.canaries import CONTROLS, Control, prove
@@ -256,3 +257,27 @@ def test_a_failed_round_withdraws_what_an_earlier_one_proved(tmp_path: Path) -> 
         with pytest.raises(NotProven, match="runc docker: the control 'root read-only' does not bite"):
             proof.renew({"standard": "runc"})
         assert proof.due
+
+
+def test_an_attack_that_got_out_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Injected: the second time it would be held."""
+    module = importlib.import_module("cellblock_workers.canaries.prove")
+    said = iter(["ESCAPED wrote /x\n", "HELD\n"])
+    timings = Timings(submitted=0, admitted=0)
+
+    def run(*_: object) -> JobResult:
+        return JobResult(
+            job_id="j",
+            outcome=Outcome.OK,
+            level="standard",
+            timings=timings,
+            trace_id="0" * 32,
+            stdout=next(said),
+            isolation="runc",
+            backend="oci",
+        )
+
+    monkeypatch.setattr(module, "_run", run)
+    control = next(one for one in CONTROLS if one.before is None and not one.elsewhere)
+    finding = module._attack(control, None)
+    assert (finding.state, finding.detail) == ("not proven", "ESCAPED wrote /x")

@@ -317,3 +317,9 @@ def dec(word): return None
     honest = "def enc(word): return word[::-1]\ndec = enc\n"
     found = judge(host, {"cheat": cheat, "honest": honest}, check)
     assert [one.verdict for one in found.values()] == [TrialVerdict.FAILED, TrialVerdict.PASSED]
+
+
+def test_a_call_that_was_rehearsed_and_is_not_made_answers_no_other(host: Host) -> None:
+    check = FunctionCheck(functions=("f",), tests="n = f(1)\nassert f(2 if n == 7 else 3) == 30\n")
+    found = judge(host, {"it": "def f(x): return 10 * x\n"}, check)
+    assert found["it"].verdict is TrialVerdict.PASSED, found["it"].error

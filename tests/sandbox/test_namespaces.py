@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -324,3 +327,27 @@ def test_a_full_disk_for_records_is_a_failed_start_and_leaves_nothing(tmp_path: 
     (tmp_path / "state" / "namespaces").write_text("in the way")
     with pytest.raises(StartFailed, match="could not be started"):
         backend.start(PROFILE)
+
+
+def test_the_guest_of_a_series_has_a_filter_and_no_power_but_to_kill(backend: NamespacesBackend) -> None:
+    held = backend.start(replace(PROFILE, series=4))
+    text = Path(f"/proc/{pid_of(held.child.pidfd or 0)}/status").read_text()
+    status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    assert (status["Seccomp"], status["NoNewPrivs"]) == ("2", "1")
+    assert {int(status[name], 16) for name in ("CapEff", "CapPrm", "CapBnd")} == {1 << kernel.CAP_KILL}
+    held.destroy()
+
+
+def test_a_job_has_no_descriptor_behind_its_own() -> None:
+    """Injected: one that the guest, or whoever started it, forgot to close."""
+    code = (
+        "import os\n"
+        "from cellblock_workers.guest.job import become_job\n"
+        "from cellblock_workers.guest.pipes import Pipes\n"
+        "os.dup2(0, 3000)\n"
+        "become_job(Pipes(), {'uid': 65534, 'rlimits': {}, 'folder': '/tmp'})\n"
+        "try: os.fstat(3000)\n"
+        "except OSError: os._exit(0)\n"
+        "os._exit(1)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -381,3 +381,13 @@ def test_memory_evidence_is_each_sandboxs_own_and_nothing_of_the_dead_stays(
         beside = fed.evidence(ended=False)
         assert (beside.running, beside.oom_kills) == (True, 0)
     assert children() == before
+
+
+def test_the_kernel_has_quota_and_devices_of_every_sandbox(backend: OciBackend, isolation: str) -> None:
+    with started(backend) as sandbox:
+        group = sandbox._cgroup
+        quota = group._read("cpu", "cpu.cfs_quota_us") or group._read("", "cpu.max")
+        assert (quota or "").split()[0] == "100000", "one processor"
+        # Of runsc the host's kernel sees its sentry alone; and cgroups v2 have no file to look at.
+        devices = group._read("devices", "devices.list") if isolation == "runc" else None
+        assert devices is None or "a *:* rwm" not in devices

@@ -1,9 +1,10 @@
 """Whether this machine can run the suite: checked before anything else, with any Python 3.
 
-    python3 tests/suite/needs.py [what is to be run, as pytest takes it]
+    python3 tests/suite/needs.py [--docker] [what is to be run, as pytest takes it]
 
 Says which groups cannot run and which command mends it, and ends with 2. What `make setup` installs is not
-missing where it can install: as root on Debian, or through a sudo that asks for no password.
+missing where it can install: as root on Debian, or through a sudo that asks for no password. With `--docker`
+it only says by its exit code whether any of the groups speaks to Docker: 0 if so, else 1.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def missing(group: str) -> list[tuple[str, str]]:
 
 def main() -> int:
     """Check; the exit code."""
-    lacking = {group: missing(group) for group in groups_of(sys.argv[1:])}
+    chosen = sys.argv[1:]
+    if chosen[:1] == ["--docker"]:
+        return 0 if any(_GROUPS[group][2] for group in groups_of(chosen[1:])) else 1
+    lacking = {group: missing(group) for group in groups_of(chosen)}
     if not any(lacking.values()):
         return 0
     print("These groups of tests cannot run here:", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 
 import pytest
@@ -56,3 +57,12 @@ def test_calls_in_another_machines_numbers_kill(machine: str) -> None:
 def test_a_machine_whose_numbers_nobody_knows_gets_no_filter_and_no_job() -> None:
     with pytest.raises(KeyError):
         fatal_program("riscv64")
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_numbers_are_those_of_the_calls(machine: str) -> None:
+    """As libseccomp has them; below zero: there is no such call on this machine."""
+    resolve = ctypes.CDLL("libseccomp.so.2").seccomp_syscall_resolve_name_arch
+    for name, numbers in FATAL_CALLS.items():
+        number = resolve(ctypes.c_uint32(AUDIT[machine]), name.encode())
+        assert numbers[list(MACHINES).index(machine)] == (number if number >= 0 else None), name

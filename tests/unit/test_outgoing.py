@@ -402,3 +402,25 @@ class TestEcho:
         index = ContextIndex.build(ContextSource.of(text), memory_bytes=64 * 1024)
         assert 0 < index.memory_bytes <= 64 * 1024
         assert index.is_echoed([text[2_000_000:2_004_000]], chunk_bytes=800, similarity=0.8)
+
+
+def test_a_secret_in_halves_goes_also_where_stderr_begins_it() -> None:
+    kept = leave(Outgoing(stdout=governed(f"{TOKEN[20:]} two"), stderr=governed(f"one {TOKEN[:20]}\n")))
+    assert (kept.stdout.text, kept.stderr.text) == (f"{TAKEN} two", f"one {TAKEN}")
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_a_table_whose_buffers_are_compressed_is_withheld(compression: str) -> None:
+    import pyarrow
+
+    sink, made = io.BytesIO(), pyarrow.table({"cell": ["an honest cell"] * 1000})
+    options = pyarrow.ipc.IpcWriteOptions(compression=compression)
+    with pyarrow.ipc.new_stream(sink, made.schema, options=options) as writer:
+        writer.write_table(made)
+    kept = leave(Outgoing(value=TableValue(sink.getvalue()), value_kind="table"))
+    assert (kept.value, kept.value_error) == (None, "the value is withheld: its buffers are compressed")
+
+
+def test_a_few_lines_of_a_context_that_repeats_itself_are_no_copy_of_it() -> None:
+    line = "2031-01-01 INFO worker heartbeat is fine\n"
+    assert not leave(Outgoing(stdout=governed(line * 12)), line * 5000).blocked

@@ -154,3 +154,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(PlansError, match="not UTF-8"):
         load_plans(tmp_path / "binary")
+
+
+def test_a_plans_rate_is_the_time_from_one_run_to_the_next(tmp_path: Path) -> None:
+    fast = small(tmp_path).model_copy(update={"rate_per_s": 4.0})
+    assert Gates.of("small", fast, 0).emission_us == 250_000

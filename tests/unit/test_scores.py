@@ -119,3 +119,7 @@ def test_rewards_keep_their_order_and_say_what_could_not_be_judged() -> None:
     assert (found[0], math.isnan(found[1]), found[2]) == (1.0, True, 0.0)
     with pytest.raises(ValueError, match="1 problems and 0 completions: give one for each"):
         rewards(evaluate, [PROBLEM], [])
+
+
+def test_no_estimate_is_made_where_one_problem_has_too_few_samples() -> None:
+    assert mean_pass_at_k([(12, 1), (10, 1)], 11) is None

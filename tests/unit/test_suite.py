@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +15,17 @@ from cellblock_config import load_settings
 from cellblock_workers.doctor.ways import known_ways
 from parts import REPOSITORY
 from suite.appearing import Appearing
+from suite.warm import CELLBLOCK, WarmPopen
 from suite.ways import UNISOLATED, WAYS
 
 pytest_plugins = ["pytester"]
+
+
+def full(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    """The same command, started as a user does."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([CELLBLOCK, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, **options)
+
 
 CASES = """
 import pytest
@@ -98,27 +109,29 @@ def test_every_way_that_a_launcher_can_build_is_one_that_tests_run() -> None:
 def test_a_user_without_rights_is_told_at_once_which_groups_cannot_run() -> None:
     code = (REPOSITORY / "tests" / "suite" / "needs.py").read_text()  # nobody may read this folder
 
-    def asked(*chosen: str, uid: int) -> subprocess.CompletedProcess[str]:
+    def asked(*chosen: str, as_nobody: bool = True) -> subprocess.CompletedProcess[str]:
+        nobody: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
         return subprocess.run(
             ["/usr/bin/python3", "-c", code, *chosen],
-            env={"PATH": "/usr/bin:/bin"},  # as without pyenv and sudo
-            user=uid,
-            group=uid,
-            extra_groups=[],
+            env={"PATH": "/usr/bin:/bin"},  # as without pyenv
             cwd="/",
             capture_output=True,
             text=True,
+            **(nobody if as_nobody and os.geteuid() == 0 else {}),
         )
 
-    nobody = asked(uid=65534)
+    nobody = asked()
     assert nobody.returncode == 2
     assert "sandbox    not root" in nobody.stderr
     assert "run: sudo make test" in nobody.stderr
     assert "make test T='tests/unit tests/packaging" in nobody.stderr
-    assert asked("tests/unit/test_pool.py::test_x", uid=65534).returncode == 0
-    assert asked("tests/sandbox", uid=65534).returncode == 2
+    assert asked("tests/unit/test_pool.py::test_x").returncode == 0
+    assert asked("tests/sandbox").returncode == 2
+    assert asked("--docker", "tests/unit", "tests/ledger").returncode == 1
+    assert asked("--docker", "tests/unit", "tests/e2e").returncode == 0
+    assert asked("--docker").returncode == 0
     if os.geteuid() == 0:
-        assert asked(uid=0).returncode == 0
+        assert asked(as_nobody=False).returncode == 0
 
 
 def test_names_are_counted_though_they_are_gone_a_moment_later(tmp_path: Path) -> None:
@@ -127,3 +140,42 @@ def test_names_are_counted_though_they_are_gone_a_moment_later(tmp_path: Path) -
             (tmp_path / name).mkdir()
             (tmp_path / name).rmdir()
     assert appearing.names == {"one": 2, "two": 1}
+
+
+def warm(*arguments: str, **options: Any) -> WarmPopen:
+    """A command of ours, started from the interpreter that has imported it already."""
+    pipe = subprocess.PIPE
+    return WarmPopen([CELLBLOCK, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, **options)
+
+
+@pytest.mark.parametrize("start", [warm, full])
+def test_a_warm_command_is_one_like_any_other(start: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "settings").mkdir()
+    environment = {"PATH": os.environ["PATH"], "CELLBLOCK_NONSENSE": "1"}
+    with start("redact", "-", "--json", env=environment, cwd=tmp_path / "settings") as process:
+        said, complained = process.communicate(b"nothing", timeout=30)
+    assert process.returncode == 2, "the environment is its own, and so is the exit code"
+    assert b"CELLBLOCK_NONSENSE" in complained
+    del environment["CELLBLOCK_NONSENSE"]
+    key = b"AKIA" + b"QYLPMN5HHHFPZAM2"
+    with start("redact", "-", env=environment, cwd=tmp_path) as process:
+        said, complained = process.communicate(b"key " + key + b", and no more", timeout=30)
+    assert (process.returncode, complained) == (0, b""), complained
+    assert key not in said
+    assert b"and no more" in said
+
+
+@pytest.mark.parametrize("start", [warm, full])
+def test_a_warm_command_is_a_child_that_ends_by_signals(start: Callable[..., Any]) -> None:
+    with start("redact", "-") as process:  # it waits for its input
+        assert process.poll() is None
+        stat = Path(f"/proc/{process.pid}/stat").read_text()
+        assert int(stat.rpartition(")")[2].split()[1]) == os.getpid()
+        process.kill()
+        assert process.wait(timeout=10) == -signal.SIGKILL
+
+
+def test_what_an_interpreter_reads_at_its_start_is_heard() -> None:
+    with warm("--version", env={**os.environ, "PYTHONVERBOSE": "1"}) as process:
+        _, complained = process.communicate(timeout=30)
+    assert b"import 'cellblock'" in complained
