@@ -19,7 +19,7 @@ AttackedOf = Callable[[str], Attacked]
 
 @pytest.fixture(scope="session")
 def traces(sandbox_hosts: dict[str, Host]) -> Iterator[TracesOf]:
-    """Of each way, its launcher and a note of every sandbox that this lends from now on."""
+    """The launcher of each way, with a note of every sandbox it lends from now on."""
     with docker_api() as api, ExitStack() as stack:
 
         @cache
@@ -33,7 +33,7 @@ def traces(sandbox_hosts: dict[str, Host]) -> Iterator[TracesOf]:
 
 @pytest.fixture(scope="session")
 def attacked(request: pytest.FixtureRequest, traces: TracesOf) -> Iterator[AttackedOf]:
-    """Of each way, its attacks: all that were chosen begin when the first is asked about."""
+    """The attacks of each way. All chosen ones begin when a test first asks for one."""
     with abstract_socket() as name, listening(), ExitStack() as stack:
 
         @cache

@@ -34,7 +34,7 @@ def judged(host: Host, programs: dict[str, str], verdict: str = "split") -> dict
     return found
 
 
-#: Of these some fool whoever shares an interpreter with them: that is how this file can fail.
+#: Some of these fool a judge that shares their interpreter: that is how this file can fail.
 INLINE = ["equal to everything: object", "unittest believes", "AssertionError is no error"]
 
 

@@ -82,7 +82,7 @@ class Traces:
         return listed | {path: Path(path).read_text() for path in _SWITCHES if Path(path).exists()}
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
-        """What of the host is not as it was: before, and now."""
+        """The parts of the host that have changed: as they were, and as they are."""
         now = self.host_now()
         return {name: (was, now.get(name)) for name, was in self.host_before.items() if was != now.get(name)}
 

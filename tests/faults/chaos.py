@@ -146,7 +146,7 @@ def run(folder: Path, *, jobs: int, for_s: float, seed: int) -> dict[str, object
     with (
         hosts(folder, 3, **SETTINGS) as (network, store, workers),
         Client(store.url) as client,
-        Appearing(host.records for host in workers) as recorded,
+        closing(Appearing(host.records for host in workers)) as recorded,
     ):
         wait_until(lambda: len(client._ledger.workers()) == 3, 60, "three workers")
         chaos = Chaos(network, store, workers, chance)

@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 
 #: linux/inotify.h
 _CREATED, _MOVED_TO = 0x100, 0x80
@@ -30,14 +29,6 @@ class Appearing:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._read_on, name="appearing")
         self._thread.start()
-
-    def __enter__(self) -> Appearing:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop counting. What was made before is counted. Idempotent."""

@@ -45,7 +45,7 @@ class Census:
                 packet = self._kernel.recv(4096)
             except TimeoutError:
                 continue
-            except OSError:  # more happened than was read: counted as such, for the figures are then too low
+            except OSError:  # the kernel dropped events: the figures are too low, and say so
                 self.started["events missed"] += 1
                 continue
             what, _, _, pid = _EVENT.unpack_from(packet, _NETLINK_HEADER.size + _CONNECTOR_HEADER.size)

@@ -40,7 +40,7 @@ class NotMeasured(Exception):
 
 
 def figures_of_files() -> dict[str, Counter[str]]:
-    """Of each file of the product what coverage.py counts. Raises :class:`NotMeasured`."""
+    """What coverage.py counts, by file of the product. Raises :class:`NotMeasured`."""
     report = FOLDER / "report.json"
     with chdir(_REPOSITORY):  # the paths in its settings are from here
         save_as_coverage()

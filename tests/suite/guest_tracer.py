@@ -5,8 +5,8 @@ this does, on Python 3.8+ with nothing but the standard library. One byte of a f
 every process maps that file into its memory: forks go on noting, nobody needs a descriptor or a right for it,
 and what is killed loses nothing.
 
-Tracing makes a program up to twenty times as slow. So whatever is not a guest's is let alone after some
-events, and the guest calls :meth:`Recorder.resume` where it has the word again.
+Tracing makes a program up to twenty times as slow. So the tracer stops after some events of code that is not
+the guest's, and the guest calls :meth:`Recorder.resume` where its own code runs again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any
 Trace = Any  # a function that Python calls for the next event of a frame
 #: Names among a text's variables: where its lines begin in the file, and what its functions begin with.
 PLACE, RESUME = "place_of_its_lines", "resume_noting"
-#: A row for each line. In it, for each kind of arc, the other end: so many lines before, or behind.
+#: Each line has a row: a byte for each kind of arc and each distance to its other end, before or behind.
 SPAN = 512
 JUMP, ENTRY, EXIT = range(3)
 ROW = 2 * SPAN * 3
-#: So many events in a row may be another's, where functions resume.
+#: How many events of other code in a row are traced before tracing stops.
 PATIENCE = 3000
 _GENERATOR = 0x20  # a flag of its code
 
@@ -61,7 +61,7 @@ class Recorder:
             self.begin()
 
     def resuming(self, call: Callable[..., object]) -> Callable[..., object]:
-        """The same call; when it is done, arcs are noted again, and whoever waited for it has missed none."""
+        """The same call. Noting goes on when it returns; its callers have missed no arc."""
 
         def called(*given: object) -> object:
             stops = self.stops
@@ -113,7 +113,7 @@ class Recorder:
         return step
 
     def note(self, line: int, kind: int, other: int) -> None:
-        """One arc. That one reaches too far is noted in the row of no line, for somebody to see."""
+        """Note one arc. One that is too long goes to the row of no line: the report can then refuse it."""
         distance = other - line
         if -SPAN <= distance < SPAN:
             self.arcs[line * ROW + (2 * kind + 1) * SPAN + distance] = 1

@@ -136,7 +136,7 @@ class Copy:
 
 def side_by_side(copies: Sequence[Copy], work: Callable[[Copy, Any], Any], items: Iterable[Any]) -> list[Any]:
     """Do this work with all items, one at a time in each copy."""
-    waiting = iter(list(items))  # each goes to whoever asks first
+    waiting = iter(list(items))  # the copy that asks first gets the next one
     with ThreadPoolExecutor(len(copies)) as pool:
         try:
             shares = pool.map(lambda copy: [work(copy, item) for item in waiting], copies)

@@ -20,7 +20,7 @@ _DEFAULT = Path(__file__).resolve().parents[2] / "build" / "tests" / "times.json
 
 
 class Times:
-    """Phases of every case, in seconds, as the process that reports them hears of them."""
+    """The phases of every case, in seconds."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

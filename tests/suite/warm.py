@@ -4,7 +4,8 @@ A command of ours spends most of its processor time on imports, and the suite st
 imports them once; each command is a fork of it, with arguments, variables, folder and descriptors of its own,
 as a child of the process that asked: everything that :class:`subprocess.Popen` promises holds. Importing the
 product has no side effects (tests/packaging holds that), so nothing else is shared. What an interpreter reads
-at its start (``PYTHON…``, coverage) cannot be set this way: then the command is started in full.
+at its start (``PYTHON…``) cannot be set this way, and coverage.py measures no such fork: then the command is
+started in full.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PROGRAMS = {
     ("-m", "cellblock_workers.worker.main"): "cellblock_workers.worker.main:main",
 }
 _COMMAND = "cellblock.cli:main"
-_AT_START = ("PYTHON", "COVERAGE", "LD_")
+_AT_START = ("PYTHON", "LD_")
 _SYS_CLONE, _CLONE_PARENT = {"x86_64": 56, "aarch64": 220}, 0x8000  #: asm/unistd.h, linux/sched.h
 _REQUEST_BYTES = 1 << 20
 _lock = threading.Lock()
@@ -50,10 +51,9 @@ class WarmPopen(subprocess.Popen[bytes]):
         given = signature.bind(*arguments).arguments
         words, environment = [os.fspath(word) for word in given["args"]], dict(given["env"] or os.environ)
         found = _program(words)
-        if found is None or any(given[name] for name in ("start_new_session", "preexec_fn", "shell")):
-            super()._execute_child(*arguments)  # type: ignore[misc]
-            return
-        if _at_start(environment) != _at_start(os.environ):
+        special = any(given[name] for name in ("start_new_session", "preexec_fn", "shell"))
+        measured = "COVERAGE_PROCESS_CONFIG" in environment
+        if found is None or special or measured or _at_start(environment) != _at_start(os.environ):
             super()._execute_child(*arguments)  # type: ignore[misc]
             return
         program, rest = found

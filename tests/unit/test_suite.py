@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def test_a_user_without_rights_is_told_at_once_which_groups_cannot_run() -> None
 
 
 def test_names_are_counted_though_they_are_gone_a_moment_later(tmp_path: Path) -> None:
-    with Appearing([tmp_path]) as appearing:
+    with closing(Appearing([tmp_path])) as appearing:
         for name in ("one", "two", "one"):
             (tmp_path / name).mkdir()
             (tmp_path / name).rmdir()
