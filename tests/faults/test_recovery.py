@@ -16,6 +16,7 @@ import pytest
 from cellblock import Client, JobSpec, JobState, Outcome
 from cellblock_config import load_settings
 from cellblock_workers.launcher.client import LauncherClient
+from faults.hosts import cgroups_of
 from parts import NAMESPACES, launcher_process, wait_until, worker_process
 
 pytestmark = pytest.mark.docker
@@ -31,8 +32,7 @@ def containers_of(owner: str) -> list[str]:
 def left_by(owner: str, state: Path) -> list[str]:
     """What this launcher's sandboxes left: containers, records of what no daemon knows, cgroups."""
     records = [path for path in state.rglob("*.json") if path.parent.name == "records"]
-    groups = [folder for one in records for folder in Path("/sys/fs/cgroup").glob(f"**/{one.stem}")]
-    return [*containers_of(owner), *map(str, records), *map(str, groups)]
+    return [*containers_of(owner), *map(str, records), *cgroups_of(record.stem for record in records)]
 
 
 def warm_launcher(socket_path: Path, idle: int) -> None:

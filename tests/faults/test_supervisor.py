@@ -101,9 +101,13 @@ def pids_in(folder):
     try: return (folder / 'cgroup.procs').read_text().split()
     except OSError: return []
 attempt('docker', lambda: socket.socket(socket.AF_UNIX).connect('/var/run/docker.sock'))
-for folder in pathlib.Path('/sys/fs/cgroup').glob('**/cellblock/*/'):
-    for file in (*folder.glob('cgroup.procs'), *folder.glob('tasks'), *folder.glob('memory*limit_in_bytes')):
-        attempt(file, lambda: open(file, 'w').write('0'), *GONE)
+for path, _, names in os.walk('/sys/fs/cgroup'):
+    folder = pathlib.Path(path)
+    if folder.parent.name != 'cellblock':
+        continue
+    for name in names:
+        if name in ('cgroup.procs', 'tasks') or name.startswith('memory') and name.endswith('limit_in_bytes'):
+            attempt(folder / name, lambda: open(folder / name, 'w').write('0'), *GONE)
     attempt(folder, lambda: (folder / 'mine').mkdir(), *GONE)
     for pid in pids_in(folder):
         attempt(('kill', pid), lambda: os.kill(int(pid), 0), *GONE)
