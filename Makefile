@@ -7,6 +7,9 @@ WITH_DOCKER := config/host/with-docker.sh
 # Debian's own interpreter where there is one: every user can read it, so the worker need not stay root.
 PYTHON ?= $(shell test -x /usr/bin/python3 && echo /usr/bin/python3 || echo python3)
 
+# Interpreters start by the hundred here: each would compile what it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup host images demo test test-rest test-all mutants can-test test-faults check fmt bench up clean lock
 
 help: ## this list

@@ -57,6 +57,15 @@ def redis_url(redis_server: RedisServer) -> str:
     return redis_server.url
 
 
+@pytest.fixture(scope="module")
+def module_redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Redis that nobody empties, for a worker that serves all cases of a module."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"), fsync="everysec")
+    server.start()
+    yield server.url
+    server.stop()
+
+
 @pytest.fixture
 def settings(redis_url: str) -> Settings:
     """Default settings on the tests' Redis."""

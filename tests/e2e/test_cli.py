@@ -22,11 +22,13 @@ from cellblock import JobResult
 from parts import CELLBLOCK, NAMESPACES, cellblock, descendants, wait_until, worker_process
 
 
-@pytest.fixture
-def fleet_url(tmp_path: Path, redis_url: str, launcher_socket: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def fleet_url(
+    tmp_path_factory: pytest.TempPathFactory, module_redis_url: str, launcher_socket: Path
+) -> Iterator[str]:
     """The address of a fleet with one worker."""
-    with worker_process(tmp_path, redis_url, launcher_socket):
-        yield redis_url
+    with worker_process(tmp_path_factory.mktemp("worker"), module_redis_url, launcher_socket):
+        yield module_redis_url
 
 
 @pytest.mark.docker

@@ -24,6 +24,8 @@ from cellblock_workers.doctor.command import _holds
 from cellblock_workers.doctor.ways import WayReport, known_ways
 from parts import CELLBLOCK
 
+pytestmark = pytest.mark.whole_host
+
 
 def doctor(*arguments: str, timeout_s: float = 60, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""

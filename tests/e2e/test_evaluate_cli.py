@@ -34,14 +34,15 @@ def results(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
 
 
-@pytest.fixture
-def fleet_url(tmp_path: Path, redis_url: str) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def fleet_url(tmp_path_factory: pytest.TempPathFactory, module_redis_url: str) -> Iterator[str]:
     """A fleet of one worker whose sandboxes are forked."""
+    folder = tmp_path_factory.mktemp("fleet")
     with (
-        launcher_process(tmp_path, **NAMESPACES) as (socket, _),
-        worker_process(tmp_path, redis_url, socket),
+        launcher_process(folder, **NAMESPACES) as (socket, _),
+        worker_process(folder, module_redis_url, socket),
     ):
-        yield redis_url
+        yield module_redis_url
 
 
 @pytest.mark.parametrize("verdict", ["split", "inline"])

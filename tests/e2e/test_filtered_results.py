@@ -37,9 +37,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, contexts: Path) -> Iterator[
         yield socket
 
 
-@pytest.fixture
-def client(tmp_path: Path, redis_url: str, fleet: Path) -> Iterator[Client]:
-    with worker_process(tmp_path, redis_url, fleet), Client(redis_url) as client:
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, module_redis_url: str, fleet: Path) -> Iterator[Client]:
+    folder = tmp_path_factory.mktemp("worker")
+    with worker_process(folder, module_redis_url, fleet), Client(module_redis_url) as client:
         yield client
 
 

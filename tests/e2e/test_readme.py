@@ -18,6 +18,7 @@ from cellblock.webhooks import SIGNATURE_HEADER, sign
 from parts import REPOSITORY, launcher_process, worker_process
 
 README = (REPOSITORY / "README.md").read_text()
+AS_WRITTEN = pytest.mark.long("runs a document as it is written; what its commands do has tests of its own")
 #: Run by CI and by hand: they are what runs this test, or longer than it.
 ELSEWHERE = {"make demo", "make test", "make bench"}
 
@@ -44,6 +45,7 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[s
 @pytest.mark.docker
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("block", blocks("bash"))
+@AS_WRITTEN
 def test_commands_that_need_no_server(block: str) -> None:
     done = run(["bash", "-euo", "pipefail", "-c", block])
     assert done.returncode == 0, done.stderr
@@ -51,6 +53,7 @@ def test_commands_that_need_no_server(block: str) -> None:
 
 
 @pytest.mark.docker
+@AS_WRITTEN
 def test_commands_and_program_that_need_a_fleet(
     tmp_path: Path, redis_url: str, launcher_socket: Path
 ) -> None:
@@ -83,6 +86,7 @@ def test_commands_and_program_that_need_a_fleet(
 
 
 @pytest.mark.docker
+@AS_WRITTEN
 def test_commands_for_dead_letters(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Injected: an image of that name was never built, so every attempt fails through our fault."""
     images = {"python": "cellblock/python:latest", "ghost": "cellblock/never-built:latest"}
@@ -100,6 +104,7 @@ def test_commands_for_dead_letters(tmp_path: Path, redis_url: str, monkeypatch: 
     assert "1 will run again" in done.stdout
 
 
+@AS_WRITTEN
 def test_commands_for_plans(redis_url: str) -> None:
     (block,) = blocks("bash fleet-plans")
     done = run(["bash", "-euo", "pipefail", "-c", block], CELLBLOCK_REDIS_URL=redis_url)
@@ -118,6 +123,7 @@ def test_the_receiver_of_webhooks() -> None:
 
 @pytest.mark.docker
 @pytest.mark.timeout(150)
+@AS_WRITTEN
 def test_the_program_with_tables(tmp_path: Path, redis_url: str, launcher_socket: Path) -> None:
     with worker_process(tmp_path, redis_url, launcher_socket):
         (program,) = blocks("python tables")

@@ -21,6 +21,7 @@ def host(tmp_path: Path, redis_url: str) -> Iterator[Host]:
         yield opened
 
 
+@pytest.mark.long("waits for leases to run out")
 def test_a_job_whose_worker_was_killed_is_charged_once_and_its_slot_is_back(host: Host) -> None:
     """What the lost attempt used is on us; of the one that ended its tenant pays what it used."""
     code = "import time\nbegun = time.monotonic()\nwhile time.monotonic() - begun < 2: pass"

@@ -32,6 +32,7 @@ def _runs(job: Job, attempt: int) -> bool:
     return (status.state, status.attempt) == (JobState.RUNNING, attempt)
 
 
+@pytest.mark.long("waits for leases to run out, three times")
 def test_a_job_that_kills_its_worker_each_time_ends_and_the_fleet_goes_on(host: Host) -> None:
     """Injected: whenever that job runs, its worker is killed, as a defect of ours would do it."""
     settings = {"CELLBLOCK_LEDGER_LOSS_BACKOFF_S": "[0]"}

@@ -43,6 +43,7 @@ def warm_launcher(socket_path: Path, idle: int) -> None:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.long("waits for leases to run out")
 def test_a_killed_workers_twenty_jobs_run_again_within_two_leases_and_end_exactly_once(
     tmp_path: Path, redis_url: str
 ) -> None:

@@ -134,6 +134,7 @@ def test_a_user_with_the_rights_of_the_documentation_is_enough(tmp_path: Path) -
         assert "sentinel-pw" not in (tmp_path / "host" / "worker.log").read_text()
 
 
+@pytest.mark.long("three sentinels agree on another store")
 def test_a_failover_of_the_sentinels_costs_seconds_and_no_job(tmp_path: Path) -> None:
     first, second = free_port(), free_port()
     sentinel_ports = [free_port() for _ in range(3)]

@@ -41,10 +41,14 @@ def end_once(host: Host, jobs: list[Job]) -> None:
     assert (host.client._ledger.depth(), host.client._ledger.running()) == (0, 0)
 
 
+LEASES = pytest.mark.long("waits for leases to run out")
+
+
 def ended(host: Host, jobs: list[Job]) -> int:
     return len(host.client._ledger.settled([job.id for job in jobs]))
 
 
+@LEASES
 def test_a_killed_store_that_comes_back_costs_no_job_and_the_workers_go_on(
     host: Host, server: RedisServer
 ) -> None:
@@ -65,7 +69,7 @@ def test_a_killed_store_that_comes_back_costs_no_job_and_the_workers_go_on(
         end_once(host, jobs)
 
 
-@pytest.mark.parametrize(("pause_s", "attempts"), [(1.5, {1}), (6.0, {1, 2})])
+@pytest.mark.parametrize(("pause_s", "attempts"), [(1.5, {1}), pytest.param(6.0, {1, 2}, marks=LEASES)])
 def test_a_store_that_pauses_costs_nothing_below_a_lease_and_one_attempt_above(
     host: Host, server: RedisServer, pause_s: float, attempts: set[int]
 ) -> None:

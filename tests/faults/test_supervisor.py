@@ -48,6 +48,7 @@ def child(parent: int, module: str) -> int | None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.long("starts a host twice")
 def test_a_killed_launcher_is_restarted_and_its_job_runs_again(tmp_path: Path, redis_url: str) -> None:
     with host(tmp_path, redis_url) as process, Client(redis_url) as client:
         job = client.submit(JobSpec(code="import time; time.sleep(3); print('done')"))
@@ -120,6 +121,7 @@ attempt('state', lambda: os.listdir(sys.argv[1]))
 """
 
 
+@pytest.mark.whole_host
 def test_the_workers_uid_reaches_no_docker_socket_no_cgroup_and_no_process_of_a_job(
     tmp_path: Path, redis_url: str
 ) -> None:

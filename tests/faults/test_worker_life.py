@@ -82,6 +82,7 @@ def test_quit_or_a_second_term_gives_everything_back_at_once(
         assert job.cancel() == "cancelled"
 
 
+@pytest.mark.long("waits for leases to run out")
 def test_a_frozen_workers_job_runs_elsewhere_and_what_it_then_says_is_refused(host: Host) -> None:
     code = "import time\nprint('begun', flush=True)\ntime.sleep(4)\nprint('done')"
     with host.worker("first") as frozen:

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +42,37 @@ def named(name: str) -> Control:
     return next(control for control in CONTROLS if control.name == name)
 
 
-@contextmanager
-def weakened_launcher(folder: Path, control: str, flag: Path | None = None) -> Iterator[Path]:
-    """A launcher that says it works and lacks one control, all the time or while the flag exists."""
-    program = (WEAKENED, control, *([str(flag)] if flag else []))
-    with launcher_process(folder, program=program, **RUNC) as (path, _):
+class Weakened:
+    """A launcher that says it works and lacks whichever control it is told to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = folder / "launcher.sock"
+        self.file = folder / "lacking"
+        self.lack(None)
+
+    def lack(self, control: str | None) -> None:
+        """Make sandboxes without this control from now on; with ``None``, make whole ones."""
+        new = self.file.with_name("next")
+        new.write_text(control or "")
+        new.replace(self.file)
+
+
+@pytest.fixture(scope="module")
+def weakened_launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weakened]:
+    folder = tmp_path_factory.mktemp("weakened")
+    launcher = Weakened(folder)
+    with launcher_process(folder, program=(WEAKENED, str(launcher.file)), **RUNC) as (path, _):
         client = LauncherClient(path, timeout_s=60)
         wait_until(lambda: client.probe().isolations, 60, "the weakened launcher's word that it works")
         client.close()
-        yield path
+        yield launcher
+
+
+@pytest.fixture
+def weakened(weakened_launcher: Weakened) -> Iterator[Weakened]:
+    """That launcher, with every control until a test takes one away."""
+    yield weakened_launcher
+    weakened_launcher.lack(None)
 
 
 def settings_for(path: Path, **worker: object) -> Settings:
@@ -106,9 +127,9 @@ def test_every_control_is_proven_in_this_way(sandbox_hosts: dict[str, Host], way
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", REMOVALS)
-def test_an_attack_gets_out_where_its_control_is_missing(tmp_path: Path, name: str) -> None:
-    with weakened_launcher(tmp_path, name) as path:
-        (finding,) = prove(path, settings_for(path), "standard", [named(name)])
+def test_an_attack_gets_out_where_its_control_is_missing(weakened: Weakened, name: str) -> None:
+    weakened.lack(name)
+    (finding,) = prove(weakened.socket, settings_for(weakened.socket), "standard", [named(name)])
     assert finding.state == "not proven"
     assert finding.detail.startswith("ESCAPED"), finding.detail
 
@@ -175,12 +196,13 @@ def test_a_sandbox_of_a_way_not_yet_proven_is_given_back_before_any_code_goes_in
 
 
 @pytest.mark.timeout(120)
-def test_a_worker_claims_nothing_where_a_control_does_not_bite(tmp_path: Path, redis_url: str) -> None:
+def test_a_worker_claims_nothing_where_a_control_does_not_bite(
+    tmp_path: Path, redis_url: str, weakened: Weakened
+) -> None:
+    weakened.lack("root read-only")
+    quick = {"CELLBLOCK_WORKER_CANARIES": "true", "CELLBLOCK_LEDGER_BEAT_S": "0.5"}
     with (
-        weakened_launcher(tmp_path, "root read-only") as launcher,
-        worker_process(
-            tmp_path, redis_url, launcher, CELLBLOCK_WORKER_CANARIES="true", CELLBLOCK_LEDGER_BEAT_S="0.5"
-        ),
+        worker_process(tmp_path, redis_url, weakened.socket, **quick),
         Client(redis_url) as client,
     ):
         job = client.submit(JobSpec(code="print('never')"))
@@ -226,37 +248,33 @@ def test_a_worker_proves_its_host_and_then_works(
 
 @pytest.mark.timeout(120)
 def test_a_control_that_stops_biting_pauses_a_working_host_until_it_bites_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weakened: Weakened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "_LOOK_S", 0.05)
     monkeypatch.setattr(health, "_RETRY_S", 0.05)
-    flag = tmp_path / "flag"
-    with weakened_launcher(tmp_path, "root read-only", flag) as path:
-        settings = settings_for(path, canary_s=0.1)
-        watched = Health(LauncherClient(path, timeout_s=60), 0.05, Proof(settings))
-        watched.start()
-        try:
-            assert watched.wait_ready(60)
-            flag.touch()
-            wait_until(lambda: not watched.ready, 60, "the host being paused")
-            assert "'root read-only' does not bite" in str(watched.status()["reason"])
-            flag.unlink()
-            assert watched.wait_ready(60)
-        finally:
-            watched.stop()
+    settings = settings_for(weakened.socket, canary_s=0.1)
+    watched = Health(LauncherClient(weakened.socket, timeout_s=60), 0.05, Proof(settings))
+    watched.start()
+    try:
+        assert watched.wait_ready(60)
+        weakened.lack("root read-only")
+        wait_until(lambda: not watched.ready, 60, "the host being paused")
+        assert "'root read-only' does not bite" in str(watched.status()["reason"])
+        weakened.lack(None)
+        assert watched.wait_ready(60)
+    finally:
+        watched.stop()
 
 
 @pytest.mark.timeout(120)
-def test_a_failed_round_withdraws_what_an_earlier_one_proved(tmp_path: Path) -> None:
-    flag = tmp_path / "flag"
-    with weakened_launcher(tmp_path, "root read-only", flag) as path:
-        proof = Proof(settings_for(path))
-        proof.renew({"standard": "runc", "strict": "runc"})
-        assert not proof.due
-        flag.touch()
-        with pytest.raises(NotProven, match="runc docker: the control 'root read-only' does not bite"):
-            proof.renew({"standard": "runc"})
-        assert proof.due
+def test_a_failed_round_withdraws_what_an_earlier_one_proved(weakened: Weakened) -> None:
+    proof = Proof(settings_for(weakened.socket))
+    proof.renew({"standard": "runc", "strict": "runc"})
+    assert not proof.due
+    weakened.lack("root read-only")
+    with pytest.raises(NotProven, match="runc docker: the control 'root read-only' does not bite"):
+        proof.renew({"standard": "runc"})
+    assert proof.due
 
 
 def test_an_attack_that_got_out_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,8 @@ def quiet(host: Host) -> bool:
 
 
 @pytest.mark.timeout(180)
-def test_many_jobs_in_parallel_leave_the_host_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", [150, pytest.param(1000, marks=pytest.mark.long("a thousand jobs"))])
+def test_many_jobs_in_parallel_leave_the_host_as_it_was(tmp_path: Path, jobs: int) -> None:
     with launcher_in(tmp_path, CELLBLOCK_LAUNCHER_STARTERS="4") as (host, process):
 
         def measure() -> dict[str, Any]:
@@ -111,7 +112,7 @@ def test_many_jobs_in_parallel_leave_the_host_as_it_was(tmp_path: Path) -> None:
 
         run_many(host, 48, 8)
         before, held_before = measure(), resident_bytes(process.pid)
-        run_many(host, 1000, 8)
+        run_many(host, jobs, 8)
         wait_until(lambda: measure() == before, 30, f"everything being as before: {before}, now {measure()}")
         assert resident_bytes(process.pid) - held_before < 8 * MIB
 

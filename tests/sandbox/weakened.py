@@ -1,20 +1,18 @@
 """A fault injector: a launcher whose runc sandboxes lack one control, and whose own probe sees nothing.
 
-``weakened.py CONTROL [FLAG]``: which control; with a flag, it is lacking only while that file exists.
+``weakened.py FILE``: sandboxes lack the control that is named in this file, and none while it is empty.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cellblock_workers.launcher import server
 from cellblock_workers.launcher.backend import Profile
-from cellblock_workers.launcher.docker_backend import DockerBackend
-from cellblock_workers.launcher.user_ids import IdRange, UserIds
+from cellblock_workers.launcher.docker_backend import _IDS, DockerBackend
+from cellblock_workers.launcher.user_ids import UserIds
 
 _TMP = "rw,nosuid,nodev,noexec,mode=1777"
 #: What each control becomes in Docker's words when it is taken away. The process namespace is never among
@@ -37,42 +35,57 @@ REMOVALS: dict[str, dict[str, Any]] = {
 _ROOT_FOR_ALL = {"uid", "guest"}
 
 
-class RootForAll(UserIds):
-    """Gives every sandbox the id 0."""
+class Lacking:
+    """The control that is taken away at this moment, read anew each time."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._shared = file.with_name("shared")  # a folder that sandboxes may share
+        self._shared.mkdir(exist_ok=True)
+        self._shared.chmod(0o1777)
+
+    def control(self) -> str:
+        return self._file.read_text()
+
+    def config(self) -> dict[str, Any]:
+        """The part of a container's configuration that takes it away."""
+        removal = REMOVALS.get(self.control(), {})
+        if "Binds" in removal:
+            return {"Binds": [bind.replace("SHARED", str(self._shared)) for bind in removal["Binds"]]}
+        return removal
+
+
+class SometimesRoot(UserIds):
+    """Gives a sandbox the id 0 while the lacking control asks for it."""
+
+    def __init__(self, folder: Path, lacking: Lacking) -> None:
+        super().__init__(folder, _IDS)
+        self._lacking = lacking
 
     def take(self, sandbox_id: str) -> int:
-        return 0
+        return 0 if self._lacking.control() in _ROOT_FOR_ALL else super().take(sandbox_id)
 
 
-def weakened(control: str, active: Callable[[], bool], shared: Path) -> type[DockerBackend]:
-    """The Docker backend without this control. ``shared``: a folder for sandboxes that share one."""
-    removal = REMOVALS[control]
-    if "Binds" in removal:
-        removal = {**removal, "Binds": [bind.replace("SHARED", str(shared)) for bind in removal["Binds"]]}
+def weakened(lacking: Lacking) -> type[DockerBackend]:
+    """The Docker backend without this control."""
 
     class Weakened(DockerBackend):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            if control in _ROOT_FOR_ALL:
-                self._uids = RootForAll(Path(), IdRange("none", 0, 0))
+            self._uids = SometimesRoot(self._settings.launcher.state / "ids", lacking)
 
         def probe(self) -> None:
             return
 
         def _host_config(self, profile: Profile) -> dict[str, Any]:
-            config = super()._host_config(profile)
-            return {**config, **removal} if active() else config
+            return {**super()._host_config(profile), **lacking.config()}
 
     return Weakened
 
 
 def main() -> None:
     """Be that launcher."""
-    control, *flag = sys.argv[1:]
-    shared = Path(os.environ["CELLBLOCK_LAUNCHER_SOCKET"]).with_name("shared")
-    shared.mkdir(exist_ok=True)
-    shared.chmod(0o1777)
-    server._WAYS["docker"] = weakened(control, lambda: not flag or Path(flag[0]).exists(), shared)
+    server._WAYS["docker"] = weakened(Lacking(Path(sys.argv[1])))
     server.main()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 
 from suite.appearing import Appearing
@@ -28,6 +28,7 @@ class Census:
         self._closed = threading.Event()
         self._kernel = _listen_to_processes()
         self._cgroups = Appearing(_cgroup_folders())
+        self._lately: deque[tuple[int, str]] = deque(maxlen=200)  # runsc starts itself anew in one process
         self._thread = threading.Thread(target=self._count_starts, name="census")
         self._thread.start()
 
@@ -49,7 +50,8 @@ class Census:
                 self.started["events missed"] += 1
                 continue
             what, _, _, pid = _EVENT.unpack_from(packet, _NETLINK_HEADER.size + _CONNECTOR_HEADER.size)
-            if what == _PROC_EVENT_EXEC and (kind := _kind_of(pid)):
+            if what == _PROC_EVENT_EXEC and (kind := _kind_of(pid)) and (pid, kind) not in self._lately:
+                self._lately.append((pid, kind))
                 self.started[kind] += 1
 
 

@@ -84,10 +84,10 @@ class _Controller:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """``-n auto``: one process more than cores, since cases also wait; none for one named case."""
+    """``-n auto``: two processes more than cores, since cases also wait; none for one named case."""
     if any("::" in argument for argument in config.args):
         return 0
-    return (os.cpu_count() or 1) + 1
+    return len(os.sched_getaffinity(0)) + 2
 
 
 @pytest.hookimpl(trylast=True)

@@ -9,12 +9,14 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from suite.census import Census
+from suite.warm import forked
 
 _DEFAULT = Path(__file__).resolve().parents[2] / "build" / "tests" / "times.json"
 
@@ -27,20 +29,25 @@ class Times:
         self._began = time.time()
         self._census = Census()
         self._cases: dict[str, dict[str, Any]] = {}
+        self._forked: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note one phase of one case."""
         case = self._cases.setdefault(report.nodeid, {})
         case[report.when or "call"] = round(report.duration, 4)
+        case.setdefault("began_s", round(report.start - self._began, 1))
         case["outcome"] = report.outcome if report.failed else case.get("outcome", report.outcome)
         case |= dict(report.user_properties)
         case["process"] = getattr(report, "worker_id", "main")
+        if report.when == "teardown":
+            self._forked.update(case["forked"])
 
     def pytest_sessionfinish(self) -> None:
         """Write the file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         wall_s = round(time.time() - self._began, 1)
-        found = {"wall_s": wall_s, "started": self._census.close(), "cases": self._cases}
+        started = {"started": self._census.close(), "forked": self._forked}
+        found = {"wall_s": wall_s, **started, "cases": self._cases}
         self._path.write_text(json.dumps(found, indent=1))
 
 
@@ -61,8 +68,9 @@ class _Slept:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         """Tell what has been slept so far."""
-        item.user_properties.append(("slept_s", round(self.total_s, 3)))
+        item.user_properties += [("slept_s", round(self.total_s, 3)), ("forked", dict(forked))]
         self.total_s = 0.0
+        forked.clear()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,6 +39,8 @@ _COMMAND = "cellblock.cli:main"
 _AT_START = ("PYTHON", "LD_")
 _SYS_CLONE, _CLONE_PARENT = {"x86_64": 56, "aarch64": 220}, 0x8000  #: asm/unistd.h, linux/sched.h
 _REQUEST_BYTES = 1 << 20
+#: How many of each program were forked in this process, for :mod:`suite.times`.
+forked: Counter[str] = Counter()
 _lock = threading.Lock()
 _servers: dict[int, tuple[socket.socket, subprocess.Popen[bytes]]] = {}  #: by the process they belong to
 
@@ -62,6 +65,7 @@ class WarmPopen(subprocess.Popen[bytes]):
         ends = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
         with _lock:
             self.pid = _ask(request, [end if end >= 0 else number for number, end in enumerate(ends)])
+        forked[program] += 1
         self._child_created = True
         pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(given[name] for name in pipes))  # type: ignore[attr-defined]
