@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -191,7 +192,8 @@ def test_cgroups_that_cannot_be_written_are_named(isolation: str, tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{isolation}: ")
     assert "cgroup" in done.stdout
-    assert "read-only file system" in done.stdout
+    # runsc visits the controllers in a random order, and has words of its own for the ones it calls optional.
+    assert re.search("read-only file system|cgroup controller not found", done.stdout)
     assert left_in(tmp_path) == []
 
 
