@@ -54,9 +54,11 @@ test-rest: can-test setup ## what `make test` leaves out: every way of making sa
 	@$(WITH_DOCKER) images/build.sh worker redis systemd
 	@$(WITH_DOCKER) $(PYTEST) --tier rest
 
-test-all: can-test setup ## every test
+test-all: can-test setup ## every test, and how much of each part it runs, against the floors in pyproject.toml
 	@$(WITH_DOCKER) images/build.sh worker redis systemd
-	@$(WITH_DOCKER) $(PYTEST) --tier all
+	@rm -rf build/coverage && install -d -m 1777 build/coverage
+	@$(WITH_DOCKER) $(PY) -m coverage run -m pytest -q -n auto -p suite.measured --tier all; tests=$$?; \
+		PYTHONPATH=tests $(PY) -m suite.floors && exit $$tests
 
 mutants: can-test setup ## does the suite notice a wrong line? each one of tests/mutants.toml by itself
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m suite.mutants
