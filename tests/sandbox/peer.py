@@ -100,6 +100,7 @@ class Containers:
 def docker_api() -> Iterator[docker.APIClient]:
     """A client of the daemon's, closed afterwards."""
     api = docker.APIClient(base_url="unix:///var/run/docker.sock", version="auto", timeout=60)
+    api.trust_env = False  # requests would read variables in one thread while pytest sets one in another
     try:
         yield api
     finally:

@@ -6,7 +6,7 @@ coverage.py itself saves when the interpreter ends, and execnet kills workers th
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,11 @@ def launcher_of(isolation: str) -> tuple[Sequence[str], dict[str, str]]:
     if _SETTINGS in os.environ and isolation in _TRACED:
         return ("-m", "suite.traced_launcher"), {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     return LAUNCHER, {}
+
+
+def unmeasured(environment: Mapping[str, str]) -> dict[str, str]:
+    """These variables for a process that coverage.py leaves alone, and all that it starts."""
+    return {name: value for name, value in environment.items() if name != _SETTINGS}
 
 
 @pytest.hookimpl(trylast=True)

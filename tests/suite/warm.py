@@ -4,8 +4,8 @@ A command of ours spends most of its processor time on imports, and the suite st
 imports them once; each command is a fork of it, with arguments, variables, folder and descriptors of its own,
 as a child of the process that asked: everything that :class:`subprocess.Popen` promises holds. Importing the
 product has no side effects (tests/packaging holds that), so nothing else is shared. What an interpreter reads
-at its start (``PYTHON…``) cannot be set this way, and coverage.py measures no such fork: then the command is
-started in full.
+at its start (``PYTHON…``) cannot be set this way: then the command is started in full. Under coverage.py a
+fork is measured if the interpreter is, whatever its own variables say.
 """
 
 from __future__ import annotations
@@ -55,8 +55,7 @@ class WarmPopen(subprocess.Popen[bytes]):
         words, environment = [os.fspath(word) for word in given["args"]], dict(given["env"] or os.environ)
         found = _program(words)
         special = any(given[name] for name in ("start_new_session", "preexec_fn", "shell"))
-        measured = "COVERAGE_PROCESS_CONFIG" in environment
-        if found is None or special or measured or _at_start(environment) != _at_start(os.environ):
+        if found is None or special or _at_start(environment) != _at_start(os.environ):
             super()._execute_child(*arguments)  # type: ignore[misc]
             return
         program, rest = found
