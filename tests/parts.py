@@ -54,6 +54,14 @@ def descendants(pid: int) -> list[int]:
 _RESERVED: list[socket.socket] = []
 
 
+def command_line(pid: int | str) -> str:
+    """Of a process; empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def free_port() -> int:
     """A loopback port that is nobody else's while this process lives, also between two lives of a server."""
     _RESERVED.append(reserve_port())

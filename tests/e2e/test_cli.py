@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from cellblock import JobResult
-from parts import CELLBLOCK, NAMESPACES, cellblock, descendants, wait_until, worker_process
+from parts import CELLBLOCK, NAMESPACES, cellblock, command_line, descendants, wait_until, worker_process
 
 
 @pytest.fixture(scope="module")
@@ -255,9 +255,7 @@ def test_up_runs_a_fleet_and_leaves_nothing(tmp_path: Path) -> None:
         children = descendants(process.pid)
         assert len(children) >= 4  # Redis, launcher, worker, Flower
         for pid in children:
-            if any(
-                word in Path(f"/proc/{pid}/cmdline").read_bytes() for word in (b"redis-server", b"monitor")
-            ):
+            if any(word in command_line(pid) for word in ("redis-server", "monitor")):
                 assert b"sentinel" not in Path(f"/proc/{pid}/environ").read_bytes(), "not theirs to know"
         assert '"concurrency": 3' in (tmp_path / "up.log").read_text()
         for closed, status in (("/api/tasks", 401), ("/metrics", 404)):

@@ -15,7 +15,7 @@ from cellblock import Client, JobResult, JobSpec, Outcome
 from cellblock.ledger import Ledger
 from cellblock.sealing import new_pair
 from cellblock_config import load_settings
-from parts import CELLBLOCK, cellblock, wait_until, worker_process
+from parts import CELLBLOCK, cellblock, command_line, wait_until, worker_process
 
 KINDS = {"hmac": (), "ed25519": ("--ed25519",)}
 
@@ -133,7 +133,7 @@ def test_a_key_that_needs_the_missing_extra_stops_the_command(
 def variables_of(parent: int, module: str) -> str | None:
     """The environment of the parent's child that runs this module."""
     for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-        if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if module in command_line(pid):
             return Path(f"/proc/{pid}/environ").read_bytes().decode()
     return None
 
@@ -141,7 +141,7 @@ def variables_of(parent: int, module: str) -> str | None:
 def worker_limits(parent: int) -> dict[str, str]:
     """What the kernel lets the parent's worker have, by name."""
     for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-        if b"worker.main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if "worker.main" in command_line(pid):
             lines = Path(f"/proc/{pid}/limits").read_text().splitlines()[1:]
             return {line[:26].strip(): line[26:].split()[0] for line in lines}
     return {}
@@ -179,7 +179,7 @@ def test_a_hosts_worker_gets_the_keys_and_its_launcher_does_not(tmp_path: Path, 
             process.pid,
             *Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split(),
         ):
-            assert secret.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            assert secret not in command_line(pid)
     finally:
         process.terminate()
         process.wait(timeout=60)

@@ -19,7 +19,7 @@ from pathlib import Path
 from redis import Redis
 from redis.exceptions import RedisError
 
-from parts import NAMESPACES, descendants, wait_until
+from parts import NAMESPACES, command_line, descendants, wait_until
 
 REDIS_PORT = 6379
 REDIS_ADDRESS = "10.214.0.1"
@@ -203,14 +203,6 @@ def _processes_naming(text: str) -> Iterator[int]:
 def namespace_safe(name: str) -> str:
     """A name as a setting may be."""
     return "".join(letter if letter.isalnum() else "-" for letter in name)[:40].strip("-") or "test"
-
-
-def command_line(pid: int) -> str:
-    """Of a process; empty when it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import Client, JobSpec, JobState, Outcome
-from parts import wait_until
+from parts import command_line, wait_until
 
 pytestmark = pytest.mark.docker
 
@@ -42,7 +42,7 @@ def host(folder: Path, redis_url: str, **environment: str) -> Iterator[subproces
 def child(parent: int, module: str) -> int | None:
     """The pid of the child that runs this module."""
     for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-        if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if module in command_line(pid):
             return int(pid)
     return None
 

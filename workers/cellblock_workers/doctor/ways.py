@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,9 +50,10 @@ def known_ways(settings: Settings) -> list[Way]:
 
 
 def probe_all(ways: Sequence[Way], settings: Settings, done: Callable[[], None]) -> list[WayReport]:
-    """Ask each way's own launcher whether a sandbox starts and passes its probe; all at once.
+    """Ask each way's own launcher whether a sandbox starts and passes its probe.
 
-    ``done`` is called after each, from the thread that asked.
+    ``done`` is called after each, from the thread that asked. One launcher more than there are processors at
+    once: all of them together could miss their time to start on a busy host, and pass for unusable.
     """
 
     def probe(way: Way) -> WayReport:
@@ -64,7 +66,7 @@ def probe_all(ways: Sequence[Way], settings: Settings, done: Callable[[], None])
         finally:
             done()
 
-    with ThreadPoolExecutor(len(ways)) as pool:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) + 1) as pool:
         return list(pool.map(probe, ways))
 
 
