@@ -17,6 +17,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from cellblock_workers.fleet import port_of, reserve_port
+from suite.measured import unmeasured
 from suite.warm import CELLBLOCK as CELLBLOCK
 from suite.warm import WarmPopen
 
@@ -103,8 +104,8 @@ class RedisServer:
 
 
 def cellblock(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
-    variables, pipe = {**os.environ, **environment}, subprocess.PIPE
+    """Run the command to its end. coverage.py does not measure the launcher that it may start."""
+    variables, pipe = {**unmeasured(os.environ), **environment}, subprocess.PIPE
     command = [CELLBLOCK, *arguments]
     with WarmPopen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=variables) as process:
         try:

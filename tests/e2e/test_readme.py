@@ -16,6 +16,7 @@ import pytest
 from cellblock import Client, JobSpec, Outcome
 from cellblock.webhooks import SIGNATURE_HEADER, sign
 from parts import REPOSITORY, launcher_process, worker_process
+from suite.measured import unmeasured
 
 README = (REPOSITORY / "README.md").read_text()
 AS_WRITTEN = pytest.mark.long("runs a document as it is written; what its commands do has tests of its own")
@@ -29,7 +30,7 @@ def blocks(kind: str) -> list[str]:
 
 
 def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """In the repository, with the installed command on the PATH."""
+    """In the repository, with the installed command on the PATH. What it does is measured elsewhere."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
         command,
@@ -37,7 +38,7 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[s
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, "PATH": path, **environment},
+        env={**unmeasured(os.environ), "PATH": path, **environment},
         check=False,
     )
 

@@ -22,7 +22,7 @@ from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker.examination import add_usage
 from cellblock_workers.worker.lease import Heart
 from cellblock_workers.worker.runner import JobRunner
-from parts import launcher_process, wait_until
+from parts import LAUNCHER, launcher_process, wait_until
 from sandbox.systemd_host import systemd_launcher
 from suite.measured import launcher_of
 from suite.ways import EVERY_WAY, environment_of
@@ -172,7 +172,7 @@ def _launcher(folder: Path, isolation: str, environment: dict[str, str]) -> Iter
         with systemd_launcher(folder, environment) as path:
             yield path
     else:
-        program, more = launcher_of(isolation)
+        program, more = launcher_of(isolation, LAUNCHER)
         with launcher_process(folder, program=program, **environment, **more) as (path, _):
             yield path
 

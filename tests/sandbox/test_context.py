@@ -12,6 +12,7 @@ from cellblock import JobState, Outcome
 from parts import wait_until
 from sandbox.conftest import Run
 from sandbox.harness import MIB, Host
+from suite.ways import FAST_WAYS
 
 pytestmark = pytest.mark.docker
 
@@ -169,12 +170,14 @@ def test_no_other_file_is_ever_mounted(host: Host, traps: Path, path: str, said:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.long("searches five gigabytes")
-def test_five_gigabytes_are_searched_in_flat_memory(run: Run, way: str, host: Host) -> None:
+@pytest.mark.long("searches gigabytes")
+def test_gigabytes_are_searched_in_flat_memory(run: Run, way: str, host: Host) -> None:
     path = host.contexts / "huge"
+    # On each kernel once beyond what four bytes can count.
+    end, middle = (5 * GIB, 3 * GIB) if way in FAST_WAYS else (2 * GIB, GIB)
     with path.open("wb") as file:
-        file.truncate(5 * GIB)
-        for place, text in ((0, "début"), (3 * GIB - 4, "NEEDLE-1"), (5 * GIB - 20, "NEEDLE-2 é")):
+        file.truncate(end)
+        for place, text in ((0, "début"), (middle - 4, "NEEDLE-1"), (end - 20, "NEEDLE-2 é")):
             file.seek(place)
             file.write(text.encode())
     code = """
@@ -191,6 +194,6 @@ result = [ctx.size, places, ctx.snippet(places[1], 24).strip('\\0'), ctx.read(pl
         path.unlink()
     assert result.outcome is Outcome.OK, result
     size, places, snippet, read, rss_kib = result.value
-    assert (size, places) == (5 * GIB, [3 * GIB - 4, 5 * GIB - 20])
+    assert (size, places) == (end, [middle - 4, end - 20])
     assert (snippet, read) == ("NEEDLE-2 é", "NEEDLE-2")
     assert rss_kib < 64 * 1024

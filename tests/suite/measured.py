@@ -12,22 +12,20 @@ from pathlib import Path
 import pytest
 from coverage import Coverage
 
-from parts import LAUNCHER
-
 #: What coverage.py tells the processes that tests start.
 _SETTINGS = "COVERAGE_PROCESS_CONFIG"
 #: Where guests come by a file of this host.
 _TRACED = {"process", "none", "namespaces"}
 
 
-def launcher_of(isolation: str) -> tuple[Sequence[str], dict[str, str]]:
+def launcher_of(isolation: str, ordinary: Sequence[str]) -> tuple[Sequence[str], dict[str, str]]:
     """The launcher for tests of this isolation, as arguments of the interpreter, and its variables.
 
-    Under coverage.py its guests note their arcs.
+    Under coverage.py one whose guests note their arcs, else the ordinary one.
     """
     if _SETTINGS in os.environ and isolation in _TRACED:
         return ("-m", "suite.traced_launcher"), {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-    return LAUNCHER, {}
+    return ordinary, {}
 
 
 def unmeasured(environment: Mapping[str, str]) -> dict[str, str]:
