@@ -176,7 +176,7 @@ def test_a_hosts_worker_gets_the_keys_and_its_launcher_does_not(tmp_path: Path, 
         assert worker_limits(process.pid)["Max core file size"] == "0", "its memory holds keys"
         assert secret not in (variables_of(process.pid, "launcher.server") or secret)
         for pid in (
-            process.pid,
+            str(process.pid),
             *Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split(),
         ):
             assert secret not in command_line(pid)
