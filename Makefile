@@ -40,15 +40,20 @@ T ?=
 WAY ?=
 LAST ?=
 PATHS := $(if $(findstring ::,$(T)),'$(T)',$(T))
-CHOSEN := $(if $(WAY),--way '$(WAY)') $(if $(LAST),--last-failed) $(PATHS)
+CHOSEN := $(if $(WAY),--way '$(WAY)') $(if $(LAST),--last-failed --last-failed-no-failures none) $(PATHS)
 PYTEST := $(PY) -m pytest -q -n auto
+# Nothing failed last, so nothing was run: pytest ends with 5.
+OR_NOTHING := $(if $(LAST),|| [ $$? = 5 ])
 NEEDS := python3 tests/suite/needs.py
+# A choice that may hold end-to-end tests needs the images of the composed fleet.
+IMAGES := systemd $(if $(strip $(CHOSEN)),$(if $(T),$(if $(findstring e2e,$(T)),worker redis),worker redis))
 
 test: can-test $(VENV)/ready ## the fast tier, or T=tests/ledger, T=FILE::CASE, WAY=gvisor-oci, LAST=1 of all tests
 	@if $(NEEDS) --docker $(PATHS); then \
-		$(MAKE) --no-print-directory setup && $(WITH_DOCKER) images/build.sh systemd && \
-		$(WITH_DOCKER) $(PYTEST) --tier $(if $(strip $(CHOSEN)),all,fast) $(CHOSEN); \
-	else $(PYTEST) --tier all $(CHOSEN); fi
+		$(MAKE) --no-print-directory setup && $(WITH_DOCKER) images/build.sh $(IMAGES) && \
+		$(WITH_DOCKER) $(PYTEST) --tier $(if $(strip $(CHOSEN)),all,fast) $(CHOSEN) $(OR_NOTHING); \
+	else { $(NEEDS) --installed $(PATHS) || config/host/setup.sh; } && \
+		$(PYTEST) --tier all $(CHOSEN) $(OR_NOTHING); fi
 
 test-rest: can-test setup ## what `make test` leaves out: every way of making sandboxes, and what takes long
 	@$(WITH_DOCKER) images/build.sh worker redis systemd
@@ -100,4 +105,4 @@ lock: $(VENV)/ready ## make the lock files again from current releases
 	@LOCKER=$(VENV)/bin/pip-compile images/lock.sh
 
 clean: ## remove what was built here; images and Debian packages stay
-	@rm -rf build/bench build/demo build/images dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf build/bench build/coverage build/demo build/images build/tests dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

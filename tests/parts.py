@@ -30,7 +30,9 @@ LAUNCHER = ("-m", "cellblock_workers.launcher.server")
 WORKER = ("-m", "cellblock_workers.worker.main")
 
 
-def wait_until(condition: Callable[[], Any], timeout_s: float = 15.0, what: str = "the condition") -> Any:
+def wait_until(
+    condition: Callable[[], Any], timeout_s: float = 15.0, what: str | Callable[[], str] = "the condition"
+) -> Any:
     """Poll until the condition is true; its value. Tests wait this way, they never sleep for luck."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -38,7 +40,7 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 15.0, what: str 
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what} was not true within {timeout_s:g} s")
+            raise AssertionError(f"{what() if callable(what) else what} was not true within {timeout_s:g} s")
         time.sleep(0.02)
 
 
@@ -52,15 +54,15 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-_RESERVED: list[socket.socket] = []
-
-
 def command_line(pid: int | str) -> str:
     """Of a process; empty when it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return ""
+
+
+_RESERVED: list[socket.socket] = []
 
 
 def free_port() -> int:

@@ -17,7 +17,7 @@ TracesOf = Callable[[str], Traces]
 AttackedOf = Callable[[str], Attacked]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def traces(sandbox_hosts: dict[str, Host]) -> Iterator[TracesOf]:
     """The launcher of each way, with a note of every sandbox it lends from now on."""
     with docker_api() as api, ExitStack() as stack:
@@ -31,7 +31,7 @@ def traces(sandbox_hosts: dict[str, Host]) -> Iterator[TracesOf]:
         yield of
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def attacked(request: pytest.FixtureRequest, traces: TracesOf) -> Iterator[AttackedOf]:
     """The attacks of each way. All chosen ones begin when a test first asks for one."""
     with abstract_socket() as name, listening(), ExitStack() as stack:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -22,7 +21,11 @@ from sandbox.harness import MIB, Host
 
 _AT_ONCE = 2
 #: By the id of a neighbour: set once it has said that its plant is there.
-_planted: defaultdict[str, threading.Event] = defaultdict(threading.Event)
+_planted: dict[str, threading.Event] = {}
+
+
+def _plant_of(job_id: str) -> threading.Event:
+    return _planted.setdefault(job_id, threading.Event())
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class _ListeningSession(Session):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        feed, said = self._stdout.feed, _planted[self._lease.claim.job_id]
+        feed, said = self._stdout.feed, _plant_of(self._lease.claim.job_id)
 
         def heard(chunk: bytes) -> None:
             feed(chunk)
@@ -55,18 +58,18 @@ class Attacked:
         self._host = host
         self._abstract_name = abstract_name
         self._pool = ThreadPoolExecutor(_AT_ONCE)
-        self._begun: dict[str, Future[Ended]] = {
-            attack.name: self._pool.submit(self._run_aside, attack)
+        self._begun: dict[tuple[str, str], Future[Ended]] = {
+            (attack.group, attack.name): self._pool.submit(self._run_aside, attack)
             for attack in attacks
             if not attack.runs_alone
         }
 
-    def ended(self, attack: Attack) -> Ended:
+    def result_of(self, attack: Attack) -> Ended:
         """Wait for the end of one attack."""
         if attack.runs_alone:
             wait(self._begun.values())
             return self._run(attack)
-        return self._begun[attack.name].result()
+        return self._begun[attack.group, attack.name].result()
 
     def close(self) -> None:
         """Begin no other attack, and wait for those that run."""
@@ -109,7 +112,7 @@ class Attacked:
         host, limits = self._host, {"timeout_s": 60, "memory_bytes": 1024 * MIB}
         with host.running(attack.beside, image=attack.image, limits=limits) as (job_id, wait_for_end):
             try:
-                wait_until(_planted[job_id].is_set, 30, "the neighbour's plant")
+                wait_until(_plant_of(job_id).is_set, 30, "the neighbour's plant")
                 yield
             finally:
                 host.ledger.cancel(job_id)

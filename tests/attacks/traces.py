@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import docker
 from docker.errors import NotFound
 
 from cellblock_workers.launcher.client import Lent
+from parts import wait_until
 from sandbox.harness import Host
 
 _NAME = re.compile(r"[0-9a-f]{64}|[0-9a-f]{16}")
@@ -38,7 +40,7 @@ class Traces:
         self.sandboxes: set[str] = set()
         self._names: set[str] = set()
         self._api = api
-        self.host_before = self.host_now()
+        self._before = self._settled()
 
     @contextmanager
     def followed(self) -> Iterator[None]:
@@ -84,7 +86,18 @@ class Traces:
     def changed(self) -> dict[str, tuple[Any, Any]]:
         """The parts of the host that have changed: as they were, and as they are."""
         now = self.host_now()
-        return {name: (was, now.get(name)) for name, was in self.host_before.items() if was != now.get(name)}
+        return {name: (was, now.get(name)) for name, was in self._before.items() if was != now.get(name)}
+
+    def _settled(self) -> dict[str, Any]:
+        """The host twice in a row the same: other tests make files that go again."""
+
+        def same() -> dict[str, Any] | None:
+            before = self.host_now()
+            time.sleep(0.2)
+            return before if before == self.host_now() else None
+
+        found: dict[str, Any] = wait_until(same, 30, "a host on which nothing changes")
+        return found
 
     def _containers(self) -> list[str]:
         return [f"{one['Names']} {one['Id']}" for one in self._api.containers(all=True)]

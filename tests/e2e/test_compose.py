@@ -20,7 +20,7 @@ import pytest
 from parts import REPOSITORY, free_port, wait_until
 
 pytestmark = pytest.mark.timeout(240)
-COMPOSED = pytest.mark.long("builds the worker's image and starts five containers")
+COMPOSED = pytest.mark.long("starts five containers, one after the other")
 
 SERVICES = ("redis", "launcher", "worker", "flower")
 WORKER_UID = 10001

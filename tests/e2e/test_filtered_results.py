@@ -56,7 +56,7 @@ def context_of(folder: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "way",
+    "statement",
     [
         "print(k)",
         "print(k[:800])",
@@ -67,10 +67,10 @@ def context_of(folder: Path, text: str) -> str:
     ],
     ids=["whole", "first half", "second half", "base64", "reversed", "a character a line"],
 )
-def test_no_key_survives_being_printed(client: Client, contexts: Path, way: str) -> None:
+def test_no_key_survives_being_printed(client: Client, contexts: Path, statement: str) -> None:
     """R14: printing a context that holds a private key."""
     path = context_of(contexts, f"notes\n{PEM}\nmore notes\n")
-    result = run(client, f"k = ctx.read(6, {len(PEM)})\n{way}", context_path=path)
+    result = run(client, f"k = ctx.read(6, {len(PEM)})\n{statement}", context_path=path)
     assert result.outcome is Outcome.OK, "what is left of it is no copy of the context"
     plain = "".join(result.stdout.split())
     for text in (BODY, BODY[::-1], base64.b64encode(PEM.encode()).decode()):

@@ -18,6 +18,7 @@ from cellblock_config import load_settings
 from cellblock_workers.launcher.client import LauncherClient
 from faults.hosts import cgroups_of
 from parts import NAMESPACES, launcher_process, wait_until, worker_process
+from suite.ways import WAYS, environment_of
 
 pytestmark = pytest.mark.docker
 
@@ -82,19 +83,15 @@ def test_a_killed_workers_twenty_jobs_run_again_within_two_leases_and_end_exactl
     assert left_by(owner, tmp_path / "state") == []
 
 
-@pytest.mark.parametrize(
-    ("isolation", "way"),
-    [("gvisor", "docker"), ("gvisor", "oci"), ("runc", "oci"), ("namespaces", "oci")],
-)
+@pytest.mark.parametrize("way", ["gvisor-docker", "gvisor-oci", "runc-oci", "namespaces"])
 def test_a_launcher_that_dies_loses_no_job_and_leaves_nothing(
-    tmp_path: Path, redis_url: str, isolation: str, way: str
+    tmp_path: Path, redis_url: str, way: str
 ) -> None:
     owner, state = "test-dying-launcher", tmp_path / "state"
     variables = {
         "CELLBLOCK_LAUNCHER_OWNER": owner,
         "CELLBLOCK_LAUNCHER_STATE": str(state),
-        "CELLBLOCK_LAUNCHER_BACKENDS": json.dumps([way]),
-        "CELLBLOCK_SANDBOX_ISOLATIONS": json.dumps([isolation]),
+        **environment_of(way),
     }
     with worker_process(tmp_path, redis_url, tmp_path / "launcher.sock"), Client(redis_url) as client:
         with launcher_process(tmp_path, **variables) as (_, process):
@@ -107,7 +104,7 @@ def test_a_launcher_that_dies_loses_no_job_and_leaves_nothing(
             assert job.status().losses == 0
         with launcher_process(tmp_path, **variables):
             result = job.result(timeout_s=40)
-    assert (result.outcome, result.isolation) == (Outcome.OK, isolation)
+    assert (result.outcome, result.isolation) == (Outcome.OK, WAYS[way][0])
     assert result.attempt == 2
     assert left_by(owner, state) == []
 

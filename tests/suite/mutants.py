@@ -32,7 +32,7 @@ _RESULTS = _REPOSITORY / "build" / "tests" / "mutants.json"
 _PACKAGES = {"config": "cellblock_config", "producer": "cellblock", "workers": "cellblock_workers"}
 _PYTEST = ("-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider")
 _DEADLINE_S, _LEAST_SHARE = 120.0, 0.95
-_PASSED, _NOT_COLLECTED = 0, 2  #: exit codes of pytest's; a higher one says nothing of the product
+_PASSED, _FAILED, _NOT_COLLECTED = 0, 1, 2  #: exit codes of pytest's; no other says anything of the product
 
 
 class TableError(Exception):
@@ -101,16 +101,17 @@ class Copy:
         finally:
             self._write(file, before)
         took_s = round(time.monotonic() - began, 1)
-        noticed = code is None or (code != _PASSED and code <= _NOT_COLLECTED)
+        noticed = code in {None, _FAILED, _NOT_COLLECTED}
         word = "noticed" if noticed else "MISSED " if code == _PASSED else f"pytest's exit code is {code}:"
         print(f"{word} {took_s:5.1f} s  {mutant.name}", flush=True)
         told = {"name": mutant.name, "file": mutant.file, "why_not": mutant.why_not, "took_s": took_s}
         return {**told, "exit_code": code, "noticed": noticed, "end_of_output": said[-500:]}
 
     def kill(self) -> None:
-        """End what runs here, and all that it has started."""
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """End what runs here, and what it has left behind in its process group."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def _run(self, *arguments: str) -> tuple[int | None, str]:
@@ -172,7 +173,9 @@ def try_out(mutants: Sequence[Mutant], jobs: int) -> int:
     noticed, took_s = len(findings) - len(missed), round(time.monotonic() - began)
     _RESULTS.parent.mkdir(parents=True, exist_ok=True)
     _RESULTS.write_text(json.dumps({"noticed": noticed, "took_s": took_s, "findings": findings}, indent=1))
-    print(f"{len(findings)} mutants, {noticed} noticed, {len(missed)} not, {took_s} s")
+    killed = sum(one["exit_code"] is None for one in findings)
+    endless = f"{killed} of them by not coming to an end"
+    print(f"{len(findings)} mutants, {noticed} noticed ({endless}), {len(missed)} not, {took_s} s")
     if any(one["exit_code"] != _PASSED for one in missed):
         return 2
     return int(noticed < _LEAST_SHARE * len(findings) or not all(one["why_not"] for one in missed))
@@ -188,6 +191,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         chosen = load_mutants(asked.only)
+        if not chosen:
+            raise TableError(f"no mutant has {asked.only!r} in its name or file; --list names them")
         if asked.list:
             print("\n".join(f"{mutant.file}: {mutant.name}" for mutant in chosen))
         return 0 if asked.list else try_out(chosen, max(1, asked.jobs))

@@ -1,10 +1,12 @@
 """Whether this machine can run the suite: checked before anything else, with any Python 3.
 
-    python3 tests/suite/needs.py [--docker] [what is to be run, as pytest takes it]
+    python3 tests/suite/needs.py [--docker | --installed] [what is to be run, as pytest takes it]
 
-Says which groups cannot run and which command mends it, and ends with 2. What `make setup` installs is not
-missing where it can install: as root on Debian, or through a sudo that asks for no password. With `--docker`
-it only says by its exit code whether any of the groups speaks to Docker: 0 if so, else 1.
+Says which groups cannot run and which command mends it, and ends with 2. What config/host/setup.sh can
+install is not missing. Whether the Docker daemon starts is for config/host/with-docker.sh to say.
+
+The exit code alone answers two questions, 0 for yes and 1 for no. `--docker`: does any of the groups speak to
+Docker? `--installed`: is every program there that they start?
 """
 
 from __future__ import annotations
@@ -17,16 +19,18 @@ from pathlib import Path
 
 _RUN = "sudo make test"
 _INSTALL = "sudo config/host/setup.sh"
-#: Of each group: the programs it starts, whether it has to be root, and whether it speaks to Docker.
-_GROUPS: dict[str, tuple[tuple[str, ...], bool, bool]] = {
-    "unit": ((), False, False),
-    "packaging": ((), False, False),
-    "ledger": (("redis-server",), False, False),
-    "faults": (("redis-server", "ip", "runsc", "dockerd"), True, True),
-    "sandbox": (("runsc", "dockerd"), True, True),
-    "attacks": (("runsc", "dockerd"), True, True),
-    "e2e": (("redis-server", "chromium", "docker-compose", "runsc", "dockerd"), True, True),
+#: Of each group: the programs it starts.
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "unit": (),
+    "packaging": (),
+    "ledger": ("redis-server",),
+    "faults": ("redis-server", "ip", "runsc", "dockerd"),
+    "sandbox": ("runsc", "dockerd"),
+    "attacks": ("runsc", "dockerd"),
+    "e2e": ("redis-server", "chromium", "docker-compose", "runsc", "dockerd"),
 }
+#: Those that make sandboxes: they have to be root, and speak to Docker.
+_WITH_SANDBOXES = {"faults", "sandbox", "attacks", "e2e"}
 
 
 def groups_of(chosen: list[str]) -> list[str]:
@@ -37,23 +41,26 @@ def groups_of(chosen: list[str]) -> list[str]:
 
 def missing(group: str) -> list[tuple[str, str]]:
     """What a group lacks here, and the command that mends it."""
-    programs, root, docker = _GROUPS[group]
     found = []
-    absent = [name for name in programs if not _has(name)]
-    if absent and not _can_install():
+    if (absent := absent_of(group)) and not _can_install():
         found.append((f"{', '.join(absent)} not installed", _INSTALL))
-    if root and os.geteuid() != 0:
+    if group in _WITH_SANDBOXES and os.geteuid() != 0:
         found.append(("not root, and no sandbox can be made without it", _RUN))
-    if docker and not absent and os.geteuid() != 0 and not _docker_answers():
-        found.append(("no Docker daemon answers, and only root can start one", _RUN))
     return found
+
+
+def absent_of(group: str) -> list[str]:
+    """The programs of a group that are not installed."""
+    return [name for name in _GROUPS[group] if not _has(name)]
 
 
 def main() -> int:
     """Check; the exit code."""
     chosen = sys.argv[1:]
     if chosen[:1] == ["--docker"]:
-        return 0 if any(_GROUPS[group][2] for group in groups_of(chosen[1:])) else 1
+        return 0 if _WITH_SANDBOXES & set(groups_of(chosen[1:])) else 1
+    if chosen[:1] == ["--installed"]:
+        return 1 if any(map(absent_of, groups_of(chosen[1:]))) else 0
     lacking = {group: missing(group) for group in groups_of(chosen)}
     if not any(lacking.values()):
         return 0
@@ -72,15 +79,15 @@ def _has(program: str) -> bool:
 
 
 def _can_install() -> bool:
-    if not Path("/etc/debian_version").exists():
+    """As config/host/setup.sh decides it."""
+    release = Path("/etc/os-release")
+    lines = release.read_text().splitlines() if release.exists() else []
+    said = {key: value.strip('"') for key, _, value in (line.partition("=") for line in lines)}
+    if said.get("ID") != "debian" or int(said.get("VERSION_ID", "99")) < 12:
         return False
     if os.geteuid() == 0:
         return True
     return _has("sudo") and subprocess.run(["sudo", "-n", "true"], capture_output=True).returncode == 0
-
-
-def _docker_answers() -> bool:
-    return _has("docker") and subprocess.run(["docker", "version"], capture_output=True).returncode == 0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ what the marker ``way`` says. From it follows the tier:
   :data:`suite.ways.FAST_EVALUATION_WAYS`); besides, of every other way the first case of each suite and of
   each group of attacks. A case marked ``long`` is not among them.
 * ``rest``: all others.
+
+A case marked ``after_attacks`` is in each tier that attacks its way.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ TIERS = ("all", "fast", "rest")
 _MARKERS = (
     "way(name): the case runs in this way of making sandboxes, though it is not parametrised with it",
     "long(reason): the case is not in the fast tier",
-    "whole_host: the case looks at things of the host that other cases may change",
+    "whole_host: the case does not run beside others with this mark",
+    "after_attacks: the case looks at what the attacks of its way have left",
 )
 
 
@@ -40,10 +43,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what was not asked for."""
     way, tier = config.getoption("--way"), config.getoption("--tier")
+    for item in items:
+        way_of(item)  # a wrong one is an error in every tier
     chosen = _of_the_way(items, way) if way else list(items)
     if tier != "all":
         fast = _fast(chosen)
-        chosen = [item for item in chosen if (item.nodeid in fast) == (tier == "fast")]
+        chosen = [item for item in chosen if _is_after(item) or (item.nodeid in fast) == (tier == "fast")]
+    attacked = {way_of(item) for item in chosen if "attack" in _parameters(item)}
+    chosen = [item for item in chosen if not _is_after(item) or way_of(item) in attacked]
     kept = {item.nodeid for item in chosen}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
     items[:] = chosen
@@ -56,13 +63,26 @@ def way_of(item: pytest.Item) -> str | None:
     return _parameter(item)[1]
 
 
-def _parameter(item: pytest.Item) -> tuple[str, str | None]:
-    """The name and the value of the parameter that says the way."""
+def _parameters(item: pytest.Item) -> dict[str, object]:
     callspec = getattr(item, "callspec", None)
-    for name, value in callspec.params.items() if callspec else ():
-        if (name == "host" or name.endswith("way")) and value in EVERY_WAY:
+    return dict(callspec.params) if callspec else {}
+
+
+def _parameter(item: pytest.Item) -> tuple[str, str | None]:
+    """The name and the value of the parameter that says the way.
+
+    Raises ``pytest.UsageError`` for a way that there is not: its case would pass for one without a way.
+    """
+    for name, value in _parameters(item).items():
+        if name.endswith("way") and value not in EVERY_WAY:
+            raise pytest.UsageError(f"{item.nodeid}: {name} is {value!r}, none of {', '.join(EVERY_WAY)}")
+        if name.endswith("way") or (name == "host" and value in EVERY_WAY):
             return name, str(value)
     return "", None
+
+
+def _is_after(item: pytest.Item) -> bool:
+    return item.get_closest_marker("after_attacks") is not None
 
 
 def _is_fast(item: pytest.Item) -> bool:
@@ -82,13 +102,12 @@ def _fast(items: list[pytest.Item]) -> set[str]:
     found = set()
     tasted: set[tuple[str, str, str]] = set()
     for item in items:
-        if item.get_closest_marker("long"):
+        if item.get_closest_marker("long") or _is_after(item):
             continue
         if _is_fast(item):
             found.add(item.nodeid)
             continue
-        callspec = getattr(item, "callspec", None)
-        attack = callspec.params.get("attack") if callspec else None
+        attack = _parameters(item).get("attack")
         taste = (way_of(item) or "", item.path.parent.name, getattr(attack, "group", ""))
         if taste not in tasted:
             tasted.add(taste)

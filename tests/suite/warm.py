@@ -36,7 +36,15 @@ _PROGRAMS = {
     ("-m", "cellblock_workers.worker.main"): "cellblock_workers.worker.main:main",
 }
 _COMMAND = "cellblock.cli:main"
-_AT_START = ("PYTHON", "LD_")
+_AT_START = ("PYTHON", "LD_", "LANG", "LC_", "TZ")
+#: What a fork cannot be given. Whoever asks for another value gets the command started in full.
+_USUAL = {
+    **dict.fromkeys(("executable", "preexec_fn", "uid", "gid", "gids")),
+    **dict.fromkeys(("umask", "process_group"), -1),
+    **dict.fromkeys(("shell", "start_new_session"), False),
+    "close_fds": True,
+    "pass_fds": (),
+}
 _SYS_CLONE, _CLONE_PARENT = {"x86_64": 56, "aarch64": 220}, 0x8000  #: asm/unistd.h, linux/sched.h
 _REQUEST_BYTES = 1 << 20
 #: How many of each program were forked in this process, for :mod:`suite.times`.
@@ -52,14 +60,15 @@ class WarmPopen(subprocess.Popen[bytes]):
         """Called by ``Popen`` once its pipes are there; whatever this cannot do, ``Popen`` does."""
         signature = inspect.signature(super()._execute_child)  # type: ignore[misc]
         given = signature.bind(*arguments).arguments
-        words, environment = [os.fspath(word) for word in given["args"]], dict(given["env"] or os.environ)
+        words = [os.fspath(word) for word in given["args"]]
+        environment = dict(os.environ if given["env"] is None else given["env"])
+        folder = os.fspath(given["cwd"] or Path.cwd())
         found = _program(words)
-        special = any(given[name] for name in ("start_new_session", "preexec_fn", "shell"))
-        if found is None or special or _at_start(environment) != _at_start(os.environ):
+        ordinary = all(given[name] == usual for name, usual in _USUAL.items()) and Path(folder).is_dir()
+        if found is None or not ordinary or _at_start(environment) != _at_start(os.environ):
             super()._execute_child(*arguments)  # type: ignore[misc]
             return
         program, rest = found
-        folder = os.fspath(given["cwd"] or Path.cwd())
         request = {"program": program, "arguments": rest, "environment": environment, "folder": folder}
         ends = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
         with _lock:
@@ -87,12 +96,15 @@ def _ask(request: dict[str, Any], ends: Sequence[int]) -> int:
     """Have the server start a program on these three descriptors; its pid."""
     if os.getpid() not in _servers:
         _servers[os.getpid()] = _start()
-    server, _ = _servers[os.getpid()]
-    socket.send_fds(server, [json.dumps(request).encode()], list(ends))
-    answer = server.recv(64)
-    if not answer:
-        raise OSError("the warm interpreter has ended")
-    return int(answer)
+    server, process = _servers[os.getpid()]
+    try:
+        socket.send_fds(server, [json.dumps(request).encode()], list(ends))
+        return int(server.recv(64))
+    except BaseException:  # an answer that comes after all must not be taken for the next one
+        del _servers[os.getpid()]
+        server.close()
+        process.wait()
+        raise
 
 
 def _start() -> tuple[socket.socket, subprocess.Popen[bytes]]:

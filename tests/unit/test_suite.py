@@ -45,11 +45,39 @@ def test_of_one_way(): pass
 
 @pytest.mark.long("takes an hour")
 def test_long(): pass
+
+@pytest.mark.after_attacks
+@pytest.mark.parametrize("way", ["namespaces", "systemd", "runc-oci"])
+def test_after(way): pass
+
+class Attack:
+    def __init__(self, group): self.group = group
+
+@pytest.mark.parametrize("way", ["systemd", "namespaces"])
+@pytest.mark.parametrize("attack", [Attack("kernel"), Attack("kernel"), Attack("files")], ids="abc")
+def test_attack(attack, way): pass
+
+@pytest.mark.parametrize("evaluation_way", ["namespaces", "gvisor-oci"])
+def test_judged(evaluation_way): pass
+
+@pytest.mark.parametrize("evaluation_way", ["namespaces", "gvisor-oci"])
+def test_judged_too(evaluation_way): pass
 """
-REST = {"test_second[systemd]", "test_of_one_way", "test_long"}
+IN_BOTH = {"test_after[systemd]"}
+REST = {
+    *("test_second[systemd]", "test_of_one_way", "test_long", "test_attack[b-systemd]"),
+    *("test_judged_too[gvisor-oci]", *IN_BOTH),
+}
 EVERY = {
     *(f"test_first[{way}]" for way in ("namespaces", "gvisor-oci", "systemd", "none")),
     *("test_second[namespaces]", "test_without_a_way[systemd]", "test_without_a_way[none]"),
+    *(f"test_attack[{attack}-{way}]" for attack in "abc" for way in ("systemd", "namespaces")),
+    *(
+        "test_after[namespaces]",
+        "test_judged[namespaces]",
+        "test_judged[gvisor-oci]",
+        "test_judged_too[namespaces]",
+    ),
     *REST,
 }
 
@@ -66,7 +94,7 @@ def test_every_case_is_in_one_tier_and_other_ways_have_one_of_each_module_in_the
 ) -> None:
     assert chosen(pytester) == EVERY
     assert chosen(pytester, "--tier", "rest") == REST
-    assert chosen(pytester, "--tier", "fast") == EVERY - REST
+    assert chosen(pytester, "--tier", "fast") == EVERY - REST | IN_BOTH
 
 
 def test_a_way_that_is_named_leaves_out_the_others(pytester: pytest.Pytester) -> None:
@@ -74,9 +102,22 @@ def test_a_way_that_is_named_leaves_out_the_others(pytester: pytest.Pytester) ->
         "test_first[systemd]",
         "test_second[systemd]",
         "test_of_one_way",
+        "test_after[systemd]",
+        *(f"test_attack[{attack}-systemd]" for attack in "abc"),
     }
     assert chosen(pytester, "--way", "runc-oci") == set()
     assert chosen(pytester, "--way", "systemd", "-k", "without") == set(), "-k chooses afterwards"
+
+
+def test_a_way_that_there_is_not_is_an_error(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+import pytest
+@pytest.mark.parametrize("way", ["namespace"])
+def test_one(way): pass
+""")
+    done = pytester.runpytest_inprocess("-p", "suite.tiers", "--collect-only", "-q")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert "way is 'namespace', none of gvisor-oci" in "\n".join((*done.errlines, *done.outlines))
 
 
 def test_where_no_case_has_a_way_naming_one_changes_nothing(pytester: pytest.Pytester) -> None:
@@ -97,7 +138,7 @@ def test_cases_of_one_way_share_a_process(pytester: pytest.Pytester, monkeypatch
     assert pytester.runpytest_subprocess(*options).ret == 0
     noted = dict(line.split("@") for line in (pytester.path / "noted").read_text().split("\n") if line)
     assert set(noted) == EVERY
-    of_systemd = {noted[name] for name in ("test_first[systemd]", "test_second[systemd]", "test_of_one_way")}
+    of_systemd = {process for name, process in noted.items() if "systemd]" in name and "without" not in name}
     assert len(of_systemd) == 1
 
 

@@ -1,7 +1,8 @@
-"""User ids for sandboxes: no two that are alive on one host share one, whichever launchers made them.
+"""User ids for sandboxes: launchers that share a state folder give no two that are alive the same.
 
 The kernel counts processes, inotify instances and pending signals by user id, so two sandboxes with the same
-one would use up each other's limits.
+one would use up each other's limits. That can still happen after a launcher was killed, until the next one has
+swept: the block is free at once, the sandboxes are not gone yet.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class IdRange:
 
 
 class IdBlock:
-    """A block of ids that belongs to this launcher until the process ends.
+    """A block of ids that belongs to this launcher while the object lives.
 
     A lock on a file in ``folder`` says so: the kernel drops it with the process, whatever ends that.
     Launchers that do not share the folder are kept apart by chance alone: each begins somewhere else.

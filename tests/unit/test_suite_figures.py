@@ -1,0 +1,85 @@
+"""What the suite says of itself: counts, coverage, and the table of mutants."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from parts import REPOSITORY
+from suite import closing
+from suite.floors import NotMeasured, figures_of_part, percent_of
+from suite.mutants import load_mutants
+
+pytest_plugins = ["pytester"]
+
+CASES = """
+import pytest
+
+def test_good(): pass
+
+def test_bad(): assert 1 == 2
+
+def test_bad_at_its_end(request): request.addfinalizer(lambda: 1 / 0)
+
+@pytest.mark.skip(reason="the moon is full")
+def test_skipped(): pass
+"""
+
+
+def test_every_mutant_fits_its_file_and_names_tests_that_are_there() -> None:
+    mutants = load_mutants("")
+    assert len(mutants) >= 80
+    for mutant in mutants:
+        path, _, case = mutant.noticed_by[0].partition("::")
+        assert (REPOSITORY / path).exists(), mutant
+        assert case.partition("[")[0] in (REPOSITORY / path).read_text() if case else True, mutant
+
+
+def test_a_run_ends_with_its_counts_and_every_skip_by_name(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(closing, "FOLDER", tmp_path / "counts")
+    pytester.makepyfile(**{"tests/unit/test_some": CASES})
+    done = pytester.runpytest_inprocess("-p", "suite.tiers", "-p", "suite.closing", "--tier", "fast")
+    said = "\n".join(done.outlines)
+    assert "unit           4 cases" in said
+    assert "1 passed, 2 failed, 1 skipped" in said
+    assert "skipped: tests/unit/test_some.py::test_skipped: the moon is full" in said
+    assert "failed in call: tests/unit/test_some.py::test_bad: assert 1 == 2" in said
+    kept = json.loads((tmp_path / "counts" / "fast.json").read_text())
+    assert {**kept, "wall_s": 0} == {"passed": 1, "failed": 2, "skipped": 1, "wall_s": 0}
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["closing", "fast", "fast"])
+    assert closing.main() == 0
+    assert capsys.readouterr().out == "tests: 2 passed, 4 failed, 2 skipped\n"
+    monkeypatch.setattr(sys, "argv", ["closing", "fast", "rest"])
+    assert closing.main() == 1
+    assert capsys.readouterr().err == "the tier rest has not run\n"
+
+
+def test_counts_that_cannot_be_kept_fail_no_run(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closing, "FOLDER", Path("/proc/nowhere"))
+    pytester.makepyfile("def test_good(): pass")
+    done = pytester.runpytest_inprocess("-p", "suite.tiers", "-p", "suite.closing")
+    assert done.ret == 0
+    assert "the counts are not kept" in "\n".join(done.outlines)
+
+
+def test_a_part_is_the_sum_of_its_files() -> None:
+    folder = "producer/cellblock/ledger/"
+    one = Counter(num_statements=8, covered_lines=8, num_branches=2, covered_branches=1)
+    other = Counter(num_statements=10, covered_lines=0, num_branches=0, covered_branches=0)
+    files = {f"{folder}a.py": one, f"{folder}b/c.py": other, "producer/cellblock/client.py": one}
+    assert figures_of_part("ledger", files) == one + other
+    assert percent_of(one + other) == pytest.approx(45.0)
+    with pytest.raises(NotMeasured, match="guest: there is no"):
+        figures_of_part("guest", files)
