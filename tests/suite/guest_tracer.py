@@ -6,7 +6,8 @@ every process maps that file into its memory: forks go on noting, nobody needs a
 and what is killed loses nothing.
 
 Tracing makes a program up to twenty times as slow. So the tracer stops after some events of code that is not
-the guest's, and the guest calls :meth:`Recorder.resume` where its own code runs again.
+the guest's, and in a loop that goes on for long. The guest calls :meth:`Recorder.resume` where other code of
+its own runs again.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ PLACE, RESUME = "place_of_its_lines", "resume_noting"
 SPAN = 512
 JUMP, ENTRY, EXIT = range(3)
 ROW = 2 * SPAN * 3
-#: How many events of other code in a row are traced before tracing stops.
+#: How many events of other code in a row, or lines of one call, are traced before tracing stops.
 PATIENCE = 3000
+#: How often a function makes it go on again.
+OFTEN = 300
 _GENERATOR = 0x20  # a flag of its code
 
 
@@ -38,6 +41,7 @@ class Recorder:
         self.arcs = arcs
         self.most_patience = self.patience = patience
         self.stops = 0
+        self.resumed: dict[Any, int] = {}
 
     def record(self, text: dict[str, Any], place: int, frame: FrameType) -> None:
         """Note this text's arcs, from where this frame of it is."""
@@ -56,8 +60,11 @@ class Recorder:
         """A function of the guest's begins, or an import is done; maybe nothing is noted any more."""
         if sys.gettrace() is None:
             frame = sys._getframe(1)
-            if frame.f_trace is None:
-                frame.f_trace = self.follow(frame, frame.f_globals[PLACE], None)
+            times = self.resumed[frame.f_code] = self.resumed.get(frame.f_code, 0) + 1
+            if times > OFTEN:
+                return
+            place = frame.f_globals[PLACE]
+            frame.f_trace = self.follow(frame, place, place + frame.f_lineno if frame.f_trace else None)
             self.begin()
 
     def resuming(self, call: Callable[..., object]) -> Callable[..., object]:
@@ -87,18 +94,23 @@ class Recorder:
     def endure(self, frame: FrameType, event: str, given: Any) -> Trace:
         """Something is run that is not to be noted."""
         self.patience -= 1
-        if self.patience < 0 and sys.gettrace() == self.enter:  # a job may have set one of its own
+        if self.patience < 0:
+            self.stop()
+        return self.endure
+
+    def stop(self) -> None:
+        """Note nothing until the guest says so."""
+        if sys.gettrace() == self.enter:  # a job may have set one of its own
             self.stops += 1
             sys.settrace(None)
-        return self.endure
 
     def follow(self, frame: FrameType, place: int, before: int | None) -> Trace:
         """What notes the arcs of one frame. ``before``: the line it is in, where it has begun before."""
-        first, stops = place + frame.f_code.co_firstlineno, self.stops
+        first, stops, steps = place + frame.f_code.co_firstlineno, self.stops, 0
 
         def step(frame: FrameType, event: str, given: Any) -> Trace:
-            nonlocal before, stops
-            self.patience = self.most_patience
+            nonlocal before, stops, steps
+            self.patience, steps = self.most_patience, steps + 1
             if event == "line":
                 line = place + frame.f_lineno
                 if before is None:
@@ -106,6 +118,8 @@ class Recorder:
                 else:  # from itself, where nobody knows from where
                     self.note(line, JUMP, before if stops == self.stops else line)
                 before, stops = line, self.stops
+                if steps > self.most_patience:
+                    self.stop()
             elif event == "return" and before is not None and stops == self.stops and is_end(frame):
                 self.note(before, EXIT, first)
             return step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from parts import REPOSITORY
 from suite import closing
 from suite.floors import NotMeasured, figures_of_part, percent_of
+from suite.guest_tracer import ENTRY, EXIT, JUMP, ROW, SPAN
 from suite.mutants import load_mutants
 
 pytest_plugins = ["pytester"]
@@ -83,3 +85,54 @@ def test_a_part_is_the_sum_of_its_files() -> None:
     assert percent_of(one + other) == pytest.approx(45.0)
     with pytest.raises(NotMeasured, match="guest: there is no"):
         figures_of_part("guest", files)
+
+
+TRACED = """
+import sys
+sys.path.insert(0, {suite!r})
+from guest_tracer import open_recorder
+text = '''recorder.record(globals(), 0, sys._getframe())
+def odd(number):
+    resume_noting()
+    if number % 2:
+        return "odd"
+    return "even"
+
+def count(most):
+    resume_noting()
+    found = []
+    for number in range(most):
+        found.append(odd(number))
+    resume_noting()
+    return found.count("odd")
+'''
+variables = {{"recorder": open_recorder({chart!r}), "sys": sys}}
+exec(compile(text, "text", "exec"), variables)
+assert variables["count"]({most}) == {most} // 2
+"""
+
+
+@pytest.mark.parametrize("most", [4, 400_000])
+def test_a_guests_arcs_are_noted_even_around_a_long_loop(tmp_path: Path, most: int) -> None:
+    chart = tmp_path / "chart"
+    chart.write_bytes(bytes(20 * ROW))
+    program = TRACED.format(suite=str(REPOSITORY / "tests" / "suite"), chart=str(chart), most=most)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=50)
+    noted = chart.read_bytes()
+    found = {divmod(at, ROW) for at in range(len(noted)) if noted[at]}
+
+    def arc(line: int, kind: int, other: int) -> tuple[int, int]:
+        return line, (2 * kind + 1) * SPAN + other - line
+
+    expected = {
+        *(
+            arc(3, ENTRY, 2),
+            arc(4, JUMP, 3),
+            arc(5, JUMP, 4),
+            arc(6, JUMP, 4),
+            arc(5, EXIT, 2),
+            arc(6, EXIT, 2),
+        ),
+        *(arc(11, JUMP, 10), arc(12, JUMP, 11), arc(11, JUMP, 12), arc(14, JUMP, 13), arc(14, EXIT, 8)),
+    }
+    assert expected <= found, expected - found
