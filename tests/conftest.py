@@ -42,8 +42,8 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One server for the whole run."""
-    server = RedisServer(tmp_path_factory.mktemp("redis"), fsync="everysec")  # nobody ends this one midway
+    """One server for all cases of this process."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"), fsync="everysec")  # no test kills this one
     server.start()
     yield server
     server.stop()
@@ -82,7 +82,7 @@ def ledger(settings: Settings) -> Iterator[Ledger]:
 
 @pytest.fixture(scope="session")
 def launcher_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A launcher for the whole run, past its first probe, of the quickest isolation."""
+    """A launcher for all cases of this process, past its first probe, of the quickest isolation."""
     with launcher_process(tmp_path_factory.mktemp("launcher"), **NAMESPACES) as (path, _):
         client = LauncherClient(path, timeout_s=60)
         wait_until(lambda: client.probe().isolations, 60, "an isolation passing its probe")
@@ -92,6 +92,6 @@ def launcher_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def sandbox_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Host]]:
-    """A launcher of each way for the whole run, started when the first case asks for it."""
+    """A launcher of each way for all cases of this process, started when the first one asks for it."""
     with hosts(tmp_path_factory.mktemp) as started:
         yield started

@@ -37,7 +37,7 @@ class Ended:
 
 
 class _ListeningSession(Session):
-    """The real session, of whichever job the thread has claimed; tells when that has said its word."""
+    """The real session of a job. Tells when the job has printed that its plant is there."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -77,7 +77,7 @@ class Host:
     def run(self, code: str | None, **spec: Any) -> JobResult:
         """Admit, claim, run and finish one job."""
         job_id = self.admit(code, **spec)
-        if self.runner.run(job_id) != job_id:  # for this message another thread's ran, and this one for its
+        if self.runner.run(job_id) != job_id:  # another thread has claimed it, and this one another's
             wait_until(lambda: self.ledger.result(job_id), 60, "the other thread")
         result = self.ledger.result(job_id)
         assert result is not None, f"the job was given back: {self.unavailable}"

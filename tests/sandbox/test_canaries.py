@@ -158,9 +158,10 @@ def test_nothing_is_concluded_from_a_launcher_that_has_no_sandbox(tmp_path: Path
         prove(tmp_path / "none", settings_for(tmp_path / "none"), "standard", CANARIES)
 
 
+@pytest.mark.way("namespaces")
 @pytest.mark.timeout(120)
 def test_an_operators_bounds_do_not_stop_a_control_from_being_proven(sandbox_hosts: dict[str, Host]) -> None:
-    path = sandbox_hosts["runc-docker"].settings.launcher.socket
+    path = sandbox_hosts["namespaces"].settings.launcher.socket
     settings = load_settings(
         launcher={"socket": path},
         sandbox={
@@ -175,18 +176,19 @@ def test_an_operators_bounds_do_not_stop_a_control_from_being_proven(sandbox_hos
     assert {finding.state for finding in prove(path, settings, "standard", chosen)} == {"proven"}
 
 
+@pytest.mark.way("namespaces")
 def test_a_sandbox_of_a_way_not_yet_proven_is_given_back_before_any_code_goes_in(
     sandbox_hosts: dict[str, Host],
 ) -> None:
-    host = sandbox_hosts["runc-docker"]
+    host = sandbox_hosts["namespaces"]
     proof = Proof(host.settings)
     client = LauncherClient(host.settings.launcher.socket, timeout_s=60, refuse=proof.refuse)
     job_id = host.admit("print('never')")
     manifest = host.ledger.claim(job_id, "test-worker", "op").manifest  # type: ignore[union-attr]
-    with pytest.raises(SandboxUnavailable, match="runc \\(docker\\) are not proven"):
+    with pytest.raises(SandboxUnavailable, match="namespaces \\(zygote\\) are not proven"):
         client.acquire(job_id, 1, manifest.level, manifest.image, manifest.limits)
     assert (client.probe().counts or {})["in_use"] == 0
-    proof.renew({"standard": "runc"})
+    proof.renew({"standard": "namespaces"})
     lent = client.acquire(job_id, 1, manifest.level, manifest.image, manifest.limits)
     client.kill(lent)
     proof.withdraw()

@@ -20,6 +20,7 @@ from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost
 from cellblock_workers.launcher.oci.backend import OciBackend
 from cellblock_workers.launcher.oci.bundle import Bundle
 from cellblock_workers.launcher.oci.children import adopt_orphans
+from cellblock_workers.launcher.oci.remains import Remains
 from cellblock_workers.launcher.oci.runtime import Runtime
 from cellblock_workers.launcher.oci.sandbox import OciSandbox
 from cellblock_workers.launcher.ownership import Ownership
@@ -351,6 +352,22 @@ def test_a_living_launchers_sandboxes_are_left_alone(backend: OciBackend, tmp_pa
         assert backend.sweep() == 0
         assert sandbox.evidence(ended=False).running
         assert sandbox.stream.recv(1, socket.MSG_PEEK) == b"R"
+
+
+def test_the_user_id_of_one_that_would_not_go_is_free_once_the_sweep_has_removed_it(
+    backend: OciBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Remains) -> None:  # a mock: the fault injected
+        raise BackendUnavailable("device or resource busy")
+
+    sandbox = backend.start(PROFILE)
+    with monkeypatch.context() as fault:
+        fault.setattr(Remains, "remove", refuse)
+        with pytest.raises(BackendUnavailable, match="busy"):
+            sandbox.destroy()
+    assert backend._uids._taken.keys() == {sandbox.id}
+    assert backend.sweep() == 1
+    assert backend._uids._taken == {}
 
 
 # --- evidence -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What guests have noted of their way (guest_tracer.py), as coverage.py counts it: by file and line.
+"""What guests have noted of the lines they ran (guest_tracer.py), as coverage.py counts it: by file and line.
 
 All guests of a run note in one file, the chart. Its name has the digest of their texts, so what another state
 of them has left is never read.
@@ -75,7 +75,7 @@ def _arcs(row: int, column: int) -> Iterator[tuple[Path, Arc]]:
 
 
 def _left_out(file: Path) -> Iterator[int]:
-    """The imports that a piece has by itself, and the joined text once or not at all. They run with it."""
+    """Imports of a piece that the joined text has once or not at all. They count as run when it runs."""
     for number, text in enumerate(file.read_text().splitlines(), start=1):
         if text.startswith(("from .", FUTURE)):
             yield number

@@ -1,4 +1,4 @@
-"""What tests do otherwise under coverage.py. As a plugin, ``-p suite.measured``, it saves what was measured.
+"""What differs under coverage.py. As a plugin, ``-p suite.measured``, it saves what was measured.
 
 coverage.py itself saves when the interpreter ends, and execnet kills workers that take too long to end.
 """

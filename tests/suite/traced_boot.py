@@ -20,7 +20,7 @@ _UNBOUNDED = 1 << 60  # it is short, and none of its functions resumes
 
 
 def main() -> None:
-    """Be that boot."""
+    """Open the chart, then boot as always."""
     chart = os.open(sys.argv.pop(1), os.O_RDWR)
     fcntl.fcntl(chart, fcntl.F_DUPFD, CHART)  # unlike what open gives, this one stays through execve
     os.close(chart)

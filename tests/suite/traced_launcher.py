@@ -17,7 +17,7 @@ from suite.guest_texts import GUEST, in_boot, table, traced
 
 
 def main() -> None:
-    """Be that launcher."""
+    """Start the launcher with traced texts in place of the real ones."""
     chart = str(make_chart())
     guest = traced(GUEST, chart)
     zygote = {name: traced(name, traced_boot.CHART) for name in fork_server.zygote_modules()}

@@ -139,6 +139,7 @@ class DockerBackend:
             if self._ownership.is_orphan(container["Labels"]):
                 try:
                     removed += self._remove(container["Id"])
+                    self._uids.give_back(container["Labels"][Ownership.LABEL_SANDBOX])
                 except BackendUnavailable as error:  # one that will not go stops no other
                     _log.warning("orphan_not_removed", container=container["Id"], reason=str(error))
         return removed

@@ -1,8 +1,8 @@
 """User ids for sandboxes: launchers that share a state folder give no two that are alive the same.
 
 The kernel counts processes, inotify instances and pending signals by user id, so two sandboxes with the same
-one would use up each other's limits. That can still happen after a launcher was killed, until the next one has
-swept: the block is free at once, the sandboxes are not gone yet.
+one would use up each other's limits. That can still happen after a launcher was killed, until the next one
+has swept: the block is free at once, the sandboxes are not gone yet.
 """
 
 from __future__ import annotations

@@ -106,6 +106,7 @@ class OciBackend:
             remains = Remains(self._state, details["runtime"], sandbox_id)
             remains.kill()
             remains.remove()
+        self._uids.give_back(sandbox_id)
 
     def discard(self, sandbox: OciSandbox) -> None:
         """Kill a sandbox and remove whatever it left."""
