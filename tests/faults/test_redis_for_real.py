@@ -146,15 +146,18 @@ def test_a_failover_of_the_sentinels_costs_seconds_and_no_job(tmp_path: Path) ->
     hosts = ",".join(f"127.0.0.1:{port}" for port in sentinel_ports)
     url = f"redis+sentinel://{hosts}/0?service=fleet"
     with ExitStack() as stack:
-        master = stack.enter_context(server(tmp_path / "1", f"port {first}", "appendonly yes"))
+        quickly = "repl-diskless-sync-delay 0"
+        master = stack.enter_context(server(tmp_path / "1", f"port {first}", "appendonly yes", quickly))
         stack.enter_context(
             server(tmp_path / "2", f"port {second}", "appendonly yes", f"replicaof 127.0.0.1 {first}")
         )
+        _until_copied(first)  # a sentinel that comes too early looks for replicas again 10 s later
         for number, port in enumerate(sentinel_ports):
             stack.enter_context(
                 server(tmp_path / f"s{number}", f"port {port}", *watch, program="redis-sentinel")
             )
-        _until_watched(sentinel_ports[0])
+        for port in sentinel_ports:  # any of them may lead the failover
+            _until_watched(port)
         client = stack.enter_context(fleet(tmp_path / "host", url))
         assert runs(client)
         waiting = client.submit(JobSpec(code="import time; time.sleep(1); print('through')"))
@@ -164,6 +167,20 @@ def test_a_failover_of_the_sentinels_costs_seconds_and_no_job(tmp_path: Path) ->
         master.wait()
         assert waiting.result(timeout_s=50).stdout == "through\n"
         assert _eventually_runs(client)
+
+
+def _until_copied(port: int) -> None:
+    """Until a server has a replica that holds what it holds."""
+    with closing(Redis(port=port, decode_responses=True)) as master:
+
+        def is_copied() -> bool:
+            try:
+                state: Any = master.info("replication")
+            except RedisError:
+                return False
+            return bool(state["connected_slaves"]) and state["slave0"]["state"] == "online"
+
+        wait_until(is_copied, 30, "the replica")
 
 
 def _until_watched(port: int) -> None:
