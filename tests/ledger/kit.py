@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,6 +21,9 @@ from cellblock_config import Settings, load_settings
 
 #: Embedded runs use fakeredis, so the scripts have to mean the same there.
 STORES = ("redis", "fakeredis")
+#: Of a state machine: on fakeredis the same scripts run, so a quarter is enough there.
+EXAMPLES = int(os.environ.get("EXAMPLES", "100"))
+EXAMPLES_ON = {"redis": EXAMPLES, "fakeredis": max(1, EXAMPLES // 4)}
 
 #: A plan that refuses nothing; tests bound it by what they are about.
 OPEN = Gates(

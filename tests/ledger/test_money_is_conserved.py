@@ -1,6 +1,6 @@
 """Any order of any calls over several tenants: every micro is held, spent or given back, no limit is passed.
 
-Settings: SEED to repeat a run, EXAMPLES (100) for a longer one.
+Settings: SEED to repeat a run, EXAMPLES (100; a quarter on fakeredis) for a longer one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,24 @@ from redis import Redis
 
 from cellblock import BudgetExceeded, JobState, Outcome, PolicyDenied, RateLimited
 from cellblock.ledger import Claim, Ledger
-from ledger.kit import OPEN, STORES, be_late, expire_lease, manifest, open_ledger, operation, result_of
+from ledger.kit import (
+    EXAMPLES,
+    EXAMPLES_ON,
+    OPEN,
+    STORES,
+    be_late,
+    expire_lease,
+    manifest,
+    open_ledger,
+    operation,
+    result_of,
+)
 
 TENANTS = ("one", "two", "three")
 BUDGET = 1000
 GATES = replace(
     OPEN, parallel=2, emission_us=1_000_000, burst=30, runs_per_day=25, queue_depth=5, budget_micros=BUDGET
 )
-EXAMPLES = int(os.environ.get("EXAMPLES", "100"))
 ENDS = [Outcome.OK, Outcome.EXIT, Outcome.SANDBOX_ERROR, Outcome.CANCELLED]
 
 
@@ -219,7 +229,7 @@ def test_every_micro_is_held_spent_or_given_back(store: str, redis_url: str) -> 
         print(f"SEED={number}")
         Money.steps = 0
         rules_of = settings(
-            max_examples=EXAMPLES,
+            max_examples=EXAMPLES_ON[store],
             stateful_step_count=40,
             deadline=None,
             database=None,

@@ -1,6 +1,6 @@
 """Any order of any calls, on time or stale: the ledger does what a page of plain Python does.
 
-Settings: SEED to repeat a run, EXAMPLES (100) for a longer one.
+Settings: SEED to repeat a run, EXAMPLES (100; a quarter on fakeredis) for a longer one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from cellblock import JobState, Outcome
 from cellblock.gates import Gates
 from cellblock.ledger import Claim, Dropped, Ledger
 from ledger.kit import (
+    EXAMPLES,
+    EXAMPLES_ON,
     OPEN,
     STORES,
     be_late,
@@ -50,7 +52,6 @@ RULES = {
     "retry_backoff_s": 60,
     "tenant_slots": SLOTS,
 }
-EXAMPLES = int(os.environ.get("EXAMPLES", "100"))
 ENDS = [Outcome.OK, Outcome.MEMORY, Outcome.CANCELLED, Outcome.SANDBOX_ERROR]
 
 
@@ -419,7 +420,7 @@ def test_every_interleaving_ends_each_job_at_most_once(store: str, redis_url: st
     with open_ledger(store, redis_url, ledger=RULES) as (ledger, redis):
         machine = type("Interleavings", (Interleavings,), {"ledger": ledger, "redis": redis})
         rules = settings(
-            max_examples=EXAMPLES,
+            max_examples=EXAMPLES_ON[store],
             stateful_step_count=30,
             deadline=None,
             database=None,

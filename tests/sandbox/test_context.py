@@ -174,7 +174,7 @@ def test_no_other_file_is_ever_mounted(host: Host, traps: Path, path: str, said:
 def test_gigabytes_are_searched_in_flat_memory(run: Run, way: str, host: Host) -> None:
     path = host.contexts / "huge"
     # On each kernel once beyond what four bytes can count.
-    end, middle = (5 * GIB, 3 * GIB) if way in FAST_WAYS else (2 * GIB, GIB)
+    end, middle = (4 * GIB + MIB, 3 * GIB) if way in FAST_WAYS else (GIB, GIB // 2)
     with path.open("wb") as file:
         file.truncate(end)
         for place, text in ((0, "début"), (middle - 4, "NEEDLE-1"), (end - 20, "NEEDLE-2 é")):

@@ -260,10 +260,11 @@ def prose(size: int, seed: int) -> str:
     words = [
         "".join(rng.choice(string.ascii_lowercase) for _ in range(rng.randint(2, 9))) for _ in range(3000)
     ]
-    text = ""
-    while len(text) < size:
-        text += " ".join(rng.choice(words) for _ in range(9)).capitalize() + ".\n"
-    return text[:size]
+    sentences, length = [], 0
+    while length < size:
+        sentences.append(" ".join(rng.choice(words) for _ in range(9)).capitalize() + ".\n")
+        length += len(sentences[-1])
+    return "".join(sentences)[:size]
 
 
 CONTEXT = prose(300_000, 1)
