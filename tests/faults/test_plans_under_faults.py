@@ -49,7 +49,7 @@ def test_a_job_whose_worker_was_killed_is_charged_once_and_its_slot_is_back(host
 
 
 def test_a_running_parent_is_stopped_when_what_it_did_not_lend_is_spent(host: Host) -> None:
-    with host.worker(CELLBLOCK_WORKER_CONCURRENCY="1"):
+    with host.worker(CELLBLOCK_WORKER_CONCURRENCY="1", CELLBLOCK_WORKER_DRAIN_S="50") as worker:
         # What it cannot lend is counted as if it used all it may; with so little it does, on any machine.
         little = Limits(cpus=0.25, memory_bytes=64 * 2**20, timeout_s=50)
         spin = JobSpec(code="while True: pass", plan="premium", nested_cost_micros=90_000, limits=little)
@@ -60,6 +60,7 @@ def test_a_running_parent_is_stopped_when_what_it_did_not_lend_is_spent(host: Ho
         child = host.client.submit(
             JobSpec(code="print(1)", parent=parent.id, nested_cost_micros=90_000, max_cost_micros=lent)
         )
+        worker.terminate()  # else it would look at the nested run next, and end it
         result = parent.result(timeout_s=55)
         assert result.outcome is Outcome.COST_CAP, result
         assert time.monotonic() - started < 45, "it would have had fifty seconds"
