@@ -5,7 +5,8 @@
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-state=$(dirname "$(dirname "$here")")/build/docker
+# One place for the whole host: whoever starts the daemon, it runs as long as any checkout uses it.
+if [[ $EUID -eq 0 ]]; then state=/run/cellblock-docker; else state=${XDG_RUNTIME_DIR:-$(dirname "$(dirname "$here")")/build}/cellblock-docker; fi
 
 say() { printf 'with-docker: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 4; }
@@ -26,7 +27,7 @@ if [[ -n ${CELLBLOCK_DOCKER_SOCKET:-} ]]; then
   dockerd_options=(--host "$DOCKER_HOST" --data-root "$private/data" --exec-root "$exec_root")
   apart=(unshare --net)
 fi
-mkdir -p "$state"
+mkdir -p -m 700 "$state"
 
 answers() { docker version >/dev/null 2>&1; }
 knows_runsc() { docker info --format '{{range $name, $_ := .Runtimes}}{{$name}} {{end}}' 2>/dev/null | grep -qw runsc; }
