@@ -21,6 +21,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from suite import turns
 from suite.tiers import way_of
 
 _WHOLE_HOST, _FLEET = "whole host", "fleet"
@@ -84,10 +85,10 @@ class _Controller:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """``-n auto``: two processes more than cores, since cases also wait; none for one named case."""
+    """``-n auto``: as many as there are turns; none for one named case."""
     if any("::" in argument for argument in config.args):
         return 0
-    return len(os.sched_getaffinity(0)) + 2
+    return turns.processes()
 
 
 @pytest.hookimpl(trylast=True)

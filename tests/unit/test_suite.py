@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +19,7 @@ from cellblock_config import load_settings
 from cellblock_workers.doctor.ways import known_ways
 from parts import REPOSITORY
 from suite.appearing import Appearing
+from suite.turns import turn
 from suite.warm import CELLBLOCK, WarmPopen
 from suite.ways import UNISOLATED, WAYS
 
@@ -221,3 +225,43 @@ def test_what_an_interpreter_reads_at_its_start_is_heard() -> None:
     with warm("--version", env={**os.environ, "PYTHONVERBOSE": "1"}) as process:
         _, complained = process.communicate(timeout=30)
     assert b"import 'cellblock'" in complained
+
+
+HAS_TURN = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from suite.turns import turn
+os.environ.pop("SUITE_HAS_TURN", None)
+with turn(Path(sys.argv[2]), 1), turn(Path(sys.argv[2]), 1):  # the inner one is the same
+    os.fork() or os._exit(0)
+    print("has it", flush=True)
+    sys.stdin.read()
+print("gave it back", flush=True)
+"""
+
+
+def test_suites_at_once_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process has the only turn: nobody else has it before that one is done."""
+    monkeypatch.delenv("SUITE_HAS_TURN", raising=False)
+    file = tmp_path / "turns"
+    command = [sys.executable, "-c", HAS_TURN, str(REPOSITORY / "tests"), str(file)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == "has it\n"
+        waiting = threading.Thread(target=lambda: taken.append(_take_turn(file)))
+        taken: list[float] = []
+        waiting.start()
+        waiting.join(0.5)
+        assert not taken
+        given_back = time.monotonic()
+        other.stdin.close()
+        waiting.join(10)
+    assert taken[0] >= given_back
+
+
+def _take_turn(file: Path) -> float:
+    with turn(file, 1):
+        return time.monotonic()
