@@ -273,7 +273,7 @@ def test_the_client_and_the_command_line_open_what_is_theirs(
         ).stdout.strip()
         sealed = cellblock("result", job, **producer)
         assert sealed.returncode == 0
-        assert "mine" not in sealed.stdout
+        assert "mine alone" not in sealed.stdout
         assert "stdout_bytes      11" in sealed.stdout
         assert "object of 1 (integer)" in sealed.stdout
         assert "CELLBLOCK_SEALING_PRIVATE_KEY" in sealed.stderr
