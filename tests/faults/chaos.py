@@ -18,13 +18,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from redis import Redis
 from redis.exceptions import RedisError
 
 from cellblock import CallerError, Client, Event, JobSpec, Outcome, StoreUnavailable
-from faults.hosts import Network, RedisHost, WorkerHost, cgroups_of, hosts, remains
+from faults.hosts import Network, RedisHost, WorkerHost, cgroups_of, hosts, remains, swept
 from parts import wait_until
 from suite.appearing import Appearing
 
@@ -163,7 +164,8 @@ def run(folder: Path, *, jobs: int, for_s: float, seed: int) -> dict[str, object
         drained_s = time.monotonic() - healed
         events = read_events(client)
         check(client, expected, events)
-        for host in workers:
+        for host in workers:  # one that has just come back has had no time to clean up
+            wait_until(partial(swept, host), 60, f"{host.name} sweeping")
             host.stop()
         left = [one for host in workers for one in remains(host)]
         recorded.close()

@@ -6,6 +6,7 @@ Everything is the test's: names carry its pid, addresses are private, and no int
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import shutil
 import signal
@@ -176,6 +177,19 @@ class WorkerHost:
         except subprocess.TimeoutExpired:
             self.power_off()
             raise
+
+
+def swept(host: WorkerHost) -> bool:
+    """Whether a launcher is there, and has removed what earlier ones of this host have left."""
+    running = host.pids("launcher.server")
+    if not running:
+        return False
+    for record in host.records.glob("*.json"):
+        with suppress(FileNotFoundError):  # its sandbox is gone this moment
+            maker = json.loads(record.read_text())["labels"]["cellblock.process"]
+            if int(maker.split("/")[1]) not in running:
+                return False
+    return True
 
 
 def remains(host: WorkerHost) -> list[str]:
