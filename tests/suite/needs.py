@@ -61,6 +61,10 @@ def main() -> int:
         return 0 if _WITH_SANDBOXES & set(groups_of(chosen[1:])) else 1
     if chosen[:1] == ["--installed"]:
         return 1 if any(map(absent_of, groups_of(chosen[1:]))) else 0
+    absent = [word for word in chosen if _is_path(word) and not Path(word.partition("::")[0]).exists()]
+    if absent:
+        print(f"There is no {', '.join(absent)}: T names files and folders of tests", file=sys.stderr)
+        return 2
     lacking = {group: missing(group) for group in groups_of(chosen)}
     if not any(lacking.values()):
         return 0
@@ -72,6 +76,11 @@ def main() -> int:
     if rest:
         print(f"The others can: make test T='{' '.join(f'tests/{one}' for one in rest)}'", file=sys.stderr)
     return 2
+
+
+def _is_path(word: str) -> bool:
+    """Else it is an option, or an option's value."""
+    return not word.startswith("-") and ("/" in word or "::" in word or word.endswith(".py"))
 
 
 def _has(program: str) -> bool:

@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -152,15 +153,26 @@ def test_every_way_that_a_launcher_can_build_is_one_that_tests_run() -> None:
     assert not set(WAYS) & set(UNISOLATED)
 
 
-def test_a_user_without_rights_is_told_at_once_which_groups_cannot_run() -> None:
-    code = (REPOSITORY / "tests" / "suite" / "needs.py").read_text()  # nobody may read this folder
+@pytest.fixture
+def readable() -> Iterator[Path]:
+    """A folder that every user may read, as nobody may not read the repository's."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        (Path(name) / "tests" / "sandbox").mkdir(parents=True)
+        (Path(name) / "tests" / "unit").mkdir()
+        (Path(name) / "tests" / "unit" / "test_pool.py").touch()
+        yield Path(name)
+
+
+def test_a_user_without_rights_is_told_at_once_which_groups_cannot_run(readable: Path) -> None:
+    code = (REPOSITORY / "tests" / "suite" / "needs.py").read_text()
 
     def asked(*chosen: str, as_nobody: bool = True) -> subprocess.CompletedProcess[str]:
         nobody: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
         return subprocess.run(
             ["/usr/bin/python3", "-c", code, *chosen],
             env={"PATH": "/usr/bin:/bin"},  # as without pyenv
-            cwd="/",
+            cwd=readable,
             capture_output=True,
             text=True,
             **(nobody if as_nobody and os.geteuid() == 0 else {}),
@@ -173,6 +185,8 @@ def test_a_user_without_rights_is_told_at_once_which_groups_cannot_run() -> None
     assert "make test T='tests/unit tests/packaging" in nobody.stderr
     assert asked("tests/unit/test_pool.py::test_x").returncode == 0
     assert asked("tests/sandbox").returncode == 2
+    nothing = asked("tests/unit/test_no_such.py", "-k", "any")
+    assert (nothing.returncode, "There is no tests/unit/test_no_such.py" in nothing.stderr) == (2, True)
     assert asked("--docker", "tests/unit", "tests/ledger").returncode == 1
     assert asked("--docker", "tests/unit", "tests/e2e").returncode == 0
     assert asked("--docker").returncode == 0
