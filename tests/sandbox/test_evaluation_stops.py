@@ -14,7 +14,9 @@ from sandbox.harness import Host
 
 #: Each run takes so long that a stop comes between two of many, and so short that none is waited for.
 SLOW_S = 0.2
-RUNS = 40
+RUNS = 100
+#: Half of what all of them take: on a host whose every processor is busy a sandbox's start takes seconds.
+LONG_BEFORE_S = RUNS * SLOW_S / 2
 CASES = StdioCheck(cases=tuple(StdioCase(stdin="", stdout="done\n") for _ in range(RUNS)))
 CALLS = FunctionCheck(functions=("f",), tests="assert f() == 1")
 KINDS: dict[str, tuple[Check, int, str]] = {
@@ -47,7 +49,7 @@ def in_use(host: Host) -> int:
     return counts["in_use"]
 
 
-def test_a_cancelled_one_ends_within_two_seconds(host: Host, evaluation: Evaluation) -> None:
+def test_a_cancelled_one_ends_long_before_it_would_have(host: Host, evaluation: Evaluation) -> None:
     with host.running(None, evaluation=evaluation, limits={"timeout_s": 5}) as (job_id, wait):
         wait_until(lambda: in_use(host), what="its first sandbox")
         time.sleep(4 * SLOW_S)
@@ -55,7 +57,7 @@ def test_a_cancelled_one_ends_within_two_seconds(host: Host, evaluation: Evaluat
         assert host.ledger.cancel(job_id).word == "requested"
         host.heart.beat()
         result = wait()
-    assert time.monotonic() - asked < 2
+    assert time.monotonic() - asked < LONG_BEFORE_S
     assert result.outcome is Outcome.CANCELLED
     assert [trial.id for trial in result.trials] == [trial.id for trial in evaluation.trials]
     last = result.trials[-1]
@@ -70,7 +72,7 @@ def test_a_drained_worker_gives_it_back(host: Host, evaluation: Evaluation) -> N
         time.sleep(4 * SLOW_S)
         asked = time.monotonic()
         worker.heart.drain()
-        wait_until(lambda: worker.ledger.status(job_id).state is JobState.QUEUED, 5, "its being given back")
-    assert time.monotonic() - asked < 2
+        wait_until(lambda: worker.ledger.status(job_id).state is JobState.QUEUED, what="its being given back")
+    assert time.monotonic() - asked < LONG_BEFORE_S
     assert worker.ledger.result(job_id) is None
     wait_until(lambda: not in_use(host), what="its sandboxes being gone")
