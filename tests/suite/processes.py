@@ -56,6 +56,20 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
         self._groups = self._groups or json.loads(self._file.read_text())
         super().add_node_collection(node, collection)
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """A process has ended: at which case, if at any. That is not run again, or it would end the next."""
+        left = [
+            (cases, name)
+            for cases in self.assigned_work[node].values()
+            for name, done in cases.items()
+            if not done
+        ]
+        if left:
+            cases, crashed = left[0]
+            cases[crashed] = True
+        super().remove_node(node)
+        return crashed if left else None
+
     def _split_scope(self, nodeid: str) -> str:
         return self._groups[nodeid]
 

@@ -147,6 +147,16 @@ def test_cases_of_one_way_share_a_process(pytester: pytest.Pytester, monkeypatch
     assert len(of_systemd) == 1
 
 
+def test_a_case_that_ends_its_process_fails_once_and_the_others_run(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY / "tests"))
+    pytester.makepyfile("import os\ndef test_a(): pass\ndef test_b(): os._exit(0)\ndef test_c(): pass")
+    done = pytester.runpytest_subprocess("-p", "suite.tiers", "-p", "suite.processes", "-n", "2")
+    done.assert_outcomes(passed=2, failed=1)
+    assert done.ret == 1
+
+
 def test_every_way_that_a_launcher_can_build_is_one_that_tests_run() -> None:
     found = {(way.isolation, way.backend) for way in known_ways(load_settings())}
     assert found == set(WAYS.values())
