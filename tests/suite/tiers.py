@@ -51,6 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = [item for item in chosen if _is_after(item) or (item.nodeid in fast) == (tier == "fast")]
     attacked = {way_of(item) for item in chosen if "attack" in _parameters(item)}
     chosen = [item for item in chosen if not _is_after(item) or way_of(item) in attacked]
+    chosen = _that_failed_last(config, chosen)
     kept = {item.nodeid for item in chosen}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
     items[:] = chosen
@@ -96,6 +97,12 @@ def _of_the_way(items: list[pytest.Item], way: str) -> list[pytest.Item]:
     if not any(map(way_of, items)):
         return list(items)
     return [item for item in items if way_of(item) == way]
+
+
+def _that_failed_last(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """None, where what failed last is gone: pytest would run everything."""
+    failed = config.cache.get("cache/lastfailed", {}) if config.getoption("lf", default=False) else {}
+    return items if not failed or any(item.nodeid in failed for item in items) else []
 
 
 def _fast(items: list[pytest.Item]) -> set[str]:

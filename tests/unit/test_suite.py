@@ -131,6 +131,16 @@ def test_where_no_case_has_a_way_naming_one_changes_nothing(pytester: pytest.Pyt
     assert "1 test collected" in "\n".join(done.outlines)
 
 
+def test_when_what_failed_last_is_gone_nothing_is_run_in_its_place(pytester: pytest.Pytester) -> None:
+    failing = pytester.makepyfile(test_gone="def test_gone(): assert False")
+    pytester.makepyfile(test_stays="def test_stays(): pass")
+    lacking = ("-p", "suite.tiers", "--last-failed", "--last-failed-no-failures", "none")
+    assert pytester.runpytest_inprocess("-p", "suite.tiers").ret == pytest.ExitCode.TESTS_FAILED
+    assert pytester.runpytest_inprocess(*lacking).ret == pytest.ExitCode.TESTS_FAILED
+    failing.unlink()
+    assert pytester.runpytest_inprocess(*lacking).ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
 def test_cases_of_one_way_share_a_process(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY / "tests"))
     pytester.makepyfile(
