@@ -10,14 +10,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import fakeredis
-
 from cellblock import JobSpec
 from cellblock.admission import resolve
 from cellblock.ledger import Ledger
 from cellblock.models import JobResult, JobStatus, Outcome
 from cellblock.trials import Check, Evaluation, TrialResult
 from cellblock_config import Settings, load_settings
+from cellblock_workers.embedded import in_process_redis
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker.examination import add_usage
 from cellblock_workers.worker.lease import Heart
@@ -49,11 +48,7 @@ class Host:
             **cast(dict[str, Any], groups.get("ledger", {})),
         }
         self.settings: Settings = load_settings(**{"launcher": {"socket": socket}, **groups})
-        self.ledger = Ledger(
-            fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True),
-            self.settings,
-            embedded=True,
-        )
+        self.ledger = Ledger(in_process_redis(), self.settings, embedded=True)
         self.launcher = LauncherClient(socket, timeout_s=60)
         self.heart = Heart(self.ledger, "test-worker", self.settings.ledger, lambda: {"state": "ready"})
         self.contexts = socket.parent  # where its launcher lets contexts lie

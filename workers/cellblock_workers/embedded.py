@@ -33,6 +33,13 @@ _LOOK_S = 0.005
 _MORE_THREADS = 1
 
 
+def in_process_redis() -> fakeredis.FakeRedis:
+    """A Redis of this process's, for any number of its threads."""
+    redis = fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True)
+    redis.ping()  # makes its database: threads that begin at once would each have one of their own
+    return redis
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """A job that may be admitted."""
@@ -52,7 +59,7 @@ class _Host:
     """Ledger, runner and launcher of this process."""
 
     def __init__(self, settings: Settings, socket: Path) -> None:
-        self.ledger = Ledger(fakeredis.FakeRedis(decode_responses=True), settings, embedded=True)
+        self.ledger = Ledger(in_process_redis(), settings, embedded=True)
         self.launcher = LauncherClient(socket, timeout_s=settings.sandbox.start_timeout_s + 10)
         self.heart = Heart(
             self.ledger, _WORKER, settings.ledger, lambda: {"state": "ready"}, self.launcher.renew
