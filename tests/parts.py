@@ -111,7 +111,7 @@ def cellblock(*arguments: str, stdin: str = "", **environment: str) -> subproces
     command = [CELLBLOCK, *arguments]
     with WarmPopen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=variables) as process:
         try:
-            said, complained = process.communicate(stdin.encode(), timeout=50)
+            said, complained = process.communicate(stdin.encode(), timeout=150)
         except BaseException:
             process.kill()
             raise

@@ -19,7 +19,7 @@ def test_under_random_faults_every_accepted_job_ends_once_and_nothing_is_left(tm
     print(json.dumps(chaos.run(tmp_path, jobs=150, for_s=40, seed=seed)))
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 @pytest.mark.long("3,000 jobs in a row")
 def test_many_jobs_leave_no_key_and_no_memory(tmp_path: Path) -> None:
     print(json.dumps(soak.run(tmp_path, 3000)))
