@@ -37,22 +37,23 @@ class Dialogue(Session):
 
         ``patience_s``: how long to wait for them, else as long as the job may run at all.
         """
+        if self.ended:  # nobody would read them, and who asks again and again would fill this worker's memory
+            return []
         self._send(b"".join(frame(b"C", call) for call in calls))
         wanted = self._asked = self._replies_taken + count
         self._patience_s = patience_s
         if patience_s is not None and self._started is not None:
             self._deadline = time.monotonic() + patience_s
-        if not self.ended:
 
-            def is_there() -> bool:
-                return self._over or self.garbled or self._replies_taken + len(self._replies) >= wanted
+        def is_there() -> bool:
+            return self._over or self.garbled or self._replies_taken + len(self._replies) >= wanted
 
-            try:
-                self.stop = self._listen(is_there)
-            except ProtocolViolation as violation:
-                self._fault = str(violation)
-            else:
-                self._finished = self._replies_taken + len(self._replies) < wanted
+        try:
+            self.stop = self._listen(is_there)
+        except ProtocolViolation as violation:
+            self._fault = str(violation)
+        else:
+            self._finished = self._replies_taken + len(self._replies) < wanted
         found, self._replies = self._replies, []
         self._replies_taken += len(found)
         return found

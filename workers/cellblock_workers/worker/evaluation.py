@@ -16,7 +16,7 @@ from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient, LevelNotOffered, SandboxRefused
 from cellblock_workers.worker.examination import End, Examiner, OverCap, add_usage
 from cellblock_workers.worker.execution import attempt_result, rejected_result
-from cellblock_workers.worker.judge import BrokeWhileJudging, JudgeFailed, Rehearsals, Unusable
+from cellblock_workers.worker.judge import BrokeWhileJudging, JudgeFailed, Unusable
 from cellblock_workers.worker.lease import Lease
 from cellblock_workers.worker.places import Cancelled, Places
 from cellblock_workers.worker.verdict import Verdict
@@ -51,7 +51,6 @@ class Evaluator:
         evaluation: Evaluation,
         launcher: LauncherClient,
         settings: Settings,
-        rehearsals: Rehearsals,
     ) -> None:
         self._lease = lease
         self._manifest = manifest
@@ -60,7 +59,7 @@ class Evaluator:
         judge_s = (manifest.limits.timeout_s + _AROUND_TRIAL_S) * evaluation.runs * 2
         self._places = Places(lease, manifest, launcher, self._settings, judge_s)
         self._unusable: dict[int, JobError] = {}  # by the number of a check
-        self._examiner = Examiner(self._places, manifest, evaluation.verdict, rehearsals, lease.claim)
+        self._examiner = Examiner(self._places, manifest, evaluation.verdict, lease.claim)
 
     def run(self) -> JobResult:
         """Every trial, one after the other, for one time slice: those it then has not come to are left out.

@@ -60,7 +60,6 @@ class Examiner:
         places: Places,
         manifest: Manifest,
         mode: VerdictMode,
-        rehearsals: Rehearsals,
         claim: Claim,
     ) -> None:
         self.cost_micros = 0  #: of all runs so far, also those that were begun anew
@@ -69,7 +68,7 @@ class Examiner:
         self._places = places
         self._manifest = manifest
         self._mode = mode
-        self._rehearsals = rehearsals
+        self._rehearsals = Rehearsals()
         self._tried: set[str] = set()  #: checkers that can run
 
     def heed_cap(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,13 @@ from cellblock_workers.worker.dialogue import Dialogue
 #: Beyond the time the tests have: for what is read and written around them.
 _AROUND_S = 2.0
 _LEARN_S = 10.0
-#: What is kept of what a judge says will be called.
-_REHEARSED_BYTES = 512 * 1024
-_REHEARSALS = 512
+#: What an honest judge rehearses at most (guest/judging.py), and what is kept of all checks of a job.
+_REHEARSED_CALLS, _REHEARSED_CHARACTERS = 256, 256 * 1024
+_KEPT_CHARACTERS = 4 * 1024 * 1024
+#: Calls of one verdict.
+_CALLS_MOST = 100_000
+#: Of each text that a judge says.
+_TEXT_CHARACTERS = 2000
 
 Word = Literal["passed", "failed", "timed_out", "needs_inline", "not_plain", "gone"]
 
@@ -69,25 +73,26 @@ _CALLS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 
 
 class Rehearsals:
-    """Which calls the tests of a check make first, of the checks of late. Thread-safe."""
+    """Which calls the tests of a check make first: of one job's checks, for a judge may lie about all."""
 
     def __init__(self) -> None:
-        self._calls: OrderedDict[str, list[str]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._calls: OrderedDict[str, Sequence[str]] = OrderedDict()
+        self._characters = 0
 
-    def get(self, name: str) -> list[str] | None:
+    def get(self, name: str) -> Sequence[str] | None:
         """None: nobody knows yet."""
-        with self._lock:
-            if name in self._calls:
-                self._calls.move_to_end(name)
-            return self._calls.get(name)
+        return self._calls.get(name)
 
-    def put(self, name: str, calls: list[str]) -> None:
-        """From now on."""
-        with self._lock:
-            self._calls[name] = calls
-            while len(self._calls) > _REHEARSALS:
-                self._calls.popitem(last=False)
+    def put(self, name: str, calls: Sequence[str]) -> None:
+        """From now on. The oldest go when all together are too long."""
+        self._forget(self._calls.pop(name, ()))
+        self._calls[name] = calls
+        self._characters += sum(map(len, calls))
+        while self._characters > _KEPT_CHARACTERS:
+            self._forget(self._calls.popitem(last=False)[1])
+
+    def _forget(self, calls: Sequence[str]) -> None:
+        self._characters -= sum(map(len, calls))
 
 
 class Judge:
@@ -117,9 +122,10 @@ class Judge:
             if word != "calls":
                 raise ValueError
             found = _CALLS.validate_python(calls, strict=True)
-            return found if sum(map(len, found)) <= _REHEARSED_BYTES else []
         except (ValueError, TypeError, ValidationError):
             raise JudgeFailed("the judge answered nonsense") from None
+        few = len(found) <= _REHEARSED_CALLS and sum(map(len, found)) <= _REHEARSED_CHARACTERS
+        return found if few else []
 
     def judge(
         self,
@@ -131,18 +137,20 @@ class Judge:
         ask: Callable[[bytes], bytes | None],
     ) -> Judgement:
         """Run the tests. ``replies``: to the first of ``calls``; ``ask`` has one more call made, and gives
-        None when nobody answers any more. Raises :class:`Unusable`, :class:`Deviates`, :class:`Overdue`.
+        None when nobody answers any more. The judge has ``timeout_s`` for all of it, however often it asks.
+
+        Raises :class:`Unusable`, :class:`Deviates`, :class:`Overdue`.
         """
         texts = [reply.decode("utf-8", "replace") for reply in replies]
         message: Sequence[object] = ["judge", name, list(calls), texts, timeout_s]
-        while (answer := self._judged(name, check, message, timeout_s + _AROUND_S))[0] == "call":
+        over = time.monotonic() + timeout_s + _AROUND_S
+        for _ in range(_CALLS_MOST):
+            answer = self._judged(name, check, message, over - time.monotonic())
+            if answer[0] != "call":
+                return _judgement(answer, len(calls))
             reply = ask(str(answer[1]).encode())
             message = ["gone"] if reply is None else ["reply", reply.decode("utf-8", "replace")]
-        if answer[0] == "deviates":
-            raise Deviates(answer[1])
-        if answer[0] != "verdict":
-            raise JudgeFailed("the judge answered nonsense")
-        return Judgement(*answer[1:])
+        raise Overdue
 
     def _judged(
         self, name: str, check: FunctionCheck | PytestCheck, message: Sequence[object], patience_s: float
@@ -192,6 +200,16 @@ def _told(name: str, check: FunctionCheck | PytestCheck) -> list[object]:
     return ["files", name, check.module, files, tests]
 
 
+def _judgement(answer: _Answer, rehearsed: int) -> Judgement:
+    """What it comes to. Raises :class:`Deviates` for one that can: by a call that it had rehearsed."""
+    if answer[0] == "deviates" and 0 <= answer[1] < rehearsed:
+        raise Deviates(answer[1])
+    if answer[0] != "verdict":
+        raise JudgeFailed("the judge answered nonsense")
+    _, word, kind, message = answer
+    return Judgement(word, kind[:_TEXT_CHARACTERS], message[:_TEXT_CHARACTERS])
+
+
 def _understood(reply: bytes) -> _Answer:
     try:
         return _ANSWER.validate_json(reply)
@@ -208,5 +226,9 @@ def bound_to(nonce: str, answer: bytes) -> Judgement:
         given = word = kind = message = None
     if given != nonce or word not in ("passed", "failed"):
         return Judgement("failed", "Forged", "a verdict without this run's nonce")
-    kind, message = (str(said)[:2000].encode("utf-8", "replace").decode() for said in (kind, message))
+    kind, message = (_text(said) for said in (kind, message))
     return Judgement("passed" if word == "passed" else "failed", kind, message)
+
+
+def _text(said: object) -> str:
+    return str(said)[:_TEXT_CHARACTERS].encode("utf-8", "replace").decode()

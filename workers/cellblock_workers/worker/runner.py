@@ -18,7 +18,6 @@ from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient, LevelUnavailable
 from cellblock_workers.worker.evaluation import Evaluator
 from cellblock_workers.worker.execution import Drained, LeaseLost, execute, fault_result, rejected_result
-from cellblock_workers.worker.judge import Rehearsals
 from cellblock_workers.worker.lease import Heart, Lease
 
 _log = structlog.get_logger(__name__)
@@ -49,7 +48,6 @@ class JobRunner:
         self._heart = heart
         self._settings = settings
         self._verifier = Verifier(settings.signing)
-        self._rehearsals = Rehearsals()
         self._worker = worker
         self._on_wake = on_wake
         self._on_unavailable = on_unavailable
@@ -113,8 +111,7 @@ class JobRunner:
         except CannotOpen as error:  # keys may be changing: as a dead letter its payload is kept
             return fault_result(claim, str(error))
         if manifest.evaluation is not None:
-            work = (lease, manifest, manifest.evaluation, self._launcher, self._settings, self._rehearsals)
-            return Evaluator(*work).run()
+            return Evaluator(lease, manifest, manifest.evaluation, self._launcher, self._settings).run()
         result = execute(lease, manifest, self._launcher, self._settings)
         try:
             return result if manifest.seal_to is None else seal_result(result, manifest.seal_to)

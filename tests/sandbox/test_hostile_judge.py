@@ -1,0 +1,113 @@
+"""Whoever submits an evaluation writes its tests, and they can take over the judge: it is not believed."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from cellblock.models import Outcome
+from cellblock.trials import FunctionCheck, TrialVerdict
+from sandbox.harness import MIB, Host, forget_peak_rss, peak_rss_bytes
+from sandbox.judging import CHECK, RIGHT, judge
+
+#: From here on the tests are the judge. It answers what is asked before it judges, then ``hostile`` runs.
+TAKEN_OVER = """
+import os, signal, sys
+frame = sys._getframe()
+while not hasattr(frame.f_locals.get("self"), "outward"):
+    frame = frame.f_back
+judge = frame.f_locals["self"]
+if judge.program is None:
+    judge.send(["calls"])
+    judge.receive()
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+CALL = '["f", ["t", 1], ["d"]]'
+PASSED = "['verdict', 'passed', '', '']"
+
+
+@pytest.fixture
+def host(sandbox_hosts: dict[str, Host], kernel_way: str) -> Host:
+    return sandbox_hosts[kernel_way]
+
+
+def hostile(tests: str) -> FunctionCheck:
+    return FunctionCheck(functions=("f",), tests=TAKEN_OVER + tests)
+
+
+def says(message: str, taken_over: str = TAKEN_OVER) -> FunctionCheck:
+    """Tests that answer the question for a verdict with this message, again and again."""
+    tests = f"while True:\n    judge.send({message})\n    judge.receive()\n"
+    return FunctionCheck(functions=("f",), tests=taken_over + tests)
+
+
+def test_calls_without_end_take_the_time_of_one_trial(host: Host) -> None:
+    check = hostile(f"while True:\n    judge.send(['call', '{CALL}'])\n    judge.receive()\n")
+    began = time.monotonic()
+    found = judge(host, {"one": RIGHT, "two": f"{RIGHT}# two"}, check, timeout_s=1)
+    assert time.monotonic() - began < 15, "44 s, when each call has a time of its own"
+    assert {one.verdict for one in found.values()} == {TrialVerdict.TIMED_OUT}
+
+
+def test_calls_to_a_program_that_is_gone_are_not_kept(host: Host) -> None:
+    call = "judge.send(['call', '[\"f\", [\"t\", \"' + 'x' * 500_000 + '\"], [\"d\"]]'])"
+    ask_often = f"for _ in range(200):\n    {call}\n    judge.receive()\n"
+    check = hostile(ask_often + f"judge.send(['call', '{CALL}'])\n")
+    source = "import os\ndef f(x): os._exit(0)\n"
+    judge(host, {"warm": source}, CHECK)
+    held = forget_peak_rss()
+    found = judge(host, {"one": source}, check, timeout_s=5)
+    assert peak_rss_bytes() - held < 60 * MIB, "100 MB of calls"
+    assert found["one"].verdict is not TrialVerdict.PASSED
+
+
+def test_rehearsed_calls_are_few_or_none_are_made(host: Host) -> None:
+    answered = TAKEN_OVER.replace('["calls"]', f"['calls', *['{CALL.replace(' ', '')}'] * 25_000]")
+    source = "import time\ndef f(x): time.sleep(0.001)\n"
+    found = judge(host, {"one": source}, says(PASSED, answered), timeout_s=5)
+    assert found["one"].verdict is TrialVerdict.PASSED, "the program was busy with calls that nobody needs"
+
+
+@pytest.mark.parametrize("word", ["failed", "timed_out", "needs_inline"])
+def test_what_a_judge_says_is_short(host: Host, word: str) -> None:
+    verdict = f"['verdict', '{word}', 'K' * 400_000, 'm' * 400_000]"
+    error = judge(host, {"one": RIGHT}, says(verdict))["one"].error
+    assert error is not None
+    assert (len(error.type), len(error.message)) == (2000, 2000)
+
+
+@pytest.mark.parametrize("nonsense", ["['deviates', 0]", "['deviates', -1]", "['call', 'x' * 1_000_000]"])
+def test_nonsense_is_no_fault_of_the_workers(host: Host, nonsense: str) -> None:
+    """It ends with a verdict of its own trial, or none; the other trial has its own."""
+    trials = [("hostile", RIGHT, says(nonsense)), ("other", RIGHT, CHECK)]
+    result = host.judge(trials, timeout_s=2)
+    assert result.trials[0].verdict is not TrialVerdict.PASSED
+    assert result.trials[1].verdict is TrialVerdict.PASSED
+
+
+def test_one_tenants_judge_says_nothing_about_anothers_program(host: Host) -> None:
+    """It knows a problem that others use as well, and says that its tests make one call more."""
+    evil = '["burn", ["t"], ["d"]]'
+    takes_over = hostile(f"""
+rehearse = type(judge).rehearse
+type(judge).rehearse = lambda self, check: [*rehearse(self, check), '{evil}']
+judge.send({PASSED})
+while True:
+    word, *rest = judge.receive()
+    if word in ("check", "files"):
+        judge.send(judge.learn(word, *rest))
+    elif word == "rehearse":
+        judge.send(["calls", *judge.rehearse(judge.checks[rest[0]])])
+    else:
+        judge.send(judge.judge(*rest))
+""")
+    public = CHECK.model_copy(update={"setup": "# a problem that everybody uses"})
+    program = f"import time\ndef burn(): time.sleep(4)\n{RIGHT}"
+    first = host.judge([("a", RIGHT, takes_over), ("b", program, public)], timeout_s=6)
+    assert [one.verdict for one in first.trials] == [TrialVerdict.PASSED] * 2
+    assert first.trials[1].usage.wall_ms > 3000, "the attack works on who plays it"
+    other = host.judge([("c", f"{program}# c", public)], timeout_s=6)
+    assert other.outcome is Outcome.OK
+    assert other.trials[0].verdict is TrialVerdict.PASSED
+    assert other.trials[0].usage.wall_ms < 3000, "a call that another tenant's judge asked for"
