@@ -10,20 +10,27 @@ from cellblock_workers.launcher.streams import refuse_descriptors
 
 
 def listen(path: Path, *, open_to_others: bool) -> socket.socket:
-    """Bind the socket. The folder is the launcher's own; who may speak is decided by peer credentials."""
+    """A socket at ``path``, which appears there when it listens: nobody who has seen it is refused.
+
+    The folder is the launcher's own; who may speak is decided by peer credentials.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     if path.parent.stat().st_uid not in {0, os.geteuid()}:
         raise SystemExit(
             f"{path.parent} belongs to somebody else; set CELLBLOCK_LAUNCHER_SOCKET to another path"
         )
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if path.is_socket():
         _refuse_if_alive(path)
-        path.unlink()
+    elif path.exists():
+        raise SystemExit(f"{path} is not a socket; set CELLBLOCK_LAUNCHER_SOCKET to another path")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     refuse_descriptors(listener)
-    listener.bind(str(path))
-    path.chmod(0o666 if open_to_others else 0o600)
+    unready = path.with_name(f".{os.getpid()}")  # no longer than most names: a socket's path is short
+    unready.unlink(missing_ok=True)
+    listener.bind(str(unready))
+    unready.chmod(0o666 if open_to_others else 0o600)
     listener.listen(128)
+    unready.rename(path)
     listener.setblocking(False)
     return listener
 
