@@ -124,6 +124,18 @@ def test_too_much_memory_is_proven_by_the_kernel_and_keeps_earlier_output(run: R
     assert str(256 * MIB) in result.error.message
 
 
+def test_memory_that_could_be_shared_counts_like_any_other(run: Run, bounded_way: str) -> None:
+    code = """
+import mmap
+held = mmap.mmap(-1, 2**29)
+for page in range(0, 2**29, 4096):
+    held[page] = 1
+print('never')
+"""
+    result = run(code, way=bounded_way, limits={"memory_bytes": 256 * MIB})
+    assert (result.outcome, result.stdout) == (Outcome.MEMORY, "")
+
+
 def test_a_refused_fork_is_an_error_the_job_can_see(run: Run, bounded_way: str) -> None:
     code = """
 import os, time

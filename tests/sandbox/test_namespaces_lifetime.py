@@ -324,6 +324,7 @@ print(os.listdir('/'), os.path.exists('/etc/shadow'))
         ("import sys; sys.exit(3)", Outcome.EXIT),
         ("while True: pass", Outcome.WALL_TIMEOUT),
         ("x = []\nwhile True: x.append('x' * 2**22)", Outcome.MEMORY),
+        ("import mmap; x = mmap.mmap(-1, 2**29)\nfor i in range(0, 2**29, 4096): x[i] = 1", Outcome.MEMORY),
         ("import os, time\nwhile True:\n    if os.fork() == 0: time.sleep(60)", Outcome.PIDS),
         ("import os; os.kill(os.getpid(), 11)", Outcome.SIGNAL),
     ],

@@ -6,6 +6,7 @@ import os
 import socket
 from pathlib import Path
 
+from cellblock_workers.launcher.private_folder import require_out_of_reach
 from cellblock_workers.launcher.streams import refuse_descriptors
 
 
@@ -15,10 +16,7 @@ def listen(path: Path, *, open_to_others: bool) -> socket.socket:
     The folder is the launcher's own; who may speak is decided by peer credentials.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-    if path.parent.stat().st_uid not in {0, os.geteuid()}:
-        raise SystemExit(
-            f"{path.parent} belongs to somebody else; set CELLBLOCK_LAUNCHER_SOCKET to another path"
-        )
+    require_out_of_reach(path.parent, "CELLBLOCK_LAUNCHER_SOCKET")
     if path.is_socket():
         _refuse_if_alive(path)
     elif path.exists():

@@ -19,7 +19,6 @@ import structlog
 _log = structlog.get_logger(__name__)
 
 _LOOK_S = 0.02
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -97,14 +96,15 @@ class MemoryWatch:
 
 
 def _resident_bytes(pid: int) -> int:
-    words = _read(f"/proc/{pid}/statm").split()
-    return (int(words[1]) - int(words[2])) * _PAGE_BYTES if words else 0
+    """Without pages of files. What ``mmap(MAP_SHARED)`` has made belongs to no file, and counts."""
+    found = re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", _read(f"/proc/{pid}/status"), re.MULTILINE)
+    return sum(map(int, found)) * 1024
 
 
 def _share_bytes(pid: int) -> int:
-    """Memory of its own, and its part of what it shares."""
+    """Memory of its own, and its part of what it shares; all of both if the process keeps us from looking."""
     found = re.search(r"^Pss:\s+(\d+) kB", _read(f"/proc/{pid}/smaps_rollup"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+    return int(found[1]) * 1024 if found else _resident_bytes(pid)
 
 
 def _cpu_ms(pid: int, *, with_reaped: bool) -> int:

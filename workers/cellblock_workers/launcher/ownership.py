@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,9 @@ import structlog
 from cellblock_workers.launcher.backend import BackendUnavailable
 
 _log = structlog.get_logger(__name__)
+
+#: As backends make them: their sandboxes' and their probes'.
+_SANDBOX_ID = re.compile(r"(probe-)?[0-9a-f]{16}")
 
 
 class Ownership:
@@ -110,6 +114,8 @@ class Records:
     def _orphans(self) -> Iterator[tuple[str, dict[str, str]]]:
         for path in sorted(self._folder.glob("*.json")):
             try:
+                if not _SANDBOX_ID.fullmatch(path.stem):
+                    raise ValueError(path.stem)
                 record = json.loads(path.read_text())
                 orphan = self._ownership.is_orphan(record["labels"])
                 details = dict(record["details"])

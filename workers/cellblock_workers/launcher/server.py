@@ -32,6 +32,7 @@ from cellblock_workers.launcher.oci.backend import OciBackend
 from cellblock_workers.launcher.oci.runtime import RUNTIMES
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.pool import Pool
+from cellblock_workers.launcher.private_folder import make_private
 from cellblock_workers.launcher.protocol import (
     REQUEST,
     Acquire,
@@ -381,6 +382,7 @@ def main() -> None:
     """Run the launcher until TERM or INT."""
     settings = load_settings()
     configure_logging(settings.telemetry)
+    make_private(settings.launcher.state, "CELLBLOCK_LAUNCHER_STATE")
     launcher = build_launcher(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: launcher.stop())

@@ -26,7 +26,14 @@ import structlog
 
 from cellblock_config import Isolation, Settings
 from cellblock_workers.launcher.announcement import await_guest
-from cellblock_workers.launcher.backend import Evidence, Framing, NotOffered, Profile, StartFailed
+from cellblock_workers.launcher.backend import (
+    BackendUnavailable,
+    Evidence,
+    Framing,
+    NotOffered,
+    Profile,
+    StartFailed,
+)
 from cellblock_workers.launcher.guest_program import guest_program
 from cellblock_workers.launcher.limits import RLIMITS
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched, family_of
@@ -74,7 +81,7 @@ class UnisolatedBackend:
                 "leave the job's image out"
             )
         sandbox_id = secrets.token_hex(8)
-        folder = Path(tempfile.gettempdir()) / f"cellblock-{sandbox_id}"
+        folder = Path(tempfile.gettempdir()) / _folder_name(sandbox_id)
         try:
             return self._start(sandbox_id, profile, folder)
         except OSError as error:
@@ -86,7 +93,13 @@ class UnisolatedBackend:
 
     def sweep(self) -> int:
         """Remove the folders of owners that are gone; their guests ended with them."""
-        return self._records.clear(lambda found, details: self._remove(found, Path(details["folder"])))
+        return self._records.clear(self._sweep_one)
+
+    def _sweep_one(self, sandbox_id: str, details: dict[str, str]) -> None:
+        folder = Path(details.get("folder", ""))
+        if folder.name != _folder_name(sandbox_id):
+            raise BackendUnavailable(f"{self.isolation}: a record names the folder {folder}")
+        self._remove(sandbox_id, folder)
 
     def discard(self, sandbox: UnisolatedSandbox) -> None:
         """End whatever is left of one."""
@@ -138,6 +151,10 @@ class UnisolatedBackend:
     def _remove(self, sandbox_id: str, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)  # what a job made unreadable stays its user's
         self._records.remove(sandbox_id)
+
+
+def _folder_name(sandbox_id: str) -> str:
+    return f"cellblock-{sandbox_id}"
 
 
 class GuestProcess:

@@ -102,8 +102,11 @@ class OciBackend:
         return self._records.clear(self._sweep_one)
 
     def _sweep_one(self, sandbox_id: str, details: dict[str, str]) -> None:
+        program = details.get("runtime", "")
+        if program not in {runtime.program for runtime in RUNTIMES.values()}:
+            raise BackendUnavailable(f"{self.isolation}: a record names the runtime {program!r}")
         with self._host_errors():
-            remains = Remains(self._state, details["runtime"], sandbox_id)
+            remains = Remains(self._state, program, sandbox_id)
             remains.kill()
             remains.remove()
         self._uids.give_back(sandbox_id)
