@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from cellblock_config.group import Group, OptionalPath
+from cellblock_config.group import Group, OptionalPath, OptionalSecret
 
 
 class PolicySettings(Group):
@@ -16,7 +16,7 @@ class PolicySettings(Group):
 
     folder: OptionalPath = Field(None, description="Cedar policies, *.cedar; config/policies has ours.")
     url: str | None = Field(None, description="A decision point of your own, asked by POST.")
-    token: SecretStr | None = Field(None, description="Sent to it as a bearer token.")
+    token: OptionalSecret = Field(None, description="Sent to it as a bearer token.")
     timeout_s: float = Field(2.0, gt=0, le=60, description="Of one question; no answer in time is a denial.")
     max_recursion_depth: int = Field(
         3, ge=0, le=16, description="How deep runs nest: jobs that ask for jobs; 0 for none."

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, SecretStr, field_validator
 
-from cellblock_config.group import Group
+from cellblock_config.group import Group, OptionalSecret
 from cellblock_config.names import NAME
 
 _KEY_BYTES = 32
@@ -54,12 +54,12 @@ class SealingSettings(Group):
     fleet_key: PublicKey | None = Field(
         None, description="What programs and inputs of confidential jobs are sealed to, for workers to open."
     )
-    fleet_private_key: SecretStr | None = Field(None, description="Opens those. Workers only.")
-    private_key: SecretStr | None = Field(
+    fleet_private_key: OptionalSecret = Field(None, description="Opens those. Workers only.")
+    private_key: OptionalSecret = Field(
         None, description="Opens results sealed to its tenant, where they are fetched."
     )
 
-    @field_validator("fleet_key", "fleet_private_key", "private_key", mode="before")
+    @field_validator("fleet_key", mode="before")
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if value == "" else value

@@ -26,7 +26,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
 from cellblock_config.egress import EgressSettings
-from cellblock_config.group import Group, OptionalPath, PositiveSeconds
+from cellblock_config.group import Group, OptionalPath, OptionalSecret, PositiveSeconds
 from cellblock_config.launcher import LauncherSettings
 from cellblock_config.levels import MIB
 from cellblock_config.policy import PolicySettings
@@ -44,8 +44,8 @@ class SettingsError(ValueError):
 class RedisSettings(Group):
     """Where the ledger and the broker live. Without a url, ``cellblock run`` runs embedded."""
 
-    url: SecretStr | None = None
-    broker_url: SecretStr | None = Field(None, description="Celery's Redis; the ledger's own by default.")
+    url: OptionalSecret = None
+    broker_url: OptionalSecret = Field(None, description="Celery's Redis; the ledger's own by default.")
     key_prefix: str = Field(
         "{cellblock}",
         max_length=64,
@@ -57,7 +57,7 @@ class RedisSettings(Group):
     tls_ca: Path | None = Field(None, description="Who signed a rediss:// server; the system's by default.")
     tls_cert: Path | None = Field(None, description="A client certificate, where the server asks for one.")
     tls_key: Path | None = None
-    sentinel_password: SecretStr | None = Field(None, description="Of the sentinels, where they have one.")
+    sentinel_password: OptionalSecret = Field(None, description="Of the sentinels, where they have one.")
 
     @model_validator(mode="after")
     def _tls_files_have_a_use(self) -> RedisSettings:
@@ -80,9 +80,8 @@ class RedisSettings(Group):
     @field_validator("url", "broker_url", mode="after")
     @classmethod
     def _is_a_redis_url(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is None or url.get_secret_value() == "":
-            return None
-        RedisAddress.parse(url.get_secret_value())
+        if url is not None:
+            RedisAddress.parse(url.get_secret_value())
         return url
 
 
@@ -189,7 +188,7 @@ class TelemetrySettings(Group):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
-    sentry_dsn: SecretStr | None = None
+    sentry_dsn: OptionalSecret = None
     environment: str = "production"
 
 
@@ -199,7 +198,7 @@ class MonitorSettings(Group):
     address: str = "127.0.0.1"
     port: int = Field(5555, ge=0, le=65_535)
     user: str = Field("cellblock", pattern=r"^[^:,\s]+$")
-    password: SecretStr | None = None
+    password: OptionalSecret = None
 
     @field_validator("password")
     @classmethod

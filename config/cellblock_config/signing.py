@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from cellblock_config.group import Group
+from cellblock_config.group import Group, OptionalSecret
 
 KEY_ID = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 #: Shorter secrets can be guessed from one signed job, offline.
@@ -26,7 +26,7 @@ class SigningSettings(Group):
     # hide_input: two of these values are secrets.
     model_config = ConfigDict(hide_input_in_errors=True)
 
-    key: SecretStr | None = Field(
+    key: OptionalSecret = Field(
         None, description="Signs what this process submits: hmac:<base64> or ed25519:<base64 of the seed>."
     )
     key_id: Annotated[str, Field(pattern=KEY_ID)] | None = Field(
@@ -40,7 +40,7 @@ class SigningSettings(Group):
         0, ge=0, le=31 * 86_400, description="Jobs signed longer ago are rejected; 0: any age."
     )
 
-    @field_validator("key", "key_id", mode="before")
+    @field_validator("key_id", mode="before")
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if value == "" else value

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from cellblock_config.group import Group, PositiveSeconds
+from cellblock_config.group import Group, OptionalSecret, PositiveSeconds
 
 #: A shorter secret could be found from one delivery, offline.
 _SECRET_LEAST = 16
@@ -31,7 +31,7 @@ class WebhookSettings(Group):
     model_config = ConfigDict(hide_input_in_errors=True)
 
     urls: tuple[SecretStr, ...] = Field((), description="Every event of interest goes to each of them.")
-    secret: SecretStr | None = Field(None, description="Receivers check signatures with it.")
+    secret: OptionalSecret = Field(None, description="Receivers check signatures with it.")
     events: tuple[EventName, ...] = Field(
         ("agent.run.succeeded", "agent.run.failed", "agent.run.cancelled", "agent.run.rejected"),
         description="Which types of events are posted.",

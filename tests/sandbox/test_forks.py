@@ -53,6 +53,38 @@ def test_threads_forks_and_random_numbers_of_a_job_are_as_anywhere(run: Run, any
     assert len(drawn) == 2
 
 
+#: The first process of a PID namespace, and three more of its making; as zygotes do, past pthread_atfork.
+FIRST_PROCESSES = """
+import ctypes, os, ssl, sys
+from cellblock_workers.guest import zygote
+
+CLONE = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+
+def first_process():
+    return ctypes.CDLL(None).syscall(CLONE, 0x20000000 | 17, 0, 0, 0, 0)
+
+if first_process() == 0:
+    ssl.RAND_bytes(1)
+    for _ in range(3):
+        if first_process() == 0:
+            if sys.argv[1] == "reseeded":
+                zygote.reseed()
+            print(os.getpid(), ssl.RAND_bytes(8).hex(), flush=True)
+            os._exit(0)
+        os.wait()
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize(("how", "different"), [("as forked", 1), ("reseeded", 3)])
+def test_openssl_draws_other_numbers_in_every_fork(how: str, different: int) -> None:
+    command = [sys.executable, "-c", FIRST_PROCESSES, how]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line.split()[0] for line in found] == ["1"] * 3
+    assert len(set(found)) == different, "as forked they are the same: that is the danger"
+
+
 @pytest.mark.way("namespaces")
 def test_they_are_so_in_a_series(sandbox_hosts: dict[str, Host]) -> None:
     check = FunctionCheck(functions=("looks", "told"), tests=f"assert looks()[:3] == {EXPECTED}\ntold()")

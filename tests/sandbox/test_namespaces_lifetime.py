@@ -364,6 +364,20 @@ print('held')
     assert (result.outcome, result.stdout) == (Outcome.OK, "held\n"), result
 
 
+def test_without_root_the_guardian_s_limits_are_its_own(nobody: Nobody) -> None:
+    code = """
+import resource
+for name in ('NOFILE', 'CPU', 'STACK', 'AS', 'FSIZE'):
+    try: resource.prlimit(1, getattr(resource, f'RLIMIT_{name}'), (0, 0)); print('set', name)
+    except PermissionError: pass
+resource.prlimit(0, resource.RLIMIT_NOFILE, (64, 64))
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+    result = nobody.run(code)
+    assert (result.outcome, result.stdout) == (Outcome.OK, "(32, 32)\n"), result
+
+
 def test_without_root_a_level_that_needs_more_is_refused_with_the_reason(nobody: Nobody) -> None:
     result = nobody.run("print(1)", level="strict")
     assert result.outcome is Outcome.REJECTED, result

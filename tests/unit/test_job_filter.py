@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from cellblock_workers.guest.filter import FATAL_CALLS, MACHINES, fatal_program
+from cellblock_workers.guest.filter import FATAL_CALLS, MACHINES, PRLIMIT64, fatal_program, own_limits_program
 
 KILL, EPERM, ALLOW = 0x80000000, 0x00050001, 0x7FFF0000
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -54,6 +54,15 @@ def test_calls_in_another_machines_numbers_kill(machine: str) -> None:
         assert verdict(fatal_program(machine), architecture, 39) == KILL
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_limits_are_one_s_own(machine: str) -> None:
+    program = own_limits_program(machine)
+    for process, expected in ((0, ALLOW), (1 << 32, ALLOW), (1, EPERM), (4242, EPERM)):
+        assert verdict(program, AUDIT[machine], PRLIMIT64[machine], process) == expected
+    assert {verdict(program, AUDIT[machine], number, 1) for number in range(600)} == {ALLOW, EPERM}
+    assert verdict(program, AUDIT[machine], 39, 1) == ALLOW
+
+
 def test_a_machine_whose_numbers_nobody_knows_gets_no_filter_and_no_job() -> None:
     with pytest.raises(KeyError):
         fatal_program("riscv64")
@@ -63,6 +72,7 @@ def test_a_machine_whose_numbers_nobody_knows_gets_no_filter_and_no_job() -> Non
 def test_the_numbers_are_those_of_the_calls(machine: str) -> None:
     """As libseccomp has them; below zero: there is no such call on this machine."""
     resolve = ctypes.CDLL("libseccomp.so.2").seccomp_syscall_resolve_name_arch
-    for name, numbers in FATAL_CALLS.items():
+    calls = {**FATAL_CALLS, "prlimit64": (PRLIMIT64["x86_64"], PRLIMIT64["aarch64"])}
+    for name, numbers in calls.items():
         number = resolve(ctypes.c_uint32(AUDIT[machine]), name.encode())
         assert numbers[list(MACHINES).index(machine)] == (number if number >= 0 else None), name

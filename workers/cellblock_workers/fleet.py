@@ -103,7 +103,7 @@ def run_up(*, json_output: bool = False) -> int:
             Service(
                 "flower",
                 [_PYTHON, "-m", "cellblock_workers.monitor"],
-                {**environment, **spawn.NO_SECRETS},
+                {**environment, **spawn.NO_SECRETS_BUT_ITS_OWN},
                 _worker_user(settings),
                 ready=lambda process: _wait_for_port(settings.monitor.address, port, process),
             )
@@ -148,8 +148,8 @@ def host_services(
             )
         )
     worker = [_PYTHON, "-m", "cellblock_workers.worker.main"]
-    # What opens results belongs to those who read them.
-    environment["CELLBLOCK_SEALING_PRIVATE_KEY"] = ""
+    # What opens results belongs to those who read them, and Flower's password to those who watch.
+    environment |= {"CELLBLOCK_SEALING_PRIVATE_KEY": "", "CELLBLOCK_MONITOR_PASSWORD": ""}
     services.append(Service("worker", worker, environment, user, refusals=(REFUSED,), patient=True))
     return services
 
@@ -162,8 +162,10 @@ def private_redis(folder: Path, port: int) -> tuple[Service, str]:
             "redis-server is not installed and CELLBLOCK_REDIS_URL is not set: apt-get install redis-server"
         )
     password = secrets.token_urlsafe(24)
+    # Others enter the fleet's folder, for its socket. What Redis writes there would be theirs to read.
+    folder = folder / "redis"
+    folder.mkdir(mode=0o700)
     config = folder / "redis.conf"
-    config.touch(mode=0o600)
     config.write_text(
         f"bind 127.0.0.1\nport {port}\nrequirepass {password}\ndir {folder}\n"
         'save ""\nappendonly yes\nmaxmemory-policy noeviction\nloglevel warning\n'

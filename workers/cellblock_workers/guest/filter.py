@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from typing import Any
 
 #: Number by machine: x86_64, aarch64; None where the call does not exist.
 FATAL_CALLS = {
@@ -48,6 +49,7 @@ FATAL_CALLS = {
 }
 #: By machine: which column above, the kernel's word for the architecture, and the number of prctl.
 MACHINES = {"x86_64": (0, 0xC000003E, 157), "aarch64": (1, 0xC00000B7, 167)}
+PRLIMIT64 = {"x86_64": 302, "aarch64": 261}
 
 PR_SET_SECCOMP = 22
 PR_SET_NO_NEW_PRIVS = 38
@@ -80,12 +82,37 @@ def fatal_program(machine: str) -> bytes:
     return b"".join(struct.pack("HBBI", *line) for line in lines)
 
 
-PROGRAM = ctypes.create_string_buffer(fatal_program(os.uname().machine))
-DESCRIBED = struct.pack("HP", (len(PROGRAM) - 1) // 8, ctypes.addressof(PROGRAM))
+def own_limits_program(machine: str) -> bytes:
+    """The same, of who sets limits to another process than itself: the guest, where that has the job's id."""
+    lines = (
+        (LOAD, 0, 0, ARCHITECTURE),
+        (JUMP_IF_EQUAL, 0, 4, MACHINES[machine][1]),
+        (LOAD, 0, 0, CALL_NUMBER),
+        (JUMP_IF_EQUAL, 0, 2, PRLIMIT64[machine]),
+        (LOAD, 0, 0, FIRST_ARGUMENT),
+        (JUMP_IF_EQUAL, 0, 1, 0),
+        (RETURN, 0, 0, ALLOW),
+        (RETURN, 0, 0, REFUSE),
+    )
+    return b"".join(struct.pack("HBBI", *line) for line in lines)
+
+
+FATAL = ctypes.create_string_buffer(fatal_program(os.uname().machine))
+OWN_LIMITS = ctypes.create_string_buffer(own_limits_program(os.uname().machine))
 PRCTL = ctypes.CDLL(None, use_errno=True).prctl  # found once, not in every fork
 
 
 def forbid_fatal_calls() -> None:
     """Lay the filter over this process and all it will start. Raises OSError: then no job may run."""
-    if PRCTL(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or PRCTL(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, DESCRIBED, 0, 0):
+    lay(FATAL)
+
+
+def forbid_limits_of_others() -> None:
+    """Lay this filter too, before the other: none may be laid after that. Raises OSError."""
+    lay(OWN_LIMITS)
+
+
+def lay(program: Any) -> None:
+    described = struct.pack("HP", (len(program) - 1) // 8, ctypes.addressof(program))
+    if PRCTL(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or PRCTL(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, described, 0, 0):
         raise OSError(ctypes.get_errno(), "the job's system call filter was refused")

@@ -18,7 +18,7 @@ from typing import Any, Callable
 
 from .calls import Caller, as_text, failed_line, message_of, read_call, send_reply
 from .context import ContextHandle
-from .filter import PRCTL, forbid_fatal_calls
+from .filter import PRCTL, forbid_fatal_calls, forbid_limits_of_others
 from .judging import Judge, Unheard
 from .modules import guard_imports
 from .pipes import HEADER, PIECE_BYTES, WORK_DIR, Pipes, write_all
@@ -52,6 +52,8 @@ def become_job(pipes: Pipes, options: dict[str, Any]) -> None:
     for name, value in {"CORE": 0, **options["rlimits"]}.items():
         which = getattr(resource, f"RLIMIT_{name}")
         resource.setrlimit(which, (value, value))
+    if options.get("shares_uid", False):
+        forbid_limits_of_others()
     forbid_fatal_calls()
 
 

@@ -45,8 +45,8 @@ def prepare(preload: list[str], folder: str = WORK_DIR) -> None:
 def main(options: dict[str, Any]) -> None:
     """Be the guest on descriptors 0 and 1, after :func:`prepare`. Never returns.
 
-    ``uid``: the job's; ``rlimits``: its per-process limits, by the kernel's names; ``folder``: where it
-    works, if not in the usual place.
+    ``uid``: the job's; ``shares_uid``: whether that is the guest's too; ``rlimits``: its per-process limits,
+    by the kernel's names; ``folder``: where it works, if not in the usual place.
     """
     start(options)
     leave(run_job())

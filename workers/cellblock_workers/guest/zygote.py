@@ -137,7 +137,7 @@ class Zygote:
         for target, source in ((0, stream), (1, stream), (2, quiet)):
             os.dup2(source, target)
         close_all_but(sorted(fd for pipes, _ in series for fd in pipes.our_ends()))
-        options = job_options(request)
+        options = self.job_options(request["nproc"])
         if series:
             self.guest.serve_series(series, options)
         canary = request["canary"]
@@ -262,12 +262,17 @@ class Zygote:
             self.take(steps)
             os.write(ready, b"1")
             os.close(ready)
-            self.guest.become_job(pipes, job_options(request))
+            self.guest.become_job(pipes, self.job_options(request["each_pids"]))
         except Step as failure:
             step, why = failure.args
             say(self.control, {"failed": request["spawn"], "step": step, "why": str(why)})
             os._exit(1)
         self.guest.leave(self.guest.run_job())
+
+    def job_options(self, nproc: int) -> dict[str, Any]:
+        """What a guest is told of its job before there is one. ``nproc``: how many processes; 0: no bound."""
+        rlimits = {"NPROC": nproc} if nproc else {}
+        return {"uid": INSIDE_JOB, "rlimits": rlimits, "shares_uid": not self.several_ids}
 
     def take_ids(self) -> None:
         """Become the root of the new user namespace, where there is one."""
@@ -292,11 +297,6 @@ def close_all_but(kept: list[int]) -> None:
         os.closerange(first, one)
         first = one + 1
     os.closerange(first, DESCRIPTORS_MAX)
-
-
-def job_options(request: dict[str, Any]) -> dict[str, Any]:
-    """What a guest is told of its job before there is one."""
-    return {"uid": INSIDE_JOB, "rlimits": {"NPROC": request["nproc"]} if request["nproc"] else {}}
 
 
 def write_map(pid: int, text: str) -> None:
@@ -337,6 +337,10 @@ def reseed() -> None:
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
+    # OpenSSL tells a fork by its process id, and the first of every PID namespace is 1, as its parent is.
+    openssl = sys.modules.get("_ssl")
+    if openssl is not None:
+        openssl.RAND_add(os.urandom(32), 32.0)
 
 
 def say(control: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None) -> None:

@@ -12,8 +12,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast, get_origin
 
 import structlog
+from pydantic import BaseModel
 
 from cellblock.errors import SandboxUnavailable
 from cellblock_config import LEVELS, LevelName, Settings
@@ -22,20 +24,31 @@ from cellblock_workers.telemetry import SUPERVISOR_VARIABLE
 _log = structlog.get_logger(__name__)
 
 COMMAND = (sys.executable, "-m", "cellblock_workers.launcher.server")
+
+
+def _without_secrets() -> dict[str, str]:
+    """Every setting that is a secret, set to nothing; so are settings that would be refused without one."""
+    found = {
+        "CELLBLOCK_SIGNING_KEY_ID": "",
+        "CELLBLOCK_SIGNING_REQUIRE_SIGNATURE": "false",
+        "CELLBLOCK_SIGNING_MAX_AGE_S": "0",
+        "CELLBLOCK_EGRESS_SECRETS_FILE": "",
+    }
+    nothing: dict[object, str] = {tuple: "[]", dict: "{}"}
+    for group, described in Settings.model_fields.items():
+        for name, setting in cast(type[BaseModel], described.annotation).model_fields.items():
+            if "SecretStr" in str(setting.annotation):
+                found[f"CELLBLOCK_{group}_{name}".upper()] = nothing.get(get_origin(setting.annotation), "")
+    return found
+
+
 #: A launcher judges and posts nothing, and what it does not hold no sandbox of its making can find.
-NO_SECRETS = {
-    "CELLBLOCK_SIGNING_KEY": "",
-    "CELLBLOCK_SIGNING_KEY_ID": "",
-    "CELLBLOCK_SIGNING_TRUSTED": "{}",
-    "CELLBLOCK_SIGNING_REQUIRE_SIGNATURE": "false",
-    "CELLBLOCK_SIGNING_MAX_AGE_S": "0",
-    "CELLBLOCK_WEBHOOKS_URLS": "[]",
-    "CELLBLOCK_WEBHOOKS_SECRET": "",
-    "CELLBLOCK_POLICY_TOKEN": "",
-    "CELLBLOCK_SEALING_FLEET_PRIVATE_KEY": "",
-    "CELLBLOCK_SEALING_PRIVATE_KEY": "",
-    "CELLBLOCK_EGRESS_SECRETS": "{}",
-    "CELLBLOCK_EGRESS_SECRETS_FILE": "",
+NO_SECRETS: Mapping[str, str] = _without_secrets()
+#: For Flower, which reads both stores and asks for a password.
+NO_SECRETS_BUT_ITS_OWN: Mapping[str, str] = {
+    name: value
+    for name, value in NO_SECRETS.items()
+    if not name.startswith(("CELLBLOCK_REDIS_", "CELLBLOCK_MONITOR_"))
 }
 _START_S = 15.0
 _STOP_S = 60.0

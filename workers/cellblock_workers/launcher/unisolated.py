@@ -115,7 +115,12 @@ class UnisolatedBackend:
         if uid == 0:
             uid = next(self._uids)
             os.chown(folder, uid, uid)
-        options = {"uid": uid, "folder": str(folder / "sandbox"), "rlimits": self._rlimits(profile)}
+        options = {
+            "uid": uid,
+            "shares_uid": uid == os.geteuid(),
+            "folder": str(folder / "sandbox"),
+            "rlimits": self._rlimits(profile),
+        }
         ours, theirs = sandbox_stream()
         with theirs:
             process = GuestProcess(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import os
+import platform
+import re
 import secrets
 import socket
 import threading
@@ -208,6 +210,7 @@ class NamespacesBackend:
             processors=0 if group else math.ceil(profile.cpus),
             context=profile.context is not None,
             series=self._series(profile),
+            each_pids=profile.pids if _counts_by_namespace() else 0,
             canary=which,
         )
         passed = self._open_context(profile)
@@ -301,6 +304,12 @@ class NamespacesBackend:
         held.stream.shutdown(socket.SHUT_RDWR)
         if not held.child.ended.wait(self._timeout_s):
             raise StartFailed(f"namespaces: the canary did not end within {self._timeout_s:g} s")
+
+
+def _counts_by_namespace() -> bool:
+    """Whether RLIMIT_NPROC counts one user's processes in each user namespace apart (Linux 5.14)."""
+    version = re.findall(r"\d+", platform.release())
+    return (int(version[0]), int(version[1])) >= (5, 14)
 
 
 class _Places:

@@ -57,7 +57,8 @@ class Program:
 @dataclass(frozen=True, slots=True)
 class Request:
     """One sandbox, in numbers. ``place``: no other running one has it; ``ids``: of guest and job, as the
-    zygote's user namespace counts them. ``series``: so many sandboxes one after the other; 0 is one."""
+    zygote's user namespace counts them. ``series``: so many sandboxes one after the other; 0 is one.
+    ``each_pids``: how many processes each of these may have, as one cgroup counts them all; 0: no bound."""
 
     place: int
     ids: tuple[int, int]
@@ -68,6 +69,7 @@ class Request:
     processors: int
     context: bool
     series: int = 0
+    each_pids: int = 0
     canary: int | None = None
 
 

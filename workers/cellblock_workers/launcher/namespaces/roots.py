@@ -29,13 +29,14 @@ _FILES = {
 class Root:
     """What boot.py makes a zygote's root of. ``folder``: an unpacked image; without one, the rest.
 
-    ``inode``: which folder of that name it was. ``places``: how many sandboxes can run at once.
+    ``identity``: which folder of that name it was, and in which state; a number alone is given again to
+    whatever replaces it. ``places``: how many sandboxes can run at once.
     """
 
     mount_point: str
     folder: str | None
     places: int
-    inode: int
+    identity: tuple[int, ...]
     python: str
     views: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
@@ -60,9 +61,14 @@ def find_root(settings: Settings, image: str, places: int) -> Root:
 def is_current(root: Root, settings: Settings, image: str) -> bool:
     """Whether :func:`find_root` would find the same; asked for every sandbox, so it is one look."""
     try:
-        return _unpacked(settings, image).stat().st_ino == root.inode
+        return _identity(_unpacked(settings, image)) == root.identity
     except OSError:
         return root.folder is None
+
+
+def _identity(folder: Path) -> tuple[int, ...]:
+    found = folder.stat()
+    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 def _unpacked(settings: Settings, image: str) -> Path:
@@ -76,7 +82,7 @@ def _image_root(folder: Path, places: int) -> Root:
     for name in _PYTHONS:
         # An absolute link inside an image points into the image, not into this host.
         if (folder / name).is_symlink() or (folder / name).is_file():
-            return Root(str(folder), str(folder), places, folder.stat().st_ino, f"/{name}")
+            return Root(str(folder), str(folder), places, _identity(folder), f"/{name}")
     raise StartFailed(f"namespaces: {folder} has no python3; remove it and run: make images")
 
 
@@ -93,4 +99,4 @@ def _host_view(mount_point: Path, places: int) -> Root:
     views = [path for path in _VIEWED if Path(path).exists() and path.lstrip("/") not in links]
     if not Path(sys.base_prefix).resolve().is_relative_to("/usr"):
         views.append(str(Path(sys.base_prefix).resolve()))
-    return Root(str(mount_point), None, places, 0, str(python), tuple(views), _COPIED, links, _FILES)
+    return Root(str(mount_point), None, places, (), str(python), tuple(views), _COPIED, links, _FILES)
