@@ -296,6 +296,23 @@ def test_up_says_at_once_that_its_redis_is_not_there() -> None:
 
 
 @pytest.mark.docker
+def test_no_module_of_the_folder_it_is_called_in_runs(tmp_path: Path) -> None:
+    """What was downloaded may hold a file of any name; the launcher is often root."""
+    for name in ("structlog", "pydantic", "json", "docker", "redis"):
+        (tmp_path / f"{name}.py").write_text(f"open('{tmp_path}/ran', 'a').write({name!r} + __name__)")
+    done = subprocess.run(
+        [CELLBLOCK, "run", "-"],
+        cwd=tmp_path,
+        env={**os.environ, "CELLBLOCK_SANDBOX_ISOLATIONS": '["namespaces"]'},
+        input="print(6*7)",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
 def test_term_ends_an_embedded_run_and_leaves_no_folder(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [CELLBLOCK, "run", "-"],

@@ -221,7 +221,7 @@ def test_a_work_folder_exchanged_for_a_link_is_not_followed(run: Run, way: str) 
 def test_hostile_names_are_written_nowhere_but_below_the_folder(run: Run, way: str, tmp_path: Path) -> None:
     code = "import os\nos.makedirs('..a/...')\nopen('..a/.../~', 'w').write('x')\nopen('*', 'w').write('y')"
     result = run(code, way=way, artifacts=("**/~", "[*]"))
-    save(result.artifacts, tmp_path / "out")
+    save(result.artifacts, tmp_path / "out", overwrite=True)
     assert (tmp_path / "out/..a/.../~").read_text() == "x"
     assert (tmp_path / "out/*").read_text() == "y"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -230,10 +230,22 @@ def test_an_existing_file_is_replaced_and_what_it_linked_to_is_not(tmp_path: Pat
     out.mkdir()
     (out / "soft").symlink_to(precious)
     os.link(precious, out / "hard")
-    save([Artifact(path="soft", data=b"new"), Artifact(path="hard", data=b"new")], out)
+    save([Artifact(path="soft", data=b"new"), Artifact(path="hard", data=b"new")], out, overwrite=True)
     assert precious.read_text() == "precious"
     assert not (out / "soft").is_symlink()
     assert (out / "hard").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("path", ["there", "dangling", ".git/hooks/pre-commit", ".envrc", "a/.b", "a/.b/c"])
+def test_what_is_there_and_what_would_be_hidden_is_the_caller_s_word(tmp_path: Path, path: str) -> None:
+    (tmp_path / "there").write_text("mine")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InvalidJob, match=f"'{path}' cannot be written .*; --overwrite allows it"):
+        save([Artifact(path=path, data=b"the job's")], tmp_path)
+    assert (tmp_path / "there").read_text() == "mine"
+    assert {one.name for one in tmp_path.iterdir()} <= {"there", "dangling", "a"}
+    save([Artifact(path=path, data=b"the job's")], tmp_path, overwrite=True)
+    assert (tmp_path / path).read_bytes() == b"the job's"
 
 
 @pytest.mark.parametrize("path", ["../x", "/x", "a/../../x", "link/x", "file/x", "folder", "a\0b", ""])

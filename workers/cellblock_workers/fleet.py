@@ -102,7 +102,7 @@ def run_up(*, json_output: bool = False) -> int:
         services.append(
             Service(
                 "flower",
-                [_PYTHON, "-m", "cellblock_workers.monitor"],
+                [_PYTHON, "-P", "-m", "cellblock_workers.monitor"],
                 {**environment, **spawn.NO_SECRETS_BUT_ITS_OWN},
                 _worker_user(settings),
                 ready=lambda process: _wait_for_port(settings.monitor.address, port, process),
@@ -147,7 +147,7 @@ def host_services(
                 ready=lambda process: spawn.wait_for_socket(path, process),
             )
         )
-    worker = [_PYTHON, "-m", "cellblock_workers.worker.main"]
+    worker = [_PYTHON, "-P", "-m", "cellblock_workers.worker.main"]
     # What opens results belongs to those who read them, and Flower's password to those who watch.
     environment |= {"CELLBLOCK_SEALING_PRIVATE_KEY": "", "CELLBLOCK_MONITOR_PASSWORD": ""}
     services.append(Service("worker", worker, environment, user, refusals=(REFUSED,), patient=True))

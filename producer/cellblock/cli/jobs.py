@@ -86,6 +86,9 @@ OutOpt = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="Where to write the artifacts; created if missing."),
 ]
+OverwriteOpt = Annotated[
+    bool, typer.Option("--overwrite", help="With --out: replace files that are there, and write hidden ones.")
+]
 ConfidentialOpt = Annotated[
     bool, typer.Option("--confidential", help="Seal program and result; see cellblock seal-key new.")
 ]
@@ -126,6 +129,7 @@ def run(
     context: ContextOpt = None,
     artifact: ArtifactOpt = None,
     out: OutOpt = None,
+    overwrite: OverwriteOpt = False,
     confidential: ConfidentialOpt = False,
     priority: PriorityOpt = "normal",
     retries: RetriesOpt = 0,
@@ -166,7 +170,7 @@ def run(
     console = Console(stderr=True)
     with console.status("running…") if console.is_terminal else _silent():
         outcome = _run_embedded(spec, settings) if settings.redis.url is None else _run_on_fleet(spec)
-    showing.show(outcome, json_output, out)
+    showing.show(outcome, json_output, out, overwrite)
     sys.exit(showing.exit_code(outcome))
 
 
@@ -252,6 +256,7 @@ def result(
     job: JobArg,
     timeout: Annotated[float, typer.Option(min=0, help="How many seconds to wait for the end.")] = 60.0,
     out: OutOpt = None,
+    overwrite: OverwriteOpt = False,
     json_output: JsonOpt = False,
 ) -> None:
     """Wait for a job's end and show its result; exit codes as for run.
@@ -260,7 +265,7 @@ def result(
     """
     with Client() as client:
         outcome = client.result(job, timeout_s=timeout)
-    showing.show(outcome, json_output, out)
+    showing.show(outcome, json_output, out, overwrite)
     sys.exit(showing.exit_code(outcome))
 
 

@@ -1,8 +1,9 @@
 """Writing a job's files into a folder of the caller's. Their names are the job's choice.
 
 Stops a path that leads out of the folder, by ``..`` or by a link that lies in it already: every part is
-opened on its own, from the folder on, and no link is followed. An existing file is replaced, never written
-through, so that a hard link in the folder keeps what it holds elsewhere.
+opened on its own, from the folder on, and no link is followed. Unless the caller asks for it, no file that
+is there is replaced and none is hidden: in a project's folder ``.git/config`` and ``.envrc`` are programs. What
+is replaced is never written through, so that a hard link in the folder keeps what it holds elsewhere.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from cellblock.models import Artifact
 from cellblock.paths import check_relative
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_REMEDY = "--overwrite allows it"
 
 
-def save(artifacts: Iterable[Artifact], folder: Path) -> None:
-    """Write them all below ``folder``. Raises :class:`InvalidJob` naming the file that cannot be."""
+def save(artifacts: Iterable[Artifact], folder: Path, *, overwrite: bool = False) -> None:
+    """Write them all below ``folder``. Raises :class:`InvalidJob` naming the first file that cannot be.
+
+    ``overwrite``: replace files that are there, and write hidden ones.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -31,7 +36,9 @@ def save(artifacts: Iterable[Artifact], folder: Path) -> None:
         for artifact in artifacts:
             try:
                 check_relative(artifact.path)
-                _save(artifact, root)
+                if not overwrite and any(part.startswith(".") for part in artifact.path.split("/")):
+                    raise ValueError(f"it would be hidden; {_REMEDY}")
+                _save(artifact, root, overwrite)
             except (OSError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) else str(error)
                 raise InvalidJob(
@@ -41,14 +48,14 @@ def save(artifacts: Iterable[Artifact], folder: Path) -> None:
         os.close(root)
 
 
-def _save(artifact: Artifact, root: int) -> None:
+def _save(artifact: Artifact, root: int, overwrite: bool) -> None:
     *parents, name = artifact.path.split("/")
     here = os.dup(root)
     try:
         for part in parents:
             above, here = here, _enter(here, part)
             os.close(above)
-        _write(here, name, artifact.data)
+        _write(here, name, artifact.data, overwrite)
     finally:
         os.close(here)
 
@@ -60,13 +67,17 @@ def _enter(folder: int, part: str) -> int:
     return os.open(part, _FOLDER, dir_fd=folder)
 
 
-def _write(folder: int, name: str, data: bytes) -> None:
-    beside = f".{secrets.token_hex(8)}"
-    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
+def _write(folder: int, name: str, data: bytes, overwrite: bool) -> None:
+    fresh = f".{secrets.token_hex(8)}" if overwrite else name
+    try:
+        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
+    except FileExistsError:
+        raise ValueError(f"it is there already; {_REMEDY}") from None
     try:
         with os.fdopen(file, "wb") as out:
             out.write(data)
-        os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        if overwrite:
+            os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
-        os.unlink(beside, dir_fd=folder)
+        os.unlink(fresh, dir_fd=folder)
         raise

@@ -18,11 +18,11 @@ from cellblock_config.plans import MICROS
 _OUR_FAULT = {Outcome.SANDBOX_ERROR, Outcome.WORKER_LOST}
 
 
-def show(outcome: JobResult, json_output: bool, out: Path | None) -> None:
+def show(outcome: JobResult, json_output: bool, out: Path | None, overwrite: bool) -> None:
     """A result on the screen, and its files in a folder where one is named."""
     _print(outcome, json_output)
     if out is not None and outcome.sealed is None:
-        saving.save(outcome.artifacts, out)
+        saving.save(outcome.artifacts, out, overwrite=overwrite)
         typer.echo(f"cellblock: {len(outcome.artifacts)} artifacts written to {out}", err=True)
 
 

@@ -23,7 +23,8 @@ from cellblock_workers.telemetry import SUPERVISOR_VARIABLE
 
 _log = structlog.get_logger(__name__)
 
-COMMAND = (sys.executable, "-m", "cellblock_workers.launcher.server")
+#: -P: no module of the folder that a command was called in takes the place of one of ours.
+COMMAND = (sys.executable, "-P", "-m", "cellblock_workers.launcher.server")
 
 
 def _without_secrets() -> dict[str, str]:

@@ -22,7 +22,7 @@ from cellblock_workers.launcher.namespaces.roots import Root
 
 _log = structlog.get_logger(__name__)
 
-_BOOT = (sys.executable, "-m", "cellblock_workers.launcher.namespaces.boot")
+_BOOT = (sys.executable, "-P", "-m", "cellblock_workers.launcher.namespaces.boot")
 _MODULES = ("kernel", "forks", "root", "zygote")
 _END_S = 6.0
 _NO_NAMESPACES = {1, 28, 38}  # EPERM, ENOSPC (max_user_namespaces), ENOSYS
