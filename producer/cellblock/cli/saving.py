@@ -2,8 +2,8 @@
 
 Stops a path that leads out of the folder, by ``..`` or by a link that lies in it already: every part is
 opened on its own, from the folder on, and no link is followed. Unless the caller asks for it, no file that
-is there is replaced and none is hidden: in a project's folder ``.git/config`` and ``.envrc`` are programs. What
-is replaced is never written through, so that a hard link in the folder keeps what it holds elsewhere.
+is there is replaced, and none is hidden: in a project's folder ``.git/config`` and ``.envrc`` are programs.
+What is replaced is never written through, so that a hard link in the folder keeps what it holds elsewhere.
 """
 
 from __future__ import annotations
