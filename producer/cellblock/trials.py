@@ -187,10 +187,11 @@ class Evaluation(Request):
 
     @property
     def runs(self) -> int:
-        """How many sandboxes its trials may take: each is begun anew once, and twice more where calls
-        deviate."""
+        """How many runs its trials may take: each is begun anew once, and twice more where calls deviate. A
+        judge may take as long as one of them."""
         checks = [self.checks[trial.check] for trial in self.trials]
-        return 2 * sum(3 if isinstance(one, FunctionCheck) else sandboxes(one) for one in checks)
+        judged: dict[type, int] = {FunctionCheck: 3 + 1, PytestCheck: 1 + 1}
+        return 2 * sum(judged.get(type(one)) or sandboxes(one) for one in checks)
 
     @property
     def size_bytes(self) -> int:

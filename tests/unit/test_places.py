@@ -33,6 +33,6 @@ def test_a_series_is_as_long_as_is_wanted_and_memory_allows(
 ) -> None:
     settings = load_settings()
     manifest = resolve(JobSpec(code="0", limits={"memory_bytes": memory_mib * MIB}), settings)
-    places = Places(cast(Any, None), manifest, cast(Any, None), settings, 1.0)
+    places = Places(cast(Any, None), manifest, cast(Any, None), settings, cast(Any, None), 1.0)
     places.wanted, places.alone = wanted, alone
     assert places._length() == length

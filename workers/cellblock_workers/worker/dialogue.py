@@ -23,6 +23,8 @@ class Dialogue(Session):
     garbled = False  #: whether what came is no reply at all
     _fault: str | None = None
     _patience_s: float | None = None
+    _waited_s = 0.0
+    _asking_since: float | None = None
     _replies_taken = 0
     _asked = 0
     _finished = False
@@ -45,6 +47,8 @@ class Dialogue(Session):
         if patience_s is not None and self._started is not None:
             self._deadline = time.monotonic() + patience_s
 
+        self._asking_since = began = time.monotonic()
+
         def is_there() -> bool:
             return self._over or self.garbled or self._replies_taken + len(self._replies) >= wanted
 
@@ -54,6 +58,8 @@ class Dialogue(Session):
             self._fault = str(violation)
         else:
             self._finished = self._replies_taken + len(self._replies) < wanted
+        finally:
+            self._waited_s, self._asking_since = self._waited_s + time.monotonic() - began, None
         found, self._replies = self._replies, []
         self._replies_taken += len(found)
         return found
@@ -62,6 +68,12 @@ class Dialogue(Session):
         super()._begin()
         if self._patience_s is not None:  # asked before the guest was there
             self._deadline = time.monotonic() + self._patience_s
+
+    @property
+    def waited_ms(self) -> int:
+        """How long replies have been waited for, so far."""
+        now_s = time.monotonic() - self._asking_since if self._asking_since is not None else 0.0
+        return round(1000 * (self._waited_s + now_s))
 
     @property
     def ended(self) -> bool:

@@ -14,7 +14,8 @@ from cellblock.models import JobError, JobResult, Outcome, Usage
 from cellblock.trials import Evaluation, Trial, TrialResult, TrialVerdict, channel_of, sandboxes
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import LauncherClient, LevelNotOffered, SandboxRefused
-from cellblock_workers.worker.examination import End, Examiner, OverCap, add_usage
+from cellblock_workers.worker.bill import Bill, OverCap
+from cellblock_workers.worker.examination import End, Examiner, add_usage
 from cellblock_workers.worker.execution import attempt_result, rejected_result
 from cellblock_workers.worker.judge import BrokeWhileJudging, JudgeFailed, Unusable
 from cellblock_workers.worker.lease import Lease
@@ -57,9 +58,10 @@ class Evaluator:
         self._evaluation = evaluation
         self._settings = settings.model_copy(update={"egress": settings.egress.model_copy(update=_EXCERPT)})
         judge_s = (manifest.limits.timeout_s + _AROUND_TRIAL_S) * evaluation.runs * 2
-        self._places = Places(lease, manifest, launcher, self._settings, judge_s)
+        self._bill = Bill(lease)
+        self._places = Places(lease, manifest, launcher, self._settings, self._bill, judge_s)
         self._unusable: dict[int, JobError] = {}  # by the number of a check
-        self._examiner = Examiner(self._places, manifest, evaluation.verdict, lease.claim)
+        self._examiner = Examiner(self._places, manifest, evaluation.verdict, self._bill)
 
     def run(self) -> JobResult:
         """Every trial, one after the other, for one time slice: those it then has not come to are left out.
@@ -80,7 +82,7 @@ class Evaluator:
                         passed.add(trial.check)
                 self._places.wanted -= sandboxes(self._evaluation.checks[trial.check])
                 if number < len(trials):
-                    self._examiner.heed_cap()
+                    self._bill.heed_cap()
                 if time.monotonic() > over:
                     break
         except LevelNotOffered as refusal:
@@ -101,8 +103,8 @@ class Evaluator:
         return attempt_result(claim, verdict, self._places.lent).model_copy(
             update={
                 "trials": (*results, *rest),
-                "usage": reduce(add_usage, (one.usage for one in results), Usage()),
-                "cost_micros": None if claim.manifest.charge is None else self._examiner.cost_micros,
+                "usage": reduce(add_usage, (one.usage for one in results), self._bill.beside),
+                "cost_micros": self._bill.cost_micros,
             }
         )
 
@@ -149,6 +151,8 @@ class Evaluator:
         self, trial: Trial, verdict: TrialVerdict, error: JobError, outcome: Outcome = Outcome.OK
     ) -> TrialResult:
         """Of a trial whose verdict rests on no run of its own."""
+        if verdict is TrialVerdict.UNUSABLE:  # what its tests computed is beside that
+            self._bill.add(Usage())
         channel = channel_of(self._evaluation.checks[trial.check], self._evaluation.verdict)
         said = self._filtered(Outgoing(error=error))
         return TrialResult(id=trial.id, verdict=verdict, channel=channel, outcome=outcome, error=said.error)

@@ -11,13 +11,13 @@ from typing import Literal
 
 from cellblock.admission import Manifest
 from cellblock.egress import Outgoing
-from cellblock.ledger import Claim
 from cellblock.models import JobError, Outcome, Usage
 from cellblock.trials import Check, FunctionCheck, PytestCheck, StdioCase, StdioCheck, Trial, VerdictMode
 from cellblock_workers.worker.answers import difference
+from cellblock_workers.worker.bill import Bill, OverCap
 from cellblock_workers.worker.delivery import answering_job, program_job
 from cellblock_workers.worker.dialogue import Dialogue
-from cellblock_workers.worker.execution import cost_of, usage_of
+from cellblock_workers.worker.execution import usage_of
 from cellblock_workers.worker.judge import (
     Deviates,
     JudgeFailed,
@@ -38,10 +38,6 @@ _NO_PYTHON, _LACKING = {"SyntaxError", "IndentationError", "TabError"}, {"Import
 _INPUT, _PRINTED, _EXPECTED = "input.txt", "printed.txt", "expected.txt"
 
 
-class OverCap(Exception):
-    """It has cost all it may."""
-
-
 @dataclass(frozen=True, slots=True)
 class End:
     """What is known of a trial's run, or of all its runs, when it is over."""
@@ -60,32 +56,25 @@ class Examiner:
         places: Places,
         manifest: Manifest,
         mode: VerdictMode,
-        claim: Claim,
+        bill: Bill,
     ) -> None:
-        self.cost_micros = 0  #: of all runs so far, also those that were begun anew
-        self._charge = claim.manifest.charge
-        self._charged_micros = claim.charged_micros
         self._places = places
         self._manifest = manifest
         self._mode = mode
+        self._bill = bill
         self._rehearsals = Rehearsals()
         self._tried: set[str] = set()  #: checkers that can run
-
-    def heed_cap(self) -> None:
-        """Raises :class:`OverCap` when all runs, and what was charged before, have cost all they may."""
-        used_micros = self.cost_micros + self._charged_micros
-        if self._charge is not None and used_micros >= self._charge.cap_micros:
-            raise OverCap
 
     def examine(self, trial: Trial, check: Check) -> End:
         """Run it to its verdict.
 
-        Raises :class:`Unusable`, :class:`JudgeFailed`, :class:`SandboxRefused`, and what
+        Raises :class:`Unusable`, :class:`JudgeFailed`, :class:`SandboxRefused`, :class:`OverCap`, and what
         :meth:`Places.heed` raises.
         """
         if isinstance(check, StdioCheck):
             return self._by_prints(trial, check)
-        return self._by_calls(trial, check) if self._mode == "split" else self._inline(trial, check)
+        end = self._by_calls(trial, check) if self._mode == "split" else self._inline(trial, check)
+        return _within_cap(end)
 
     def _by_calls(self, trial: Trial, check: FunctionCheck | PytestCheck) -> End:
         name = _name_of(check)
@@ -161,7 +150,7 @@ class Examiner:
         end, printed = self._case(trial.source, check.cases[0])
         for number, case in enumerate(check.cases, start=1):
             if number > 1:
-                self.heed_cap()
+                self._bill.heed_cap()
                 before, (end, printed) = end.usage, self._case(trial.source, case)
                 end = replace(end, usage=add_usage(before, end.usage))
             if end.judgement.word == "passed":
@@ -218,7 +207,8 @@ class Examiner:
         with self._places.enter(job, Printing) as (place, program):
             program.finish()
             self._places.heed(program.stop)
-            return self._ended(place, program, Judgement("gone", "", "")), program.printed
+            end = self._ended(place, program, Judgement("gone", "", ""))
+        return _within_cap(end), program.printed
 
     def _ended(self, place: Place, dialogue: Dialogue, judgement: Judgement) -> End:
         """Take the sandbox down, and say what it came to."""
@@ -230,7 +220,10 @@ class Examiner:
             error = JobError(type="Garbled", message="the program wrote where its replies go")
             verdict = Verdict(Outcome.OK, error=error)
         usage = usage_of(conversation, kernel)
-        self.cost_micros += cost_of(self._charge, usage) if self._charge is not None else 0
+        if verdict.outcome is Outcome.COST_CAP:
+            self._bill.add_lost(usage)
+        else:
+            self._bill.add(usage)
         return End(judgement, verdict, _said(conversation), usage)
 
 
@@ -247,6 +240,13 @@ def add_usage(one: Usage, other: Usage) -> Usage:
         peak_memory_bytes=max(one.peak_memory_bytes, other.peak_memory_bytes),
         output_bytes=one.output_bytes + other.output_bytes,
     )
+
+
+def _within_cap(end: End) -> End:
+    """The same. Raises :class:`OverCap` if it was stopped at what it may cost."""
+    if end.verdict.outcome is Outcome.COST_CAP:
+        raise OverCap
+    return end
 
 
 def _said(conversation: Conversation) -> Outgoing:

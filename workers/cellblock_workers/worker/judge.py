@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from cellblock.trials import FunctionCheck, PytestCheck
+from cellblock_workers.worker.bill import OverCap
 from cellblock_workers.worker.dialogue import Dialogue
 
 #: Beyond the time the tests have: for what is read and written around them.
@@ -179,6 +180,8 @@ class Judge:
             self._learn(name, replies[0])
         if len(replies) == len(messages):
             return replies[-1]
+        if self._dialogue.stop == "cost":
+            raise OverCap
         if self._dialogue.stop != "deadline":
             raise JudgeFailed(f"the judge ended ({self._dialogue.stop or 'by itself'})")
         if name not in self._learnt:

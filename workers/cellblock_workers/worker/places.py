@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cellblock.admission import Manifest, ResolvedLimits
+from cellblock.errors import SandboxUnavailable
+from cellblock.models import Usage
 from cellblock.trials import SERIES_MOST
 from cellblock_config import Settings
-from cellblock_workers.launcher.client import LauncherClient, Lent
+from cellblock_workers.launcher.client import LauncherClient, Lent, SandboxRefused
 from cellblock_workers.launcher.protocol import Reply
+from cellblock_workers.worker.bill import Bill
 from cellblock_workers.worker.delivery import answering_job
 from cellblock_workers.worker.dialogue import Dialogue
-from cellblock_workers.worker.execution import Drained, LeaseLost
+from cellblock_workers.worker.execution import Drained, LeaseLost, usage_of
 from cellblock_workers.worker.judge import Judge
 from cellblock_workers.worker.lease import Lease
 from cellblock_workers.worker.session import Stop
@@ -50,17 +53,24 @@ class Places:
     """
 
     def __init__(
-        self, lease: Lease, manifest: Manifest, launcher: LauncherClient, settings: Settings, judge_s: float
+        self,
+        lease: Lease,
+        manifest: Manifest,
+        launcher: LauncherClient,
+        settings: Settings,
+        bill: Bill,
+        judge_s: float,
     ) -> None:
         """``judge_s``: as long as a judge may ever be needed; each of its answers has a time of its own."""
         self._lease = lease
         self._manifest = manifest
         self._launcher = launcher
         self._settings = settings
+        self._bill = bill
         self._judge_s = judge_s
         self.wanted = 0
         self.alone = False
-        self._judging: tuple[Judge, Lent] | None = None
+        self._judging: tuple[Judge, Dialogue, Lent] | None = None
         self._series: Place | None = None
         self.lent: Lent | None = None  #: the one that was last entered
 
@@ -90,16 +100,31 @@ class Places:
         if self._judging is None:
             lent = self._acquire()
             limits = self.limits.model_copy(update={"timeout_s": self._judge_s, "cpu_s": self._judge_s})
-            dialogue = Dialogue(lent, self._launcher.connection(), self._lease, self._settings)
+            dialogue: Dialogue
+            meter = self._bill.judging_meter(lambda: self._launcher.usage(lent), lambda: dialogue.waited_ms)
+            dialogue = Dialogue(lent, self._launcher.connection(), self._lease, self._settings, meter)
             dialogue.open(answering_job("judge", self._manifest, limits, _JUDGE_SAYS_BYTES), limits)
-            self._judging = Judge(dialogue), lent
+            self._judging = Judge(dialogue), dialogue, lent
         return self._judging[0]
 
     def dismiss(self) -> None:
         """The judge goes: it may be half-way through something, or broken."""
-        if self._judging is not None:
-            (_, lent), self._judging = self._judging, None
+        if self._judging is None:
+            return
+        (_, dialogue, lent), self._judging = self._judging, None
+        try:
+            used = self._launcher.give_back(lent, ended=False)
+        except (SandboxUnavailable, SandboxRefused):
             self._give_up(lent)
+            return
+        self._lease.returned(lent.id)
+        self._bill.add_judging(
+            Usage(
+                wall_ms=dialogue.waited_ms,
+                cpu_ms=used.cpu_ms or 0,
+                peak_memory_bytes=used.peak_memory_bytes or 0,
+            )
+        )
 
     def close(self) -> None:
         """Nothing is borrowed any more."""
@@ -117,8 +142,9 @@ class Places:
         place = self._series if self._series is not None else Place(self._acquire(self._length()))
         announced, self._series, self.lent = place.used > 0, None, place.lent
         place.used += 1
+        meter = self._bill.meter(lambda: self._used(place))
         dialogue = kind(
-            place.lent, self._launcher.connection(), self._lease, self._settings, announced=announced
+            place.lent, self._launcher.connection(), self._lease, self._settings, meter, announced=announced
         )
         try:
             dialogue.open(job, self.limits)
@@ -129,8 +155,17 @@ class Places:
             else:
                 self._series = place
         except BaseException:
+            with suppress(SandboxUnavailable, SandboxRefused):  # the latter: it has been billed
+                self._bill.add_lost(usage_of(dialogue.conversation(), self._used(place)))
             self._give_up(place.lent)
             raise
+
+    def _used(self, place: Place) -> Reply:
+        """What the kernel knows of the run that is on: of one in a series, what it has added."""
+        used = self._launcher.usage(place.lent)
+        if not place.lent.series:
+            return used
+        return Reply(cpu_ms=(used.cpu_ms or 0) - (place.known.cpu_ms or 0))
 
     def last_word(self, place: Place, dialogue: Dialogue) -> Reply:
         """What the kernel knows of a run that is over: of one in a series, what has been added by it."""
