@@ -61,6 +61,14 @@ class SandboxSettings(Group):
     cpus_min: float = Field(0.05, gt=0)
     pids_max: int = Field(256, ge=1, le=4096)
     output_max_bytes: int = Field(64 * MIB, ge=1024)
+    trial_output_max_bytes: int = Field(
+        4 * MIB,
+        ge=1024,
+        description="Of a trial of an evaluation; its worker keeps and compares it all.",
+    )
+    trial_max_s: PositiveSeconds = Field(
+        900.0, description="Of a trial's cases together, each of which may take its timeout; and so a worker."
+    )
     tmp_bytes: int = Field(64 * MIB, ge=MIB)
     env_allowed: tuple[str, ...] = Field(
         ("*",), description="Globs of environment variables a job may set; [] for none."

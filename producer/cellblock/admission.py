@@ -105,7 +105,7 @@ def resolve(spec: JobSpec, settings: Settings) -> Manifest:
         tenant=spec.tenant,
         level=spec.level,
         image=image,
-        limits=resolve_limits(spec.level, spec.limits, settings),
+        limits=resolve_limits(spec.level, spec.limits, settings, of_trials=spec.evaluation is not None),
         priority=spec.priority,
         expires_s=_expiry(spec, settings.ledger),
         retries=spec.retries,
@@ -116,9 +116,15 @@ def resolve(spec: JobSpec, settings: Settings) -> Manifest:
     )
 
 
-def resolve_limits(level: LevelName, asked: Limits, settings: Settings) -> ResolvedLimits:
-    """The job's own limits where it named them, else its level's; each within the operator's bounds."""
+def resolve_limits(
+    level: LevelName, asked: Limits, settings: Settings, *, of_trials: bool = False
+) -> ResolvedLimits:
+    """The job's own limits where it named them, else its level's; each within the operator's bounds.
+
+    ``of_trials``: they hold each trial of an evaluation.
+    """
     default, bounds = LEVELS[level], settings.sandbox
+    output_max = "trial_output_max_bytes" if of_trials else "output_max_bytes"
     timeout_s = asked.timeout_s or min(default.timeout_s, bounds.timeout_max_s)
     cpus = asked.cpus or max(bounds.cpus_min, min(default.cpus, bounds.cpus_max))
     limits = ResolvedLimits(
@@ -129,14 +135,14 @@ def resolve_limits(level: LevelName, asked: Limits, settings: Settings) -> Resol
         or max(bounds.memory_min_bytes, min(default.memory_bytes, bounds.memory_max_bytes)),
         cpus=cpus,
         pids=asked.pids or min(default.pids, bounds.pids_max),
-        output_bytes=asked.output_bytes or min(default.output_bytes, bounds.output_max_bytes),
+        output_bytes=asked.output_bytes or min(default.output_bytes, getattr(bounds, output_max)),
     )
     _check_bound("timeout_s", limits.timeout_s, bounds, "timeout_max_s")
     _check_bound("cpu_s", asked.cpu_s or 0, bounds, "timeout_max_s")
     _check_bound("memory_bytes", limits.memory_bytes, bounds, "memory_max_bytes", "memory_min_bytes")
     _check_bound("cpus", limits.cpus, bounds, "cpus_max", "cpus_min")
     _check_bound("pids", limits.pids, bounds, "pids_max")
-    _check_bound("output_bytes", limits.output_bytes, bounds, "output_max_bytes")
+    _check_bound("output_bytes", limits.output_bytes, bounds, output_max)
     return limits
 
 

@@ -93,7 +93,7 @@ class Parent:
         to what the parent has. Raises :class:`PolicyDenied` naming field, asked and allowed.
         """
         level = self._level(spec, asked)
-        usual = resolve_limits(level, Limits(), settings)
+        usual = resolve_limits(level, Limits(), settings, of_trials=spec.evaluation is not None)
         held: dict[str, float] = {}
         for field in _BOUNDED:
             allowed, wanted = self._allowed(field), getattr(asked.limits, field)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -235,3 +236,15 @@ def test_what_costs_all_it_may_by_itself_is_no_way_out_of_the_score(host: Host) 
         result = host.ledger.result(job_id)
         assert result is not None
         assert {one.verdict.value for one in result.trials} == {verdict}, result
+
+
+def test_the_cases_of_a_trial_take_no_worker_for_longer_than_a_trial_may_take(host: Host) -> None:
+    """Each of a thousand within its timeout."""
+    short = Host(host.settings.launcher.socket, sandbox={"trial_max_s": 2.0})
+    check = StdioCheck(cases=cases(*(("", ""),) * 1000))
+    with closing(short.launcher):
+        found = judge(short, {"slow": "import time\ntime.sleep(0.9)"}, check, timeout_s=2)["slow"]
+    assert found.error is not None
+    assert (found.verdict.value, found.error.type) == ("timed_out", "TimedOut")
+    assert "of 1000: the cases before it took 2 s (sandbox.trial_max_s)" in found.error.message
+    assert found.usage.wall_ms < 6000

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cellblock import InvalidJob, JobSpec
 from cellblock.admission import Manifest, resolve
+from cellblock.trials import Evaluation, StdioCase, StdioCheck, Trial
 from cellblock_config import LEVELS, LevelName, load_settings
 
 MIB = 2**20
@@ -90,6 +91,18 @@ def test_a_smaller_machine_lowers_the_levels_defaults() -> None:
     small = load_settings(sandbox={"cpus_max": 0.5, "pids_max": 10, "output_max_bytes": 2048})
     got = resolve(JobSpec(code="pass"), small).limits
     assert (got.cpus, got.pids, got.output_bytes) == (0.5, 10, 2048)
+
+
+def test_a_trial_prints_no_more_than_its_worker_can_keep() -> None:
+    check = StdioCheck(cases=(StdioCase(stdin="", stdout=""),))
+    evaluation = Evaluation(checks=(check,), trials=(Trial(id="a", source="pass", check=0),))
+    assert resolve(JobSpec(evaluation=evaluation), load_settings()).limits.output_bytes == 4 * MIB
+    assert resolve(limits(), load_settings()).limits.output_bytes == 16 * MIB, "it is cut as it comes"
+    asked = JobSpec(evaluation=evaluation, limits={"output_bytes": 5 * MIB})
+    with pytest.raises(InvalidJob, match="4M, CELLBLOCK_SANDBOX_TRIAL_OUTPUT_MAX_BYTES"):
+        resolve(asked, load_settings())
+    settings = load_settings(sandbox={"trial_output_max_bytes": 8 * MIB})
+    assert resolve(asked, settings).limits.output_bytes == 5 * MIB
 
 
 def test_an_unknown_image_is_refused_with_the_known_ones() -> None:

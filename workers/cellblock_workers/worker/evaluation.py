@@ -61,7 +61,9 @@ class Evaluator:
         self._bill = Bill(lease)
         self._places = Places(lease, manifest, launcher, self._settings, self._bill, judge_s)
         self._unusable: dict[int, JobError] = {}  # by the number of a check
-        self._examiner = Examiner(self._places, manifest, evaluation.verdict, self._bill)
+        self._examiner = Examiner(
+            self._places, manifest, evaluation.verdict, self._bill, settings.sandbox.trial_max_s
+        )
 
     def run(self) -> JobResult:
         """Every trial, one after the other, for one time slice: those it then has not come to are left out.

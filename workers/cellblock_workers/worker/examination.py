@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -57,11 +58,14 @@ class Examiner:
         manifest: Manifest,
         mode: VerdictMode,
         bill: Bill,
+        trial_max_s: float,
     ) -> None:
+        """``trial_max_s``: as long as all cases of a trial may take together."""
         self._places = places
         self._manifest = manifest
         self._mode = mode
         self._bill = bill
+        self._trial_max_s = trial_max_s
         self._rehearsals = Rehearsals()
         self._tried: set[str] = set()  #: checkers that can run
 
@@ -147,9 +151,12 @@ class Examiner:
         """One case after the other, each in a sandbox of its own, until one is not answered."""
         if check.checker is not None:
             self._try_out(check.checker, check.cases[0])
+        over = time.monotonic() + self._trial_max_s
         end, printed = self._case(trial.source, check.cases[0])
         for number, case in enumerate(check.cases, start=1):
             if number > 1:
+                if time.monotonic() > over:
+                    return _located(self._too_long(end), f"case {number} of {len(check.cases)}")
                 self._bill.heed_cap()
                 before, (end, printed) = end.usage, self._case(trial.source, case)
                 end = replace(end, usage=add_usage(before, end.usage))
@@ -158,6 +165,10 @@ class Examiner:
             if end.judgement.word != "passed":
                 return _located(end, f"case {number} of {len(check.cases)}")
         return end
+
+    def _too_long(self, end: End) -> End:
+        why = f"the cases before it took {self._trial_max_s:g} s (sandbox.trial_max_s), all that a trial may"
+        return replace(end, judgement=Judgement("timed_out", "TimedOut", why))
 
     def _case(self, source: str, case: StdioCase) -> tuple[End, bytes]:
         """One run of the judged program: "passed" when it ended well, whatever it printed."""
