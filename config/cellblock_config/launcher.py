@@ -64,7 +64,7 @@ class LauncherSettings(Group):
         max_length=128,
         description="Of the isolation systemd: every sandbox is in it; its unit file bounds them all.",
     )
-    warm: int = Field(2, ge=0, le=64, description="Sandboxes kept ready for each profile in use.")
+    warm: int = Field(2, ge=0, le=64, description="Sandboxes kept ready for each profile asked for often.")
     warm_total: int = Field(8, ge=0, le=256, description="Sandboxes kept ready in all.")
     sandboxes_max: int = Field(64, ge=1, le=1024)
     starters: int = Field(2, ge=1, le=16, description="Sandboxes started at the same time.")

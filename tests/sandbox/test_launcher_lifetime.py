@@ -57,7 +57,7 @@ def test_a_sandbox_is_handed_out_once_and_warm_ones_within_their_bound(
     containers = Containers(api, owner)
     seen: set[str] = set()
     with launcher_with(tmp_path, owner) as (path, _), Peer(path) as peer:
-        for pids in (50, 50, 49, 48, 47, 50):
+        for pids in (50, 50, 49, 49, 48, 47, 49, 50):
             wait_until(lambda: peer.counts()["starting"] == 0, what="the pool being quiet")
             reply = peer.acquire(pids=pids)
             assert reply["sandbox"] not in seen

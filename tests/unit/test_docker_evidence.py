@@ -57,7 +57,9 @@ def test_a_sudden_end_is_of_memory_where_the_kernel_killed_for_it_meanwhile(
 ) -> None:
     kills = [7]
     monkeypatch.setattr(docker_backend, "host_oom_kills", lambda: kills[0])
-    sandbox = DockerSandbox("id", PROFILE, cast(DockerBackend, Daemon(isolation, exit_code)), "gone", stream)
+    sandbox = DockerSandbox(
+        "id", PROFILE, cast(DockerBackend, Daemon(isolation, exit_code)), "gone", stream, False
+    )
     sandbox.lend()
     kills[0] += more_kills
     evidence = sandbox.evidence(ended=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -92,5 +93,101 @@ def test_what_cannot_be_started_is_tried_again_ever_more_seldom(monkeypatch: pyt
             pool.acquire(PROFILE, 5)
         with pytest.raises(BackendUnavailable, match="there is no runtime"):
             pool.acquire(PROFILE, 5)  # its starter lives on
+    finally:
+        pool.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool that closes does not wait for what these tests keep."""
+    monkeypatch.setattr(pool_module, "_LENT_S", 0.0)
+
+
+class Starts:
+    """Starts that take as long as the test wants: it lets go of one after the other."""
+
+    def __init__(self) -> None:
+        self.begun: list[Profile] = []
+        self._go = threading.Semaphore(0)
+
+    def __call__(self, profile: Profile) -> Stub:
+        self.begun.append(profile)
+        assert self._go.acquire(timeout=10)
+        return Stub("one")
+
+    def let(self, count: int) -> None:
+        self._go.release(count)
+
+
+def asks(pool: Pool, tenant: str, profiles: list[Profile]) -> list[threading.Thread]:
+    """Jobs of a tenant, one after the other, each waiting for a sandbox in its own thread."""
+    threads = [threading.Thread(target=pool.acquire, args=(one, 10, tenant)) for one in profiles]
+    for thread in threads:
+        waiting = len(pool._waiters)
+        thread.start()
+        wait_until(lambda before=waiting: len(pool._waiters) > before, what="the job waiting")  # type: ignore[misc]
+    return threads
+
+
+def sized(*sizes: int, image: str = "python") -> list[Profile]:
+    return [replace(PROFILE, memory_bytes=size, image=image) for size in sizes]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_starts_are_shared_out_among_tenants() -> None:
+    start = Starts()
+    pool = Pool(start, LauncherSettings(warm=0, warm_total=0, starters=1))  # type: ignore[arg-type]
+    try:
+        greedy, other = sized(1, 2, 3, 4), sized(10, 11)
+        threads = asks(pool, "greedy", greedy) + asks(pool, "other", other)
+        start.let(6)
+        for thread in threads:
+            thread.join(10)
+        assert start.begun[0] == greedy[0]
+        assert max(map(start.begun.index, other)) <= 3, "not behind all that came before"
+    finally:
+        pool.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_image_that_starts_slowly_leaves_a_starter_for_the_others() -> None:
+    start = Starts()
+    pool = Pool(start, LauncherSettings(warm=0, warm_total=0, starters=2))  # type: ignore[arg-type]
+    pool._took_s = {"python": 0.1, "datascience": 5.0}
+    try:
+        slow, quick = sized(1, 2, 3, image="datascience"), sized(10)
+        threads = asks(pool, "one", slow)
+        wait_until(lambda: len(start.begun) == 1, what="the first start")
+        threads += asks(pool, "two", quick)
+        wait_until(lambda: len(start.begun) == 2, what="the second")
+        assert start.begun == [slow[0], quick[0]]
+        start.let(4)
+        for thread in threads:
+            thread.join(10)
+        assert len(start.begun) == 4
+    finally:
+        pool.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_only_what_is_asked_for_again_and_again_is_kept_ready() -> None:
+    started: list[Profile] = []
+
+    def start(profile: Profile) -> Stub:
+        started.append(profile)
+        return Stub("one")
+
+    pool = Pool(start, LauncherSettings(warm=1, warm_total=4))  # type: ignore[arg-type]
+    try:
+        often, *whims = sized(*range(1, 40))
+        for _ in range(3):
+            pool.acquire(often, 10)
+        wait_until(lambda: pool.counts()["idle"] == 1, what="one kept ready")
+        for whim in whims:
+            pool.acquire(whim, 10)
+        time.sleep(0.2)
+        assert pool.counts()["idle"] == 1
+        assert pool.acquire(often, 10)[1], "the whims of one tenant drive out nothing of the others"
+        assert {started.count(whim) for whim in whims} == {1}
     finally:
         pool.close()

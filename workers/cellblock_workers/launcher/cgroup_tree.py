@@ -13,13 +13,13 @@ from typing import Protocol
 
 from cellblock_workers.launcher.backend import Profile, StartFailed
 from cellblock_workers.launcher.cgroups import TCP_BYTES
+from cellblock_workers.launcher.limits import CPU_PERIOD_US
 
 #: Below each controller's root; the sandbox's id comes below this.
 PARENT = Path("cellblock")
 _ROOT = Path("/sys/fs/cgroup")
 _CONTROLLERS_V1 = ("memory", "pids", "cpu", "cpuacct")
 _CONTROLLERS_V2 = ("memory", "pids", "cpu")
-_PERIOD_US = 100_000
 _GONE_S = 10.0
 
 
@@ -180,13 +180,13 @@ class CgroupTree:
 
     def _limits(self, profile: Profile, extra_pids: int) -> list[tuple[str, str]]:
         memory, pids = str(profile.memory_bytes), str(profile.pids + extra_pids)
-        quota_us = max(1000, round(profile.cpus * _PERIOD_US))
+        quota_us = max(1000, round(profile.cpus * CPU_PERIOD_US))
         if not self._v1:
             return [
                 ("memory.max", memory),
                 *([("memory.swap.max", "0")] if self._counts_swap() else []),
                 ("pids.max", pids),
-                ("cpu.max", f"{quota_us} {_PERIOD_US}"),
+                ("cpu.max", f"{quota_us} {CPU_PERIOD_US}"),
             ]
         return [
             ("memory.limit_in_bytes", memory),
@@ -195,7 +195,7 @@ class CgroupTree:
             ("memory.swappiness", "0"),
             ("memory.kmem.tcp.limit_in_bytes", str(TCP_BYTES)),
             ("pids.max", pids),
-            ("cpu.cfs_period_us", str(_PERIOD_US)),
+            ("cpu.cfs_period_us", str(CPU_PERIOD_US)),
             ("cpu.cfs_quota_us", str(quota_us)),
         ]
 

@@ -6,7 +6,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from cellblock_workers.launcher.limits import CPU_PERIOD_US
+
 _ROOT = Path("/sys/fs/cgroup")
+#: The least there may be (kernel/sched/core.c).
+_LEAST_QUOTA_US = 1000
 _COUNTER_BYTES = 16 * 1024
 #: What the sockets of one sandbox may hold under v1, where its memory limit does not count them (under v2 it
 #: does). They reach nothing but each other; unbounded, they would use up the TCP memory of the whole host.
@@ -63,6 +67,13 @@ class SandboxCgroup:
         used_us = _field(self._read("unified" if self._v1 else "", "cpu.stat"), "usage_usec")
         return used_us // 1000 if used_us is not None else None
 
+    def limit_cpus(self, cpus: float) -> bool:
+        """From now on no more processor time than this many processors have. False where nobody here can."""
+        quota = max(_LEAST_QUOTA_US, round(cpus * CPU_PERIOD_US))
+        if self._v1:
+            return self._write("cpu", "cpu.cfs_quota_us", str(quota))
+        return self._write("", "cpu.max", f"{quota} {CPU_PERIOD_US}")
+
     def bound_sockets(self) -> bool:
         """Bound what sockets hold where memory's own limit does not; False where nobody here can.
 
@@ -70,11 +81,12 @@ class SandboxCgroup:
         """
         if not self._v1:
             return True
+        return self._write("memory", "memory.kmem.tcp.limit_in_bytes", str(TCP_BYTES))
+
+    def _write(self, controller: str, name: str, value: str) -> bool:
         for relative in self._relative:
             try:
-                (self._root / "memory" / relative / "memory.kmem.tcp.limit_in_bytes").write_text(
-                    str(TCP_BYTES)
-                )
+                (self._root / controller / relative / name).write_text(value)
             except OSError:
                 continue
             return True

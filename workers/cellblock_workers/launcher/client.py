@@ -117,6 +117,7 @@ class LauncherClient:
         context: str | None = None,
         lease_s: float | None = None,
         series: int = 0,
+        tenant: str = "",
     ) -> Lent:
         """Borrow a fresh sandbox of this level, with these limits and this context file in it.
 
@@ -132,6 +133,7 @@ class LauncherClient:
             memory_bytes=limits.memory_bytes,
             cpus=limits.cpus,
             pids=limits.pids,
+            tenant=tenant,
             context=context,
             lease_s=lease_s,
             series=series,

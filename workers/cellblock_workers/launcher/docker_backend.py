@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from cellblock_workers.launcher.canary import CANARY, judge_canary
 from cellblock_workers.launcher.cgroups import SandboxCgroup, host_oom_kills
 from cellblock_workers.launcher.contexts import MOUNT_POINT
 from cellblock_workers.launcher.guest_program import guest_program
-from cellblock_workers.launcher.limits import GUEST_PIDS, MASKED, RLIMITS, SENTRY_PIDS, TMP_INODES
+from cellblock_workers.launcher.limits import GUEST_PIDS, MASKED, RLIMITS, SENTRY_PIDS, START_CPUS, TMP_INODES
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.seccomp import strict_profile
 from cellblock_workers.launcher.user_ids import IdRange, UserIds
@@ -66,6 +66,7 @@ class DockerBackend:
         self._ownership = ownership
         self._local = threading.local()
         self._warned = False
+        self._sees_cgroups = False  # the first container shows
         self._answered = False  # once it has, a missing socket is a daemon to wait for
         self._seccomp = json.dumps(strict_profile(isolation))
         self._uids = UserIds(settings.launcher.state / "ids", _IDS)
@@ -98,7 +99,8 @@ class DockerBackend:
         """Create, attach, start. The guest needs no answer: it announces itself on the stream."""
         sandbox_id = secrets.token_hex(8)
         self._ownership.register(sandbox_id)
-        container = None
+        container, fast = None, self._sees_cgroups
+        cpus = max(profile.cpus, START_CPUS) if fast else profile.cpus
         try:
             with self._daemon_errors():
                 options = {
@@ -107,7 +109,7 @@ class DockerBackend:
                     "rlimits": {"NPROC": profile.pids} if self.isolation == "gvisor" else {},
                     "preload": self._settings.sandbox.preloaded(profile.image),
                 }
-                container = self._create(sandbox_id, profile, guest_program(options))
+                container = self._create(sandbox_id, replace(profile, cpus=cpus), guest_program(options))
                 stream = self._attach(container)
                 self._api.start(container)
                 await_guest(stream, self.isolation, self._settings.sandbox.start_timeout_s)
@@ -118,7 +120,8 @@ class DockerBackend:
                 self._uids.give_back(sandbox_id)
             self._ownership.forget(sandbox_id)  # whatever is left of it is the sweep's
             raise
-        sandbox = DockerSandbox(sandbox_id, profile, self, container, stream)
+        sandbox = DockerSandbox(sandbox_id, profile, self, container, stream, fast)
+        self._sees_cgroups = sandbox.sees_cgroup()
         # gVisor's sockets are the sentry's own memory.
         if self.isolation != "gvisor" and not sandbox.bound_sockets() and not self._warned:
             self._warned = True
@@ -271,6 +274,7 @@ class DockerSandbox:
     _backend: DockerBackend
     _container: str
     stream: socket.socket
+    _starts_fast: bool  #: its quota is to be written when it is lent
     _cgroup: SandboxCgroup = field(init=False)
     _cpu_ms_before: int = field(init=False, default=0)
     _host_oom_kills_before: int = field(init=False, default=0)
@@ -300,12 +304,19 @@ class DockerSandbox:
         """The daemon puts an eight-byte header before each piece of output."""
         return "docker"
 
+    def sees_cgroup(self) -> bool:
+        """Whether its cgroup is below /sys/fs/cgroup here: then its limits can be written."""
+        return self._cgroup.memory_limit_bytes() is not None
+
     def bound_sockets(self) -> bool:
         """Whether what its sockets hold is bounded now."""
         return self._cgroup.bound_sockets()
 
     def lend(self) -> None:
-        """Start counting the job's CPU time."""
+        """Hold it to the job's share of CPU time, and start counting that."""
+        late = self._starts_fast and self.profile.cpus < START_CPUS
+        if late and not self._cgroup.limit_cpus(self.profile.cpus):
+            raise StartFailed(f"{self.isolation}: CPU time cannot be limited in the cgroup of {self.id}")
         self._cpu_ms_before = self._cgroup.cpu_ms() or 0
         self._host_oom_kills_before = host_oom_kills()
 

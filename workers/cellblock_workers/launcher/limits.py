@@ -9,6 +9,11 @@ GUEST_PIDS = 1
 #: Under runsc the host's process limit counts the sentry's own threads: too tight a one crashes the
 #: sentry under a fork bomb, so the job is held by RLIMIT_NPROC inside (measured, docs/adr/0004).
 SENTRY_PIDS = 1000
+#: Over which quotas of processor time are counted.
+CPU_PERIOD_US = 100_000
+#: So many processors a container may use until it is lent: a job that asked for a twentieth of one would else
+#: hold a starter for many seconds, and everybody behind it. Before it is lent nothing of a job runs in it.
+START_CPUS = 1.0
 #: Files in /tmp: an empty one costs the host about a kibibyte that no size option counts.
 TMP_INODES = 16_384
 #: Of each process, soft and hard, by the names of setrlimit(2).

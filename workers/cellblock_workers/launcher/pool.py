@@ -1,6 +1,7 @@
 """Warm pools: sandboxes started ahead, used once, never reused.
 
-Starter threads serve waiting jobs first and top up the profiles in recent use after that; the numbers
+Starter threads serve waiting jobs first, and among tenants the one for whom least is being started; after
+that they top up the profiles in recent use. Images that start slowly never take the last starter. The numbers
 alive and idle are bounded by ``launcher.sandboxes_max`` and ``launcher.warm_total``.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import select
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -21,6 +22,10 @@ from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sand
 _log = structlog.get_logger(__name__)
 
 _PROFILES_KEPT = 16
+#: Kept ready is what was asked for so often: a profile is any combination of limits, and one job's own whim.
+_ASKED_OFTEN = 3
+#: An image is slow whose sandboxes take so long to start, and so many times as long as the fastest.
+_SLOW_S, _SLOW_TIMES = 1.0, 3.0
 #: The job that was just given a sandbox goes first: the place it left is filled this much later.
 _AFTER_S = 0.05
 #: How long topping up rests after a first failure, and at most after many.
@@ -37,11 +42,21 @@ class _Shelf:
     """The sandboxes of one profile."""
 
     ready: deque[Sandbox] = field(default_factory=deque)
+    asked: int = 0
     starting: int = 0
     waiting: int = 0
     failures: deque[BackendUnavailable] = field(default_factory=deque)
     failed_in_row: int = 0
     rest_until: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """Somebody's job. ``begun``: a start was begun for it."""
+
+    tenant: str
+    profile: Profile
+    begun: bool = False
 
 
 class Pool:
@@ -51,6 +66,9 @@ class Pool:
         self._start = start
         self._settings = settings
         self._shelves: OrderedDict[Profile, _Shelf] = OrderedDict()  # most recently used last
+        self._waiters: list[_Waiter] = []  # who came first, first
+        self._took_s: dict[str, float] = {}  # the last start of each image
+        self._busy = 0  # starters at work
         self._lent: list[Sandbox] = []
         self._doomed: deque[Sandbox] = deque()
         self._closed = False
@@ -68,10 +86,10 @@ class Pool:
     def warm(self, profile: Profile) -> None:
         """Keep sandboxes of this profile ready from now on."""
         with self._changed:
-            self._shelf(profile)
+            self._shelf(profile).asked = _ASKED_OFTEN
             self._changed.notify_all()
 
-    def acquire(self, profile: Profile, timeout_s: float) -> tuple[Sandbox, bool]:
+    def acquire(self, profile: Profile, timeout_s: float, tenant: str = "") -> tuple[Sandbox, bool]:
         """A fresh sandbox, and whether it was warm.
 
         Raises :class:`BackendUnavailable` when it cannot be started, or not within ``timeout_s``.
@@ -79,8 +97,11 @@ class Pool:
         deadline = time.monotonic() + timeout_s
         with self._changed:
             shelf = self._shelf(profile)
+            shelf.asked += 1
             if (sandbox := self._take(shelf)) is not None:
                 return sandbox, True
+            waiter = _Waiter(tenant, profile)
+            self._waiters.append(waiter)
             shelf.waiting += 1
             self._changed.notify_all()
             try:
@@ -94,6 +115,7 @@ class Pool:
                         raise BackendUnavailable(f"no sandbox became free within {timeout_s:g} s")
                     self._changed.wait(left)
             finally:
+                self._waiters.remove(waiter)
                 shelf.waiting -= 1
                 if not shelf.waiting:
                     shelf.failures.clear()
@@ -136,11 +158,16 @@ class Pool:
     def _shelf(self, profile: Profile) -> _Shelf:
         shelf = self._shelves.setdefault(profile, _Shelf())
         self._shelves.move_to_end(profile)
-        # Profiles nobody asked for lately are forgotten: jobs with ever new limits must not fill the memory.
-        for old, unused in list(self._shelves.items())[:-_PROFILES_KEPT]:
-            if not unused.waiting and not unused.starting:
-                self._doomed.extend(unused.ready)
-                del self._shelves[old]
+        # Profiles nobody asked for lately are forgotten, those seldom asked for first: jobs with ever new
+        # limits must neither fill the memory nor drive out what others have ready.
+        unused = [
+            (one.asked >= _ASKED_OFTEN, old)
+            for old, one in self._shelves.items()
+            if not one.waiting and not one.starting and old != profile
+        ]
+        unused.sort(key=lambda one: one[0])
+        for _, old in unused[: max(0, len(self._shelves) - _PROFILES_KEPT)]:
+            self._doomed.extend(self._shelves.pop(old).ready)
         return shelf
 
     def _drop_context(self, profile: Profile, shelf: _Shelf) -> None:
@@ -173,8 +200,14 @@ class Pool:
                     self._changed.wait(self._rest_s())
                 shelf = self._shelves[profile]
                 shelf.starting += 1
+                self._busy += 1
                 epoch = self._epoch
-            self._start_one(profile, shelf, epoch)
+            try:
+                self._start_one(profile, shelf, epoch)
+            finally:
+                with self._changed:
+                    self._busy -= 1
+                    self._changed.notify_all()
 
     def _rest_s(self) -> float:
         """How long to wait until there may be something to start that nobody tells of."""
@@ -183,6 +216,7 @@ class Pool:
         return min([until - now for until in rests if until > now], default=1.0)
 
     def _start_one(self, profile: Profile, shelf: _Shelf, epoch: int) -> None:
+        began = time.monotonic()
         try:
             sandbox = self._start(profile)
         except BackendUnavailable as error:
@@ -195,6 +229,7 @@ class Pool:
             return
         with self._changed:
             shelf.starting -= 1
+            self._took_s[profile.image] = time.monotonic() - began
             shelf.failed_in_row, shelf.rest_until = 0, 0.0
             unwanted = self._closed or epoch != self._epoch
             (self._doomed if unwanted else shelf.ready).append(sandbox)
@@ -219,14 +254,31 @@ class Pool:
             return None
         idle = sum(len(shelf.ready) + shelf.starting for shelf in self._shelves.values())
         room = self._settings.sandboxes_max - idle - len(self._lent) - len(self._doomed)
-        for profile, shelf in self._shelves.items():
-            if shelf.waiting > shelf.starting + len(shelf.ready) + len(shelf.failures):
-                if room > 0:
-                    return profile
-                if not self._doomed:
-                    self._evict()
-                return None
+        if (waiter := self._next_waiter()) is not None:
+            if room > 0:
+                waiter.begun = True
+                return waiter.profile
+            if not self._doomed:
+                self._evict()
+            return None
         return self._to_top_up(idle) if room > 0 else None
+
+    def _next_waiter(self) -> _Waiter | None:
+        """Of those for whom nothing is on its way: the first one of the tenant for whom least is."""
+        begun = Counter(waiter.tenant for waiter in self._waiters if waiter.begun)
+        missing = [waiter for waiter in self._waiters if self._is_missing(waiter.profile)]
+        return min(missing, key=lambda waiter: begun[waiter.tenant], default=None)
+
+    def _is_missing(self, profile: Profile) -> bool:
+        shelf = self._shelves[profile]
+        wanted = shelf.waiting > shelf.starting + len(shelf.ready) + len(shelf.failures)
+        return wanted and not self._would_take_the_last(profile)
+
+    def _would_take_the_last(self, profile: Profile) -> bool:
+        """A start of a slow image by the last starter that is idle: whoever comes next would wait for it."""
+        starters, took_s = self._settings.starters, self._took_s.get(profile.image, 0.0)
+        slow = took_s > _SLOW_S and took_s > _SLOW_TIMES * min(self._took_s.values())
+        return slow and self._busy >= starters - 1 > 0
 
     def _to_top_up(self, idle: int) -> Profile | None:
         now = time.monotonic()
@@ -234,6 +286,8 @@ class Pool:
             return None
         for profile, shelf in reversed(self._shelves.items()):
             if now < shelf.rest_until or profile.context is not None or profile.series:
+                continue
+            if shelf.asked < _ASKED_OFTEN or self._would_take_the_last(profile):
                 continue
             if len(shelf.ready) + shelf.starting < self._settings.warm:
                 if idle < self._settings.warm_total or self._evict(keep=profile):

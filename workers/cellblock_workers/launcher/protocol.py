@@ -40,6 +40,7 @@ class Acquire(_Message):
     memory_bytes: int
     cpus: float
     pids: int
+    tenant: str = Field("", max_length=256, description="Starts are shared out among tenants.")
     context: str | None = Field(None, max_length=4096, pattern=r"^/[^\x00]*$")
     series: int = Field(0, ge=0, le=64, description="So many, one after the other, where the host can.")
     lease_s: float | None = Field(

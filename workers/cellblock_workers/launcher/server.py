@@ -211,7 +211,8 @@ class Launcher:
             send(connection, Reply(ok=False, error="context", message=str(refusal)))
             return
         try:
-            sandbox, warm = self._pool_acquire(profile)
+            sandbox, warm = self._pool_acquire(profile, request.tenant)
+            self._lend(sandbox)
         except BackendUnavailable as error:
             send(connection, Reply(ok=False, error=self._code(error, request.level), message=str(error)))
             return
@@ -225,7 +226,6 @@ class Launcher:
             owned[sandbox.id] = sandbox
             if request.lease_s is not None:
                 self._leases.add(sandbox, request.lease_s)
-            sandbox.lend()
             _log.debug("acquired", sandbox=sandbox.id, job_id=request.job_id, fence=request.fence, warm=warm)
             reply = Reply(
                 sandbox=sandbox.id,
@@ -241,6 +241,13 @@ class Launcher:
             for descriptor in context:
                 os.close(descriptor)
         sandbox.stream.close()  # the worker's now: when it closes its copy, the guest sees the end
+
+    def _lend(self, sandbox: Sandbox) -> None:
+        try:
+            sandbox.lend()
+        except BackendUnavailable:
+            self._pool.discard(sandbox)
+            raise
 
     def _discard(self, sandbox: Sandbox) -> None:
         self._leases.remove(sandbox.id)
@@ -272,11 +279,11 @@ class Launcher:
             return "level"
         return "failed" if isinstance(error, StartFailed) and level in self._cascade.chosen else "unavailable"
 
-    def _pool_acquire(self, profile: Profile) -> tuple[Sandbox, bool]:
+    def _pool_acquire(self, profile: Profile, tenant: str) -> tuple[Sandbox, bool]:
         """A refused start is tried once more, after a probe has shown whether the host is at fault."""
         timeout_s = self._settings.sandbox.start_timeout_s
         try:
-            return self._pool.acquire(profile, timeout_s)
+            return self._pool.acquire(profile, timeout_s, tenant)
         except LevelRefused:
             raise
         except StartFailed:
@@ -284,7 +291,7 @@ class Launcher:
             if self._cascade.probe() != before:
                 self._doubtful.set()  # what stands warm was started under another isolation
                 raise
-            return self._pool.acquire(profile, timeout_s)
+            return self._pool.acquire(profile, timeout_s, tenant)
 
     def _start(self, profile: Profile) -> Sandbox:
         try:

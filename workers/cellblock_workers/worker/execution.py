@@ -60,6 +60,7 @@ def execute(lease: Lease, manifest: Manifest, launcher: LauncherClient, settings
             manifest.limits,
             manifest.context_path,
             lease.sandbox_s,
+            tenant=manifest.tenant,
         )
     except ContextNotMounted as refusal:
         return rejected_result(claim, "ContextNotMounted", str(refusal))

@@ -195,8 +195,15 @@ class Places:
 
     def _acquire(self, series: int = 0) -> Lent:
         job, asked = self._lease.claim, self._manifest
-        profile = (asked.level, asked.image, asked.limits, None)
-        lent = self._launcher.acquire(job.job_id, job.fence, *profile, self._lease.sandbox_s, series)
+        profile = (asked.level, asked.image, asked.limits)
+        lent = self._launcher.acquire(
+            job.job_id,
+            job.fence,
+            *profile,
+            lease_s=self._lease.sandbox_s,
+            series=series,
+            tenant=asked.tenant,
+        )
         self._lease.borrowed(lent.id)
         return lent
 

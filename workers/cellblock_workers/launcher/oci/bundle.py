@@ -14,10 +14,17 @@ from typing import Any
 from cellblock_config import Isolation
 from cellblock_workers.launcher.backend import Profile
 from cellblock_workers.launcher.contexts import MOUNT_POINT
-from cellblock_workers.launcher.limits import GUEST_PIDS, MASKED, RLIMITS, SENTRY_PIDS, TMP_INODES
+from cellblock_workers.launcher.limits import (
+    CPU_PERIOD_US,
+    GUEST_PIDS,
+    MASKED,
+    RLIMITS,
+    SENTRY_PIDS,
+    START_CPUS,
+    TMP_INODES,
+)
 from cellblock_workers.launcher.seccomp import oci_filter, strict_profile
 
-_PERIOD_US = 100_000
 _VIEW, _NOTHING = "rootfs", "nothing"
 _ENVIRONMENT = ("PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/", "HOSTNAME=sandbox")
 # The guest's: it gives up root, and kills the job. Dropped with the uid before the job.
@@ -115,12 +122,13 @@ class Bundle:
 
     def _resources(self) -> dict[str, Any]:
         gvisor = self.isolation == "gvisor"
+        quota_us = round(max(self.profile.cpus, START_CPUS) * CPU_PERIOD_US)  # the job's own when it is lent
         memory = {"limit": self.profile.memory_bytes, "swap": self.profile.memory_bytes}  # so: no swap
         return {
             "devices": [{"allow": False, "access": "rwm"}],
             "memory": memory if gvisor else {**memory, "swappiness": 0},
             "pids": {"limit": SENTRY_PIDS if gvisor else self.profile.pids + GUEST_PIDS},
-            "cpu": {"period": _PERIOD_US, "quota": round(self.profile.cpus * _PERIOD_US)},
+            "cpu": {"period": CPU_PERIOD_US, "quota": quota_us},
         }
 
 

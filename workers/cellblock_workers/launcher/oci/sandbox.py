@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from cellblock_config import Isolation
-from cellblock_workers.launcher.backend import Evidence, Framing, Profile
+from cellblock_workers.launcher.backend import Evidence, Framing, Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import PARENT
 from cellblock_workers.launcher.cgroups import SandboxCgroup
+from cellblock_workers.launcher.limits import START_CPUS
 from cellblock_workers.launcher.oci.children import Family
 
 _LAST_WORD_S = 3.0
@@ -64,7 +65,9 @@ class OciSandbox:
         return "raw"
 
     def lend(self) -> None:
-        """Start counting the job's CPU time."""
+        """Hold it to the job's share of CPU time, and start counting that."""
+        if self.profile.cpus < START_CPUS and not self._cgroup.limit_cpus(self.profile.cpus):
+            raise StartFailed(f"{self.isolation}: CPU time cannot be limited in {PARENT / self.id}")
         self._cpu_ms_before = self._cgroup.cpu_ms() or 0
 
     def evidence(self, *, ended: bool) -> Evidence:

@@ -16,13 +16,13 @@ from pathlib import Path
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import SandboxGroup
 from cellblock_workers.launcher.cgroups import TCP_BYTES, SandboxCgroup
+from cellblock_workers.launcher.limits import CPU_PERIOD_US
 from cellblock_workers.launcher.systemd import manager
 
 _ROOT = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _PLACEHOLDER = ("/bin/cat",)  # ends when its standard input does
 _PLACEHOLDER_PIDS = 1
-_PERIOD_US = 100_000
 _STOP_US = 2_000_000
 _WAIT_S = 10.0
 _LOOK_S = 0.001
@@ -160,7 +160,7 @@ class ScopeTree:
             ("MemorySwapMax", "t", "0"),
             ("TasksMax", "t", str(pids)),
             ("CPUQuotaPerSecUSec", "t", str(round(profile.cpus * 1_000_000))),
-            ("CPUQuotaPeriodUSec", "t", str(_PERIOD_US)),
+            ("CPUQuotaPeriodUSec", "t", str(CPU_PERIOD_US)),
             # Its processes are our affair: else systemd ends a scope after the kernel's first kill for
             # memory (OOMPolicy=stop), and the counter that says so with it.
             ("Delegate", "b", "true"),
