@@ -57,6 +57,10 @@ class SandboxSettings(Group):
     timeout_max_s: PositiveSeconds = 300.0
     memory_max_bytes: int = Field(2048 * MIB, ge=64 * MIB)
     memory_min_bytes: int = Field(64 * MIB, ge=32 * MIB)
+    image_memory_min_bytes: dict[str, int] = Field(
+        {"datascience": 192 * MIB},
+        description="Per image, with less than which its interpreter does not start on every isolation.",
+    )
     cpus_max: float = Field(1.0, gt=0, le=64)
     cpus_min: float = Field(0.05, gt=0)
     pids_max: int = Field(256, ge=1, le=4096)

@@ -92,6 +92,14 @@ def resolve(spec: JobSpec, settings: Settings) -> Manifest:
     if image not in settings.sandbox.images:
         known = ", ".join(sorted(settings.sandbox.images))
         raise InvalidJob("image", f"unknown image {image!r}; this fleet has {known}")
+    limits = resolve_limits(spec.level, spec.limits, settings, of_trials=spec.evaluation is not None)
+    least_bytes = settings.sandbox.image_memory_min_bytes.get(image, 0)
+    if limits.memory_bytes < least_bytes:
+        raise InvalidJob(
+            "limits.memory_bytes",
+            f"{limits.memory_bytes} is below the {least_bytes} ({least_bytes / MIB:g}M) that the image "
+            f"{image!r} needs (CELLBLOCK_SANDBOX_IMAGE_MEMORY_MIN_BYTES)",
+        )
     return Manifest(
         code=spec.code,
         files=dict(sorted(spec.files.items())),
@@ -105,7 +113,7 @@ def resolve(spec: JobSpec, settings: Settings) -> Manifest:
         tenant=spec.tenant,
         level=spec.level,
         image=image,
-        limits=resolve_limits(spec.level, spec.limits, settings, of_trials=spec.evaluation is not None),
+        limits=limits,
         priority=spec.priority,
         expires_s=_expiry(spec, settings.ledger),
         retries=spec.retries,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import closing
 
 import pytest
 
-from cellblock.admission import resolve_limits
+from cellblock import JobSpec, Outcome
+from cellblock.admission import resolve, resolve_limits
+from cellblock.costs import Charge
 from cellblock.models import Limits
+from cellblock_config.prices import Rates
 from sandbox.conftest import Run
 from sandbox.harness import MIB, Host
 
@@ -38,4 +42,30 @@ def test_a_small_share_of_a_processor_starts_as_fast_as_a_whole_one(
 def test_its_job_has_the_share_it_asked_for(run: Run, way: str) -> None:
     code = "import time\nuntil = time.monotonic() + 3\nwhile time.monotonic() < until: pass"
     used_ms = run(code, way=way, limits={"cpus": 0.2, "timeout_s": 20}).usage.cpu_ms
-    assert used_ms < 1500, "of three seconds, a fifth"
+    assert used_ms < 1000, "of three seconds, a fifth"
+
+
+@pytest.mark.way("gvisor-oci")
+def test_what_cannot_start_ends_at_once_and_at_a_price(sandbox_hosts: dict[str, Host]) -> None:
+    """Limits that an image does not start with, where the operator has not said so."""
+    socket = sandbox_hosts["gvisor-oci"].settings.launcher.socket
+    host = Host(socket, sandbox={"image_memory_min_bytes": {}}, ledger={"fault_retries": 2})
+    spec = JobSpec(
+        code="print(1)", image="datascience", level="permissive", limits={"memory_bytes": 64 * MIB}
+    )
+    charge = Charge(
+        rates=Rates(per_run=10**8, per_cpu_second=0, per_gib_second=0, percent=100), cap_micros=500
+    )
+    manifest = resolve(spec, host.settings).model_copy(update={"charge": charge})
+    with closing(host.launcher):
+        job_id = host.ledger.admit(uuid.uuid4().hex, manifest).job_id
+        host.runner.run(job_id)
+    result = host.ledger.result(job_id)
+    assert result is not None, "it is not tried again"
+    assert result.error is not None
+    assert (result.outcome, result.error.type, result.cost_micros) == (
+        Outcome.REJECTED,
+        "SandboxNotStarting",
+        100,
+    )
+    assert "with more memory" in result.error.message

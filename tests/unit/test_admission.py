@@ -113,6 +113,14 @@ def test_an_unknown_image_is_refused_with_the_known_ones() -> None:
         assert part in caught.value.problem
 
 
+def test_an_image_has_the_memory_that_it_starts_with() -> None:
+    asked = JobSpec(code="pass", image="datascience", limits={"memory_bytes": 128 * MIB})
+    with pytest.raises(InvalidJob, match=r"memory_bytes: .* \(192M\) that the image 'datascience' needs"):
+        resolve(asked, load_settings())
+    settings = load_settings(sandbox={"image_memory_min_bytes": {"datascience": 100 * MIB}})
+    assert resolve(asked, settings).limits.memory_bytes == 128 * MIB
+
+
 def test_a_job_without_an_image_gets_the_operators_default() -> None:
     fleet = load_settings(sandbox={"images": {"only": "registry/only:1"}, "default_image": "only"})
     assert resolve(JobSpec(code="pass"), fleet).image == "only"

@@ -117,6 +117,7 @@ def test_a_sandbox_with_a_context_is_started_for_its_job_and_never_ahead() -> No
     sandbox, warm = pool.acquire(with_context, 10)
     assert (warm, sandbox.profile.context) == (False, "/a")
     plain, _ = pool.acquire(Profile("standard", "python", 1, 1.0, 1), 10)
+    pool.warm(Profile("standard", "python", 1, 1.0, 1))
     wait_until(lambda: pool.counts()["idle"] == 2 and pool.counts()["starting"] == 0, what="a full pool")
     assert [one.profile.context for one in started].count("/a") == 1
     pool.discard(sandbox)

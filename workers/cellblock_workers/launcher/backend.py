@@ -23,6 +23,14 @@ class NotOnThisHost(StartFailed):
     """What this way needs is not installed, or not open to the launcher's user."""
 
 
+class GuestEnded(StartFailed):
+    """The sandbox came up, and its first process ended by itself: too little memory for the image, mostly."""
+
+
+class CannotStart(StartFailed):
+    """It ended so twice, while other sandboxes started: it is this combination of image and limits."""
+
+
 class NotOffered(StartFailed):
     """This way works and has no means for what the job asks: a context, another image."""
 

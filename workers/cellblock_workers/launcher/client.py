@@ -19,6 +19,7 @@ from cellblock.errors import CellblockError, SandboxUnavailable
 from cellblock_config import LevelName
 from cellblock_workers.launcher.protocol import (
     Acquire,
+    ErrorCode,
     Kill,
     Probe,
     Renew,
@@ -41,12 +42,26 @@ class LevelNotOffered(SandboxRefused):
     """Nothing on this host satisfies the job's level; the message names the isolations and the remedies."""
 
 
+class SandboxNotStarting(SandboxRefused):
+    """Sandboxes start, and one with this image and these limits does not, again and again."""
+
+
 class LevelUnavailable(SandboxUnavailable):
     """Nothing works for the job's level at this moment, on a host where jobs of other levels run."""
 
 
 class ContextNotMounted(SandboxRefused):
     """The launcher does not show this file to jobs; the message names the path and the setting."""
+
+
+_ERRORS: dict[ErrorCode, type[CellblockError]] = {
+    "denied": SandboxRefused,
+    "failed": SandboxRefused,
+    "start": SandboxNotStarting,
+    "refused": LevelNotOffered,
+    "level": LevelUnavailable,
+    "context": ContextNotMounted,
+}
 
 
 @dataclass(slots=True)
@@ -241,14 +256,7 @@ class LauncherClient:
             for descriptor in descriptors:
                 os.close(descriptor)
             raise SandboxUnavailable(f"the launcher on {self._path} answered nonsense") from error
-        if reply.error == "refused":
-            raise LevelNotOffered(reply.message or "nothing on this host satisfies the level")
-        if reply.error == "level":
-            raise LevelUnavailable(reply.message or "nothing works for this level now")
-        if reply.error == "context":
-            raise ContextNotMounted(reply.message or "the context may not be mounted")
-        if reply.error in {"denied", "failed"}:
-            raise SandboxRefused(reply.message or f"the launcher says {reply.error}")
         if not reply.ok:
-            raise SandboxUnavailable(reply.message or "the launcher refused without a reason")
+            kind: type[CellblockError] = _ERRORS.get(reply.error or "unavailable", SandboxUnavailable)
+            raise kind(reply.message or f"the launcher says {reply.error}")
         return reply, descriptors

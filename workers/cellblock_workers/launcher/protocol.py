@@ -84,7 +84,7 @@ REQUEST: TypeAdapter[Request] = TypeAdapter(Request)
 #: failed: this profile does not start on a host that works
 #: refused: nothing on this host satisfies the level · unavailable: this host cannot now
 #: level: it cannot now for this level, though it can for another · invalid: not a request
-ErrorCode = Literal["denied", "context", "failed", "refused", "level", "unavailable", "invalid"]
+ErrorCode = Literal["denied", "context", "failed", "start", "refused", "level", "unavailable", "invalid"]
 
 
 class Reply(_Message):

@@ -18,6 +18,8 @@ from cellblock_config import LEVELS, Isolation, LevelName, Settings, load_settin
 from cellblock_workers.launcher.backend import (
     Backend,
     BackendUnavailable,
+    CannotStart,
+    GuestEnded,
     NotOffered,
     Profile,
     Sandbox,
@@ -275,6 +277,8 @@ class Launcher:
     def _code(self, error: BackendUnavailable, level: LevelName) -> ErrorCode:
         if isinstance(error, (LevelRefused, NotOffered)):
             return "refused"
+        if isinstance(error, CannotStart):
+            return "start"
         if isinstance(error, NothingChosen) and self._cascade.chosen:
             return "level"
         return "failed" if isinstance(error, StartFailed) and level in self._cascade.chosen else "unavailable"
@@ -291,7 +295,13 @@ class Launcher:
             if self._cascade.probe() != before:
                 self._doubtful.set()  # what stands warm was started under another isolation
                 raise
+        try:
             return self._pool.acquire(profile, timeout_s, tenant)
+        except GuestEnded as error:
+            raise CannotStart(
+                f"{error} It ended so twice, and sandboxes of other jobs start: with more memory, or another "
+                "image, it may"
+            ) from error
 
     def _start(self, profile: Profile) -> Sandbox:
         try:

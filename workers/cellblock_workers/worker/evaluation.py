@@ -13,10 +13,15 @@ from cellblock.egress import Outgoing, filter_outgoing
 from cellblock.models import JobError, JobResult, Outcome, Usage
 from cellblock.trials import Evaluation, Trial, TrialResult, TrialVerdict, channel_of, sandboxes
 from cellblock_config import Settings
-from cellblock_workers.launcher.client import LauncherClient, LevelNotOffered, SandboxRefused
+from cellblock_workers.launcher.client import (
+    LauncherClient,
+    LevelNotOffered,
+    SandboxNotStarting,
+    SandboxRefused,
+)
 from cellblock_workers.worker.bill import Bill, OverCap
 from cellblock_workers.worker.examination import End, Examiner, add_usage
-from cellblock_workers.worker.execution import attempt_result, rejected_result
+from cellblock_workers.worker.execution import attempt_result, refused_result
 from cellblock_workers.worker.judge import BrokeWhileJudging, JudgeFailed, Unusable
 from cellblock_workers.worker.lease import Lease
 from cellblock_workers.worker.places import Cancelled, Places
@@ -87,8 +92,8 @@ class Evaluator:
                     self._bill.heed_cap()
                 if time.monotonic() > over:
                     break
-        except LevelNotOffered as refusal:
-            return rejected_result(self._lease.claim, "LevelNotOffered", str(refusal))
+        except (LevelNotOffered, SandboxNotStarting) as refusal:
+            return refused_result(self._lease.claim, refusal)
         except Cancelled:
             error = JobError(type="Cancelled", message="Cancelled while it ran")
             verdict = Verdict(Outcome.CANCELLED, error=error)
@@ -122,7 +127,7 @@ class Evaluator:
                 self._places.dismiss()  # it may be busy with them still
                 self._unusable[trial.check] = JobError(type="UnusableTests", message=str(unusable)[:2000])
                 return self._without_run(trial, TrialVerdict.UNUSABLE, self._unusable[trial.check])
-            except LevelNotOffered:
+            except (LevelNotOffered, SandboxNotStarting):
                 raise
             except OverCap:
                 if len(self._evaluation.trials) > 1:

@@ -19,6 +19,7 @@ from cellblock_workers.launcher.client import (
     LauncherClient,
     Lent,
     LevelNotOffered,
+    SandboxNotStarting,
     SandboxRefused,
 )
 from cellblock_workers.launcher.protocol import Reply
@@ -62,10 +63,8 @@ def execute(lease: Lease, manifest: Manifest, launcher: LauncherClient, settings
             lease.sandbox_s,
             tenant=manifest.tenant,
         )
-    except ContextNotMounted as refusal:
-        return rejected_result(claim, "ContextNotMounted", str(refusal))
-    except LevelNotOffered as refusal:
-        return rejected_result(claim, "LevelNotOffered", str(refusal))
+    except (ContextNotMounted, LevelNotOffered, SandboxNotStarting) as refusal:
+        return refused_result(claim, refusal)
     except SandboxRefused as refusal:
         return fault_result(claim, str(refusal))
     lease.borrowed(lent.id)
@@ -194,6 +193,16 @@ def fault_result(claim: Claim, what: str) -> JobResult:
     """The result of an attempt that failed through us before or instead of running."""
     error = JobError(type="SandboxError", message=what)
     return attempt_result(claim, Verdict(Outcome.SANDBOX_ERROR, error=error, evidence={"fault": what}))
+
+
+def refused_result(claim: Claim, refusal: SandboxRefused) -> JobResult:
+    """The result of a job that gets no sandbox, here or anywhere, whatever is tried.
+
+    One whose image and limits do not go together has the price of a run: starts were made to find that out.
+    """
+    cost_micros = _cost(claim, Usage()) if isinstance(refusal, SandboxNotStarting) else None
+    rejected = rejected_result(claim, type(refusal).__name__, str(refusal))
+    return rejected.model_copy(update={"cost_micros": cost_micros})
 
 
 def rejected_result(claim: Claim, kind: str, why: str) -> JobResult:
