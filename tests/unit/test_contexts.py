@@ -177,3 +177,9 @@ def test_what_has_taken_a_contexts_place_meanwhile_is_not_handed_over(root: Path
         path.chmod(0o600)
     with pytest.raises(ContextRefused):
         open_context(str(path))
+
+
+def test_a_refusal_names_no_folder_of_the_host(tmp_path: Path) -> None:
+    with pytest.raises(ContextRefused) as refused:
+        resolve_context("/etc/hosts", [tmp_path])
+    assert str(tmp_path) not in str(refused.value)

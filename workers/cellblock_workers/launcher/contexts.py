@@ -28,8 +28,9 @@ def resolve_context(path: str, roots: Sequence[Path]) -> str:
     real = os.path.realpath(path)
     inside = [root for root in map(os.path.realpath, roots) if os.path.commonpath([real, root]) == root]
     if not inside:
+        # Which those are is the operator's to know: the message goes to the tenant.
         raise ContextRefused(
-            f"{path} is in none of {[str(root) for root in roots]} (CELLBLOCK_LAUNCHER_CONTEXT_ROOTS)"
+            f"{path} is in none of the folders that jobs may be shown (CELLBLOCK_LAUNCHER_CONTEXT_ROOTS)"
         )
     try:
         found = Path(real).stat()
