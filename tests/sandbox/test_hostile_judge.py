@@ -46,7 +46,7 @@ def test_calls_without_end_take_the_time_of_one_trial(host: Host) -> None:
     check = hostile(f"while True:\n    judge.send(['call', '{CALL}'])\n    judge.receive()\n")
     began = time.monotonic()
     found = judge(host, {"one": RIGHT, "two": f"{RIGHT}# two"}, check, timeout_s=1)
-    assert time.monotonic() - began < 15, "44 s, when each call has a time of its own"
+    assert time.monotonic() - began < 60, "six minutes, when each call has a time of its own"
     assert {one.verdict for one in found.values()} == {TrialVerdict.TIMED_OUT}
 
 
