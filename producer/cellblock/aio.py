@@ -73,9 +73,11 @@ class AsyncClient:
         """A handle on a job accepted elsewhere; looks nothing up."""
         return AsyncJob(self, job_id)
 
-    async def result(self, job_id: str, *, timeout_s: float | None = None) -> JobResult:
-        """Wait for a job's end without holding a thread; errors as :meth:`Client.result`."""
-        future = await asyncio.to_thread(self._client.result_future, job_id)
+    async def result(
+        self, job_id: str, *, timeout_s: float | None = None, tenant: str | None = None
+    ) -> JobResult:
+        """Wait for a job's end without holding a thread; as :meth:`Client.result`."""
+        future = await asyncio.to_thread(lambda: self._client.result_future(job_id, tenant=tenant))
         try:
             # shield: giving up on the wait must not cancel the future other waiters share.
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), timeout_s)
@@ -86,9 +88,9 @@ class AsyncClient:
         except TimeoutError:
             raise ResultTimeout(f"job {job_id} has not ended after {timeout_s:g} s; it goes on") from None
 
-    async def status(self, job_id: str) -> JobStatus:
+    async def status(self, job_id: str, *, tenant: str | None = None) -> JobStatus:
         """Where a job is now. Raises :class:`UnknownJob`."""
-        return await asyncio.to_thread(self._client.status, job_id)
+        return await asyncio.to_thread(lambda: self._client.status(job_id, tenant=tenant))
 
     async def usage(self, tenant: str | None = None, day: date | None = None) -> list[DayUsage]:
         """What tenants with a plan used, by day (UTC)."""
@@ -98,9 +100,11 @@ class AsyncClient:
         """How many jobs wait, are parked, run or are dead letters now."""
         return await asyncio.to_thread(self._client.counts)
 
-    async def cancel(self, job_id: str) -> Literal["cancelled", "requested", "terminal"]:
+    async def cancel(
+        self, job_id: str, *, tenant: str | None = None
+    ) -> Literal["cancelled", "requested", "terminal"]:
         """Stop a job. Idempotent; raises :class:`UnknownJob`."""
-        return await asyncio.to_thread(self._client.cancel, job_id)
+        return await asyncio.to_thread(lambda: self._client.cancel(job_id, tenant=tenant))
 
     async def dead(self, *, limit: int = 100) -> list[DeadLetter]:
         """Jobs that ended through our fault, latest first."""

@@ -193,9 +193,12 @@ class Client:
         """A handle on a job accepted elsewhere; looks nothing up."""
         return Job(self, job_id)
 
-    def result(self, job_id: str, *, timeout_s: float | None = None) -> JobResult:
-        """Wait for a job's end. Raises :class:`ResultTimeout`, :class:`UnknownJob`."""
-        future = self.result_future(job_id)
+    def result(self, job_id: str, *, timeout_s: float | None = None, tenant: str | None = None) -> JobResult:
+        """Wait for a job's end. Raises :class:`ResultTimeout`, :class:`UnknownJob`.
+
+        ``tenant``: in whose name it is asked for; another's job is unknown, here and in all that follow.
+        """
+        future = self.result_future(job_id, tenant=tenant)
         try:
             return future.result(timeout_s)
         except FutureTimeout:
@@ -203,12 +206,14 @@ class Client:
         except CancelledError:
             raise ResultTimeout(f"the client was closed while waiting for job {job_id}; it goes on") from None
 
-    def result_future(self, job_id: str) -> Future[JobResult]:
+    def result_future(self, job_id: str, *, tenant: str | None = None) -> Future[JobResult]:
         """The result as a future, completed by notification."""
+        self._ledger.require_tenant(job_id, tenant)
         return self._waiter.wait_for(job_id)
 
-    def status(self, job_id: str) -> JobStatus:
+    def status(self, job_id: str, *, tenant: str | None = None) -> JobStatus:
         """Where a job is now. Raises :class:`UnknownJob`."""
+        self._ledger.require_tenant(job_id, tenant)
         return self._ledger.status(job_id)
 
     def usage(self, tenant: str | None = None, day: date | None = None) -> list[DayUsage]:
@@ -219,8 +224,11 @@ class Client:
         """How many jobs wait, are parked, run or are dead letters now."""
         return self._ledger.counts()
 
-    def cancel(self, job_id: str) -> Literal["cancelled", "requested", "terminal"]:
+    def cancel(
+        self, job_id: str, *, tenant: str | None = None
+    ) -> Literal["cancelled", "requested", "terminal"]:
         """Stop a job. Idempotent; raises :class:`UnknownJob`."""
+        self._ledger.require_tenant(job_id, tenant)
         done = self._ledger.cancel(job_id)
         self._publisher.wake(done.wake)
         return cast(Literal["cancelled", "requested", "terminal"], done.word)

@@ -36,6 +36,8 @@ _EVENTS_STEP_S = 1.0
 _DAYS_KEPT, _DAY_MS = 40, 86_400_000
 _EPOCH = date(1970, 1, 1)
 
+_UNKNOWN = "no job {job_id}: never accepted here, or its result has expired"
+
 
 class Reads:
     """The asking half of :class:`~cellblock.ledger.Ledger`. Raises :class:`StoreUnavailable`."""
@@ -43,6 +45,11 @@ class Reads:
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
         self.keys = keys
+
+    def require_tenant(self, job_id: str, tenant: str | None) -> None:
+        """Raises :class:`UnknownJob` for a job of another tenant, in the same words as for none at all."""
+        if tenant is not None and self._record(job_id)["tenant"] != tenant:
+            raise UnknownJob(_UNKNOWN.format(job_id=job_id))
 
     def status(self, job_id: str) -> JobStatus:
         """Where a job is. Raises :class:`UnknownJob`."""
@@ -85,7 +92,7 @@ class Reads:
             pipe.hgetall(self.keys.job(job_id))
             stored, record = cast(tuple[str | None, dict[str, str]], tuple(pipe.execute()))
         if not record:
-            raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
+            raise UnknownJob(_UNKNOWN.format(job_id=job_id))
         if stored is None:
             return None
         result = JobResult.model_validate_json(stored)
@@ -267,7 +274,7 @@ class Reads:
         with store_errors("reading a job"):
             record = cast(dict[str, str], self._redis.hgetall(self.keys.job(job_id)))
         if not record:
-            raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
+            raise UnknownJob(_UNKNOWN.format(job_id=job_id))
         return record
 
     def _heads(self, lanes: Sequence[str]) -> dict[str, int | None]:
