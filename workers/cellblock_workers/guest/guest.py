@@ -47,6 +47,8 @@ from .processes import is_crowded, kill_and_reap_everything, kill_everything
 
 FRAME_LIMIT_BYTES = 128 * 1024 * 1024
 RAISED_LIMIT_BYTES = 32 * 1024
+#: After a piece of output smaller than this, more is gathered for so long.
+SMALL_BYTES, GATHER_S = 4096, 0.001
 
 
 class ReplyCounter:
@@ -104,6 +106,7 @@ class Guest:
         self.reply = ReplyCounter()
         self.values = bytearray()
         self.artifacts: dict[str, Any] | None = None
+        self.gathering_until = 0.0
         self.inbox = bytearray() if inbox is None else inbox
         self.raised = b""
         self.poller = select.poll()
@@ -120,8 +123,8 @@ class Guest:
         self.reap()  # who died before anybody listened
         while self.status is None:
             self.check_deadline()
-            for fd, _ in self.poller.poll(self.poll_ms()):
-                self.handle(fd)
+            for fd, event in self.poller.poll(self.poll_ms()):
+                self.handle(fd, writers=not event & select.POLLHUP)
         self.end()
 
     def close(self) -> None:
@@ -148,7 +151,8 @@ class Guest:
     def kill(self) -> None:
         kill_everything()
 
-    def handle(self, fd: int) -> None:
+    def handle(self, fd: int, writers: bool) -> None:
+        """Something happened there. ``writers``: whether more may come."""
         if fd == 0:
             self.read_host()
         elif fd == self.wake:
@@ -160,7 +164,15 @@ class Guest:
             if self.feed_calls():
                 self.poller.unregister(fd)
         else:
+            if writers and fd in (self.pipes.stdout, self.pipes.stderr):
+                self.gather()
             self.relay(fd)
+
+    def gather(self) -> None:
+        """Soon after a small piece wait for more: each costs the host as much as a large one."""
+        rest_s = self.gathering_until - time.monotonic()
+        if rest_s > 0:
+            time.sleep(rest_s)
 
     def relay(self, fd: int) -> bool:
         """Pass one piece on. True while there may be more."""
@@ -190,6 +202,8 @@ class Guest:
             self.values.clear()
 
     def relay_output(self, kind: bytes, piece: bytes) -> None:
+        if len(piece) < SMALL_BYTES:
+            self.gathering_until = time.monotonic() + GATHER_S
         if self.output_left > 0:
             send(kind, piece[: self.output_left])
         self.output_left -= len(piece)
