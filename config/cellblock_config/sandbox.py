@@ -59,7 +59,7 @@ class SandboxSettings(Group):
     memory_min_bytes: int = Field(64 * MIB, ge=32 * MIB)
     image_memory_min_bytes: dict[str, int] = Field(
         {"datascience": 192 * MIB},
-        description="Per image, with less than which its interpreter does not start on every isolation.",
+        description="Per image, the least memory a job may ask for: with less its interpreter may not start.",
     )
     cpus_max: float = Field(1.0, gt=0, le=64)
     cpus_min: float = Field(0.05, gt=0)
@@ -68,10 +68,10 @@ class SandboxSettings(Group):
     trial_output_max_bytes: int = Field(
         4 * MIB,
         ge=1024,
-        description="Of a trial of an evaluation; its worker keeps and compares it all.",
+        description="What one trial of an evaluation may print; its worker keeps all of it.",
     )
     trial_max_s: PositiveSeconds = Field(
-        900.0, description="Of a trial's cases together, each of which may take its timeout; and so a worker."
+        900.0, description="How long all cases of one trial may take together."
     )
     tmp_bytes: int = Field(64 * MIB, ge=MIB)
     env_allowed: tuple[str, ...] = Field(
@@ -128,6 +128,12 @@ class SandboxSettings(Group):
             raise ValueError(
                 f"sandbox.default_image ({self.default_image!r}) is not one of sandbox.images "
                 f"({', '.join(sorted(self.images))})"
+            )
+        unknown = set(self.image_memory_min_bytes) - set(self.images)
+        if unknown and "image_memory_min_bytes" in self.model_fields_set:
+            raise ValueError(
+                f"sandbox.image_memory_min_bytes names {', '.join(sorted(unknown))}; "
+                f"sandbox.images has {', '.join(sorted(self.images))}"
             )
         if self.memory_min_bytes > self.memory_max_bytes:
             raise ValueError(

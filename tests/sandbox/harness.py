@@ -12,10 +12,12 @@ from typing import Any, cast
 
 from cellblock import JobSpec
 from cellblock.admission import resolve
+from cellblock.costs import Charge
 from cellblock.ledger import Ledger
 from cellblock.models import JobResult, JobStatus, Outcome
 from cellblock.trials import Check, Evaluation, TrialResult
 from cellblock_config import Settings, load_settings
+from cellblock_config.prices import Rates
 from cellblock_workers.embedded import in_process_redis
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker.examination import add_usage
@@ -76,6 +78,16 @@ class Host:
             wait_until(lambda: self.ledger.result(job_id), 60, "the other thread")
         result = self.ledger.result(job_id)
         assert result is not None, f"the job was given back: {self.unavailable}"
+        return result
+
+    def run_at_price(self, spec: JobSpec, rates: Rates, cap_micros: int) -> JobResult:
+        """Admit this job at these prices, and run one attempt, which has to be its last."""
+        charge = Charge(rates=rates, cap_micros=cap_micros)
+        manifest = resolve(spec, self.settings).model_copy(update={"charge": charge})
+        job_id = self.ledger.admit(uuid.uuid4().hex, manifest).job_id
+        self.runner.run(job_id)
+        result = self.ledger.result(job_id)
+        assert result is not None, "it is to be tried again"
         return result
 
     def judge(

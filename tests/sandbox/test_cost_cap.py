@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 
 from cellblock import JobResult, JobSpec, Outcome
-from cellblock.admission import resolve
-from cellblock.costs import Charge
 from cellblock_config.prices import Rates
 from sandbox.harness import Host
 
@@ -24,13 +20,7 @@ OF_MEMORY = Rates(per_run=0, per_cpu_second=0, per_gib_second=10**9, percent=100
 
 def run(host: Host, code: str, rates: Rates, cap_micros: int) -> JobResult:
     spec = JobSpec(code=code, level="permissive", limits={"timeout_s": 20})
-    charge = Charge(rates=rates, cap_micros=cap_micros)
-    manifest = resolve(spec, host.settings).model_copy(update={"charge": charge})
-    job_id = host.ledger.admit(uuid.uuid4().hex, manifest).job_id
-    host.runner.run(job_id)
-    result = host.ledger.result(job_id)
-    assert result is not None
-    return result
+    return host.run_at_price(spec, rates, cap_micros)
 
 
 def test_a_job_that_spins_is_stopped_at_its_cap(host: Host) -> None:

@@ -1,15 +1,12 @@
-"""What an evaluation computes is on its bill, whoever of it computes, and stops at its cap."""
+"""An evaluation pays for what its programs and its tests compute, and stops at its cap."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 
 import pytest
 
 from cellblock import JobResult, JobSpec, Outcome
-from cellblock.admission import resolve
-from cellblock.costs import Charge
 from cellblock.trials import Check, Evaluation, FunctionCheck, StdioCase, StdioCheck, Trial, TrialVerdict
 from cellblock_config.prices import Rates
 from sandbox.harness import Host
@@ -36,13 +33,7 @@ def evaluate(
     listed = [Trial(id=str(n), source=s, check=checks.index(c)) for n, (s, c) in enumerate(trials)]
     evaluation = Evaluation(checks=tuple(checks), trials=tuple(listed))
     spec = JobSpec(evaluation=evaluation, level="permissive", limits={"timeout_s": 10})
-    charge = Charge(rates=rates, cap_micros=cap_micros)
-    manifest = resolve(spec, host.settings).model_copy(update={"charge": charge})
-    job_id = host.ledger.admit(uuid.uuid4().hex, manifest).job_id
-    host.runner.run(job_id)
-    result = host.ledger.result(job_id)
-    assert result is not None
-    return result
+    return host.run_at_price(spec, rates, cap_micros)
 
 
 def test_what_tests_compute_and_raise_is_paid_for(host: Host) -> None:

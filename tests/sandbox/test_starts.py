@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 import uuid
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from cellblock import JobSpec, Outcome
-from cellblock.admission import resolve, resolve_limits
-from cellblock.costs import Charge
+from cellblock.admission import resolve_limits
 from cellblock.models import Limits
 from cellblock_config.prices import Rates
+from parts import launcher_process, wait_until
 from sandbox.conftest import Run
 from sandbox.harness import MIB, Host
+from suite.ways import environment_of
 
 pytestmark = pytest.mark.docker
 
@@ -36,7 +38,7 @@ def test_a_small_share_of_a_processor_starts_as_fast_as_a_whole_one(
     host = sandbox_hosts[any_way]
     whole_s = min(start_s(host, 1.0) for _ in range(3))
     small_s = min(start_s(host, 0.05) for _ in range(3))
-    assert small_s < 4 * whole_s + 0.3, "its quota held the start up, and whoever waits behind it"
+    assert small_s < 4 * whole_s + 0.3, "its quota must not slow down its start"
 
 
 def test_its_job_has_the_share_it_asked_for(run: Run, way: str) -> None:
@@ -53,19 +55,28 @@ def test_what_cannot_start_ends_at_once_and_at_a_price(sandbox_hosts: dict[str, 
     spec = JobSpec(
         code="print(1)", image="datascience", level="permissive", limits={"memory_bytes": 64 * MIB}
     )
-    charge = Charge(
-        rates=Rates(per_run=10**8, per_cpu_second=0, per_gib_second=0, percent=100), cap_micros=500
-    )
-    manifest = resolve(spec, host.settings).model_copy(update={"charge": charge})
+    rates = Rates(per_run=10**8, per_cpu_second=0, per_gib_second=0, percent=100)
     with closing(host.launcher):
-        job_id = host.ledger.admit(uuid.uuid4().hex, manifest).job_id
-        host.runner.run(job_id)
-    result = host.ledger.result(job_id)
-    assert result is not None, "it is not tried again"
+        result = host.run_at_price(spec, rates, 500)
     assert result.error is not None
     assert (result.outcome, result.error.type, result.cost_micros) == (
         Outcome.REJECTED,
         "SandboxNotStarting",
         100,
     )
-    assert "with more memory" in result.error.message
+    assert "ask for more (limits.memory_bytes)" in result.error.message
+
+
+@pytest.mark.way("runc-oci")
+def test_an_image_that_does_not_start_at_all_is_nobodys_fault(tmp_path: Path) -> None:
+    """An operator's slip: a module to preload that the image lacks. No job pays for it."""
+    slip = {"CELLBLOCK_SANDBOX_PRELOAD": '{"datascience": ["no_such_module"]}'}
+    with launcher_process(tmp_path, **environment_of("runc-oci"), **slip) as (socket, _):
+        host = Host(socket)
+        wait_until(lambda: host.launcher.probe().isolations, 60, "the launcher's probe")
+        rates = Rates(per_run=10**8, per_cpu_second=0, per_gib_second=0, percent=100)
+        with closing(host.launcher):
+            result = host.run_at_price(
+                JobSpec(code="print(1)", image="datascience", level="permissive"), rates, 500
+            )
+    assert (result.outcome, result.cost_micros or 0) == (Outcome.SANDBOX_ERROR, 0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cellblock import InvalidJob, JobSpec
 from cellblock.admission import Manifest, resolve
 from cellblock.trials import Evaluation, StdioCase, StdioCheck, Trial
-from cellblock_config import LEVELS, LevelName, load_settings
+from cellblock_config import LEVELS, LevelName, SettingsError, load_settings
 
 MIB = 2**20
 
@@ -119,6 +119,11 @@ def test_an_image_has_the_memory_that_it_starts_with() -> None:
         resolve(asked, load_settings())
     settings = load_settings(sandbox={"image_memory_min_bytes": {"datascience": 100 * MIB}})
     assert resolve(asked, settings).limits.memory_bytes == 128 * MIB
+
+
+def test_an_image_that_there_is_not_has_no_least_memory() -> None:
+    with pytest.raises(SettingsError, match=r"min_bytes names datasience; sandbox\.images has"):
+        load_settings(sandbox={"image_memory_min_bytes": {"datasience": 100 * MIB}})
 
 
 def test_a_job_without_an_image_gets_the_operators_default() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 MIB = 1024 * 1024
-#: Of a user who may not look into every process: root may.
+#: Runs as a user who must not look into every process, as root may.
 LOOK = """
 import subprocess, sys, threading
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched

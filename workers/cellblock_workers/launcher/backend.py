@@ -28,7 +28,7 @@ class GuestEnded(StartFailed):
 
 
 class CannotStart(StartFailed):
-    """It ended so twice, while other sandboxes started: it is this combination of image and limits."""
+    """It ended so twice, and starts with more memory: the job asked for too little."""
 
 
 class NotOffered(StartFailed):

@@ -43,7 +43,7 @@ class LevelNotOffered(SandboxRefused):
 
 
 class SandboxNotStarting(SandboxRefused):
-    """Sandboxes start, and one with this image and these limits does not, again and again."""
+    """The image starts with more memory, and does not with what the job asked for."""
 
 
 class LevelUnavailable(SandboxUnavailable):

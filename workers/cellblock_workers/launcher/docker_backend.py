@@ -316,7 +316,10 @@ class DockerSandbox:
         """Hold it to the job's share of CPU time, and start counting that."""
         late = self._starts_fast and self.profile.cpus < START_CPUS
         if late and not self._cgroup.limit_cpus(self.profile.cpus):
-            raise StartFailed(f"{self.isolation}: CPU time cannot be limited in the cgroup of {self.id}")
+            raise StartFailed(
+                f"{self.isolation}: CPU time cannot be limited in the cgroup of {self.id}; "
+                "the launcher needs the cpu controller below /sys/fs/cgroup, writable"
+            )
         self._cpu_ms_before = self._cgroup.cpu_ms() or 0
         self._host_oom_kills_before = host_oom_kills()
 

@@ -1,8 +1,8 @@
 """Warm pools: sandboxes started ahead, used once, never reused.
 
-Starter threads serve waiting jobs first, and among tenants the one for whom least is being started; after
-that they top up the profiles in recent use. Images that start slowly never take the last starter. The numbers
-alive and idle are bounded by ``launcher.sandboxes_max`` and ``launcher.warm_total``.
+Starter threads serve waiting jobs first: those of the tenant with the fewest starts under way. After that
+they top up the profiles in recent use. Images that start slowly never take all starters. The numbers alive
+and idle are bounded by ``launcher.sandboxes_max`` and ``launcher.warm_total``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sand
 _log = structlog.get_logger(__name__)
 
 _PROFILES_KEPT = 16
-#: Kept ready is what was asked for so often: a profile is any combination of limits, and one job's own whim.
+#: A profile is kept ready once so many jobs have asked for it: any combination of limits makes one.
 _ASKED_OFTEN = 3
-#: An image is slow whose sandboxes take so long to start, and so many times as long as the fastest.
+#: An image is slow if its last start took longer than this, and so many times as long as the fastest image's.
 _SLOW_S, _SLOW_TIMES = 1.0, 3.0
 #: The job that was just given a sandbox goes first: the place it left is filled this much later.
 _AFTER_S = 0.05
@@ -68,7 +68,6 @@ class Pool:
         self._shelves: OrderedDict[Profile, _Shelf] = OrderedDict()  # most recently used last
         self._waiters: list[_Waiter] = []  # who came first, first
         self._took_s: dict[str, float] = {}  # the last start of each image
-        self._busy = 0  # starters at work
         self._lent: list[Sandbox] = []
         self._doomed: deque[Sandbox] = deque()
         self._closed = False
@@ -200,14 +199,8 @@ class Pool:
                     self._changed.wait(self._rest_s())
                 shelf = self._shelves[profile]
                 shelf.starting += 1
-                self._busy += 1
                 epoch = self._epoch
-            try:
-                self._start_one(profile, shelf, epoch)
-            finally:
-                with self._changed:
-                    self._busy -= 1
-                    self._changed.notify_all()
+            self._start_one(profile, shelf, epoch)
 
     def _rest_s(self) -> float:
         """How long to wait until there may be something to start that nobody tells of."""
@@ -264,7 +257,7 @@ class Pool:
         return self._to_top_up(idle) if room > 0 else None
 
     def _next_waiter(self) -> _Waiter | None:
-        """Of those for whom nothing is on its way: the first one of the tenant for whom least is."""
+        """The next job to start a sandbox for: the oldest of the tenant with the fewest starts under way."""
         begun = Counter(waiter.tenant for waiter in self._waiters if waiter.begun)
         missing = [waiter for waiter in self._waiters if self._is_missing(waiter.profile)]
         return min(missing, key=lambda waiter: begun[waiter.tenant], default=None)
@@ -272,13 +265,18 @@ class Pool:
     def _is_missing(self, profile: Profile) -> bool:
         shelf = self._shelves[profile]
         wanted = shelf.waiting > shelf.starting + len(shelf.ready) + len(shelf.failures)
-        return wanted and not self._would_take_the_last(profile)
+        return wanted and not self._would_take_all(profile.image)
 
-    def _would_take_the_last(self, profile: Profile) -> bool:
-        """A start of a slow image by the last starter that is idle: whoever comes next would wait for it."""
-        starters, took_s = self._settings.starters, self._took_s.get(profile.image, 0.0)
-        slow = took_s > _SLOW_S and took_s > _SLOW_TIMES * min(self._took_s.values())
-        return slow and self._busy >= starters - 1 > 0
+    def _would_take_all(self, image: str) -> bool:
+        """Whether one start more of a slow image leaves no starter for the others."""
+        if not self._is_slow(image):
+            return False
+        slow = sum(one.starting for profile, one in self._shelves.items() if self._is_slow(profile.image))
+        return slow >= self._settings.starters - 1 > 0
+
+    def _is_slow(self, image: str) -> bool:
+        took_s = self._took_s.get(image, 0.0)
+        return took_s > _SLOW_S and took_s > _SLOW_TIMES * min(self._took_s.values())
 
     def _to_top_up(self, idle: int) -> Profile | None:
         now = time.monotonic()
@@ -287,7 +285,7 @@ class Pool:
         for profile, shelf in reversed(self._shelves.items()):
             if now < shelf.rest_until or profile.context is not None or profile.series:
                 continue
-            if shelf.asked < _ASKED_OFTEN or self._would_take_the_last(profile):
+            if shelf.asked < _ASKED_OFTEN or self._would_take_all(profile.image):
                 continue
             if len(shelf.ready) + shelf.starting < self._settings.warm:
                 if idle < self._settings.warm_total or self._evict(keep=profile):

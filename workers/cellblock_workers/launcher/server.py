@@ -19,7 +19,6 @@ from cellblock_workers.launcher.backend import (
     Backend,
     BackendUnavailable,
     CannotStart,
-    GuestEnded,
     NotOffered,
     Profile,
     Sandbox,
@@ -28,6 +27,7 @@ from cellblock_workers.launcher.backend import (
 from cellblock_workers.launcher.cascade import Cascade, LevelRefused, NothingChosen
 from cellblock_workers.launcher.contexts import ContextRefused, open_context, resolve_context
 from cellblock_workers.launcher.docker_backend import DockerBackend
+from cellblock_workers.launcher.lending import Lender
 from cellblock_workers.launcher.listener import listen
 from cellblock_workers.launcher.namespaces.backend import NamespacesBackend
 from cellblock_workers.launcher.oci.backend import OciBackend
@@ -71,6 +71,7 @@ class Launcher:
         self._leases = SandboxLeases()
         self._stopping = threading.Event()
         self._doubtful = threading.Event()
+        self._lender = Lender(self._pool, cascade, settings, on_change=self._doubtful.set)
         self._isolations: dict[LevelName, str] = {}
         self._connections: set[socket.socket] = set()
         # Waited on beside the listener. A signal that comes just before a wait starts would not interrupt it.
@@ -213,8 +214,7 @@ class Launcher:
             send(connection, Reply(ok=False, error="context", message=str(refusal)))
             return
         try:
-            sandbox, warm = self._pool_acquire(profile, request.tenant)
-            self._lend(sandbox)
+            sandbox, warm = self._lender.lend(profile, request.tenant)
         except BackendUnavailable as error:
             send(connection, Reply(ok=False, error=self._code(error, request.level), message=str(error)))
             return
@@ -243,13 +243,6 @@ class Launcher:
             for descriptor in context:
                 os.close(descriptor)
         sandbox.stream.close()  # the worker's now: when it closes its copy, the guest sees the end
-
-    def _lend(self, sandbox: Sandbox) -> None:
-        try:
-            sandbox.lend()
-        except BackendUnavailable:
-            self._pool.discard(sandbox)
-            raise
 
     def _discard(self, sandbox: Sandbox) -> None:
         self._leases.remove(sandbox.id)
@@ -282,26 +275,6 @@ class Launcher:
         if isinstance(error, NothingChosen) and self._cascade.chosen:
             return "level"
         return "failed" if isinstance(error, StartFailed) and level in self._cascade.chosen else "unavailable"
-
-    def _pool_acquire(self, profile: Profile, tenant: str) -> tuple[Sandbox, bool]:
-        """A refused start is tried once more, after a probe has shown whether the host is at fault."""
-        timeout_s = self._settings.sandbox.start_timeout_s
-        try:
-            return self._pool.acquire(profile, timeout_s, tenant)
-        except LevelRefused:
-            raise
-        except StartFailed:
-            before = self._cascade.chosen
-            if self._cascade.probe() != before:
-                self._doubtful.set()  # what stands warm was started under another isolation
-                raise
-        try:
-            return self._pool.acquire(profile, timeout_s, tenant)
-        except GuestEnded as error:
-            raise CannotStart(
-                f"{error} It ended so twice, and sandboxes of other jobs start: with more memory, or another "
-                "image, it may"
-            ) from error
 
     def _start(self, profile: Profile) -> Sandbox:
         try:

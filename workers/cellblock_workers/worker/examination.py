@@ -167,7 +167,8 @@ class Examiner:
         return end
 
     def _too_long(self, end: End) -> End:
-        why = f"the cases before it took {self._trial_max_s:g} s (sandbox.trial_max_s), all that a trial may"
+        allowed = f"{self._trial_max_s:g} s (sandbox.trial_max_s)"
+        why = f"the cases before it took {allowed}, all the time that a trial has"
         return replace(end, judgement=Judgement("timed_out", "TimedOut", why))
 
     def _case(self, source: str, case: StdioCase) -> tuple[End, bytes]:

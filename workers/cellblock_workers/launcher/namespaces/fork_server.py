@@ -57,8 +57,9 @@ class Program:
 @dataclass(frozen=True, slots=True)
 class Request:
     """One sandbox, in numbers. ``place``: no other running one has it; ``ids``: of guest and job, as the
-    zygote's user namespace counts them. ``series``: so many sandboxes one after the other; 0 is one.
-    ``each_pids``: how many processes each of these may have, as one cgroup counts them all; 0: no bound."""
+    zygote's user namespace counts them. ``series``: how many sandboxes are used one after the other; 0 for
+    a single one. ``each_pids``: how many processes each of a series may have, for their cgroup counts all of
+    them together; 0 for no bound."""
 
     place: int
     ids: tuple[int, int]

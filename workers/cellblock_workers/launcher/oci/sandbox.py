@@ -67,7 +67,10 @@ class OciSandbox:
     def lend(self) -> None:
         """Hold it to the job's share of CPU time, and start counting that."""
         if self.profile.cpus < START_CPUS and not self._cgroup.limit_cpus(self.profile.cpus):
-            raise StartFailed(f"{self.isolation}: CPU time cannot be limited in {PARENT / self.id}")
+            raise StartFailed(
+                f"{self.isolation}: CPU time cannot be limited in {PARENT / self.id}; "
+                "the launcher needs the cpu controller below /sys/fs/cgroup, writable"
+            )
         self._cpu_ms_before = self._cgroup.cpu_ms() or 0
 
     def evidence(self, *, ended: bool) -> Evidence:
