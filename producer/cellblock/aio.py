@@ -11,7 +11,7 @@ from typing import Literal, Self
 from cellblock.client import Client, Progress
 from cellblock.costs import Estimate
 from cellblock.errors import ResultTimeout
-from cellblock.evaluation import Campaign, EvaluationOptions, Sample
+from cellblock.evaluation import EvaluationOptions, Sample
 from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock.trials import TrialResult
 from cellblock_config import Settings
@@ -155,7 +155,7 @@ class AsyncClient:
     ) -> AsyncIterator[tuple[Sample, TrialResult]]:
         """As :meth:`Client.evaluate`; the iterable is read on a thread. A task that is cancelled stops its
         jobs too."""
-        campaign = Campaign(self._client.start, options or EvaluationOptions(), self._client.abandon)
+        campaign = self._client.campaign(options or EvaluationOptions())
         results = campaign.run(samples, total)
         try:
             while (found := await asyncio.to_thread(next, results, None)) is not None:

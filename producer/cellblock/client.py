@@ -367,7 +367,12 @@ class Client:
         Read lazily, and as many on their way as ``options`` says; ``total``: how many there are, where
         ``samples`` cannot say it. Who stops reading stops what is on its way. Raises as :meth:`map`.
         """
-        return Campaign(self.start, options or EvaluationOptions(), self.abandon).run(samples, total)
+        return self.campaign(options or EvaluationOptions()).run(samples, total)
+
+    def campaign(self, options: EvaluationOptions) -> Campaign:
+        """What runs samples through this fleet, in jobs of the size that it admits."""
+        job_bytes = self._settings.ledger.evaluation_bytes
+        return Campaign(self.start, options, self.abandon, job_bytes=job_bytes)
 
     def start(self, spec: JobSpec, *, api_key: str | None = None) -> Future[JobResult]:
         """Submit as :meth:`map` does, waiting for room, and have the result as a future."""

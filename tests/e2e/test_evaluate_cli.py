@@ -140,6 +140,60 @@ def test_without_a_server_it_runs_here_and_says_what_came_out(tmp_path: Path) ->
     assert by_index[2]["result"] == "timed out"
 
 
+#: Lines that no program comes of, and why.
+INVALID = {
+    "too_large": b'{"task_id": "f", "completion": "' + b"#" * 8 * 1024 * 1024 + b'"}',
+    "not_unicode": rb'{"task_id": "f", "completion": "\ud800"}',
+    "not_text": b'{"task_id": "f", "completion": null}',
+    "unreadable": b'{"task_id": "f", "completion": ' + b"[" * 100_000 + b"}",
+}
+
+
+def test_samples_that_cannot_be_run_have_failed_and_all_of_them_add_up(tmp_path: Path) -> None:
+    def text(completion: str) -> bytes:
+        return json.dumps({"task_id": "f", "completion": completion}).encode()
+
+    right = "    return 2 * x\n"
+    runs = [text(right), text("    return x\n"), text(f"{right}#" + "\u00e9" * 3_500_000), text("\0" + right)]
+    rows = [*runs, *INVALID.values(), b'{"task_id": "f", "completion": "\xff"}', b"no sample"]
+    samples, out = tmp_path / "samples.jsonl", tmp_path / "out"
+    samples.write_bytes(b"\n".join(rows) + b"\n")
+    problems = write(tmp_path / "problems.jsonl", [PROBLEM])
+    command = ("eval", str(samples), "--problems", problems, "--out", str(out), "-k", "1,9")
+    refused = cellblock(*command, **NAMESPACES)
+    assert refused.returncode == 2
+    assert "samples.jsonl, line 10: is no JSON" in refused.stderr
+    done = cellblock(*command, "--skip-bad", "--json", **NAMESPACES)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["account"] == {
+        "given": 10,
+        "judged": 9,
+        "unjudged": 0,
+        "unusable_tests": 0,
+        "not_run": 0,
+        "left_out": 1,
+        "run": 4,
+        "invalid": 5,
+    }
+    assert summary["invalid"] == {"not_text": 1, "not_unicode": 2, "too_large": 1, "unreadable": 1}
+    assert summary["pass_at"]["1"]["value"] == pytest.approx(2 / 9)
+    by_index = {one["index"]: one for one in results(out)}
+    assert [by_index[n]["verdict"] for n in range(9)] == [
+        *("passed", "failed", "passed", "failed"),
+        *["failed"] * 5,
+    ]
+    again = cellblock(*command, "--skip-bad", **NAMESPACES)
+    assert "cellblock: 9 of 10 samples were judged before" in again.stderr
+    assert "10 samples given: 9 judged, 1 left out" in again.stdout
+    assert (
+        "5 of the judged cannot be run and have failed (1 not text, 2 not unicode, 1 too large, 1 unreadable)"
+        in again.stdout
+    )
+    assert len(results(out)) == 9
+    assert "10 samples were given: 4 were run and judged, 5 cannot" in (out / "report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

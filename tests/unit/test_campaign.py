@@ -232,6 +232,9 @@ def test_a_task_that_is_cancelled_stops_its_jobs(monkeypatch: pytest.MonkeyPatch
             if not future.done():
                 future.set_result(Fleet("unjudged").start(started[future]).result())
 
+        def campaign(self, options: EvaluationOptions) -> Campaign:
+            return Campaign(self.start, options, self.abandon)
+
     client = AsyncClient.__new__(AsyncClient)
     monkeypatch.setattr(client, "_client", Endless(), raising=False)
 

@@ -174,11 +174,7 @@ def test_a_bad_problem_is_named_and_can_be_left_out(tmp_path: Path, bad: Any, sa
     [
         ({"completion": "x"}, "task_id: required, and missing"),
         ({"task_id": "z", "completion": "x"}, "task_id: 'z' is none of the problems"),
-        ({"task_id": "a"}, "completion: give it, or a whole solution"),
         ({"task_id": "a", "completion": "x", "solution": "y"}, "completion: there is a solution as well"),
-        ({"task_id": "a", "completion": 3}, "completion: is a int; text is wanted"),
-        ({"task_id": "a", "completion": "x" * (1 << 20)}, "completion: makes a program of more than 1048576"),
-        ({"task_id": "a", "completion": "\ud800"}, "completion: is no valid Unicode text"),
     ],
 )
 def test_a_bad_sample_is_named_and_can_be_left_out(tmp_path: Path, bad: Any, said: str) -> None:

@@ -82,7 +82,7 @@ def evaluate(
         bool, typer.Option("--stop-early", help="A problem is done with its first pass: no pass@k then.")
     ] = False,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out lines that cannot be used.")
+        bool, typer.Option("--skip-bad", help="Leave out lines that are no samples or no problems.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the intervals; the same gives the same.")] = 0,
     json_output: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
@@ -128,7 +128,7 @@ def evaluate(
         kept.close()
     not_run = total - scores.done - file.bad.count
     left_out, bad_lines = given.bad.count + file.bad.count, [*given.bad.first, *file.bad.first]
-    summary = scores.summary(ks, seed, not_run, left_out, bad_lines)
+    summary = scores.summary(ks, seed, not_run, left_out, bad_lines, file.bad.count)
     write_summary(out, summary)
     typer.echo(json.dumps(summary)) if json_output else _show(summary, out)
     try:
@@ -150,9 +150,10 @@ def _judge(
         typer.echo(f"cellblock: {len(done)} of {total} samples were judged before", err=True)
     waiting = (sample for sample in file if sample.index not in done)
     solved = [task_id for task_id, task in scores.tasks.items() if task.passed]
-    with _fleet(load_settings(), cast(str, options.fields["level"])) as fleet, _screen(total, scores) as look:
+    settings = load_settings()
+    with _fleet(settings, cast(str, options.fields["level"])) as fleet, _screen(total, scores) as look:
         start, abandon = fleet
-        campaign = Campaign(start, options, abandon, solved)
+        campaign = Campaign(start, options, abandon, solved, settings.ledger.evaluation_bytes)
         try:
             with _interruptible(campaign), closing(campaign.run(waiting, total - len(done))) as results:
                 for sample, result in results:
@@ -270,6 +271,7 @@ def _show(summary: dict[str, Any], out: Path) -> None:
             typer.echo(f"pass@{k:<4} {found['value']:.2%}  (95%: {found['low']:.2%} to {found['high']:.2%})")
     words = ", ".join(f"{count} {name}" for name, count in summary["verdicts"].items())
     typer.echo(f"{summary['samples']} samples of {summary['problems_judged']} problems: {words}")
+    _show_account(summary)
     typer.echo(f"{summary['problems_solved']} of {summary['problems']} problems have a sample that passed")
     if missing := summary["problems"] - summary["problems_judged"]:
         typer.echo(
@@ -286,3 +288,17 @@ def _show(summary: dict[str, Any], out: Path) -> None:
     if (more := summary["left_out"] - len(summary["bad_lines"])) > 0:
         typer.echo(f"cellblock: left out {more} lines more", err=True)
     typer.echo(f"cellblock: results in {out}", err=True)
+
+
+def _show_account(summary: dict[str, Any]) -> None:
+    account, invalid = summary["account"], summary["invalid"]
+    parts = [f"{account['judged']} judged"]
+    parts += [
+        f"{account[name]} {name.replace('_', ' ')}"
+        for name in ("unjudged", "unusable_tests", "not_run", "left_out")
+        if account[name]
+    ]
+    typer.echo(f"{account['given']} samples given: {', '.join(parts)}")
+    if invalid:
+        reasons = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in invalid.items())
+        typer.echo(f"{account['invalid']} of the judged cannot be run and have failed ({reasons})")

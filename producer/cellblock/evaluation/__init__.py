@@ -10,7 +10,7 @@ from cellblock.evaluation.problems import ProblemSet
 from cellblock.evaluation.report import write_report
 from cellblock.evaluation.results import ResultFile, SampleResult, write_summary
 from cellblock.evaluation.rewards import rewards
-from cellblock.evaluation.samples import Sample, SampleFile
+from cellblock.evaluation.samples import Invalid, InvalidReason, Sample, SampleFile
 from cellblock.evaluation.scores import Scores, TaskScore
 from cellblock.trials import (
     Check,
@@ -32,6 +32,8 @@ __all__ = [
     "Comparison",
     "EvaluationOptions",
     "FunctionCheck",
+    "Invalid",
+    "InvalidReason",
     "Line",
     "Pair",
     "PassAtK",

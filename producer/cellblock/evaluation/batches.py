@@ -10,7 +10,7 @@ from cellblock.models import JobSpec
 from cellblock.trials import Check, Evaluation, Trial, sandboxes
 
 #: A job with more text than this takes no more samples.
-_CHARS = 512 * 1024
+_BYTES = 512 * 1024
 #: Nor one that would have more sandboxes: what it has found is known when all of it has ended.
 _SANDBOXES = 256
 
@@ -25,19 +25,26 @@ class Program:
     tries: int = 0
 
     @property
+    def size_bytes(self) -> int:
+        """How much of a job it takes, without its tests."""
+        return len(self.source.encode())
+
+    @property
     def task_id(self) -> str:
         """Its problem's."""
         return self.samples[0].problem.task_id
 
 
 class Batch:
-    """The programs of one job, ``most`` of them, or fewer where they are large."""
+    """The programs of one job, ``most`` of them, or fewer where they are large: never more than ``job_bytes``
+    with their tests."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, job_bytes: int) -> None:
         self.programs: list[Program] = []
         self._most = most
+        self._job_bytes = job_bytes
         self._checks: dict[Check, int] = {}
-        self._chars = 0
+        self._bytes = 0
         self._sandboxes = 0
         self._full = False
 
@@ -46,16 +53,20 @@ class Batch:
         """Whether it takes no more."""
         return self._full or len(self.programs) >= self._most
 
-    def add(self, program: Program) -> None:
-        """One more."""
-        if program.check not in self._checks:
-            self._checks[program.check] = len(self._checks)
-            self._chars += sum(map(len, program.check.texts))
+    def add(self, program: Program) -> bool:
+        """One more, if there is room for it; else it is full."""
+        tests = 0 if program.check in self._checks else program.samples[0].problem.check_bytes
+        size = self._bytes + tests + program.size_bytes
+        if self.programs and size > self._job_bytes:
+            self._full = True
+            return False
+        self._checks.setdefault(program.check, len(self._checks))
         self.programs.append(program)
-        self._chars += len(program.source)
+        self._bytes = size
         one = sandboxes(program.check)
         self._sandboxes += one
-        self._full = self._chars > _CHARS or self._sandboxes + one > _SANDBOXES
+        self._full = self._bytes > _BYTES or self._sandboxes + one > _SANDBOXES
+        return True
 
     def spec(self, options: EvaluationOptions) -> JobSpec:
         """The job; its trials are named by their places among ``programs``."""

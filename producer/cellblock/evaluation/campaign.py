@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from cellblock.evaluation.batches import Batch, Program
-from cellblock.evaluation.options import BATCH_LEAST, EvaluationOptions
-from cellblock.evaluation.samples import Sample
+from cellblock.evaluation.options import BATCH_LEAST, JOB_BYTES, EvaluationOptions
+from cellblock.evaluation.samples import Invalid, Sample
 from cellblock.models import JobError, JobResult, JobSpec, Outcome
 from cellblock.trials import Check, TrialResult, TrialVerdict, channel_of
 
@@ -21,6 +21,8 @@ Abandon = Callable[["Future[JobResult]"], object]
 _REMEMBERED = 8192
 #: So many samples are on their way at most, for each that the jobs of a window hold: some are one program.
 _HELD_FACTOR = 4
+#: Nor more text of them than this: one large program may come again a thousand times.
+_HELD_CHARS = 64 * 1024 * 1024
 
 
 class Campaign:
@@ -32,18 +34,22 @@ class Campaign:
         options: EvaluationOptions,
         abandon: Abandon = Future.cancel,
         solved: Iterable[str] = (),
+        job_bytes: int = JOB_BYTES,
     ) -> None:
-        """``abandon``: what to do about a job when nobody reads on; ``solved``: problems done before."""
+        """``abandon``: what to do about a job when nobody reads on; ``solved``: problems done before;
+        ``job_bytes``: how much text a job may have (``ledger.evaluation_bytes``)."""
         self.submitting = False  #: whether a job is on its way that :meth:`stop` does not know yet
         self._stopped = False
         self._start = start
         self._options = options
         self._abandon = abandon
         self._solved = set(solved)
+        self._job_bytes = job_bytes
         self._flight: dict[Future[JobResult], list[Program]] = {}
         self._again: deque[Program] = deque()  # ours was the fault
-        self._returned: deque[Program] = deque()  # by jobs that had not come to them
+        self._returned: deque[Program] = deque()  # by jobs that had not come to them, or had no room
         self._held = 0
+        self._held_chars = 0
         self._pending: dict[bytes, Program] = {}
         self._known: OrderedDict[bytes, TrialResult] = OrderedDict()
 
@@ -78,10 +84,10 @@ class Campaign:
         more = True
         while (more or self._again or self._returned or self._flight) and not self._stopped:
             while len(self._flight) < window and not self._stopped:
-                fills = more and self._held < most
+                fills = more and self._has_room(most)
                 if not (fills or self._again or self._returned):
                     break
-                batch = Batch(size)
+                batch = Batch(size, self._job_bytes)
                 if self._again:  # by itself: whatever went wrong, it may have been one of its company
                     self._take(self._again, 1, batch)
                 else:  # as much to each job that can be on its way: they may all be slow
@@ -99,8 +105,11 @@ class Campaign:
             program = waiting.popleft()
             if self._done_with(program.task_id):
                 self._forget(program)
-            else:
-                batch.add(program)
+            elif not batch.add(program):
+                waiting.appendleft(program)
+
+    def _has_room(self, most: int) -> bool:
+        return self._held < most and self._held_chars < _HELD_CHARS
 
     def _done_with(self, task_id: str) -> bool:
         return self._options.stop_early and task_id in self._solved
@@ -119,13 +128,16 @@ class Campaign:
 
         Whether there may be more.
         """
-        while not batch.full and self._held < most:
+        while not batch.full and self._has_room(most):
             sample = next(source, None)
             if sample is None:
                 return False
             if self._done_with(sample.problem.task_id):
                 continue
-            if (known := self._look_up(sample, batch)) is not None:
+            sample = sample.held_to(self._job_bytes)
+            if sample.invalid is not None:
+                yield sample, self._failed(sample, sample.invalid)
+            elif (known := self._look_up(sample, batch)) is not None:
                 yield sample, known
         return True
 
@@ -136,13 +148,15 @@ class Campaign:
             self._known.move_to_end(digest)
             return known
         self._held += 1
+        self._held_chars += len(sample.source)
         if self._options.dedupe and (pending := self._pending.get(digest)) is not None:
             pending.samples.append(sample)
             return None
         program = Program(sample.source, sample.problem.check, [sample])
         if self._options.dedupe:
             self._pending[digest] = program
-        batch.add(program)
+        if not batch.add(program):
+            self._returned.append(program)
         return None
 
     def _landed(self) -> Iterator[tuple[Sample, TrialResult]]:
@@ -156,6 +170,16 @@ class Campaign:
                     self._returned.append(program)
                 else:
                     yield from self._ended(program, result or self._unjudged(program.check, job))
+
+    def _failed(self, sample: Sample, invalid: Invalid) -> TrialResult:
+        """Of a sample that nobody can run: a model gains nothing by writing such."""
+        return TrialResult(
+            id="",
+            verdict=TrialVerdict.FAILED,
+            channel=channel_of(sample.problem.check, self._options.verdict),
+            outcome=Outcome.REJECTED,
+            error=JobError(type="InvalidSample", message=invalid.message),
+        )
 
     def _unjudged(self, check: Check, job: JobResult) -> TrialResult:
         """Of a job that ended without a word on its trials: none of it is the programs' doing."""
@@ -188,10 +212,11 @@ class Campaign:
         digest = _digest(program.samples[0])
         self._pending.pop(digest, None)
         self._held -= len(program.samples)
+        self._held_chars -= len(program.samples) * len(program.source)
         return digest
 
 
 def _digest(sample: Sample) -> bytes:
     """The same for programs that are judged alike."""
-    text = sample.source.encode("utf-8", "replace")
+    text = sample.source.encode()
     return hashlib.sha256(sample.problem.task_id.encode() + b"\0" + text).digest()

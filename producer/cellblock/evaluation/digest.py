@@ -132,8 +132,8 @@ class Digest:
         yield from order[:most]
 
     def _measure(self, result: SampleResult) -> None:
-        """What was not judged did not run, or not to an end of its own: its time says nothing."""
-        if not result.verdict.scored:
+        """What was not judged did not run, or not to an end of its own; nor did what is invalid."""
+        if not result.verdict.scored or result.invalid is not None:
             return
         self.wall_ms.add(result.wall_ms)
         self.by_task.setdefault(result.task_id, Spread()).add(result.wall_ms)

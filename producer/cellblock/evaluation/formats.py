@@ -22,7 +22,7 @@ import builtins
 import json
 import keyword
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -47,11 +47,19 @@ CHECK_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem: what a completion is put behind, and what the whole has to pass."""
+    """One problem: what a completion is put behind, and what the whole has to pass.
+
+    ``check_bytes``: how much text that is, which a job takes with it.
+    """
 
     task_id: str
     prompt: str
     check: Check
+    check_bytes: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        size = sum(len(text.encode("utf-8", "replace")) for text in self.check.texts)
+        object.__setattr__(self, "check_bytes", size)
 
     def source(self, completion: str) -> str:
         """The program that a completion makes of the prompt."""
@@ -216,12 +224,16 @@ def read_problem(line: Line) -> Problem:
     except ValueError as error:
         raise BadLine(line.where, blamed, str(error)) from None
     try:
-        problem.task_id.encode()
-        size = sum(len(text.encode()) for text in problem.check.texts)
+        for text in (problem.task_id, problem.prompt, *problem.check.texts):
+            text.encode()
     except UnicodeEncodeError:
         raise BadLine(line.where, told, "has no valid Unicode text") from None
-    if size > CHECK_BYTES:
-        raise BadLine(line.where, told, f"what it has to pass is {size} bytes; {CHECK_BYTES} are accepted")
+    if problem.check_bytes > CHECK_BYTES:
+        raise BadLine(
+            line.where,
+            told,
+            f"what it has to pass is {problem.check_bytes} bytes; {CHECK_BYTES} are accepted",
+        )
     return problem
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, cast
 
 from pydantic import ValidationError
 
@@ -16,7 +18,12 @@ from cellblock.errors import InvalidJob
 
 #: Of so many it is told what is wrong; of the others, how many there are.
 _BAD_NAMED = 100
-_LINE_CHARS = 64 * 1024 * 1024
+#: The largest program of a job, every character of it escaped, fits in a line.
+_LINE_BYTES = 64 * 1024 * 1024
+#: Of a longer line its start and its end are kept: the task's id is at one of them.
+_ENDS_BYTES = 64 * 1024
+#: Inside a JSON text every quotation mark has a backslash before it, so no completion can say this.
+_TASK_ID = re.compile(r'(?<!\\)"task_id"\s*:\s*("(?:[^"\\]|\\.){0,1000}"|-?\d{1,100})')
 
 
 class BadLine(InvalidJob):
@@ -36,17 +43,26 @@ class BadLine(InvalidJob):
         )
 
 
+class Unreadable(BadLine):
+    """A line too long or too deep to be read whole. ``task_id``: what it says of its task, all the same."""
+
+    def __init__(self, where: str, why: str, text: str) -> None:
+        super().__init__(where, "", why)
+        said = _TASK_ID.search(text)
+        self.task_id: object = json.loads(said[1], strict=False) if said else None
+
+
 class BadLines:
     """Lines that were left out: how many, and the first of them."""
 
     def __init__(self, *, skip: bool = False) -> None:
-        self._skip = skip
+        self.skip = skip
         self.count = 0
         self.first: list[str] = []
 
     def note(self, bad: BadLine) -> None:
         """One more. Raises it unless such are skipped."""
-        if not self._skip:
+        if not self.skip:
             raise bad
         self.count += 1
         if len(self.first) < _BAD_NAMED:
@@ -61,8 +77,17 @@ class Line:
     fields: dict[str, Any]
 
 
-def read_lines(file_path: Path | str) -> Iterator[tuple[str, str]]:
-    """Where each line stands, and its text; without the empty ones.
+@dataclass(frozen=True, slots=True)
+class RawLine:
+    """One line's text. Bytes that are no UTF-8 are lone surrogates in it; ``cut``: its middle is missing."""
+
+    where: str
+    text: str
+    cut: bool = False
+
+
+def read_lines(file_path: Path | str) -> Iterator[RawLine]:
+    """Every line but the empty ones, in memory that no line can make grow.
 
     Raises :class:`InvalidJob` for a file that cannot be read.
     """
@@ -70,29 +95,52 @@ def read_lines(file_path: Path | str) -> Iterator[tuple[str, str]]:
     try:
         with _opened(path) as file:
             number = 0
-            while text := file.readline(_LINE_CHARS):
+            while raw := file.readline(_LINE_BYTES):
                 number += 1
+                cut = len(raw) == _LINE_BYTES and not raw.endswith(b"\n")
+                if cut:
+                    raw = raw[:_ENDS_BYTES] + b"\n" + _end_of_line(file, raw[-_ENDS_BYTES:])
+                if number == 1:
+                    raw = _without_mark(path, raw)
+                text = raw.decode(errors="surrogateescape")
                 if text.strip():
-                    yield f"{path.name}, line {number}", text
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+                    yield RawLine(f"{path.name}, line {number}", text, cut)
+    except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise InvalidJob(str(path), f"cannot be read: {why}") from None
 
 
-def _opened(path: Path) -> TextIO:
+def _opened(path: Path) -> BinaryIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return path.open("rb")
 
 
-def parse(where: str, text: str) -> Line:
-    """One line. Raises :class:`BadLine`."""
+def _end_of_line(file: BinaryIO, seen: bytes) -> bytes:
+    """The last bytes of the line that ``seen`` is a part of."""
+    while not seen.endswith(b"\n") and (more := file.readline(_LINE_BYTES)):
+        seen = (seen + more)[-_ENDS_BYTES:]
+    return seen
+
+
+def _without_mark(path: Path, raw: bytes) -> bytes:
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InvalidJob(str(path), "is UTF-16; UTF-8 is wanted")
+    return raw.removeprefix(codecs.BOM_UTF8)
+
+
+def parse(line: RawLine) -> Line:
+    """One line's fields. Raises :class:`BadLine`, of one that cannot be read whole :class:`Unreadable`."""
+    if line.cut:
+        raise Unreadable(line.where, f"is longer than {_LINE_BYTES} bytes", line.text)
     try:
-        fields = json.loads(text)
-    except ValueError as error:
-        raise BadLine(where, "", f"is no JSON: {error}") from None
+        fields = json.loads(line.text, strict=False)  # control characters in a text are its own
+    except json.JSONDecodeError as error:
+        raise BadLine(line.where, "", f"is no JSON: {error}") from None
     except RecursionError:
-        raise BadLine(where, "", "is nested too deeply") from None
+        raise Unreadable(line.where, "is nested too deeply", line.text) from None
+    except ValueError:  # the interpreter's own bound (sys.set_int_max_str_digits)
+        raise Unreadable(line.where, "has a number of too many digits", line.text) from None
     if not isinstance(fields, dict):
-        raise BadLine(where, "", f"is a {type(fields).__name__}; an object with named fields is wanted")
-    return Line(where, fields)
+        raise BadLine(line.where, "", f"is a {type(fields).__name__}; an object with named fields is wanted")
+    return Line(line.where, fields)

@@ -7,10 +7,13 @@ from typing import Any, get_args
 
 from cellblock.errors import InvalidJob
 from cellblock.trials import SERIES_MOST, TRIALS_MAX, VerdictMode
+from cellblock_config import LedgerSettings
 
 #: Samples of one job where nobody knows how many there will be, and where it is known: at least and at most.
 #: What a job takes by itself (a judge, a message, a claim, a result) is shared by them: docs/performance.md.
 BATCH_OF_A_STREAM, BATCH_LEAST, BATCH_MOST = 32, 4, 128
+#: How much text a job may have where nobody says (the default of ``ledger.evaluation_bytes``).
+JOB_BYTES = LedgerSettings().evaluation_bytes
 
 
 @dataclass(frozen=True, slots=True)

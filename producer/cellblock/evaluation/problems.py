@@ -22,9 +22,9 @@ class ProblemSet:
     def read(cls, path: Path | str, *, skip_bad: bool = False) -> ProblemSet:
         """Raises :class:`InvalidJob` naming line, field and reason; ``skip_bad`` keeps such lines apart."""
         found = cls(bad=BadLines(skip=skip_bad))
-        for where, text in read_lines(path):
+        for line in read_lines(path):
             try:
-                found.add(parse(where, text))
+                found.add(parse(line))
             except BadLine as bad:
                 found.bad.note(bad)
         if not found.problems:

@@ -10,6 +10,7 @@ from pathlib import Path
 from cellblock.evaluation import pages
 from cellblock.evaluation.digest import Digest, Spread
 from cellblock.evaluation.results import asked_of, rows, summary_of
+from cellblock.evaluation.samples import InvalidReason
 from cellblock.trials import TrialVerdict
 
 FILE = "report.html"
@@ -28,6 +29,14 @@ _ASKED = {
     "image": "image",
     "samples": "samples, SHA-256",
     "problems": "problems, SHA-256",
+}
+#: Why a sample cannot be run (``InvalidReason``), in words.
+_REASONS = {
+    InvalidReason.MISSING: "have no completion",
+    InvalidReason.NOT_TEXT: "are no text",
+    InvalidReason.NOT_UNICODE: "are no valid Unicode",
+    InvalidReason.TOO_LARGE: "are too large",
+    InvalidReason.UNREADABLE: "are no JSON that can be read",
 }
 
 
@@ -105,6 +114,8 @@ def write_report(folder: Path, files: Mapping[str, str] | None = None) -> Path:
         "report.html.j2",
         asked=[*(files or {}).items(), *((_ASKED.get(name, name), value) for name, value in asked.items())],
         summary=summary,
+        account=summary["account"],
+        reasons=_REASONS,
         passed=summary["verdicts"].get(TrialVerdict.PASSED, 0),
         unjudged=summary["verdicts"].get(TrialVerdict.UNJUDGED, 0),
         cells=list(_cells(summary["tasks"])),

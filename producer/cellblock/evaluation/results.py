@@ -40,6 +40,7 @@ class SampleResult:
     error: str | None
     wall_ms: int
     peak_memory_bytes: int
+    invalid: str | None = None  #: why it could not be run
 
     @property
     def passed(self) -> bool:
@@ -57,6 +58,7 @@ class SampleResult:
             error=result.error.type if result.error else None,
             wall_ms=result.usage.wall_ms,
             peak_memory_bytes=result.usage.peak_memory_bytes,
+            invalid=sample.invalid.reason if sample.invalid else None,
         )
 
 
@@ -74,6 +76,7 @@ def _row(sample: Sample, result: TrialResult) -> dict[str, Any]:
         "channel": result.channel,
         "outcome": result.outcome.value,
         "error": error.model_dump(exclude={"traceback"}) if error else None,
+        "invalid": sample.invalid.reason if sample.invalid else None,
         "stdout": result.stdout,
         "stderr": result.stderr,
         "isolation": result.isolation,
@@ -220,6 +223,7 @@ def _read(path: Path, number: int, text: bytes) -> tuple[SampleResult, dict[str,
             error=line["error"]["type"] if line["error"] else None,
             wall_ms=line["usage"]["wall_ms"],
             peak_memory_bytes=line["usage"]["peak_memory_bytes"],
+            invalid=line.get("invalid"),
         )
     except (ValueError, TypeError, KeyError):
         raise InvalidJob(

@@ -13,9 +13,11 @@ from cellblock.trials import TrialResult, TrialVerdict
 Evaluate = Callable[[Iterable[Sample]], Iterator[tuple[Sample, TrialResult]]]
 
 
-def rewards(evaluate: Evaluate, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-    """1.0 for each completion that passes its problem, 0.0 for one that does not, and NaN for one that could
-    not be judged: no fault of ours is ever taken for a wrong answer.
+def rewards(
+    evaluate: Evaluate, problems: Sequence[Problem], completions: Sequence[str | None]
+) -> list[float]:
+    """1.0 for each completion that passes its problem, 0.0 for one that does not or cannot be run, and NaN
+    for one that could not be judged: no fault of ours is ever taken for a wrong answer.
 
     >>> rewards(client.evaluate, problems, completions)                 # doctest: +SKIP
     [1.0, 0.0, nan]
@@ -25,7 +27,7 @@ def rewards(evaluate: Evaluate, problems: Sequence[Problem], completions: Sequen
     if len(problems) != len(completions):
         raise ValueError(f"{len(problems)} problems and {len(completions)} completions: give one for each")
     pairs = enumerate(zip(problems, completions, strict=True))
-    samples = [Sample(index, problem, problem.source(text), {}) for index, (problem, text) in pairs]
+    samples = [Sample.of(index, problem, text, {}) for index, (problem, text) in pairs]
     found = [math.nan] * len(samples)
     for sample, result in evaluate(samples):
         if result.verdict.scored:

@@ -1,27 +1,89 @@
-"""What a model wrote, sample by sample, read as it is needed."""
+"""What a model wrote, sample by sample, read as it is needed.
+
+Nothing that a model writes takes its sample out of the score: what cannot be run is *invalid*, and has
+failed. Only what is no sample (no JSON, no task) is a bad line.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from cellblock.errors import InvalidJob
 from cellblock.evaluation.formats import Problem
-from cellblock.evaluation.lines import BadLine, BadLines, Line, parse, read_lines
+from cellblock.evaluation.lines import BadLine, BadLines, Line, RawLine, Unreadable, parse, read_lines
 from cellblock.evaluation.problems import ProblemSet
 
-SOURCE_BYTES = 1024 * 1024
+
+class InvalidReason(StrEnum):
+    """Why a sample cannot be run."""
+
+    MISSING = "missing"  #: neither completion nor solution
+    NOT_TEXT = "not_text"  #: a number, a list, null
+    NOT_UNICODE = "not_unicode"  #: a lone surrogate, or bytes of the file that are no UTF-8
+    TOO_LARGE = "too_large"  #: more than a job, or a line, may have
+    UNREADABLE = "unreadable"  #: JSON nested too deeply, or a number of too many digits
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """Why one sample cannot be run, as a word and as a sentence."""
+
+    reason: InvalidReason
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One program to judge. ``index``: its place in the file, counted from 0, bad lines included."""
+    """One program to judge. ``index``: its place in the file, counted from 0, bad lines included;
+    ``invalid``: why it cannot be run, and has failed."""
 
     index: int
     problem: Problem
     source: str
     fields: dict[str, Any]
+    invalid: Invalid | None = None
+
+    @classmethod
+    def of(
+        cls, index: int, problem: Problem, given: object, fields: dict[str, Any], *, whole: bool = False
+    ) -> Sample:
+        """What ``given`` makes, behind its problem's prompt unless it is a ``whole`` program."""
+        if not isinstance(given, str):
+            kind = "null" if given is None else f"a {type(given).__name__}"
+            invalid = Invalid(InvalidReason.NOT_TEXT, f"the completion is {kind}; text is wanted")
+            return cls(index, problem, "", fields, invalid)
+        return cls(index, problem, given if whole else problem.source(given), fields)
+
+    def held_to(self, job_bytes: int) -> Sample:
+        """The same, invalid if it is no program that a job of so many bytes can carry.
+
+        Raises :class:`InvalidJob` where no program could be, for its problem's tests take all of that.
+        """
+        tests = self.problem.check_bytes
+        if tests >= job_bytes:
+            raise InvalidJob(
+                "CELLBLOCK_LEDGER_EVALUATION_BYTES",
+                f"the tests of {self.problem.task_id!r:.200} have {tests} bytes, and a job takes "
+                f"{job_bytes}; raise it, or leave out the problem",
+            )
+        if self.invalid is not None:
+            return self
+        try:
+            size = len(self.source.encode())
+        except UnicodeEncodeError:
+            why = "the completion is no valid Unicode text: it cannot be written as UTF-8"
+            return replace(self, invalid=Invalid(InvalidReason.NOT_UNICODE, why))
+        if size + tests <= job_bytes:
+            return self
+        why = (
+            f"the program has {size} bytes; a job takes {job_bytes}, and {tests} of them are its tests "
+            "(CELLBLOCK_LEDGER_EVALUATION_BYTES)"
+        )
+        return replace(self, invalid=Invalid(InvalidReason.TOO_LARGE, why))
 
 
 class SampleFile:
@@ -35,33 +97,38 @@ class SampleFile:
 
     def __iter__(self) -> Iterator[Sample]:
         """Raises :class:`InvalidJob` naming line, field and reason; with ``skip_bad`` goes on, and counts."""
-        for index, (where, text) in enumerate(read_lines(self._path)):
+        for index, line in enumerate(read_lines(self._path)):
             try:
-                yield self._sample(index, parse(where, text))
+                yield self._sample(index, line)
             except BadLine as bad:
                 self.bad.note(bad)
 
-    def _sample(self, index: int, line: Line) -> Sample:
+    def _sample(self, index: int, raw: RawLine) -> Sample:
+        try:
+            line = parse(raw)
+        except Unreadable as error:
+            problem = self._problems.get(str(error.task_id))
+            if problem is None:
+                raise
+            reason = InvalidReason.TOO_LARGE if raw.cut else InvalidReason.UNREADABLE
+            invalid = Invalid(reason, f"its line {error.problem}")
+            return Sample(index, problem, "", {"task_id": problem.task_id}, invalid)
         task_id = line.fields.get("task_id")
         problem = self._problems.get(str(task_id))
         if problem is None:
             why = "required, and missing" if task_id is None else f"{task_id!r:.200} is none of the problems"
             raise BadLine(line.where, "task_id", why)
-        given = [name for name in ("completion", "solution") if line.fields.get(name) is not None]
-        if len(given) != 1:
-            why = (
-                "give it, or a whole solution"
-                if not given
-                else "there is a solution as well; give one of the two"
-            )
-            raise BadLine(line.where, "completion", why)
-        text = line.fields[given[0]]
-        if not isinstance(text, str):
-            raise BadLine(line.where, given[0], f"is a {type(text).__name__}; text is wanted")
-        source = problem.source(text) if given[0] == "completion" else text
-        try:
-            if len(source.encode()) > SOURCE_BYTES:
-                raise BadLine(line.where, given[0], f"makes a program of more than {SOURCE_BYTES} bytes")
-        except UnicodeEncodeError:
-            raise BadLine(line.where, given[0], "is no valid Unicode text") from None
-        return Sample(index, problem, source, line.fields)
+        return self._completed(index, problem, line)
+
+    def _completed(self, index: int, problem: Problem, line: Line) -> Sample:
+        there = [name for name in ("completion", "solution") if name in line.fields]
+        given = [name for name in there if line.fields[name] is not None]
+        if len(given) > 1:
+            raise BadLine(line.where, "completion", "there is a solution as well; give one of the two")
+        if not there and not self.bad.skip:  # its writer's slip; skipped, it would be a way out of the score
+            raise BadLine(line.where, "completion", "give it, or a whole solution")
+        if not there:
+            invalid = Invalid(InvalidReason.MISSING, "there is neither completion nor solution")
+            return Sample(index, problem, "", line.fields, invalid)
+        name = (given or there)[0]
+        return Sample.of(index, problem, line.fields[name], line.fields, whole=name == "solution")

@@ -17,11 +17,12 @@ _ERRORS_KEPT = 200
 
 @dataclass(slots=True)
 class TaskScore:
-    """One problem: samples judged, passed, not judged for a fault of ours or of its tests, and in need of
-    inline."""
+    """One problem: samples judged, of these passed and invalid (which have failed), not judged for a fault of
+    ours or of its tests, and in need of inline."""
 
     judged: int = 0
     passed: int = 0
+    invalid: int = 0
     unjudged: int = 0
     unusable: int = 0
     needs_inline: int = 0
@@ -36,6 +37,7 @@ class Scores:
         self.verdicts: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
+        self.invalid: Counter[str] = Counter()
 
     def add(self, result: SampleResult) -> None:
         """One more."""
@@ -45,9 +47,12 @@ class Scores:
         if result.verdict.scored:
             task.judged += 1
             task.passed += result.passed
+            task.invalid += result.invalid is not None
             task.needs_inline += result.verdict is TrialVerdict.NEEDS_INLINE
         self.verdicts[result.verdict.value] += 1
         self.outcomes[result.outcome] += 1
+        if result.invalid is not None:
+            self.invalid[result.invalid] += 1
         if result.error is not None:
             known = result.error in self.errors or len(self.errors) < _ERRORS_KEPT
             self.errors[result.error if known else "others"] += 1
@@ -69,11 +74,13 @@ class Scores:
         not_run: int = 0,
         left_out: int = 0,
         bad_lines: Sequence[str] = (),
+        lines_left_out: int = 0,
     ) -> dict[str, Any]:
         """All figures, as JSON has them. A pass@k for which some problem has too few samples is null, and so
         is every one where samples were ``not_run`` for what came of others: the estimator wants chance.
 
-        ``left_out``: lines that could not be used; ``bad_lines``: what was wrong with the first of them."""
+        ``left_out``: lines that could not be used, of samples and of problems; ``bad_lines``: what was wrong
+        with the first of them; ``lines_left_out``: those of samples alone."""
         judged = {task_id: task for task_id, task in self.tasks.items() if task.judged}
         counts = [(task.judged, task.passed) for task in judged.values()]
         found = {k: None if not_run else mean_pass_at_k(counts, k, seed) for k in ks}
@@ -81,6 +88,8 @@ class Scores:
             "schema": SCHEMA,
             "seed": seed,
             "samples": self.done,
+            "account": self._account(not_run, lines_left_out),
+            "invalid": dict(sorted(self.invalid.items())),
             "not_run": not_run,
             "left_out": left_out,
             "bad_lines": list(bad_lines),
@@ -104,4 +113,21 @@ class Scores:
                 }
                 for task_id, task in self.tasks.items()
             },
+        }
+
+    def _account(self, not_run: int, left_out: int) -> dict[str, int]:
+        """What became of all that was given: given = judged + unjudged + unusable_tests + not_run + left_out,
+        and judged = run + invalid."""
+        unjudged = self.verdicts[TrialVerdict.UNJUDGED.value]
+        unusable = self.verdicts[TrialVerdict.UNUSABLE.value]
+        judged, invalid = self.done - unjudged - unusable, self.invalid.total()
+        return {
+            "given": self.done + not_run + left_out,
+            "judged": judged,
+            "unjudged": unjudged,
+            "unusable_tests": unusable,
+            "not_run": not_run,
+            "left_out": left_out,
+            "run": judged - invalid,
+            "invalid": invalid,
         }
