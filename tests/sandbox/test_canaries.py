@@ -279,6 +279,79 @@ def test_a_failed_round_withdraws_what_an_earlier_one_proved(weakened: Weakened)
     assert proof.due
 
 
+class LoadedHost:
+    """Injected: a host on which every attack takes as many times its usual time as this says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, load: float) -> None:
+        self.load = load
+        self.rounds: list[float] = []
+        self.escapes: str | None = None
+        module = importlib.import_module("cellblock_workers.canaries.prove")
+        monkeypatch.setattr(module, "_run", self.run)
+
+    def run(self, _: str, control: Control, ground: Any, marker: str) -> JobResult:
+        assert marker
+        self.rounds.append(ground.patience)
+        late = self.load > ground.patience
+        outcome = Outcome.WALL_TIMEOUT if late and control.held else next(iter(control.outcomes))
+        return JobResult(
+            job_id="j",
+            outcome=outcome,
+            level="standard",
+            timings=Timings(submitted=0, admitted=0),
+            trace_id="0" * 32,
+            stdout="ESCAPED it\n" if control.name == self.escapes else "" if late else "HELD\n",
+            isolation="runc",
+            backend="oci",
+            exit_code=control.exit_code,
+        )
+
+
+def test_a_loaded_host_gets_more_time_and_goes_on_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = LoadedHost(monkeypatch, 1)
+    proof = Proof(settings_for(tmp_path / "none"))
+    proof.renew({"standard": "runc"})
+    assert set(host.rounds) == {1.0}
+    host.load = 5
+    trusted: list[bool] = []
+    run = host.run
+
+    def watched(*given: Any) -> JobResult:
+        trusted.append(bool(proof._proven))
+        return run(*given)
+
+    monkeypatch.setattr(importlib.import_module("cellblock_workers.canaries.prove"), "_run", watched)
+    proof.renew({"standard": "runc"})
+    assert max(host.rounds) >= 5
+    assert all(trusted), "what was proven stays so while it is tried again"
+    assert not proof.due
+
+
+@pytest.mark.parametrize("load", [1, 5], ids=["idle", "loaded"])
+def test_load_hides_no_control_that_does_not_bite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: float
+) -> None:
+    host = LoadedHost(monkeypatch, 1)
+    proof = Proof(settings_for(tmp_path / "none"))
+    proof.renew({"standard": "runc"})
+    host.load, host.escapes = load, "network"
+    with pytest.raises(NotProven, match="'network' does not bite"):
+        proof.renew({"standard": "runc"})
+    assert proof.due
+    assert max(host.rounds) == 1, "nothing waits for what is known"
+
+
+def test_what_stays_too_slow_is_not_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = LoadedHost(monkeypatch, 1000)
+    proof = Proof(settings_for(tmp_path / "none"))
+    with pytest.raises(NotProven, match="does not bite"):
+        proof.renew({"standard": "runc"})
+    assert len(set(host.rounds)) > 1
+    assert proof.due
+
+
 def test_an_attack_that_got_out_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Injected: the second time it would be held."""
     module = importlib.import_module("cellblock_workers.canaries.prove")

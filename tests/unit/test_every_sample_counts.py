@@ -164,7 +164,7 @@ def test_a_prompt_that_no_program_could_begin_with_is_the_problems_fault(tmp_pat
 
 def test_large_programs_go_into_jobs_that_may_carry_them() -> None:
     fleet = Fleet()
-    sizes = [5 * MIB, 10, 4 * MIB, 3 * MIB, 7 * MIB, 20, 2 * MIB, 600_000, 600_000]
+    sizes = [400_000, 8 * MIB - 1000, 5 * MIB, 10, 4 * MIB, 3 * MIB, 7 * MIB, 20, 2 * MIB, 600_000, 600_000]
     samples = [sample(n, f"{n}" + "é" * (size // 2)) for n, size in enumerate(sizes)]
     found = judged(samples, fleet)
     assert [trial.verdict for _, trial in found] == [TrialVerdict.PASSED] * len(sizes)
@@ -193,22 +193,19 @@ def test_a_bound_of_the_operators_own_holds() -> None:
 
 
 def test_one_large_program_again_and_again_takes_no_more_room() -> None:
-    drawn, on_their_way = 0, []
+    drawn = 0
 
     def many() -> Iterator[Sample]:
         nonlocal drawn
         source = "#" * (4 * MIB)
-        for number in range(1000):
+        for number in range(60):
             drawn += 1
             yield sample(number, source)
 
-    class Watched(Fleet):
-        def start(self, spec: Any) -> Any:
-            on_their_way.append(drawn)
-            return super().start(spec)
-
-    assert len(judged(many(), Watched())) == 1000
-    assert on_their_way[0] <= 32
+    results = Campaign(Fleet().start, EvaluationOptions()).run(many())
+    next(results)
+    assert drawn <= 17
+    assert 1 + len(list(results)) == 60
 
 
 def test_the_account_adds_up(tmp_path: Path) -> None:

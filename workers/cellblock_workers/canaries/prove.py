@@ -30,12 +30,12 @@ from cellblock_workers.worker.execution import execute
 from cellblock_workers.worker.lease import Lease
 
 _AT_ONCE = 4
-#: An end that is neither the control's nor an escape may be a loaded host's: asked once more.
+#: An end that is neither the control's nor an escape may be chance: asked once more.
 _TRIES = 2
 _HOST_FILES = ("/etc/shadow", "/etc/gshadow")
 _HOST_SOCKETS = ("/run/containerd/containerd.sock", "/run/dbus/system_bus_socket", "/run/systemd/private")
 
-State = Literal["proven", "not proven", "elsewhere"]
+State = Literal["proven", "not proven", "too slow", "elsewhere"]
 
 
 class Way(NamedTuple):
@@ -47,7 +47,11 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one control showed. ``detail`` says what escaped, how else it ended, or what holds it instead."""
+    """What one control showed. ``detail`` says what escaped, how else it ended, or what holds it instead.
+
+    ``too slow``: nothing escaped, and the attack did not come to its end in the time it had. That is a loaded
+    host's, or a control's that makes things slow instead of refusing them: more time tells them apart.
+    """
 
     control: Control
     state: State
@@ -64,6 +68,15 @@ class _Ground:
     settings: Settings
     level: LevelName
     facts: dict[str, Any]
+    patience: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """What speaks against a control."""
+
+    state: Literal["not proven", "too slow"]
+    detail: str
 
 
 def prove(
@@ -73,10 +86,12 @@ def prove(
     controls: Sequence[Control],
     *,
     found: Callable[[Finding], None] = lambda finding: None,
+    patience: float = 1.0,
 ) -> list[Finding]:
     """Attack the sandboxes that the launcher gives this level, several at once; in the controls' order.
 
-    ``found`` hears of each finding as it is made, from the thread that made it. Raises
+    ``found`` hears of each finding as it is made, from the thread that made it. ``patience``: how many times
+    the usual time each attack has; with more than the usual they come one after the other. Raises
     :class:`SandboxUnavailable` when no sandbox could be had: then nothing is known.
     """
     client = LauncherClient(launcher, timeout_s=2 * settings.sandbox.start_timeout_s + 10)
@@ -91,10 +106,11 @@ def prove(
         found(finding)
         return finding
 
-    with _listeners() as facts, ThreadPoolExecutor(_AT_ONCE, "canary") as pool:
+    with _listeners() as facts, ThreadPoolExecutor(_AT_ONCE if patience == 1 else 1, "canary") as pool:
+        facts["patience"] = patience
         facts["tmp_bytes"] = settings.sandbox.tmp_bytes
         facts["files"] += [str(settings.launcher.socket), str(launcher)]
-        ground = _Ground(client, settings, level, facts)
+        ground = _Ground(client, settings, level, facts, patience)
         futures = [pool.submit(work, control) for control in controls]
         done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
         for future in waiting:
@@ -118,27 +134,30 @@ def _attack(control: Control, ground: _Ground) -> Finding:
         wall_ms = round((time.monotonic() - began) * 1000)
         if problem is None:
             return Finding(control, "proven", "", way, wall_ms)
-        escaped = problem.startswith(ESCAPED)
+        escaped = problem.detail.startswith(ESCAPED)
         if escaped and (reason := control.elsewhere.get(cast(Isolation, result.isolation))) is not None:
             return Finding(control, "elsewhere", reason, way, wall_ms)
         if escaped or tries == _TRIES:
-            return Finding(control, "not proven", problem, way, wall_ms)
+            return Finding(control, problem.state, problem.detail, way, wall_ms)
 
 
-def _judge(control: Control, result: JobResult) -> str | None:
+def _judge(control: Control, result: JobResult) -> _Problem | None:
     """What speaks against the control; None if it bit."""
     escaped = [line for line in (result.stdout + result.stderr).splitlines() if line.startswith(ESCAPED)]
     if escaped:
-        return "; ".join(escaped)[:500]
+        return _Problem("not proven", "; ".join(escaped)[:500])
     ended = f"{result.outcome}" + (f" ({result.error.message[:200]})" if result.error else "")
     if result.outcome not in control.outcomes:
-        return f"ended as {ended}, not as {' or '.join(sorted(control.outcomes))}"
+        state: Literal["not proven", "too slow"] = (
+            "too slow" if result.outcome is Outcome.WALL_TIMEOUT else "not proven"
+        )
+        return _Problem(state, f"ended as {ended}, not as {' or '.join(sorted(control.outcomes))}")
     if control.exit_code is not None and result.exit_code != control.exit_code:
-        return f"ended with exit code {result.exit_code}, not {control.exit_code}"
+        return _Problem("not proven", f"ended with exit code {result.exit_code}, not {control.exit_code}")
     if control.held and HELD not in result.stdout:
-        return f"did not come to its end: {ended}: {result.stdout[-200:]!r}"
+        return _Problem("not proven", f"did not come to its end: {ended}: {result.stdout[-200:]!r}")
     if control.held and "SLOW" in result.stdout:
-        return f"was not refused at once: {result.stdout[-200:]!r}"
+        return _Problem("too slow", f"was not refused at once: {result.stdout[-200:]!r}")
     return None
 
 
@@ -176,8 +195,10 @@ def _within_bounds(asked: Limits, ground: _Ground) -> ResolvedLimits:
             max(asked.memory_bytes, bounds.memory_min_bytes), bounds.memory_max_bytes
         )
     if asked.timeout_s is not None:
-        update["timeout_s"] = min(asked.timeout_s, bounds.timeout_max_s)
+        update["timeout_s"] = min(asked.timeout_s * ground.patience, bounds.timeout_max_s)
         update.setdefault("cpu_s", update["timeout_s"] + 1)
+    elif ground.patience > 1:
+        update["timeout_s"] = min(limits.timeout_s * ground.patience, bounds.timeout_max_s)
     return limits.model_copy(update=update)
 
 

@@ -142,7 +142,7 @@ def _notes_on(name: str, findings: Sequence[Finding]) -> Iterator[Text]:
             by_detail.setdefault(finding.detail, []).append(finding)
     for detail, alike in by_detail.items():
         yield Text(f"{name}: {', '.join(finding.control.name for finding in alike)}: {detail}")
-        if len(alike) == 1 and alike[0].state == "not proven":
+        if len(alike) == 1 and alike[0].state in ("not proven", "too slow"):
             control = alike[0].control
             yield Text(f"→ it stops {control.stops}; {control.remedy}", style="dim")
 
@@ -151,7 +151,7 @@ def _cell(report: WayReport, control: str) -> str:
     if not report.available:
         return "n/a"
     state = next((f.state for f in report.findings if f.control.name == control), "not proven")
-    return "NOT PROVEN" if state == "not proven" else state
+    return state if state in ("proven", "elsewhere") else state.upper()
 
 
 def _word(word: str) -> Text:

@@ -36,7 +36,11 @@ class WayReport:
     @property
     def proven(self) -> bool:
         """Whether it can be used and no control failed."""
-        return self.available and not self.reason and all(f.state != "not proven" for f in self.findings)
+        return (
+            self.available
+            and not self.reason
+            and all(f.state in ("proven", "elsewhere") for f in self.findings)
+        )
 
 
 def known_ways(settings: Settings) -> list[Way]:
