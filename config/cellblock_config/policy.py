@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -35,3 +36,20 @@ class PolicySettings(Group):
         if self.folder is not None and self.url is not None:
             raise ValueError("policy.folder and policy.url are both set: only one can decide")
         return self
+
+    @model_validator(mode="after")
+    def _token_is_told_to_nobody_else(self) -> PolicySettings:
+        address = urlsplit(self.url or "")
+        if self.token is not None and address.scheme == "http" and not _is_loopback(address.hostname or ""):
+            raise ValueError(
+                "policy.url is http and policy.token is set: whoever is between would read it; use https, "
+                "or an address of this machine (127.0.0.1, [::1], localhost)"
+            )
+        return self
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -241,6 +241,12 @@ def test_an_answer_that_never_ends_is_none_in_time(head: bytes, drip: bytes) -> 
         ({"url": "http://"}, "policy.url"),
         ({"url": "http://x", "folder": "/y"}, "only one can decide"),
         ({"url": "http://x", "timeout_s": 0}, "policy.timeout_s"),
+        ({"url": "http://decides.example", "token": "t"}, "policy.url is http and policy.token is set"),
+        (
+            {"url": "http://127.0.0.1.example:8080", "token": "t"},
+            "policy.url is http and policy.token is set",
+        ),
+        ({"url": "http://10.0.0.1", "token": "t"}, "policy.url is http and policy.token is set"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(policy: dict[str, Any], says: str) -> None:

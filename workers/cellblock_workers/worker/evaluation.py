@@ -25,6 +25,7 @@ from cellblock_workers.worker.execution import attempt_result, refused_result
 from cellblock_workers.worker.judge import BrokeWhileJudging, JudgeFailed, Unusable
 from cellblock_workers.worker.lease import Lease
 from cellblock_workers.worker.places import Cancelled, Places
+from cellblock_workers.worker.told import without_host_paths
 from cellblock_workers.worker.verdict import Verdict
 
 _log = structlog.get_logger(__name__)
@@ -151,7 +152,10 @@ class Evaluator:
         return self._unjudged(trial, why)
 
     def _unjudged(self, trial: Trial, why: str) -> TrialResult:
-        error = JobError(type="Unjudged", message=why[:2000])
+        told = without_host_paths(why)
+        if told != why:
+            _log.error("fault_told_without_paths", job_id=self._lease.claim.job_id, reason=why)
+        error = JobError(type="Unjudged", message=told[:2000])
         return self._without_run(trial, TrialVerdict.UNJUDGED, error, Outcome.SANDBOX_ERROR)
 
     def _without_run(

@@ -28,6 +28,7 @@ from cellblock_workers.worker.cost_meter import CostMeter
 from cellblock_workers.worker.delivery import job_frames
 from cellblock_workers.worker.lease import Lease
 from cellblock_workers.worker.session import Conversation, Session
+from cellblock_workers.worker.told import for_tenants
 from cellblock_workers.worker.verdict import Verdict, judge
 
 _log = structlog.get_logger(__name__)
@@ -105,7 +106,7 @@ def _measured(
     claim: Claim, conversation: Conversation, kernel: Reply, lent: Lent, egress: EgressSettings
 ) -> JobResult:
     """What the attempt came to: the kernel's word before the guest's, and of the job's own what may leave."""
-    verdict = judge(conversation, kernel, claim.manifest.limits)
+    verdict = for_tenants(judge(conversation, kernel, claim.manifest.limits), claim)
     usage = usage_of(conversation, kernel)
     context = None if lent.context is None else ContextSource.of_descriptor(lent.context)
     try:
@@ -212,7 +213,7 @@ def rejected_result(claim: Claim, kind: str, why: str) -> JobResult:
 
 def attempt_result(claim: Claim, verdict: Verdict, lent: Lent | None = None) -> JobResult:
     """What every result of an attempt says."""
-    manifest = claim.manifest
+    verdict, manifest = for_tenants(verdict, claim), claim.manifest
     return JobResult(
         job_id=claim.job_id,
         outcome=verdict.outcome,

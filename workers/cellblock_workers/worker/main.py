@@ -124,6 +124,7 @@ def create_worker(settings: Settings) -> tuple[Celery, Runtime]:
     app = create_celery(settings)
     app.conf.worker_pool = "threads"
     app.conf.worker_concurrency = settings.worker.concurrency
+    app.conf.worker_enable_remote_control = False
     runtime = Runtime(settings, app)
 
     @app.task(name=RUN_TASK)  # type: ignore[untyped-decorator]
