@@ -74,6 +74,12 @@ class SandboxSettings(Group):
         900.0, description="How long all cases of one trial may take together."
     )
     tmp_bytes: int = Field(64 * MIB, ge=MIB)
+    shm_bytes: int = Field(
+        64 * MIB,
+        ge=MIB,
+        description="How much a sandbox may keep in /dev/shm, where multiprocessing has its locks and shared "
+        "memory; it counts against the job's memory.",
+    )
     env_allowed: tuple[str, ...] = Field(
         ("*",), description="Globs of environment variables a job may set; [] for none."
     )

@@ -105,13 +105,15 @@ def test_the_root_of_a_sandbox_is_read_only_and_nothing_of_the_host_is_mounted(
     text = Path(f"/proc/{pid_of(two[0].child.pidfd or 0)}/mountinfo").read_text()
     options = {line.split()[4]: line.split()[5].split(",") for line in text.splitlines()}
     writable = {path for path, words in options.items() if "ro" not in words}
-    assert writable == {"/tmp", "/proc"}
+    assert writable == {"/tmp", "/proc", "/dev/shm", "/dev/pts"}
     assert all("nosuid" in words for words in options.values())
     assert {path for path in options if not path.startswith("/proc/")} <= {
         "/",
         "/tmp",
         "/proc",
         "/dev",
+        "/dev/shm",
+        "/dev/pts",
         "/usr",
     }
 

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from docker.types import Mount
+
 from cellblock_workers.launcher import server
 from cellblock_workers.launcher.backend import Profile
 from cellblock_workers.launcher.docker_backend import _IDS, DockerBackend
@@ -77,8 +79,8 @@ def weakened(lacking: Lacking) -> type[DockerBackend]:
         def probe(self) -> None:
             return
 
-        def _host_config(self, profile: Profile) -> dict[str, Any]:
-            return {**super()._host_config(profile), **lacking.config()}
+        def _host_config(self, profile: Profile, names: list[Mount]) -> dict[str, Any]:
+            return {**super()._host_config(profile, names), **lacking.config()}
 
     return Weakened
 

@@ -20,9 +20,9 @@ Frames, both ways: one type byte, a big-endian u32 length, that many bytes.
        V  a piece of the value, or replies (of calls that came together all in one, but for a judge's)
        T  what the job says it raised: like V its claim, not evidence
        X  how it ended, JSON: code, signal, reason (null, "wall", "output", "enough"), full (null, "bytes",
-          "inodes": what the work folder has run out of) and crowded (whether no process more could be
-          started), both looked at when the job has failed, cpu_ms, wall_ms, and peak_bytes: the most that
-          any one of its processes has held
+          "inodes": what the work folder or /dev/shm has run out of) and crowded (whether no process more
+          could be started), both looked at when the job has failed, cpu_ms, wall_ms, and peak_bytes: the
+          most that any one of its processes has held
        A  a piece of the artifacts, where the job has some (artifacts.py says in what form)
        Z  the end of the artifacts: "done", "time", "died" or "alive"
 """
@@ -42,7 +42,7 @@ from typing import Any
 
 from .artifacts import Collector
 from .job import drop_to
-from .pipes import HEADER, PIECE_BYTES, WORK_DIR, Pipes, write_all
+from .pipes import HEADER, PIECE_BYTES, SHARED_MEMORY, WORK_DIR, Pipes, write_all
 from .processes import is_crowded, kill_and_reap_everything, kill_everything
 
 FRAME_LIMIT_BYTES = 128 * 1024 * 1024
@@ -352,7 +352,9 @@ class Guest:
             send(b"Z", self.collect(self.artifacts) if all_dead else b"alive")
 
     def full(self) -> str | None:
-        return exhausted(os.path.dirname(self.folder))
+        own = self.folder == WORK_DIR  # else both are the host's
+        places = [os.path.dirname(self.folder), *([SHARED_MEMORY] if own else [])]
+        return next(filter(None, map(exhausted, places)), None)
 
     def end_all(self) -> bool:
         """Whether nothing of the job is left alive."""

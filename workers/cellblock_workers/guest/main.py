@@ -21,7 +21,7 @@ def start(options: dict[str, Any]) -> None:
         os.set_blocking(fd, True)
     if os.getpid() != 1:
         adopt_orphans()
-    pipes = Pipes()
+    pipes = Pipes(options["uid"])
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a guest may be deaf to it

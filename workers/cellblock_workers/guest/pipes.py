@@ -5,23 +5,28 @@ A frame is one type byte, a big-endian u32 length, that many bytes; guest.py lis
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
+from typing import Iterator
 
 HEADER = struct.Struct(">cI")
 PIECE_BYTES = 64 * 1024
 PURPOSES = ("control", "stdin", "stdout", "stderr", "raised", "value")
+SHARED_MEMORY = "/dev/shm"
 WORK_DIR = "/tmp/sandbox"  # where a sandbox has a file system of its own
 
 
 class Pipes:
     """The job's ends and ours, by purpose."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: int) -> None:
+        """``owner``: the job's id. Its standard streams belong to it: /dev/stdout can be opened by name."""
         self.job_control, self.control = os.pipe()
-        self.job_stdin, self.stdin = os.pipe()
-        self.stdout, self.job_stdout = os.pipe()
-        self.stderr, self.job_stderr = os.pipe()
+        with acting_as(owner):
+            self.job_stdin, self.stdin = os.pipe()
+            self.stdout, self.job_stdout = os.pipe()
+            self.stderr, self.job_stderr = os.pipe()
         self.raised, self.job_raised = os.pipe()
         self.value, self.job_value = os.pipe()
 
@@ -48,6 +53,22 @@ class Pipes:
                 os.close(fd)
             except OSError:  # closed when all had been delivered
                 continue
+
+
+@contextlib.contextmanager
+def acting_as(uid: int) -> Iterator[None]:
+    """Make what is made meanwhile this user's. Before there is anybody of that id who could interfere."""
+    ours, group = os.geteuid(), os.getegid()
+    if uid == ours:  # of whom is given no other identity
+        yield
+        return
+    os.setegid(uid)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(ours)
+        os.setegid(group)
 
 
 def write_all(fd: int, data: bytes) -> None:

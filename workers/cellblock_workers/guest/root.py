@@ -21,9 +21,9 @@ MASKED_FILES = (
     "sched_debug",
     "kmsg",
 )
-MASKED_FOLDERS = ("acpi", "scsi", "asound")
+MASKED_FOLDERS = ("acpi", "asound", "bus", "driver", "fs", "irq", "scsi")
 NEW = "/tmp"  # in the zygote's root: where a sandbox's root is put together
-DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 Calls = Tuple[Callable[[], None], ...]
 PROC_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
 
@@ -31,12 +31,13 @@ PROC_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
 def own_root(place: int, views: list[str]) -> Calls:
     """The image once more, as files of this sandbox alone: on shared ones, locks and notices are shared too.
 
-    For the same reason each place has devices of its own. ``views`` of the host's folders stay as they are.
+    For the same reason each place has devices of its own. Over the image lie the names that a sandbox knows
+    (launcher/etc.py). ``views`` of the host's folders stay as they are.
     """
     flags = kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV
     seen = [*((view, view) for view in views), (f"/dev/{place}", "/dev")]
     return (
-        kernel.mounting("overlay", NEW, "overlay", flags, "lowerdir=/dev/image:/dev/empty"),
+        kernel.mounting("overlay", NEW, "overlay", flags, "lowerdir=/dev/own:/dev/image"),
         *(kernel.mounting(one, NEW + where, None, kernel.MS_BIND | kernel.MS_REC) for one, where in seen),
     )
 
@@ -46,8 +47,7 @@ def private_proc(place: int) -> Calls:
 
     By files and folders of this sandbox's own: locks on shared ones would tell of other jobs.
     """
-    proc, null = f"{NEW}/proc", f"/dev/{place}/null"
-    flags = kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+    proc, null, empty = f"{NEW}/proc", f"/dev/{place}/null", f"/dev/{place}/shm"
     folders = [f"{proc}/{name}" for name in MASKED_FOLDERS]
     return (
         kernel.mounting("proc", proc, "proc", PROC_FLAGS),
@@ -58,7 +58,7 @@ def private_proc(place: int) -> Calls:
             kernel.mounting(null, f"{proc}/{name}", None, kernel.MS_BIND, may_lack=True)
             for name in MASKED_FILES
         ),
-        *(kernel.mounting("tmpfs", one, "tmpfs", flags, "nr_inodes=1", may_lack=True) for one in folders),
+        *(kernel.mounting(empty, one, None, kernel.MS_BIND, may_lack=True) for one in folders),
     )
 
 
@@ -67,6 +67,20 @@ def bounded_tmp(size_bytes: int, inodes: int) -> Calls:
     flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
     options = f"size={size_bytes},nr_inodes={inodes},mode=1777"
     return (kernel.mounting("tmpfs", f"{NEW}/tmp", "tmpfs", flags, options),)
+
+
+def bounded_shm(size_bytes: int, inodes: int) -> Calls:
+    """Where locks and shared memory of a job's processes are files: the same, and nobody else's."""
+    flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+    options = f"size={size_bytes},nr_inodes={inodes},mode=1777"
+    return (kernel.mounting("tmpfs", f"{NEW}/dev/shm", "tmpfs", flags, options),)
+
+
+def own_terminals(count: int) -> Calls:
+    """Pseudo terminals of this sandbox alone, and no more than these: the kernel has one number for all."""
+    flags = kernel.MS_NOSUID | kernel.MS_NOEXEC
+    options = f"newinstance,ptmxmode=0666,mode=0620,max={count}"
+    return (kernel.mounting("devpts", f"{NEW}/dev/pts", "devpts", flags, options),)
 
 
 def its_context(context: int | None) -> Calls:

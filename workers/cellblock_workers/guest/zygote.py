@@ -55,7 +55,10 @@ class Zygote:
         self.landlock = kernel.landlock_version()
         # /proc: a process sets its own oom_score_adj; who may write what is the kernel's usual rule.
         self.files = kernel.FileRules(
-            self.landlock, ["/tmp"], ["/proc"], [f"/dev/{name}" for name in root.DEVICES]
+            self.landlock,
+            ["/tmp", "/dev/shm"],
+            ["/proc", "/dev/pts"],
+            [f"/dev/{name}" for name in root.DEVICES],
         )
         self.several_ids: bool = program["several_ids"]
         self.views: list[str] = program["views"]
@@ -171,6 +174,8 @@ class Zygote:
             ("a root of its own", *root.own_root(request["place"], self.views)),
             ("a private /proc", *root.private_proc(request["place"])),
             ("a bounded /tmp", *root.bounded_tmp(request["tmp_bytes"], request["tmp_inodes"])),
+            ("a bounded /dev/shm", *root.bounded_shm(request["shm_bytes"], request["shm_inodes"])),
+            ("terminals of its own", *root.own_terminals(request["terminals"])),
             ("its context", *root.its_context(context)),
             ("nothing else to see", *kernel.pivoting(root.NEW)),
             ("a network of its own", kernel.raise_loopback),
@@ -212,7 +217,7 @@ class Zygote:
         steps = self.inner_steps(request, None, ())  # the same for all, and made ready once
         hold, go = os.pipe()
         formed, ready = os.pipe()
-        made = [self.guest.Pipes() for _ in range(request["series"])]
+        made = [self.guest.Pipes(INSIDE_JOB) for _ in range(request["series"])]
         siblings = [(pipes, sorted((hold, ready, *pipes.job_ends()))) for pipes in made]
         waiting: list[tuple[Any, int]] = []
         for pipes, kept in siblings:  # nothing but forks: forks.Clone says why

@@ -20,7 +20,7 @@ from typing import Any
 import docker
 import structlog
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
-from docker.types import LogConfig, Mount, Ulimit
+from docker.types import DriverConfig, LogConfig, Mount, Ulimit
 from requests.exceptions import RequestException
 
 from cellblock_config import Isolation, Settings
@@ -36,8 +36,18 @@ from cellblock_workers.launcher.backend import (
 from cellblock_workers.launcher.canary import CANARY, judge_canary
 from cellblock_workers.launcher.cgroups import SandboxCgroup, host_oom_kills
 from cellblock_workers.launcher.contexts import MOUNT_POINT
+from cellblock_workers.launcher.etc import write_etc
 from cellblock_workers.launcher.guest_program import guest_program
-from cellblock_workers.launcher.limits import GUEST_PIDS, MASKED, RLIMITS, SENTRY_PIDS, START_CPUS, TMP_INODES
+from cellblock_workers.launcher.limits import (
+    GUEST_PIDS,
+    MASKED,
+    RLIMITS,
+    SENTRY_PIDS,
+    SHM_INODES,
+    START_CPUS,
+    TERMINALS,
+    TMP_INODES,
+)
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.seccomp import strict_profile
 from cellblock_workers.launcher.user_ids import IdRange, UserIds
@@ -49,7 +59,22 @@ _IDS = IdRange("docker", 200_000, 60_000)
 
 _SIGKILLED = 137
 _PANICKED = 2  #: of a Go program: the sentry
-_TMPFS = f"rw,nosuid,nodev,noexec,mode=1777,nr_inodes={TMP_INODES}"
+# The daemon's own instance of them has no bound but the host's.
+_TERMINALS = Mount(
+    "/dev/pts",
+    None,
+    "volume",
+    no_copy=True,
+    driver_config=DriverConfig(
+        "local",
+        {
+            "type": "devpts",
+            "device": "devpts",
+            "o": f"nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,max={TERMINALS}",
+        },
+    ),
+)
+_TMPFS = "rw,nosuid,nodev,noexec,mode=1777"
 # Beside what tells of the host in /proc: with other ways there is no such mount.
 _MASKED = (*MASKED, "/sys", "/dev/mqueue")
 
@@ -69,6 +94,8 @@ class DockerBackend:
         self._sees_cgroups = False  # the first container shows
         self._answered = False  # once it has, a missing socket is a daemon to wait for
         self._seccomp = json.dumps(strict_profile(isolation))
+        self._etc = settings.launcher.state / "docker" / "etc"
+        self._shares_files = True  # the first container shows
         self._uids = UserIds(settings.launcher.state / "ids", _IDS)
 
     def probe(self) -> None:
@@ -90,7 +117,7 @@ class DockerBackend:
                     self._api.start(container)
                     code = int(self._api.wait(container, timeout=30)["StatusCode"])
                 finally:
-                    self._api.remove_container(container, force=True)
+                    self._api.remove_container(container, force=True, v=True)
             finally:
                 self._ownership.forget(sandbox_id)
         judge_canary(self.isolation, code)
@@ -103,13 +130,14 @@ class DockerBackend:
         cpus = max(profile.cpus, START_CPUS) if fast else profile.cpus
         try:
             with self._daemon_errors():
+                uid = self._uids.take(sandbox_id)
                 options = {
-                    "uid": self._uids.take(sandbox_id),
+                    "uid": uid,
                     # The sentry's processes are not the job's: the cgroup cannot count them apart.
                     "rlimits": {"NPROC": profile.pids} if self.isolation == "gvisor" else {},
                     "preload": self._settings.sandbox.preloaded(profile.image),
                 }
-                container = self._create(sandbox_id, replace(profile, cpus=cpus), guest_program(options))
+                container = self._create(sandbox_id, replace(profile, cpus=cpus), guest_program(options), uid)
                 stream = self._attach(container)
                 self._api.start(container)
                 await_guest(stream, self.isolation, self._settings.sandbox.start_timeout_s)
@@ -172,7 +200,34 @@ class DockerBackend:
             )
         return self._local.api
 
-    def _create(self, sandbox_id: str, profile: Profile, arguments: list[str]) -> str:
+    def _create(self, sandbox_id: str, profile: Profile, arguments: list[str], uid: int | None = None) -> str:
+        """``uid``: the job's, who is to have a name."""
+        names = self._names(uid) if uid is not None else []
+        try:
+            return self._ask_for(sandbox_id, profile, arguments, names)
+        except APIError as error:
+            if not names or "bind source path does not exist" not in str(error):
+                raise
+            self._shares_files = False
+            _log.warning(
+                "names_not_shown",
+                reason=f"the Docker daemon does not see {self._etc}",
+                result="jobs have the users and services of their image, and their own user has no name",
+            )
+            return self._ask_for(sandbox_id, profile, arguments, [])
+
+    def _names(self, uid: int) -> list[Mount]:
+        """What a job of this user finds in /etc, as far as daemon and launcher see the same files. Nobody
+        else alive has this id, so nobody shares the files. /etc/hosts is Docker's own."""
+        if not self._shares_files:
+            return []
+        folder = self._etc / str(uid)
+        paths = write_etc(folder, uid)
+        return [
+            Mount(path, f"{folder}{path}", "bind", read_only=True) for path in paths if path != "/etc/hosts"
+        ]
+
+    def _ask_for(self, sandbox_id: str, profile: Profile, arguments: list[str], names: list[Mount]) -> str:
         image = self._settings.sandbox.images[profile.image]
         try:
             created = self._api.create_container(
@@ -184,13 +239,13 @@ class DockerBackend:
                 working_dir="/",
                 stdin_open=True,
                 labels=self._ownership.labels(sandbox_id),
-                host_config=self._host_config(profile),
+                host_config=self._host_config(profile, names),
             )
         except ImageNotFound:
             raise StartFailed(f"{self.isolation}: the image {image} is missing; run: make images") from None
         return str(created["Id"])
 
-    def _host_config(self, profile: Profile) -> dict[str, Any]:
+    def _host_config(self, profile: Profile, names: list[Mount]) -> dict[str, Any]:
         """Every control in one place; tests/sandbox proves each, tests/attacks tries to pass them."""
         gvisor = self.isolation == "gvisor"
         config: dict[str, Any] = self._api.create_host_config(
@@ -201,7 +256,11 @@ class DockerBackend:
             cap_drop=["ALL"],
             cap_add=["SETUID", "SETGID", "KILL"],  # the guest's; dropped with the uid before the job
             read_only=True,
-            tmpfs={"/tmp": f"{_TMPFS},size={self._settings.sandbox.tmp_bytes}"},  # noqa: S108 - the sandbox's
+            tmpfs={
+                "/tmp": f"{_TMPFS},nr_inodes={TMP_INODES},size={self._settings.sandbox.tmp_bytes}",  # noqa: S108
+                "/dev/shm": f"{_TMPFS},nr_inodes={SHM_INODES},size={self._settings.sandbox.shm_bytes}",  # noqa: S108
+            },
+            extra_hosts={"sandbox": "127.0.0.1"},
             mem_limit=profile.memory_bytes,
             memswap_limit=profile.memory_bytes,  # no swap: the limit is the limit
             mem_swappiness=0 if not gvisor else None,
@@ -209,7 +268,11 @@ class DockerBackend:
             nano_cpus=round(profile.cpus * 1e9),
             ulimits=[Ulimit(name=name.lower(), soft=value, hard=value) for name, value in RLIMITS.items()],
             oom_kill_disable=False,
-            mounts=[Mount(MOUNT_POINT, profile.context, "bind", read_only=True)] if profile.context else None,
+            mounts=[
+                *names,
+                *([_TERMINALS] if not gvisor else []),  # gVisor's are the sentry's own memory
+                *([Mount(MOUNT_POINT, profile.context, "bind", read_only=True)] if profile.context else []),
+            ],
             log_config=LogConfig(type="none"),  # what a job prints is nobody's log file
         )
         # Docker's own list, and what else tells of the host or can be written outside /tmp.

@@ -16,7 +16,12 @@ CPU_PERIOD_US = 100_000
 START_CPUS = 1.0
 #: Files in /tmp: an empty one costs the host about a kibibyte that no size option counts.
 TMP_INODES = 16_384
-#: Of each process, soft and hard, by the names of setrlimit(2).
-RLIMITS = {"NOFILE": 1024, "CORE": 0, "MEMLOCK": 65_536}
+#: Files in /dev/shm: each lock and each queue of multiprocessing is some of them.
+SHM_INODES = 4096
+#: Pseudo terminals of one sandbox: the kernel has some 3,000 for all of them together.
+TERMINALS = 16
+#: Of each process, soft and hard, by the names of setrlimit(2). SIGPENDING, which the kernel counts by user,
+#: bounds the signals that wait, and the timers.
+RLIMITS = {"NOFILE": 1024, "CORE": 0, "MEMLOCK": 65_536, "SIGPENDING": 1024}
 #: What the kernel tells in /proc of the whole host.
 MASKED = tuple(f"/proc/{name}" for name in (*MASKED_FILES, *MASKED_FOLDERS))

@@ -10,6 +10,7 @@ import math
 import os
 import platform
 import re
+import resource
 import secrets
 import socket
 import threading
@@ -23,7 +24,7 @@ from cellblock_workers.guest import guest_source, kernel
 from cellblock_workers.launcher.announcement import await_guest
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOffered, Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import CgroupTree, Group, Groups
-from cellblock_workers.launcher.limits import GUEST_PIDS, RLIMITS, TMP_INODES
+from cellblock_workers.launcher.limits import GUEST_PIDS, RLIMITS, SHM_INODES, TERMINALS, TMP_INODES
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
 from cellblock_workers.launcher.namespaces import canary
 from cellblock_workers.launcher.namespaces.boot import IDS
@@ -204,7 +205,10 @@ class NamespacesBackend:
             ids=self._places.ids(place) if self._several_ids else (0, 0),
             tmp_bytes=self._settings.sandbox.tmp_bytes,
             tmp_inodes=TMP_INODES,
-            rlimits=RLIMITS,
+            shm_bytes=self._settings.sandbox.shm_bytes,
+            shm_inodes=SHM_INODES,
+            terminals=TERMINALS,
+            rlimits={**RLIMITS, "SIGPENDING": self._places.share_of("SIGPENDING")},
             # With an id of its own only the job's processes count, else the guest is one of them.
             nproc=0 if group else profile.pids + (0 if self._several_ids else GUEST_PIDS),
             processors=0 if group else math.ceil(profile.cpus),
@@ -335,6 +339,13 @@ class _Places:
         """It is free again. Idempotent."""
         with self._lock:
             self._taken.discard(place)
+
+    def share_of(self, limit: str) -> int:
+        """What each sandbox may have of a limit that the kernel also counts for all of them together, by
+        the user who made their zygote."""
+        bound, _ = resource.getrlimit(getattr(resource, f"RLIMIT_{limit}"))
+        most = RLIMITS[limit]
+        return most if bound == resource.RLIM_INFINITY else min(most, bound // self.count)
 
     def ids(self, place: int) -> tuple[int, int]:
         """The guest's and the job's, within the root's own ids (0 is its root)."""

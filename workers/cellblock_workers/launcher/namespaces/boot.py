@@ -63,7 +63,7 @@ def build(root: dict[str, Any], *, several: bool) -> None:
         _fill(new, root)
     kernel.restrict_mount(str(new), _READ_ONLY, recursive=True)
     bare = os.open(new, os.O_PATH)
-    _make_devices(new / "dev", root["places"] if several else 1, nodes=several)
+    _make_devices(new / "dev", root["places"] if several else 1, nodes=several, files=root["files"])
     kernel.mount(f"/proc/self/fd/{bare}", str(new / "dev" / "image"), None, kernel.MS_BIND)
     os.close(bare)
     kernel.mount("/proc", str(new / "proc"), None, kernel.MS_BIND | kernel.MS_REC)
@@ -73,8 +73,7 @@ def build(root: dict[str, Any], *, several: bool) -> None:
 def _fill(new: Path, root: dict[str, Any]) -> None:
     for name in ("dev", "proc", "tmp", "etc", "mnt"):
         (new / name).mkdir()
-    for name, text in root["files"].items():
-        (new / name).write_text(text)
+    (new / "mnt" / "context_data").touch()
     for name, linked in root["links"].items():
         (new / name).symlink_to(linked)
     for source in map(Path, root["copies"]):
@@ -96,15 +95,17 @@ def _copy(source: Path, target: Path) -> None:
                 (target / link.name).symlink_to(link.readlink())
 
 
-def _make_devices(folder: Path, places: int, *, nodes: bool) -> None:
-    """A /dev for the zygote, and in it one for each place a sandbox can take.
+def _make_devices(folder: Path, places: int, *, nodes: bool, files: dict[str, str]) -> None:
+    """A /dev for the zygote, and in it one for each place a sandbox can take, and what lies over the image.
 
     Without root on the host there are no nodes of one's own: one place then, with the host's.
     """
     flags = kernel.MS_NOSUID | kernel.MS_NOEXEC
     kernel.mount("tmpfs", str(folder), "tmpfs", flags, "size=16m,mode=755")
-    for name in ("empty", "image"):
-        (folder / name).mkdir(mode=0o555)
+    for name in ("image", "own", "own/etc"):
+        (folder / name).mkdir(mode=0o755)
+    for name, text in files.items():
+        (folder / "own" / name).write_text(text)
     for place in (folder, *(folder / str(number) for number in range(places))):
         place.mkdir(exist_ok=True)
         for name in DEVICES:
@@ -114,6 +115,9 @@ def _make_devices(folder: Path, places: int, *, nodes: bool) -> None:
             else:
                 (place / name).touch()
                 kernel.mount(f"/dev/{name}", str(place / name), None, kernel.MS_BIND)
+        for name in ("pts", "shm"):
+            (place / name).mkdir(mode=0o755)
+        (place / "ptmx").symlink_to("pts/ptmx")
         for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
             (place / name).symlink_to(f"/proc/self/fd{target}")
     inert = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC

@@ -65,6 +65,9 @@ class Request:
     ids: tuple[int, int]
     tmp_bytes: int
     tmp_inodes: int
+    shm_bytes: int
+    shm_inodes: int
+    terminals: int
     rlimits: dict[str, int]
     nproc: int
     processors: int

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cellblock_config import Settings
+from cellblock_workers.guest.zygote import INSIDE_JOB
 from cellblock_workers.launcher.backend import StartFailed
+from cellblock_workers.launcher.etc import etc_files
 
 _PYTHONS = ("usr/local/bin/python3", "usr/bin/python3")
 _NEEDED = ("dev", "proc", "tmp")
@@ -16,13 +18,8 @@ _NEEDED = ("dev", "proc", "tmp")
 _VIEWED = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 #: How the loader finds libraries: a file, and a folder of links.
 _COPIED = ("/etc/ld.so.cache", "/etc/alternatives")
-_FILES = {
-    "etc/passwd": "root:x:0:0:root:/:/bin/sh\njob:x:10000:10000:job:/tmp/sandbox:/bin/sh\n",
-    "etc/group": "root:x:0:\njob:x:10000:\n",
-    "etc/hosts": "127.0.0.1 localhost sandbox\n",
-    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
-    "mnt/context_data": "",
-}
+#: What lies over it: the job's id is the same in every sandbox of a zygote.
+_NAMES = etc_files(INSIDE_JOB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ def _image_root(folder: Path, places: int) -> Root:
     for name in _PYTHONS:
         # An absolute link inside an image points into the image, not into this host.
         if (folder / name).is_symlink() or (folder / name).is_file():
-            return Root(str(folder), str(folder), places, _identity(folder), f"/{name}")
+            return Root(str(folder), str(folder), places, _identity(folder), f"/{name}", files=_NAMES)
     raise StartFailed(f"namespaces: {folder} has no python3; remove it and run: make images")
 
 
@@ -99,4 +96,4 @@ def _host_view(mount_point: Path, places: int) -> Root:
     views = [path for path in _VIEWED if Path(path).exists() and path.lstrip("/") not in links]
     if not Path(sys.base_prefix).resolve().is_relative_to("/usr"):
         views.append(str(Path(sys.base_prefix).resolve()))
-    return Root(str(mount_point), None, places, (), str(python), tuple(views), _COPIED, links, _FILES)
+    return Root(str(mount_point), None, places, (), str(python), tuple(views), _COPIED, links, _NAMES)

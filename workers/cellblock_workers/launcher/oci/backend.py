@@ -59,7 +59,7 @@ class OciBackend:
         adopt_orphans()
         ours, theirs = sandbox_stream()
         with ours, theirs, self._new(f"probe-{secrets.token_hex(8)}") as sandbox_id:
-            family = self._make(sandbox_id, profile, [*_PYTHON, "-c", CANARY], theirs)
+            family = self._make(sandbox_id, profile, [*_PYTHON, "-c", CANARY], theirs, _IDS.first)
             try:
                 if not family.first.ended(_CANARY_S):
                     raise StartFailed(f"{self.isolation}: the canary did not end within {_CANARY_S:g} s")
@@ -74,8 +74,9 @@ class OciBackend:
         try:
             with self._new(secrets.token_hex(8)) as sandbox_id:
                 with theirs:
-                    command = [*_PYTHON, *self._guest(self._options(sandbox_id, profile))]
-                    family = self._make(sandbox_id, profile, command, theirs)
+                    uid = self._uids.take(sandbox_id)
+                    command = [*_PYTHON, *self._guest(self._options(uid, profile))]
+                    family = self._make(sandbox_id, profile, command, theirs, uid)
                 try:
                     await_guest(ours, self.isolation, self._settings.sandbox.start_timeout_s)
                 except StartFailed:
@@ -86,9 +87,9 @@ class OciBackend:
             raise
         return OciSandbox(sandbox_id, profile, self, ours, family)
 
-    def _options(self, sandbox_id: str, profile: Profile) -> dict[str, object]:
+    def _options(self, uid: int, profile: Profile) -> dict[str, object]:
         return {
-            "uid": self._uids.take(sandbox_id),
+            "uid": uid,
             # The sentry's processes are not the job's: the cgroup cannot count them apart.
             "rlimits": {"NPROC": profile.pids} if self.isolation == "gvisor" else {},
             "preload": self._settings.sandbox.preloaded(profile.image),
@@ -129,7 +130,7 @@ class OciBackend:
                 raise
 
     def _make(
-        self, sandbox_id: str, profile: Profile, command: Sequence[str], stream: socket.socket
+        self, sandbox_id: str, profile: Profile, command: Sequence[str], stream: socket.socket, uid: int
     ) -> Family:
         """Start a container; its processes, the first one first."""
         self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -142,6 +143,8 @@ class OciBackend:
             cgroup=str(PARENT / sandbox_id),
             command=command,
             tmp_bytes=self._settings.sandbox.tmp_bytes,
+            shm_bytes=self._settings.sandbox.shm_bytes,
+            uid=uid,
         )
         bundle.write()
         call = self._runtime.command(self._runtime.locate(self.isolation), self._state, folder)

@@ -14,18 +14,21 @@ from typing import Any
 from cellblock_config import Isolation
 from cellblock_workers.launcher.backend import Profile
 from cellblock_workers.launcher.contexts import MOUNT_POINT
+from cellblock_workers.launcher.etc import etc_files, write_etc
 from cellblock_workers.launcher.limits import (
     CPU_PERIOD_US,
     GUEST_PIDS,
     MASKED,
     RLIMITS,
     SENTRY_PIDS,
+    SHM_INODES,
     START_CPUS,
+    TERMINALS,
     TMP_INODES,
 )
 from cellblock_workers.launcher.seccomp import oci_filter, strict_profile
 
-_VIEW, _NOTHING = "rootfs", "nothing"
+_VIEW, _OWN = "rootfs", "own"
 _ENVIRONMENT = ("PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/", "HOSTNAME=sandbox")
 # The guest's: it gives up root, and kills the job. Dropped with the uid before the job.
 _CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL")
@@ -44,11 +47,13 @@ class Bundle:
     cgroup: str  # below each hierarchy's root
     command: Sequence[str]
     tmp_bytes: int
+    shm_bytes: int
+    uid: int  # the job's
 
     def write(self) -> None:
         """Lay the bundle down in its folder."""
         (self.folder / _VIEW).mkdir(parents=True)
-        (self.folder / _NOTHING).mkdir()
+        write_etc(self.folder / _OWN, self.uid)
         (self.folder / "config.json").write_text(json.dumps(self.config()))
 
     def config(self) -> dict[str, Any]:
@@ -97,8 +102,8 @@ class Bundle:
         }
 
     def _own_view(self) -> dict[str, Any]:
-        """The image's root as a file system of this sandbox's, with nothing laid over it."""
-        layers = f"lowerdir={self.root}:{self.folder / _NOTHING}"
+        """The image's root as a file system of this sandbox's, with its own names laid over it."""
+        layers = f"lowerdir={self.folder / _OWN}:{self.root}"
         return _mount("/", "overlay", "ro", "nosuid", "nodev", layers)
 
     def _mounts(self) -> list[dict[str, Any]]:
@@ -107,11 +112,23 @@ class Bundle:
         # runsc makes it root's and 0755, whatever mode is asked for, so no job makes files in it.
         # In a read-only one it refuses O_CREAT even for what is there, as open("/dev/null", "w") has it.
         devices = [] if self.isolation == "gvisor" else ["ro"]
+        names = etc_files(self.uid) if self.isolation == "gvisor" else ()  # runc has them in its view
         return [
+            *(_bind(str(self.folder / _OWN / name), f"/{name}") for name in names),
             *([_bind(context, MOUNT_POINT)] if context else []),
             _mount("/proc", "proc", "nosuid", "noexec", "nodev"),
             _mount("/dev", "tmpfs", "nosuid", "noexec", "strictatime", "mode=755", "size=65536k", *devices),
-            _mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"),
+            _mount(
+                "/dev/pts",
+                "devpts",
+                *("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", f"max={TERMINALS}"),
+            ),
+            _mount(
+                "/dev/shm",  # noqa: S108 - the sandbox's
+                "tmpfs",
+                *("rw", "nosuid", "nodev", "noexec", "mode=1777", f"nr_inodes={SHM_INODES}"),
+                f"size={self.shm_bytes}",
+            ),
             _mount(
                 "/tmp",  # noqa: S108 - the sandbox's
                 "tmpfs",

@@ -1,0 +1,101 @@
+"""Every system call by its number: what the list allows is allowed, what it does not name is refused.
+
+A runtime that looks names up in a table of its own may know a call by another one, and ignore ours.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import platform
+from collections.abc import Mapping
+
+import pytest
+
+from cellblock import Outcome
+from cellblock_workers.launcher.seccomp import strict_profile
+from sandbox.conftest import Run
+
+_X86_64, _LAST = 0xC000003E, 470
+#: Refused to these arguments by the kernel, whatever the filter says: a leader of a group, no capability.
+_REFUSED_BY_THE_KERNEL = {"setsid", "setgroups"}
+#: No call of a program's: where a trampoline of the kernel's own lands, before any filter.
+_TRAMPOLINES = {335, 336}
+#: Each call with arguments that do nothing, in a child that may be killed or wait for ever.
+_CALLS = f"""
+import ctypes, json, os, select
+LIBC, NOWHERE = ctypes.CDLL(None, use_errno=True), (1 << 64) - 1
+def ended(number):
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setpgid(0, 0)
+        os.close(ours)
+        result = LIBC.syscall(ctypes.c_long(number), *[ctypes.c_ulong(NOWHERE)] * 6)
+        code = ctypes.get_errno() if result == -1 else 0
+        try: os.write(theirs, bytes([code]))
+        finally: os._exit(0)
+    os.close(theirs)
+    poller = select.poll()
+    poller.register(ours, select.POLLIN)
+    waits = not poller.poll(500)
+    said = b'' if waits else os.read(ours, 1)
+    try: os.kill(child, 9)
+    except ProcessLookupError: pass
+    status = os.waitpid(child, 0)[1]
+    os.close(ours)
+    if said: return said[0]
+    return 'waits' if waits else 'killed' if status & 127 == 31 else 'ended'
+result = {{number: ended(number) for number in range({_LAST})}}
+result = {{str(number): what for number, what in result.items()}}
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86_64")
+def test_what_the_list_allows_is_allowed_and_the_rest_refused(run: Run, way: str) -> None:
+    result = run(_CALLS, way=way, limits={"timeout_s": 50})
+    assert result.outcome is Outcome.OK, result
+    ended: Mapping[str, int | str] = json.loads(json.dumps(result.value))
+    allowed, ruled = _allowed()
+    wrong = []
+    for number, how in ((int(number), how) for number, how in ended.items()):
+        name = _name_of(number)
+        refused = how == "killed" or how == 1  # EPERM
+        if name in ruled or name in _REFUSED_BY_THE_KERNEL or number in _TRAMPOLINES:
+            continue
+        if name in allowed and refused:
+            wrong.append(f"{name} ({number}) is allowed and was refused")
+        if name not in allowed and not (refused or how == 38):  # ENOSYS
+            wrong.append(f"{name} ({number}) is not allowed and ended {how}")
+    assert not wrong
+    assert len(ended) == _LAST
+
+
+def test_select_waits(run: Run, way: str) -> None:
+    """The call most programs wait with, by the name that a kernel of another table has for it."""
+    code = "import select, socket\na, b = socket.socketpair()\nb.send(b'x')\n"
+    code += "select.select([a], [], [], 5)[0] == [a]"
+    assert run(code, way=way).value is True
+
+
+def test_gvisor_is_told_the_names_its_own_table_has() -> None:
+    named = {name for rule in strict_profile("gvisor")["syscalls"] for name in rule["names"]}
+    assert {"pselect6", "pselect"} <= named
+    assert "pselect" not in {name for rule in strict_profile("runc")["syscalls"] for name in rule["names"]}
+
+
+def _allowed() -> tuple[set[str], set[str]]:
+    """By name: allowed whatever the arguments, and with some arguments only."""
+    allowed: set[str] = set()
+    ruled: set[str] = set()
+    for rule in strict_profile("runc")["syscalls"]:
+        if rule["action"] == "SCMP_ACT_ALLOW":
+            (ruled if rule["args"] else allowed).update(rule["names"])
+    return allowed, ruled
+
+
+def _name_of(number: int) -> str:
+    library = ctypes.CDLL("libseccomp.so.2")
+    library.seccomp_syscall_resolve_num_arch.restype = ctypes.c_char_p
+    found = library.seccomp_syscall_resolve_num_arch(ctypes.c_uint32(_X86_64), number)
+    return str(found.decode()) if found else ""
