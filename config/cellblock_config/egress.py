@@ -44,6 +44,15 @@ class EgressSettings(Group):
     )
     echo_similarity: float = Field(0.8, gt=0, le=1, description="Of its n-grams so many are a copy.")
     echo_memory_bytes: int = Field(256 * MIB, ge=MIB, description="For the index of one context.")
+    filter_cpu_s: float = Field(
+        5.0, gt=0, le=600, description="CPU time for looking through what a job said, whatever its size."
+    )
+    filter_cpu_s_per_mib: float = Field(
+        4.0, ge=0, le=60, description="As much more for each MiB of it. What takes longer is withheld."
+    )
+    filter_memory_bytes: int = Field(
+        256 * MIB, ge=32 * MIB, description="Memory for looking through what one job said."
+    )
     hidden_fields: tuple[Annotated[str, Field(pattern=r"^\w{1,64}$")], ...] = Field(
         _HIDDEN_FIELDS, description="JSON members that hold a model's hidden reasoning."
     )

@@ -57,6 +57,13 @@ class Rates(Group):
         picos += self.per_gib_second * wall_ms * memory_bytes
         return -(-picos * self.percent // (100 * thousands * _PICOS_PER_MICRO))
 
+    def cpu_s_for(self, micros: int, *, cpu_ms: int, wall_ms: int, memory_bytes: int) -> float | None:
+        """How much more CPU time this much money is enough for, beside what was used; None if it is free."""
+        if not self.per_cpu_second:
+            return None
+        used = self.cost_micros(cpu_ms=cpu_ms, wall_ms=wall_ms, memory_bytes=memory_bytes)
+        return max(0, micros - used) * _PICOS_PER_MICRO * 100 / (self.per_cpu_second * self.percent)
+
 
 class PriceTable(Group):
     """Prices in the unit of account; the fields hold its trillionths."""

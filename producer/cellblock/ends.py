@@ -37,9 +37,14 @@ class JobError(Contract):
 
 
 class Usage(Contract):
-    """What the run used, measured by the host's kernel where it can be (``evidence`` says by whom)."""
+    """What the run used, measured by the host's kernel where it can be (``evidence`` says by whom).
+
+    ``filter_cpu_ms``: what looking through its words took, in a process of the worker's. It costs what the
+    run's own CPU time costs, and is not part of it.
+    """
 
     wall_ms: int = 0
     cpu_ms: int = 0
     peak_memory_bytes: int = 0
     output_bytes: int = 0
+    filter_cpu_ms: int = 0

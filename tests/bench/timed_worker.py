@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from cellblock.ledger import Ledger
+from cellblock_workers.filtering.looking import OutgoingFilter
 from cellblock_workers.launcher.client import LauncherClient
-from cellblock_workers.worker import execution, main, runner
+from cellblock_workers.worker import main, runner
 from cellblock_workers.worker.session import Session
 
 #: Where a stage is one call of a function: its name, whose, and how it is called there.
@@ -26,7 +27,7 @@ STAGES: tuple[tuple[str, Any, str], ...] = (
     ("acquire", LauncherClient, "acquire"),
     ("session", Session, "run"),
     ("give back", LauncherClient, "give_back"),
-    ("filter", execution, "filter_outgoing"),
+    ("filter", OutgoingFilter, "look"),
     ("finish", Ledger, "finish"),
 )
 

@@ -119,11 +119,19 @@ raise ValueError(token)
 
 def test_a_filter_that_fails_lets_nothing_through(tmp_path: Path, redis_url: str, fleet: Path) -> None:
     """Injected: a worker whose filter crashes."""
+    crashing = (
+        "import sys\n"
+        "from cellblock_workers.filtering import template\n"
+        "template._without_clients()\n"
+        "import cellblock_workers.filtering.serving as s\n"
+        "def crash(*_): raise RuntimeError('a library quotes marker-77')\n"
+        "s.filter_outgoing = crash\n"
+        "template.main()"
+    )
     program = (
         "-c",
-        "import cellblock_workers.worker.execution as e\n"
-        "def crash(*_): raise RuntimeError('a library quotes marker-77')\n"
-        "e.filter_outgoing = crash\n"
+        "import sys, cellblock_workers.filtering.processes as p\n"
+        f"p.COMMAND = (sys.executable, '-P', '-c', {crashing!r})\n"
         "from cellblock_workers.worker.main import main; main()",
     )
     quick = {"CELLBLOCK_LEDGER_FAULT_RETRIES": "0"}
@@ -133,7 +141,7 @@ def test_a_filter_that_fails_lets_nothing_through(tmp_path: Path, redis_url: str
     assert result.evidence["ended"] == "exit"
     assert result.usage.output_bytes > 0
     assert result.error is not None
-    assert result.error.message == "its output could not be filtered (RuntimeError), so none of it is here"
+    assert result.error.message.startswith("its output could not be filtered (RuntimeError at ")
     assert "marker-77" not in result.model_dump_json() + (tmp_path / "worker.log").read_text()
 
 

@@ -117,10 +117,10 @@ def test_output_that_cannot_be_filtered_stays_here_and_is_no_way_out_of_the_scor
 ) -> None:
     """Injected: a defect of the filter."""
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("cellblock_workers.worker.evaluation.filter_outgoing", broken)
+    monkeypatch.setattr("cellblock_workers.worker.evaluation.OutgoingFilter.look", broken)
     found = judge(host, {"it": "def f(x):\n    print('private')\n    raise ValueError('private')\n"})["it"]
     assert (found.verdict, found.error and found.error.type) == (TrialVerdict.FAILED, "Unfiltered")
     assert "private" not in found.model_dump_json()

@@ -75,6 +75,17 @@ class _Host:
             on_unavailable=self._reasons.append,
         )
 
+    def start(self) -> None:
+        """Begin to keep leases, and to get the filter ready beside the first sandbox."""
+        self._runner.start()
+        self.heart.start()
+
+    def stop(self) -> None:
+        """End all of it."""
+        self.heart.stop()
+        self._runner.close()
+        self.launcher.close()
+
     def run(self, asked: _Asked) -> JobResult:
         """Take the job in and run whatever is next until it ends. Raises :class:`SandboxUnavailable`."""
         self.ledger.admit(asked.job_id, asked.manifest, gates=asked.gates)
@@ -120,14 +131,13 @@ def embedded_fleet(settings: Settings, level: LevelName) -> Iterator[Callable[[J
 def _host(settings: Settings, level: LevelName, roots: tuple[Path, ...]) -> Iterator[_Host]:
     with running_launcher(settings, level, roots) as socket:
         host = _Host(settings, socket)
+        host.start()
         if settings.sandbox.chain(level):  # else there is nothing to wait for, and the launcher says so
             host.launcher.await_probe(settings.sandbox.start_timeout_s)
-        host.heart.start()
         try:
             yield host
         finally:
-            host.heart.stop()
-            host.launcher.close()
+            host.stop()
 
 
 def _context_roots(spec: JobSpec, settings: Settings) -> tuple[Path, ...]:

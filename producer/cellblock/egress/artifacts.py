@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from cellblock.egress import files
 from cellblock.egress.context import ContextSource
-from cellblock.egress.filtering import is_echo, redact
+from cellblock.egress.filtering import Redaction, is_echo, redact
 from cellblock.egress.tally import Tally
+from cellblock.egress.withholding import KIND, Guard, OutOfBounds, piece, reason
 from cellblock.models import Artifact, SkippedArtifact
 
 #: Of each file so much is compared with the context together with the others'.
 _SHORT_CHARS = 4096
 _STREAM = "artifacts"
+#: Not even the name of which can be told.
+_NAMELESS_FILE = SkippedArtifact(path="?", reason="withheld: its name could not be looked through")
 
 
 class ArtifactFilter:
     """Takes a job's files one after the other, for each may be large; all are unpacked within one budget."""
 
-    def __init__(self, tally: Tally, context: ContextSource | None) -> None:
+    def __init__(self, tally: Tally, context: ContextSource | None, guard: Guard) -> None:
+        """``guard`` bounds each name and each file."""
         self._tally = tally
         self._context = context
+        self._guard = guard
         self._budget = files.Budget()
         self._short: list[str] = []
         #: One of them, or all together, repeat the context.
@@ -28,8 +35,8 @@ class ArtifactFilter:
         self, artifacts: tuple[Artifact, ...]
     ) -> tuple[tuple[Artifact, ...], tuple[SkippedArtifact, ...]]:
         """Those that may leave, and why the others may not."""
-        done = [self._filtered(file) for file in artifacts]
-        self._compare("\n".join(self._short))
+        names = [piece(self._guard, partial(self._name, file.path), lambda why: None) for file in artifacts]
+        done = [self._within_bounds(file, name) for file, name in zip(artifacts, names, strict=True)]
         return (
             tuple(file for file in done if isinstance(file, Artifact)),
             tuple(file for file in done if isinstance(file, SkippedArtifact)),
@@ -38,9 +45,25 @@ class ArtifactFilter:
     def skipped(self, skipped: tuple[SkippedArtifact, ...]) -> tuple[SkippedArtifact, ...]:
         """The words on those that were left out before."""
         return tuple(
-            SkippedArtifact(path=self._name(one.path), reason=self._tally.text(_STREAM, one.reason))
-            for one in skipped
+            piece(self._guard, partial(self._skipped, one), lambda why: _NAMELESS_FILE) for one in skipped
         )
+
+    def compare_together(self) -> None:
+        """Of all files the beginnings: each may hold a part of a copy."""
+        self._compare("\n".join(self._short))
+
+    def _skipped(self, one: SkippedArtifact) -> SkippedArtifact:
+        return SkippedArtifact(path=self._name(one.path), reason=self._tally.text(_STREAM, one.reason))
+
+    def _within_bounds(self, file: Artifact, path: str | None) -> Artifact | SkippedArtifact:
+        if path is None:
+            return _NAMELESS_FILE
+
+        def withheld(why: OutOfBounds) -> SkippedArtifact:
+            self._tally.add(_STREAM, [Redaction(KIND, 0, 0)])
+            return SkippedArtifact(path=path, reason=reason(why))
+
+        return piece(self._guard, partial(self._filtered, file, path), withheld)
 
     def _name(self, path: str) -> str:
         """A file's name as it may be told; what is odd in it is its finder's to escape."""
@@ -52,8 +75,7 @@ class ArtifactFilter:
         if self._context is not None and not self.echo:
             self.echo = is_echo([text], self._context, self._tally.settings)
 
-    def _filtered(self, file: Artifact) -> Artifact | SkippedArtifact:
-        path = self._name(file.path)
+    def _filtered(self, file: Artifact, path: str) -> Artifact | SkippedArtifact:
         texts = files.read(file.data, self._budget)
         if isinstance(texts, str):
             return SkippedArtifact(path=path, reason=f"withheld: {texts}")

@@ -190,6 +190,11 @@ def index_of(source: ContextSource, *, memory_bytes: int) -> ContextIndex:
     return replace(index, source=source)
 
 
+def adopt(index: ContextIndex) -> None:
+    """Take this for the index of its source, which has no identity: somebody else made it."""
+    _of_sources[index.source] = replace(index, source=_NOWHERE)
+
+
 def _is_sampled(hashes: Hashes, shift: int) -> NDArray[np.bool_]:
     # The lowest bits of a product mix worst, and the highest are the entry: take some between.
     bits = (hashes >> np.uint64(_BLOCK_BITS)) & np.uint64((1 << shift) - 1)

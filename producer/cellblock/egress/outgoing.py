@@ -6,7 +6,7 @@ stream. Pure, like filter_text, whose parts it is made of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -16,6 +16,10 @@ from cellblock.egress.filtering import ECHO_KIND, ENTROPY_KIND, Context, Redacti
 from cellblock.egress.governor import Governed, Governor, Stretch
 from cellblock.egress.returned import filter_value, value_text
 from cellblock.egress.tally import Tally
+from cellblock.egress.withholding import KIND as UNFILTERED_KIND
+from cellblock.egress.withholding import Guard, OutOfBounds, Unbounded, piece
+from cellblock.egress.withholding import notice as withheld_notice
+from cellblock.egress.withholding import reason as withheld_reason
 from cellblock.models import Artifact, JobError, RedactionCount, SkippedArtifact
 from cellblock_config.egress import EgressSettings
 
@@ -24,6 +28,7 @@ Evidence = dict[str, bool | int | float | str]
 #: Of the end of one text and the beginning of another so much is read as one.
 _HALF_CHARS = 4096
 _EMPTY = Governed("", 0)
+_UNBOUNDED = Unbounded()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,41 +50,138 @@ class Outgoing:
     blocked: bool = False
 
 
-def filter_outgoing(said: Outgoing, settings: EgressSettings, context: Context | None = None) -> Outgoing:
-    """What of it may leave. Where anything that is left repeats the context, nothing does: ``blocked``."""
+def filter_outgoing(
+    said: Outgoing,
+    settings: EgressSettings,
+    context: Context | None = None,
+    guard: Guard = _UNBOUNDED,
+) -> Outgoing:
+    """What of it may leave. Where anything that is left repeats the context, nothing does: ``blocked``.
+
+    ``guard`` bounds what each piece may take: one that takes more is withheld, and says so in its place.
+    """
     source = None if context is None else ContextSource.of(context)  # one for all: it is indexed once
     tally = Tally(settings)
-    files = ArtifactFilter(tally, source)
+    files = ArtifactFilter(tally, source, guard)
+    kept = _texts(said, tally, guard)  # they are short, and say how the job ended: before its files
+    skipped = files.skipped(said.artifacts_skipped)
     artifacts, withheld = files.filtered(said.artifacts)
-    value, value_error = (None, None) if said.value_kind is None else filter_value(said.value, tally)
-    stdout, stderr = _without_halves(
-        "stdout", _stream("stdout", said.stdout, tally), _stream("stderr", said.stderr, tally), tally
-    )
     kept = replace(
+        kept, artifacts=artifacts, artifacts_skipped=(*skipped, *withheld), redactions=tally.counts()
+    )
+
+    def repeats() -> bool:
+        files.compare_together()
+        return files.echo or (source is not None and is_echo(_words(kept), source, settings))
+
+    try:
+        return _blocked(said) if guard.run_last(repeats) else kept
+    except OutOfBounds as why:
+        return withhold_all(said, why)
+
+
+def withhold_all(said: Outgoing, why: OutOfBounds) -> Outgoing:
+    """Nothing of it, and in each place the reason."""
+    tally = Tally(EgressSettings())
+    kept = _Withheld(tally).all_of(said)
+    return replace(kept(why), redactions=tally.counts())
+
+
+def _texts(said: Outgoing, tally: Tally, guard: Guard) -> Outgoing:
+    """All but the files."""
+    instead = _Withheld(tally)
+    no_stdout, no_stderr = instead.stream("stdout", said.stdout), instead.stream("stderr", said.stderr)
+    stdout = piece(guard, lambda: _stream("stdout", said.stdout, tally), no_stdout)
+    stderr = piece(guard, lambda: _stream("stderr", said.stderr, tally), no_stderr)
+    stdout, stderr = piece(
+        guard,
+        lambda: _without_halves("stdout", stdout, stderr, tally),
+        lambda why: (no_stdout(why), no_stderr(why)),
+    )
+    value, value_error = None, None
+    if said.value_kind is not None:
+        value, value_error = piece(guard, lambda: filter_value(said.value, tally), instead.value)
+    return replace(
         said,
         stdout=stdout,
         stderr=stderr,
         value=value,
         value_kind=None if value_error else said.value_kind,
-        value_error=value_error or (said.value_error and tally.text("value", said.value_error)),
-        error=_error(said.error, tally),
-        evidence={
-            name: tally.text("error", found) if isinstance(found, str) else found
-            for name, found in said.evidence.items()
-        },
-        artifacts=artifacts,
-        artifacts_skipped=(*files.skipped(said.artifacts_skipped), *withheld),
-        redactions=tally.counts(),
+        value_error=value_error
+        or (
+            said.value_error
+            and piece(guard, lambda: tally.text("value", said.value_error or ""), instead.text("value"))
+        ),
+        error=piece(guard, lambda: _error(said.error, tally), instead.error),
+        evidence=piece(guard, lambda: _evidence(said.evidence, tally), lambda why: _numbers(said.evidence)),
     )
-    if files.echo or (source is not None and is_echo(_words(kept), source, settings)):
-        return _blocked(said)
-    return kept
+
+
+class _Withheld:
+    """What stands in the place of pieces that took more than they may; each is counted."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def stream(self, name: str, governed: Governed) -> Callable[[OutOfBounds], Governed]:
+        """Of one of both streams."""
+        return lambda why: Governed(self.text(name)(why), governed.dropped_bytes)
+
+    def text(self, name: str) -> Callable[[OutOfBounds], str]:
+        """Of any text."""
+
+        def instead(why: OutOfBounds) -> str:
+            self._tally.add(name, [Redaction(UNFILTERED_KIND, 0, 0)])
+            return withheld_notice(why)
+
+        return instead
+
+    def value(self, why: OutOfBounds) -> tuple[None, str]:
+        """Of the value."""
+        self._tally.add("value", [Redaction(UNFILTERED_KIND, 0, 0)])
+        return None, f"the value is {withheld_reason(why)}"
+
+    def error(self, why: OutOfBounds) -> JobError:
+        """Of what was raised."""
+        return JobError(type="Withheld", message=self.text("error")(why))
+
+    def all_of(self, said: Outgoing) -> Callable[[OutOfBounds], Outgoing]:
+        """Of everything that was said; what says nothing stays so."""
+
+        def instead(why: OutOfBounds) -> Outgoing:
+            streams = {
+                name: self.stream(name, given)(why) if given.text else given
+                for name, given in (("stdout", said.stdout), ("stderr", said.stderr))
+            }
+            files = [*said.artifacts, *said.artifacts_skipped]
+            if files:
+                self._tally.add("artifacts", [Redaction(UNFILTERED_KIND, 0, 0, count=len(files))])
+            names = f"all {len(files)} files are {withheld_reason(why)}"
+            return Outgoing(
+                stdout=streams["stdout"],
+                stderr=streams["stderr"],
+                value_error=self.value(why)[1] if said.value_kind or said.value_error else None,
+                error=said.error and self.error(why),
+                evidence=_numbers(said.evidence),
+                artifacts_skipped=(SkippedArtifact(path="?", reason=names),) if files else (),
+            )
+
+        return instead
+
+
+def _evidence(found: Evidence, tally: Tally) -> Evidence:
+    return {
+        name: tally.text("error", value) if isinstance(value, str) else value for name, value in found.items()
+    }
+
+
+def _numbers(found: Evidence) -> Evidence:
+    return {name: value for name, value in found.items() if not isinstance(value, str)}
 
 
 def _blocked(said: Outgoing) -> Outgoing:
     count = RedactionCount(kind=ECHO_KIND, stream="all", count=1)
-    numbers: Evidence = {name: found for name, found in said.evidence.items() if not isinstance(found, str)}
-    return Outgoing(evidence=numbers, redactions=(count,), blocked=True)
+    return Outgoing(evidence=_numbers(said.evidence), redactions=(count,), blocked=True)
 
 
 def _words(said: Outgoing) -> Iterator[str]:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -25,6 +25,7 @@ from cellblock.ledger import Claim
 from cellblock.models import JobResult, JobSpec, Limits, Outcome
 from cellblock_config import EgressSettings, Isolation, LedgerSettings, LevelName, Settings
 from cellblock_workers.canaries.controls import ESCAPED, HELD, Control
+from cellblock_workers.filtering.looking import OutgoingFilter
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker.execution import execute
 from cellblock_workers.worker.lease import Lease
@@ -69,6 +70,7 @@ class _Ground:
     level: LevelName
     facts: dict[str, Any]
     patience: float
+    outgoing: OutgoingFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +108,15 @@ def prove(
         found(finding)
         return finding
 
-    with _listeners() as facts, ThreadPoolExecutor(_AT_ONCE if patience == 1 else 1, "canary") as pool:
+    with (
+        _listeners() as facts,
+        closing(OutgoingFilter(settings.egress)) as outgoing,
+        ThreadPoolExecutor(_AT_ONCE if patience == 1 else 1, "canary") as pool,
+    ):
         facts["patience"] = patience
         facts["tmp_bytes"] = settings.sandbox.tmp_bytes
         facts["files"] += [str(settings.launcher.socket), str(launcher)]
-        ground = _Ground(client, settings, level, facts, patience)
+        ground = _Ground(client, settings, level, facts, patience, outgoing)
         futures = [pool.submit(work, control) for control in controls]
         done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
         for future in waiting:
@@ -175,7 +181,7 @@ def _run(code: str, control: Control, ground: _Ground, marker: str) -> JobResult
     now = time.time()
     lease = Lease(Claim(f"canary-{secrets.token_hex(8)}", 1, "canary", manifest, now, now))
     try:
-        result = execute(lease, lease.claim.manifest, ground.launcher, ground.settings)
+        result = execute(lease, lease.claim.manifest, ground.launcher, ground.settings, ground.outgoing)
     finally:
         lease.close()
     if result.outcome is Outcome.REJECTED or (

@@ -23,6 +23,7 @@ class Bill:
         self._lease = lease
         self._charge = lease.claim.manifest.charge
         self._cost_micros = 0
+        self._filter_cpu_s = 0.0
         self.beside = Usage()  #: of judges, and of runs that no trial's result tells of
 
     @property
@@ -45,6 +46,25 @@ class Bill:
         if self._charge is not None:
             self._cost_micros += cost_of(_of_judges(self._charge), usage)
         self._add_beside(usage)
+
+    def add_filtering(self, cpu_s: float) -> None:
+        """What looking through a program's words took: little, so it is added up before it is rounded."""
+        before_ms = round(1000 * self._filter_cpu_s)
+        self._filter_cpu_s += cpu_s
+        filter_cpu_ms = round(1000 * self._filter_cpu_s)
+        if self._charge is not None:
+            self._cost_micros += cost_of(
+                _of_judges(self._charge), Usage(filter_cpu_ms=filter_cpu_ms - before_ms)
+            )
+        self.beside = self.beside.model_copy(update={"filter_cpu_ms": filter_cpu_ms})
+
+    def affordable_cpu_s(self) -> float | None:
+        """How much CPU time there is money left for; None without a price."""
+        if self._charge is None:
+            return None
+        rates = _of_judges(self._charge).rates
+        left_micros = self._charge.cap_micros - self._spent_micros()
+        return rates.cpu_s_for(left_micros, cpu_ms=0, wall_ms=0, memory_bytes=0)
 
     def heed_cap(self) -> None:
         """Raises :class:`OverCap` when all runs, and what was charged before, have cost all they may."""
@@ -75,7 +95,7 @@ class Bill:
     def _add_beside(self, usage: Usage) -> None:
         peak_bytes = max(self.beside.peak_memory_bytes, usage.peak_memory_bytes)
         cpu_ms = self.beside.cpu_ms + usage.cpu_ms
-        self.beside = Usage(wall_ms=0, cpu_ms=cpu_ms, peak_memory_bytes=peak_bytes)
+        self.beside = self.beside.model_copy(update={"cpu_ms": cpu_ms, "peak_memory_bytes": peak_bytes})
 
 
 def _of_judges(charge: Charge) -> Charge:

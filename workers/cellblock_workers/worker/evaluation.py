@@ -9,10 +9,12 @@ from functools import reduce
 import structlog
 
 from cellblock.admission import Manifest
-from cellblock.egress import Outgoing, filter_outgoing
+from cellblock.egress import Outgoing
 from cellblock.models import JobError, JobResult, Outcome, Usage
 from cellblock.trials import Evaluation, Trial, TrialResult, TrialVerdict, channel_of, sandboxes
 from cellblock_config import Settings
+from cellblock_workers.filtering.looking import OutgoingFilter
+from cellblock_workers.filtering.processes import FilterFailed, Stopped
 from cellblock_workers.launcher.client import (
     LauncherClient,
     LevelNotOffered,
@@ -58,8 +60,10 @@ class Evaluator:
         evaluation: Evaluation,
         launcher: LauncherClient,
         settings: Settings,
+        outgoing: OutgoingFilter,
     ) -> None:
         self._lease = lease
+        self._outgoing = outgoing
         self._manifest = manifest
         self._evaluation = evaluation
         self._settings = settings.model_copy(update={"egress": settings.egress.model_copy(update=_EXCERPT)})
@@ -169,12 +173,26 @@ class Evaluator:
         return TrialResult(id=trial.id, verdict=verdict, channel=channel, outcome=outcome, error=said.error)
 
     def _filtered(self, said: Outgoing) -> Outgoing:
+        """What may leave. Raises what :meth:`Places.heed` raises."""
         try:
-            return filter_outgoing(said, self._settings.egress)
+            looked = self._outgoing.look(
+                said,
+                tenant=self._manifest.tenant,
+                lease=self._lease,
+                afford_s=self._bill.affordable_cpu_s(),
+                output=self._settings.egress,
+            )
+        except Stopped as stopped:
+            self._bill.add_filtering(stopped.cpu_s)
+            self._places.heed(stopped.word)
+            raise
         except Exception as fault:  # fail closed: what could not be looked at stays here
             _log.exception("filter_failed", job_id=self._lease.claim.job_id)
+            self._bill.add_filtering(fault.cpu_s if isinstance(fault, FilterFailed) else 0.0)
             what = f"its output could not be filtered ({type(fault).__name__}), so none of it is here"
             return Outgoing(error=JobError(type="Unfiltered", message=what))
+        self._bill.add_filtering(looked.cpu_s)
+        return looked.said
 
     def _result(self, trial: Trial, end: End) -> TrialResult:
         word = self._word(end)

@@ -251,6 +251,7 @@ def add_usage(one: Usage, other: Usage) -> Usage:
         cpu_ms=one.cpu_ms + other.cpu_ms,
         peak_memory_bytes=max(one.peak_memory_bytes, other.peak_memory_bytes),
         output_bytes=one.output_bytes + other.output_bytes,
+        filter_cpu_ms=one.filter_cpu_ms + other.filter_cpu_ms,
     )
 
 

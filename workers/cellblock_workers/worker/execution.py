@@ -9,11 +9,13 @@ import structlog
 
 from cellblock.admission import Manifest
 from cellblock.costs import Charge
-from cellblock.egress import ContextSource, Outgoing, filter_outgoing
+from cellblock.egress import Outgoing
 from cellblock.egress.filtering import ECHO_MESSAGE
 from cellblock.ledger import Claim
 from cellblock.models import JobError, JobResult, Outcome, Timings, Usage
-from cellblock_config import EgressSettings, Settings
+from cellblock_config import Settings
+from cellblock_workers.filtering.looking import Looked, OutgoingFilter
+from cellblock_workers.filtering.processes import FilterFailed, Stopped
 from cellblock_workers.launcher.client import (
     ContextNotMounted,
     LauncherClient,
@@ -44,7 +46,13 @@ class LeaseLost(Exception):
     """Another attempt owns the job, or may: whatever this one found out is void."""
 
 
-def execute(lease: Lease, manifest: Manifest, launcher: LauncherClient, settings: Settings) -> JobResult:
+def execute(
+    lease: Lease,
+    manifest: Manifest,
+    launcher: LauncherClient,
+    settings: Settings,
+    outgoing: OutgoingFilter,
+) -> JobResult:
     """Run the claimed attempt to its end. The sandbox is destroyed whatever happens.
 
     ``manifest`` is the claim's, opened where it was sealed.
@@ -84,7 +92,7 @@ def execute(lease: Lease, manifest: Manifest, launcher: LauncherClient, settings
         launcher.kill(lent)
         raise
     try:
-        return _measured(claim, conversation, kernel, lent, settings.egress)
+        return _measured(lease, conversation, kernel, lent, outgoing)
     finally:
         lent.close()
 
@@ -103,23 +111,58 @@ def _meter(lease: Lease, usage: Callable[[], Reply]) -> Callable[[], CostMeter] 
 
 
 def _measured(
-    claim: Claim, conversation: Conversation, kernel: Reply, lent: Lent, egress: EgressSettings
+    lease: Lease, conversation: Conversation, kernel: Reply, lent: Lent, outgoing: OutgoingFilter
 ) -> JobResult:
     """What the attempt came to: the kernel's word before the guest's, and of the job's own what may leave."""
-    verdict = for_tenants(judge(conversation, kernel, claim.manifest.limits), claim)
+    claim = lease.claim
+    limits = claim.manifest.limits
+    verdict = for_tenants(judge(conversation, kernel, limits), claim)
     usage = usage_of(conversation, kernel)
-    context = None if lent.context is None else ContextSource.of_descriptor(lent.context)
     try:
-        said = filter_outgoing(_said(conversation, verdict), egress, context)
+        looked = outgoing.look(
+            _said(conversation, verdict),
+            tenant=claim.manifest.tenant,
+            lease=lease,
+            context=lent.context,
+            afford_s=affordable_cpu_s(lease, usage),
+        )
+    except Stopped as stopped:
+        if stopped.word == "lost":
+            raise LeaseLost(claim.job_id) from None
+        if stopped.word == "drain":
+            raise Drained(claim.job_id) from None
+        verdict = judge(replace(conversation, stop="cancel"), kernel, limits)
+        looked = Looked(Outgoing(error=verdict.error, evidence=verdict.evidence), stopped.cpu_s)
     except Exception as error:  # fail closed: what could not be looked at stays here
         _log.exception("filter_failed", job_id=claim.job_id, fence=claim.fence)
         verdict = _unfiltered(verdict, error)
-        said = Outgoing(error=verdict.error, evidence=verdict.evidence)
+        cpu_s = error.cpu_s if isinstance(error, FilterFailed) else 0.0
+        looked = Looked(Outgoing(error=verdict.error, evidence=verdict.evidence), cpu_s)
+    said, usage = looked.said, with_filter(usage, looked.cpu_s)
     if said.blocked:
         verdict, said = replace(verdict, outcome=Outcome.LEAK_BLOCKED), replace(said, error=_LEAK)
+    elif looked.over_cost:
+        verdict = judge(replace(conversation, stop="cost"), kernel, limits)
+        said = replace(said, value=None, value_kind=None, value_error=None, error=verdict.error)
     return attempt_result(claim, verdict, lent).model_copy(
         update={**_fields(said), "usage": usage, "cost_micros": _cost(claim, usage)}
     )
+
+
+def affordable_cpu_s(lease: Lease, usage: Usage) -> float | None:
+    """How much CPU time the rest of what the attempt may cost is enough for; None without a price."""
+    charge = lease.claim.manifest.charge
+    if charge is None:
+        return None
+    left_micros = charge.cap_micros - lease.claim.charged_micros - lease.lent_micros
+    return charge.rates.cpu_s_for(
+        left_micros, cpu_ms=usage.cpu_ms, wall_ms=usage.wall_ms, memory_bytes=usage.peak_memory_bytes
+    )
+
+
+def with_filter(usage: Usage, cpu_s: float) -> Usage:
+    """The same, and what looking through its words took."""
+    return usage.model_copy(update={"filter_cpu_ms": round(1000 * cpu_s)})
 
 
 def _said(conversation: Conversation, verdict: Verdict) -> Outgoing:
@@ -157,7 +200,8 @@ def _fields(said: Outgoing) -> dict[str, object]:
 
 def _unfiltered(verdict: Verdict, error: Exception) -> Verdict:
     """Our fault, whatever the job did; what is known of it beside its own words is kept."""
-    what = f"its output could not be filtered ({type(error).__name__}), so none of it is here"
+    why = str(error) if isinstance(error, FilterFailed) else type(error).__name__
+    what = f"its output could not be filtered ({why}), so none of it is here"
     numbers = {name: found for name, found in verdict.evidence.items() if not isinstance(found, str)}
     evidence = {**numbers, "fault": what, "ended": verdict.outcome.value}
     return Verdict(
@@ -186,7 +230,8 @@ def usage_of(conversation: Conversation, kernel: Reply) -> Usage:
 
 def cost_of(charge: Charge, usage: Usage) -> int:
     """What this much use costs, as far as it is paid for."""
-    used = {"cpu_ms": usage.cpu_ms, "wall_ms": usage.wall_ms, "memory_bytes": usage.peak_memory_bytes}
+    cpu_ms = usage.cpu_ms + usage.filter_cpu_ms
+    used = {"cpu_ms": cpu_ms, "wall_ms": usage.wall_ms, "memory_bytes": usage.peak_memory_bytes}
     return min(charge.cap_micros, charge.rates.cost_micros(**used))
 
 

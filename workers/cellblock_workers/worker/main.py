@@ -78,11 +78,13 @@ class Runtime:
         self.reaper.start()
         self.health.start()
         self.control.start()
+        self.runner.start()
 
     def stop(self) -> None:
         """Stop them; called when no task runs any more."""
         for part in (self.control, self.reaper, self.health, self.heart):
             part.stop()
+        self.runner.close()
         try:
             self.ledger.retire(self.name)
         except StoreUnavailable as error:

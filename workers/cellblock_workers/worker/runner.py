@@ -15,6 +15,7 @@ from cellblock.models import JobResult
 from cellblock.sealing import open_manifest, seal_result
 from cellblock.signing import Verifier
 from cellblock_config import Settings
+from cellblock_workers.filtering.looking import OutgoingFilter
 from cellblock_workers.launcher.client import LauncherClient, LevelUnavailable
 from cellblock_workers.worker.evaluation import Evaluator
 from cellblock_workers.worker.execution import Drained, LeaseLost, execute, fault_result, rejected_result
@@ -51,6 +52,15 @@ class JobRunner:
         self._worker = worker
         self._on_wake = on_wake
         self._on_unavailable = on_unavailable
+        self._outgoing = OutgoingFilter(settings.egress)
+
+    def start(self) -> None:
+        """Get ready for the first job; nothing is awaited, and nothing needs it."""
+        self._outgoing.start()
+
+    def close(self) -> None:
+        """End what it has started; called when no job runs any more."""
+        self._outgoing.close()
 
     def run(self, message: str) -> str | None:
         """Run the job that is next, for one message. Returns its id; None if there was none to claim.
@@ -111,8 +121,10 @@ class JobRunner:
         except CannotOpen as error:  # keys may be changing: as a dead letter its payload is kept
             return fault_result(claim, str(error))
         if manifest.evaluation is not None:
-            return Evaluator(lease, manifest, manifest.evaluation, self._launcher, self._settings).run()
-        result = execute(lease, manifest, self._launcher, self._settings)
+            return Evaluator(
+                lease, manifest, manifest.evaluation, self._launcher, self._settings, self._outgoing
+            ).run()
+        result = execute(lease, manifest, self._launcher, self._settings, self._outgoing)
         try:
             return result if manifest.seal_to is None else seal_result(result, manifest.seal_to)
         except NotConfigured as error:  # it has run: given back, it would again and again

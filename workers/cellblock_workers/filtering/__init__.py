@@ -1,0 +1,1 @@
+"""The filter's own processes: a worker has what jobs said looked through where it takes no worker down."""

@@ -1,0 +1,118 @@
+"""The indices of contexts: each made once, in a process of its own, and kept where all of them can see it.
+
+Made one at a time, and all together within ``egress.echo_memory_bytes``: whoever may name many contexts has
+them made again and again, each on the bill of the job that asked, and takes one processor at most.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from cellblock_config.egress import EgressSettings
+from cellblock_workers.filtering import wire
+from cellblock_workers.filtering.bounds import index_bounds
+from cellblock_workers.filtering.processes import Died, FilterFailed, Overrun, Stopped, Template
+from cellblock_workers.worker.lease import Lease
+
+_ANSWER_BYTES = 4096
+_KEPT_MOST = 64
+_LOOK_S = 0.25
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """``entries``: a descriptor of the memory they are in, sealed, so that no process changes another's."""
+
+    entries: int
+    shift: int
+    block_bytes: int
+    #: What making it took, of the caller that had it made.
+    cpu_s: float = 0.0
+
+
+class ContextIndexes:
+    """What one worker process knows of contexts."""
+
+    def __init__(self, template: Template, settings: EgressSettings) -> None:
+        self._template = template
+        self._settings = settings
+        self._kept: OrderedDict[tuple[int, ...], tuple[Index, int]] = OrderedDict()
+        self._look = threading.Lock()
+        self._making = threading.Lock()
+
+    @contextmanager
+    def of(self, context: int, lease: Lease | None) -> Iterator[Index]:
+        """The index of the file that this descriptor is of; its own descriptor lives as long as the block.
+
+        Raises :class:`Stopped` and :class:`FilterFailed`.
+        """
+        found = os.fstat(context)
+        key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        index = self._known(key)
+        while index is None:
+            if self._making.acquire(timeout=_LOOK_S):
+                try:
+                    index = self._known(key) or self._made(key, context, found.st_size, lease)
+                finally:
+                    self._making.release()
+            elif lease is not None and lease.stopped is not None:
+                raise Stopped(lease.stopped, 0.0)
+        try:
+            yield index
+        finally:
+            os.close(index.entries)
+
+    def close(self) -> None:
+        """Give all of them back."""
+        with self._look:
+            while self._kept:
+                os.close(self._kept.popitem()[1][0].entries)
+
+    def _known(self, key: tuple[int, ...]) -> Index | None:
+        with self._look:
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            index = self._kept[key][0]
+            return Index(os.dup(index.entries), index.shift, index.block_bytes)
+
+    def _made(self, key: tuple[int, ...], context: int, size: int, lease: Lease | None) -> Index:
+        bounds = index_bounds(size, self._settings)
+        message = {
+            "kind": "index",
+            "cpu_s": bounds.cpu_s,
+            "memory_bytes": bounds.memory_bytes,
+            "why_cpu": "the index of the context takes longer than it may",
+            "echo_memory_bytes": self._settings.echo_memory_bytes,
+        }
+        entries = os.memfd_create("context-index", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            with self._template.fork(with_context=True) as process:
+                answer, _, cpu_s = process.ask(message, (), (context, entries), bounds, _ANSWER_BYTES, lease)
+            fcntl.fcntl(entries, fcntl.F_ADD_SEALS, _SEALS)
+            shift, block_bytes = (wire.item(answer, name, int) for name in ("shift", "block_bytes"))
+            kept = Index(os.dup(entries), shift, block_bytes)
+        except (Died, Overrun, wire.Malformed) as error:
+            os.close(entries)
+            raise FilterFailed("the context could not be indexed", getattr(error, "cpu_s", 0.0)) from None
+        except BaseException:
+            os.close(entries)
+            raise
+        self._keep(key, kept)
+        return Index(entries, shift, block_bytes, cpu_s)
+
+    def _keep(self, key: tuple[int, ...], index: Index) -> None:
+        with self._look:
+            self._kept[key] = index, os.fstat(index.entries).st_size
+            while len(self._kept) > 1 and (
+                len(self._kept) > _KEPT_MOST
+                or sum(size for _, size in self._kept.values()) > self._settings.echo_memory_bytes
+            ):
+                os.close(self._kept.popitem(last=False)[1][0].entries)

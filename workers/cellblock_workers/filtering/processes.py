@@ -1,0 +1,318 @@
+"""Filter processes as a worker sees them: started, asked, measured by the kernel, and killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+import structlog
+
+from cellblock_config.egress import EgressSettings
+from cellblock_workers.filtering import wire
+from cellblock_workers.filtering.bounds import Bounds
+from cellblock_workers.filtering.template import PLAIN, WITH_CONTEXT
+from cellblock_workers.worker.lease import Lease, Word
+
+_log = structlog.get_logger(__name__)
+
+#: -P: no module of the folder that a command was called in takes the place of one of ours.
+COMMAND = (sys.executable, "-P", "-m", "cellblock_workers.filtering.template")
+#: All of its environment: where programs and libraries are, and nothing of cellblock's.
+_PASSED = ("PATH", "LANG", "TZ", "TMPDIR", "SYSTEMROOT")
+_PASSED_BEGINNINGS = ("PYTHON", "LD_", "LC_", "COVERAGE_")
+_START_S = 30.0
+_LOOK_S = 0.25
+_PIECE_BYTES = 256 * 1024
+#: The kernel ends a process that does not heed its time; until then the worker's own look is late.
+_GRACE_S = 3.0
+_PID_BYTES = 32
+_PLACE = re.compile(r"\w{1,60}(?: at [\w.]{1,60}:\d{1,6})?")
+
+
+class FilterFailed(Exception):
+    """Our fault, or the host's: nothing is known of what was to be looked through. Says why in our words."""
+
+    def __init__(self, why: str, cpu_s: float = 0.0) -> None:
+        super().__init__(why)
+        self.cpu_s = cpu_s
+
+
+class Overrun(Exception):
+    """The request took more than it may, and its process had to be ended."""
+
+    def __init__(self, why: str, cpu_s: float) -> None:
+        super().__init__(why)
+        self.cpu_s = cpu_s
+
+
+class Stopped(Exception):
+    """The attempt has to stop."""
+
+    def __init__(self, word: Word, cpu_s: float) -> None:
+        super().__init__(word)
+        self.word = word
+        self.cpu_s = cpu_s
+
+
+class Died(Exception):
+    """The process ended under the request; nobody knows yet whose doing that was."""
+
+    def __init__(self, cpu_s: float) -> None:
+        super().__init__("the filter's process ended")
+        self.cpu_s = cpu_s
+
+
+def environment() -> dict[str, str]:
+    """What a template is told."""
+    return {
+        # numpy's threads would be started before the first fork.
+        "OPENBLAS_NUM_THREADS": "1",
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if name in _PASSED or name.startswith(_PASSED_BEGINNINGS)
+        },
+    }
+
+
+class Template:
+    """The interpreter that forks filter processes, started when first needed and again when it has ended."""
+
+    def __init__(self, settings: EgressSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._requests: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Begin to start it; nothing is awaited."""
+        with self._lock:
+            if self._requests is None:
+                self._start()
+
+    def stop(self) -> None:
+        """It ends when nobody can ask it any more; what it has forked ends when asked for nothing more."""
+        with self._lock:
+            self._discard()
+
+    def fork(self, *, with_context: bool) -> FilterProcess:
+        """A new process. Raises :class:`FilterFailed`."""
+        for last in (False, True):
+            try:
+                with self._lock:
+                    return self._forked(WITH_CONTEXT if with_context else PLAIN)
+            except (OSError, ValueError) as error:
+                self.stop()
+                if last:
+                    raise FilterFailed(f"no filter process can be started ({type(error).__name__})") from None
+        raise AssertionError("the second try ends it")
+
+    def _forked(self, word: bytes) -> FilterProcess:
+        requests = self._requests or self._start()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                socket.send_fds(requests, [word], [theirs.fileno()])
+                answer, handles, _, _ = socket.recv_fds(requests, _PID_BYTES, 1)
+                return FilterProcess(int(answer), handles[0], ours)
+            except BaseException:
+                ours.close()
+                raise
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [*COMMAND, str(theirs.fileno())],
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                cwd="/",
+            )
+        ours.settimeout(_START_S)  # whatever Celery makes the default
+        self._requests = ours
+        settings = self._settings.model_dump(mode="json", exclude={"secrets", "secrets_file"})
+        message = {"settings": {**settings, "secrets": self._settings.registered}}
+        for piece in wire.packed(message):
+            ours.sendall(piece)
+        return ours
+
+    def _discard(self) -> None:
+        if self._requests is not None:
+            self._requests.close()
+        if self._process is not None:
+            try:
+                self._process.wait(timeout=_LOOK_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._requests = self._process = None
+
+
+class FilterProcess:
+    """One process that answers one request after the other, and its CPU time by the kernel's clock."""
+
+    def __init__(self, pid: int, handle: int, stream: socket.socket) -> None:
+        self._handle = handle
+        self._clock = (~pid << 3) | 2  # as clock_getcpuclockid(3) makes it
+        self._stream = stream
+        self._stream.setblocking(False)
+        self.worn = False  #: whether it is to be used no more
+        self._used_s = 0.0
+
+    def __enter__(self) -> FilterProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it."""
+        with suppress(OSError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        os.close(self._handle)
+        self._stream.close()
+
+    def cpu_s(self) -> float:
+        """What it has used since it was started."""
+        with suppress(OSError):  # it is gone: what it had used when last looked at
+            self._used_s = time.clock_gettime(self._clock)
+        return self._used_s
+
+    def ask(
+        self,
+        message: Mapping[str, object],
+        blobs: Sequence[bytes],
+        descriptors: Sequence[int],
+        bounds: Bounds,
+        answer_bytes: int,
+        lease: Lease | None,
+    ) -> tuple[wire.Message, list[bytes], float]:
+        """Its answer of at most ``answer_bytes``, and the CPU time that took.
+
+        Raises :class:`Overrun`, :class:`Stopped`, :class:`Died` and :class:`FilterFailed`; the process is
+        worn then.
+        """
+        talk = _Talk(self, dict(message), blobs, descriptors, bounds, answer_bytes, lease)
+        self.worn = True
+        answer, back = talk.through()
+        self.worn = wire.item(answer, "worn", bool)
+        if "failed" in answer:
+            raise FilterFailed(_in_our_words(answer), talk.used_s())
+        return answer, back, talk.used_s()
+
+
+def _in_our_words(answer: wire.Message) -> str:
+    """The place of a defect: of a process that worked on a tenant's bytes, so by its form alone."""
+    place = str(answer["failed"])[:200]
+    plain = all(
+        part.isidentifier() or part.isdigit() for part in place.replace(".", " ").replace(":", " ").split()
+    )
+    return place if plain else "it says nothing plain"
+
+
+class _Talk:
+    """One request and its answer, within bounds that the worker itself keeps."""
+
+    def __init__(
+        self,
+        process: FilterProcess,
+        message: wire.Message,
+        blobs: Sequence[bytes],
+        descriptors: Sequence[int],
+        bounds: Bounds,
+        answer_bytes: int,
+        lease: Lease | None,
+    ) -> None:
+        self._process = process
+        self._stream = process._stream
+        self._out = [memoryview(piece) for piece in wire.packed(message, blobs) if piece]
+        self._descriptors = list(descriptors)
+        self._bounds = bounds
+        self._most_bytes = answer_bytes
+        self._lease = lease
+        self._began_s = process.cpu_s()
+        self._over = time.monotonic() + bounds.wall_s
+
+    def used_s(self) -> float:
+        """CPU time that the process has used for it so far."""
+        return self._process.cpu_s() - self._began_s
+
+    def through(self) -> tuple[wire.Message, list[bytes]]:
+        """All that is to be said, and the answer."""
+        try:
+            while self._out:
+                self._wait(select.POLLOUT)
+                self._send()
+            head = self._received(wire.HEAD.size)
+            text_bytes, blob_bytes = wire.lengths(bytes(head), self._most_bytes)
+            message, sizes = wire.unpacked(bytes(self._received(text_bytes)), blob_bytes)
+            return message, [bytes(self._received(size)) for size in sizes]
+        except wire.Malformed as error:
+            raise FilterFailed(f"its answer is {error}", self.used_s()) from None
+        except OSError:
+            raise self._end() from None
+
+    def _send(self) -> None:
+        piece = self._out[0]
+        try:
+            if self._descriptors:
+                sent = socket.send_fds(self._stream, [piece], self._descriptors)
+                self._descriptors = []
+            else:
+                sent = self._stream.send(piece[:_PIECE_BYTES])
+        except BlockingIOError:
+            return
+        self._out[0] = piece[sent:]
+        if sent == len(piece):
+            del self._out[0]
+
+    def _received(self, size: int) -> bytearray:
+        data = bytearray(size)
+        at = 0
+        with memoryview(data) as view:
+            while at < size:
+                self._wait(select.POLLIN)
+                try:
+                    got = self._stream.recv_into(view[at:])
+                except BlockingIOError:
+                    continue
+                if not got:
+                    raise self._end()
+                at += got
+        return data
+
+    def _wait(self, event: int) -> None:
+        """Until the stream is ready. Raises if the request has to end instead."""
+        poll = select.poll()
+        poll.register(self._stream, event)
+        if self._lease is not None:
+            poll.register(self._lease.fileno(), select.POLLIN)
+        while True:
+            ready = dict(poll.poll(1000 * _LOOK_S))
+            if self._stream.fileno() in ready:
+                return
+            if self._lease is not None and self._lease.stopped is not None:
+                raise Stopped(self._lease.stopped, self.used_s())
+            if (used_s := self.used_s()) > self._bounds.cpu_s + _GRACE_S:
+                raise Overrun("CPU time", used_s)
+            if time.monotonic() > self._over:
+                raise FilterFailed("the host had too little time for it", used_s)
+
+    def _end(self) -> Exception:
+        """Why the stream has ended."""
+        used_s = self.used_s()
+        return Overrun("CPU time", used_s) if used_s > self._bounds.cpu_s else Died(used_s)

@@ -1,0 +1,112 @@
+"""A fresh interpreter that has imported the filter, and forks a filter process whenever a worker asks.
+
+The worker has threads and must not be forked; this has one thread, and nothing of any job. A fork takes
+milliseconds where an interpreter takes half a second, and all forks share what was imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib.util
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+_PR_SET_PDEATHSIG = 1
+_REQUEST_BYTES = 16
+#: A bit of everything that the filter looks at more closely.
+_WORDS = """user: a
+password = b
+{"key": "dGhpcyBpcyBhIHRleHQgdGhhdCBzYXlzIG5vdGhpbmcgYXQgYWxs"}
+68656c6c6f20776f726c64 %41%42 \N{LATIN SMALL LETTER E WITH ACUTE} \x1b[0m"""
+#: How the worker asks: a process, or one that will compare with contexts.
+PLAIN, WITH_CONTEXT = b"process", b"context"
+
+
+def _without_clients() -> None:
+    """cellblock without what its users import: the filter needs neither Redis nor Celery."""
+    found = importlib.util.find_spec("cellblock")
+    if found is None or found.submodule_search_locations is None:
+        raise SystemExit("cellblock is not installed")
+    package = ModuleType("cellblock")
+    package.__path__ = list(found.submodule_search_locations)
+    package.__spec__ = found
+    sys.modules["cellblock"] = package
+
+
+def main() -> None:
+    """Serve the worker at the other end of the descriptor in the first argument."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):  # a group's signals are the worker's
+        signal.signal(number, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError):  # where memory is short, the worker should be the last to go
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    requests.setblocking(True)
+    _without_clients()
+    serve, settings = _prepared(requests)
+    signal.signal(signal.SIGCHLD, _reap)
+    gc.collect()
+    gc.freeze()
+    ours = os.getpid()
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 1)
+        if not request:
+            return
+        if request == WITH_CONTEXT:
+            with suppress(ImportError):  # whoever needs it will say so
+                importlib.import_module("cellblock.egress.echo")
+        child = os.fork()
+        if child:
+            handle = os.pidfd_open(child)
+            socket.send_fds(requests, [str(child).encode()], [handle])
+            os.close(handle)
+            os.close(descriptors[0])
+            continue
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != ours:
+            os._exit(1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        requests.close()
+        try:
+            serve(socket.socket(fileno=descriptors[0]), settings)
+        except ConnectionError:
+            pass
+        finally:
+            os._exit(0)
+
+
+def _prepared(requests: socket.socket):  # type: ignore[no-untyped-def]
+    """The filter, imported, and its settings, which the worker tells first: secrets are in no argument."""
+    from cellblock.egress import Governed, Outgoing, filter_outgoing
+    from cellblock.models import Artifact
+    from cellblock_config.egress import EgressSettings
+    from cellblock_workers.filtering import wire
+    from cellblock_workers.filtering.serving import Connection, serve
+
+    told = wire.read(Connection(requests).receive)
+    if told is None:
+        raise SystemExit(0)
+    settings = EgressSettings.model_validate_json(json.dumps(told[0]["settings"]))
+    # What compiles its expressions when it first needs them does so here, once for all forks.
+    said = Outgoing(stdout=Governed(_WORDS, 0), value=[_WORDS], value_kind="json")
+    filter_outgoing(replace(said, artifacts=(Artifact(path="a.txt", data=_WORDS.encode()),)), settings)
+    return serve, settings
+
+
+def _reap(*_: object) -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+if __name__ == "__main__":
+    main()
