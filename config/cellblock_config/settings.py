@@ -177,6 +177,10 @@ class WorkerSettings(Group):
     silent_s: PositiveSeconds = Field(
         30.0, description="Jobs that wait this long while nothing is claimed: the worker counts as deaf."
     )
+    memory_check: Literal["refuse", "warn", "off"] = Field(
+        "warn",
+        description="What a worker does at its start that may hold less than its jobs can make it hold.",
+    )
     health_address: str = "127.0.0.1"
     health_port: int | None = Field(
         None, ge=0, le=65_535, description="Where GET /health is; off by default."

@@ -21,9 +21,11 @@ from cellblock.errors import SchemaMismatch, StoreUnavailable
 from cellblock.ledger import Keys, connect
 from cellblock.ledger.server import check_schema, concerns
 from cellblock_config import Settings
+from cellblock_config.levels import MIB
 from cellblock_workers.doctor.checks import Check
 from cellblock_workers.launcher.backend import BackendUnavailable
 from cellblock_workers.launcher.systemd import manager
+from cellblock_workers.worker.memory_need import need, shortage
 
 #: kvm is not tried: in a nested virtual machine it hangs instead of failing.
 _PLATFORMS = ("systrap", "ptrace")
@@ -41,6 +43,16 @@ def program_checks(settings: Settings) -> Iterator[Check]:
     yield _libseccomp()
     yield from _systemd(settings)
     yield _redis(settings)
+    yield _worker_memory(settings)
+
+
+def _worker_memory(settings: Settings) -> Check:
+    wanted = sum(term.size_bytes for term in need(settings))
+    value = f"a worker may have to hold {wanted // MIB} MiB"
+    why = shortage(settings)
+    return (
+        Check("worker memory", "ok", value) if why is None else Check("worker memory", "warning", value, why)
+    )
 
 
 def _version_of(program: str, remedy: str) -> Check:

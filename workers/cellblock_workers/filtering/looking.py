@@ -52,7 +52,7 @@ class OutgoingFilter:
         largest = bounds_of(0, settings, small=False)
         # Forgotten or not, at the end of this process at the latest.
         self._end = weakref.finalize(self, _end, self._idle, self._indexes, self._template)
-        self._turns = Turns(processors, wait_s=10 * largest.wall_s)
+        self._turns = Turns(settings.filter_large_at_once, wait_s=10 * largest.wall_s)
 
     def start(self) -> None:
         """Begin to get ready, for the first job's sake; nothing is awaited."""

@@ -36,7 +36,7 @@ _PIECE_BYTES = 256 * 1024
 #: The kernel ends a process that does not heed its time; until then the worker's own look is late.
 _GRACE_S = 3.0
 _PID_BYTES = 32
-_PLACE = re.compile(r"\w{1,60}(?: at [\w.]{1,60}:\d{1,6})?")
+_PLACE = re.compile(r"\w{1,60}(?: at [\w.<>]{1,60}:\d{1,6})?")
 
 
 class FilterFailed(Exception):

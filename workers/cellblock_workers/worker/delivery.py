@@ -14,13 +14,14 @@ from cellblock_workers.worker.frames import frame
 _PIECE_BYTES = 1024 * 1024
 
 
-def job_frames(manifest: Manifest, settings: Settings, context_bytes: int | None) -> bytes:
+def job_frames(manifest: Manifest, settings: Settings, context_bytes: int | None) -> Iterator[bytes]:
     """J and what follows it: the bytes of files and inputs, then stdin (guest/guest.py reads them).
 
-    ``context_bytes``: how long the file is that the launcher mounted, None without one.
+    Each frame is made when it is to be sent. ``context_bytes``: how long the file is that the launcher
+    mounted, None without one.
     """
     limits = manifest.limits
-    bulk = b"".join([*manifest.files.values(), *(given.data for given in manifest.inputs.values())])
+    bulk = [*manifest.files.values(), *(given.data for given in manifest.inputs.values())]
     job = {
         "code": manifest.code,
         "entrypoint": manifest.entrypoint,
@@ -36,12 +37,14 @@ def job_frames(manifest: Manifest, settings: Settings, context_bytes: int | None
         "output_bytes": limits.output_bytes,
         "value_bytes": settings.ledger.value_bytes,
         "stdin_bytes": len(manifest.stdin),
-        "bulk_bytes": len(bulk),
+        "bulk_bytes": sum(map(len, bulk)),
         "artifacts": _artifacts(manifest, settings),
         "role": "program",
     }
-    head = frame(b"J", json.dumps(job).encode())
-    return b"".join([head, *_cut(b"B", bulk), *_cut(b"I", manifest.stdin)])
+    yield frame(b"J", json.dumps(job).encode())
+    for data in bulk:
+        yield from _cut(b"B", data)
+    yield from _cut(b"I", manifest.stdin)
 
 
 def answering_job(

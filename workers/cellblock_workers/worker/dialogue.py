@@ -32,7 +32,7 @@ class Dialogue(Session):
     def open(self, job: bytes, limits: ResolvedLimits) -> None:
         """Hand over the job; nothing is awaited."""
         self._replies: list[bytes] = []
-        self._hand_over(job, limits)
+        self._hand_over((job,), limits)
 
     def ask(self, calls: Sequence[bytes], count: int, patience_s: float | None = None) -> list[bytes]:
         """Send these messages and wait for ``count`` replies; fewer come back if it has ended.

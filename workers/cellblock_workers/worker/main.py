@@ -31,6 +31,7 @@ from cellblock_workers.worker.endpoint import Endpoint
 from cellblock_workers.worker.health import Health
 from cellblock_workers.worker.lease import Heart
 from cellblock_workers.worker.liveness import judge
+from cellblock_workers.worker.memory_need import shortage
 from cellblock_workers.worker.proof import Proof
 from cellblock_workers.worker.reaper import Reaper
 from cellblock_workers.worker.runner import JobRunner
@@ -212,6 +213,17 @@ def _endpoint(settings: Settings, runtime: Runtime) -> Endpoint | None:
     return endpoint
 
 
+def _heed_memory(settings: Settings) -> None:
+    """Say, or refuse, what this worker might die of one day."""
+    why = None if settings.worker.memory_check == "off" else shortage(settings)
+    if why is None:
+        return
+    if settings.worker.memory_check == "refuse":
+        _log.error("worker_refuses_its_memory", reason=why)
+        raise SystemExit(REFUSED)
+    _log.warning("worker_has_little_memory", reason=why)
+
+
 def main() -> None:
     """Run a worker until TERM: running jobs finish first, or are given back after ``drain_s``."""
     die_with_parent()
@@ -223,6 +235,7 @@ def main() -> None:
     transport.install()
     # Celery takes a uid without an account for root; its concern is pickle, and ours speaks JSON alone.
     warnings.filterwarnings("ignore", category=SecurityWarning)
+    _heed_memory(settings)
     app, runtime = create_worker(settings)
     try:
         check_store(runtime.redis, runtime.ledger.keys)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,6 +24,7 @@ from cellblock_workers.worker.claims import Value, read_raised, read_value
 from cellblock_workers.worker.cost_meter import CostMeter
 from cellblock_workers.worker.frames import FrameReader, ProtocolViolation
 from cellblock_workers.worker.lease import Lease
+from cellblock_workers.worker.outbox import Outbox
 
 _PIECE_BYTES = 256 * 1024
 #: How the guest's words for an unfinished collection read in a result.
@@ -97,9 +99,9 @@ class Session:
         self._meter: CostMeter | None = None
         self._stdout = Governor(settings.egress)
         self._stderr = Governor(settings.egress)
-        self._job = b""
+        self._job: Iterable[bytes] = ()
         self._limits: ResolvedLimits
-        self._outbox = memoryview(b"")
+        self._outbox = Outbox()
         self._ready = announced
         self._heard_raised = False
         self._started: float | None = None
@@ -111,7 +113,7 @@ class Session:
         self._artifacts: ArtifactReader | None = None
         self._collected: bytes | None = None
 
-    def run(self, job: bytes, limits: ResolvedLimits, *, artifacts: bool = False) -> Conversation:
+    def run(self, job: Iterable[bytes], limits: ResolvedLimits, *, artifacts: bool = False) -> Conversation:
         """Hand over the job (delivery.py) and listen to its end. ``artifacts``: it may leave some.
 
         Raises :class:`SandboxUnavailable` when the launcher dies underneath: the job has to run again.
@@ -126,7 +128,7 @@ class Session:
             self._artifacts = None
             return self._conversation(fault=str(violation))
 
-    def _hand_over(self, job: bytes, limits: ResolvedLimits) -> None:
+    def _hand_over(self, job: Iterable[bytes], limits: ResolvedLimits) -> None:
         """This job, as soon as the guest says that it is there."""
         self._stream.setblocking(False)
         self._job, self._limits = job, limits
@@ -162,7 +164,8 @@ class Session:
         return None
 
     def _begin(self) -> None:
-        self._outbox = memoryview(self._job)
+        self._outbox.put(self._job)
+        self._job = ()
         self._started = time.monotonic()
         self._meter = self._make_meter() if self._make_meter is not None else None
         self._deadline = self._started + self._limits.timeout_s + self._settings.sandbox.kill_grace_s
@@ -183,18 +186,17 @@ class Session:
     def _send(self, frames: bytes) -> None:
         """After what is on its way already; before the guest is there, behind the job."""
         if self._started is None:
-            self._job += frames
+            self._job = chain(self._job, (frames,))
         else:
-            self._outbox = memoryview(bytes(self._outbox) + frames)
+            self._outbox.put((frames,))
 
     def _write(self) -> None:
         try:
-            sent = self._stream.send(self._outbox[:_PIECE_BYTES])
+            self._outbox.sent(self._stream.send(self._outbox.first()[:_PIECE_BYTES]))
         except BlockingIOError:
             return
         except OSError:
-            sent = len(self._outbox)  # the guest is gone; reading will say so
-        self._outbox = self._outbox[sent:]
+            self._outbox.clear()  # the guest is gone; reading will say so
 
     def _read(self) -> bool:
         """Take what is there. False at the end of the stream."""
