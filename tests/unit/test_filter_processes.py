@@ -22,6 +22,7 @@ from cellblock.values import TableValue
 from cellblock_config import EgressSettings
 from cellblock_config.levels import MIB
 from cellblock_workers.filtering import wire
+from cellblock_workers.filtering.heeding import Heed
 from cellblock_workers.filtering.looking import OutgoingFilter
 from cellblock_workers.filtering.processes import FilterFailed, Stopped, environment
 from cellblock_workers.filtering.turns import Turns
@@ -184,6 +185,14 @@ def test_what_stops_the_attempt_ends_the_filter(outgoing: OutgoingFilter, word: 
     assert outgoing.look(Outgoing(stdout=text("next")), tenant="t").said.stdout.text == "next"
 
 
+def test_what_was_cancelled_before_is_looked_through(outgoing: OutgoingFilter) -> None:
+    held = lease()
+    held.stop("cancel")
+    said = Outgoing(stdout=text(f"half of it {SECRET}"))
+    assert outgoing.look(said, tenant="t", lease=held).said.stdout.text.startswith("half of it [REDACTED")
+    held.close()
+
+
 def test_too_little_money_ends_it_too(outgoing: OutgoingFilter) -> None:
     said = Outgoing(stdout=text("hello"), artifacts=(Artifact(path="hostile", data=hostile(256 * 1024)),))
     looked = outgoing.look(said, tenant="t", afford_s=0.2)
@@ -306,7 +315,7 @@ def test_one_tenants_requests_wait_for_one_of_anothers_at_most() -> None:
     turns, order, go = Turns(1, wait_s=30), [], threading.Event()
 
     def ask(tenant: str) -> None:
-        with turns.taken(tenant, None):
+        with turns.taken(tenant, Heed(None)):
             order.append(tenant)
             go.wait(10)
 

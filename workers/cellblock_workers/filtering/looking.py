@@ -17,6 +17,7 @@ from cellblock_config.egress import EgressSettings
 from cellblock_config.levels import MIB
 from cellblock_workers.filtering import wire
 from cellblock_workers.filtering.bounds import SMALL_BYTES, Bounds, bounds_of
+from cellblock_workers.filtering.heeding import Heed
 from cellblock_workers.filtering.indexes import ContextIndexes
 from cellblock_workers.filtering.processes import Died, FilterFailed, FilterProcess, Overrun, Template
 from cellblock_workers.filtering.turns import Turns
@@ -80,6 +81,7 @@ class OutgoingFilter:
         Raises :class:`Stopped` when the attempt has to stop, :class:`FilterFailed` when it is our fault; both
         say what CPU time was used.
         """
+        heed = Heed(lease)
         message, blobs = to_wire(said)
         pieces = wire.packed(message, blobs)
         size = size_of(said) + (len(pieces[1]) if said.value_kind == "json" else 0) + sum(map(len, blobs))
@@ -101,13 +103,13 @@ class OutgoingFilter:
         before_s = 0.0
         with ExitStack() as stack:
             if context is not None and self._settings.echo_bytes:
-                index = stack.enter_context(self._indexes.of(context, lease))
+                index = stack.enter_context(self._indexes.of(context, heed))
                 request["index"] = {"shift": index.shift, "block_bytes": index.block_bytes}
                 descriptors, before_s = (context, index.entries), index.cpu_s
             if not small:
-                stack.enter_context(self._turns.taken(tenant, lease))
+                stack.enter_context(self._turns.taken(tenant, heed))
             try:
-                looked = self._asked(said, request, blobs, descriptors, bounds, answer_bytes, lease)
+                looked = self._asked(said, request, blobs, descriptors, bounds, answer_bytes, heed)
             except Overrun as overrun:
                 looked = Looked(withhold_all(said, OutOfBounds(why_cpu)), overrun.cpu_s, bounds.by_cost)
         return Looked(looked.said, before_s + looked.cpu_s, looked.over_cost)
@@ -120,16 +122,14 @@ class OutgoingFilter:
         descriptors: tuple[int, ...],
         bounds: Bounds,
         answer_bytes: int,
-        lease: Lease | None,
+        heed: Heed,
     ) -> Looked:
         """A process that dies may have been killed for what others did: a fresh one is asked once more."""
         died_s = 0.0
         for last in (False, True):
             with self._process(fresh=last, with_context=bool(descriptors)) as process:
                 try:
-                    answer, back, cpu_s = process.ask(
-                        request, blobs, descriptors, bounds, answer_bytes, lease
-                    )
+                    answer, back, cpu_s = process.ask(request, blobs, descriptors, bounds, answer_bytes, heed)
                     kept = answer_from_wire(said, answer, back)
                     exceeded = wire.item(answer, "exceeded", bool)
                 except Died as death:

@@ -20,8 +20,9 @@ import structlog
 from cellblock_config.egress import EgressSettings
 from cellblock_workers.filtering import wire
 from cellblock_workers.filtering.bounds import Bounds
+from cellblock_workers.filtering.heeding import Heed
 from cellblock_workers.filtering.template import PLAIN, WITH_CONTEXT
-from cellblock_workers.worker.lease import Lease, Word
+from cellblock_workers.worker.lease import Word
 
 _log = structlog.get_logger(__name__)
 
@@ -199,14 +200,14 @@ class FilterProcess:
         descriptors: Sequence[int],
         bounds: Bounds,
         answer_bytes: int,
-        lease: Lease | None,
+        heed: Heed,
     ) -> tuple[wire.Message, list[bytes], float]:
         """Its answer of at most ``answer_bytes``, and the CPU time that took.
 
         Raises :class:`Overrun`, :class:`Stopped`, :class:`Died` and :class:`FilterFailed`; the process is
         worn then.
         """
-        talk = _Talk(self, dict(message), blobs, descriptors, bounds, answer_bytes, lease)
+        talk = _Talk(self, dict(message), blobs, descriptors, bounds, answer_bytes, heed)
         self.worn = True
         answer, back = talk.through()
         self.worn = wire.item(answer, "worn", bool)
@@ -235,7 +236,7 @@ class _Talk:
         descriptors: Sequence[int],
         bounds: Bounds,
         answer_bytes: int,
-        lease: Lease | None,
+        heed: Heed,
     ) -> None:
         self._process = process
         self._stream = process._stream
@@ -243,7 +244,7 @@ class _Talk:
         self._descriptors = list(descriptors)
         self._bounds = bounds
         self._most_bytes = answer_bytes
-        self._lease = lease
+        self._heed = heed
         self._began_s = process.cpu_s()
         self._over = time.monotonic() + bounds.wall_s
 
@@ -299,14 +300,13 @@ class _Talk:
         """Until the stream is ready. Raises if the request has to end instead."""
         poll = select.poll()
         poll.register(self._stream, event)
-        if self._lease is not None:
-            poll.register(self._lease.fileno(), select.POLLIN)
+        self._heed.register(poll)
         while True:
             ready = dict(poll.poll(1000 * _LOOK_S))
             if self._stream.fileno() in ready:
                 return
-            if self._lease is not None and self._lease.stopped is not None:
-                raise Stopped(self._lease.stopped, self.used_s())
+            if (word := self._heed.word) is not None:
+                raise Stopped(word, self.used_s())
             if (used_s := self.used_s()) > self._bounds.cpu_s + _GRACE_S:
                 raise Overrun("CPU time", used_s)
             if time.monotonic() > self._over:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from cellblock_workers.filtering.heeding import Heed
 from cellblock_workers.filtering.processes import FilterFailed, Stopped
-from cellblock_workers.worker.lease import Lease
 
 _LOOK_S = 0.25
 
@@ -38,14 +38,14 @@ class Turns:
         self._lock = threading.Lock()
 
     @contextmanager
-    def taken(self, tenant: str, lease: Lease | None) -> Iterator[None]:
+    def taken(self, tenant: str, heed: Heed) -> Iterator[None]:
         """Have a place while the block runs. Raises :class:`Stopped` and :class:`FilterFailed`."""
         waiter = _Waiter(tenant)
         try:
             with self._lock:
                 self._waiting.append(waiter)
                 self._call()
-            self._wait(waiter, lease)
+            self._wait(waiter, heed)
             yield
         finally:
             with self._lock:
@@ -73,15 +73,14 @@ class Turns:
             chosen.called = True
             os.eventfd_write(chosen.event, 1)
 
-    def _wait(self, waiter: _Waiter, lease: Lease | None) -> None:
+    def _wait(self, waiter: _Waiter, heed: Heed) -> None:
         over = time.monotonic() + self._wait_s
         poll = select.poll()
         poll.register(waiter.event, select.POLLIN)
-        if lease is not None:
-            poll.register(lease.fileno(), select.POLLIN)
+        heed.register(poll)
         while not waiter.called:
             poll.poll(1000 * _LOOK_S)
-            if not waiter.called and lease is not None and lease.stopped is not None:
-                raise Stopped(lease.stopped, 0.0)
+            if not waiter.called and (word := heed.word) is not None:
+                raise Stopped(word, 0.0)
             if not waiter.called and time.monotonic() > over:
                 raise FilterFailed("other jobs' words took too long")
