@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from cellblock import Outcome
 from cellblock_config import load_settings
+from cellblock_workers.filtering.looking import OutgoingFilter
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker.execution import execute
 from cellblock_workers.worker.lease import Lease
@@ -27,7 +29,8 @@ def test_an_image_that_is_not_there_is_no_map_of_the_host(tmp_path: Path) -> Non
         wait_until(lambda: client.probe().isolations, 60, "the probe")
         lease = Lease(claim_of(code="0"))
         manifest = lease.claim.manifest.model_copy(update={"image": "gone"})
-        result = execute(lease, manifest, client, settings)
+        with closing(OutgoingFilter(settings.egress)) as outgoing:
+            result = execute(lease, manifest, client, settings, outgoing)
         lease.close()
         client.close()
     assert result.outcome is Outcome.SANDBOX_ERROR

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from cellblock.ledger import Claim
 from cellblock.models import JobError, JobResult, JobSpec, Outcome
 from cellblock.trials import Evaluation, FunctionCheck, Trial
 from cellblock_config import load_settings
+from cellblock_workers.filtering.looking import OutgoingFilter
 from cellblock_workers.launcher.client import (
     ContextNotMounted,
     LauncherClient,
@@ -57,6 +60,12 @@ class Refusing(LauncherClient):
         raise self.error
 
 
+@pytest.fixture
+def outgoing() -> Iterator[OutgoingFilter]:
+    with closing(OutgoingFilter(load_settings().egress)) as one:
+        yield one
+
+
 def assert_no_path(result: JobResult) -> None:
     said = result.model_dump_json()
     assert not [path for path in HOST if path in said], said
@@ -64,10 +73,12 @@ def assert_no_path(result: JobResult) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", [SandboxRefused, ContextNotMounted, LevelNotOffered, SandboxNotStarting])
-def test_no_refusal_names_a_path_of_the_host(kind: type[Exception], fault: str) -> None:
+def test_no_refusal_names_a_path_of_the_host(
+    kind: type[Exception], fault: str, outgoing: OutgoingFilter
+) -> None:
     lease = Lease(claim_of())
     with structlog.testing.capture_logs() as logs:
-        result = execute(lease, lease.claim.manifest, Refusing(kind(fault)), load_settings())
+        result = execute(lease, lease.claim.manifest, Refusing(kind(fault)), load_settings(), outgoing)
     lease.close()
     assert_no_path(result)
     assert result.error is not None
@@ -76,12 +87,12 @@ def test_no_refusal_names_a_path_of_the_host(kind: type[Exception], fault: str) 
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_no_trial_names_a_path_of_the_host(fault: str) -> None:
+def test_no_trial_names_a_path_of_the_host(fault: str, outgoing: OutgoingFilter) -> None:
     check = FunctionCheck(functions=("f",), tests="assert f()")
     evaluation = Evaluation(checks=(check,), trials=(Trial(id="0", source="", check=0),))
     lease = Lease(claim_of(evaluation=evaluation))
     launcher = Refusing(SandboxRefused(fault))
-    result = Evaluator(lease, lease.claim.manifest, evaluation, launcher, load_settings()).run()
+    result = Evaluator(lease, lease.claim.manifest, evaluation, launcher, load_settings(), outgoing).run()
     lease.close()
     assert result.trials[0].error is not None
     assert_no_path(result)
