@@ -63,7 +63,7 @@ def outgoing() -> Iterator[OutgoingFilter]:
 def hasty() -> Iterator[OutgoingFilter]:
     """One that gives nobody more than a moment, and little memory."""
     one = OutgoingFilter(
-        EgressSettings(filter_cpu_s=0.3, filter_cpu_s_per_mib=0, filter_memory_bytes=32 * MIB)
+        EgressSettings(filter_cpu_s=1.0, filter_cpu_s_per_mib=0, filter_memory_bytes=32 * MIB)
     )
     yield one
     one.close()
@@ -136,7 +136,7 @@ def test_a_hostile_file_costs_its_budget_and_nothing_but_itself(hasty: OutgoingF
     assert {(one.kind, one.stream, one.count) for one in looked.said.redactions} == {
         ("unfiltered", "artifacts", 2)
     }
-    assert 0.1 < looked.cpu_s < 3, "what it took is known"
+    assert 0.1 < looked.cpu_s < 6, "what it took is known"
     assert time.process_time() - began_s < 2, "and was not taken from this process"
     assert counted > 20
 
@@ -157,7 +157,7 @@ def test_memory_is_bounded_too(hasty: OutgoingFilter) -> None:
 def test_texts_that_take_too_long_say_so_in_their_place(hasty: OutgoingFilter) -> None:
     words = hostile(200 * 1024).decode()
     looked = hasty.look(Outgoing(stdout=text(words), value=words, value_kind="json"), tenant="t")
-    assert looked.said.stdout.text.startswith("[withheld: looking through it takes more than 0.3 s")
+    assert looked.said.stdout.text.startswith("[withheld: looking through it takes more than 1.0 s")
     assert looked.said.value_kind is None
     assert looked.said.value_error is not None
     assert "withheld" in looked.said.value_error
@@ -174,13 +174,13 @@ def test_an_honest_text_of_some_size_passes(outgoing: OutgoingFilter) -> None:
 @pytest.mark.parametrize("word", ["cancel", "drain", "lost"])
 def test_what_stops_the_attempt_ends_the_filter(outgoing: OutgoingFilter, word: str) -> None:
     held = lease()
-    threading.Timer(0.5, lambda: held.stop(word)).start()  # type: ignore[arg-type]
+    threading.Timer(0.2, lambda: held.stop(word)).start()  # type: ignore[arg-type]
     began = time.monotonic()
     with pytest.raises(Stopped) as stopped:
         outgoing.look(
-            Outgoing(artifacts=(Artifact(path="hostile", data=hostile(2 * MIB)),)), tenant="t", lease=held
+            Outgoing(artifacts=(Artifact(path="glued", data=glued(3 * MIB)),)), tenant="t", lease=held
         )
-    assert (stopped.value.word, time.monotonic() - began < 5) == (word, True)
+    assert (stopped.value.word, time.monotonic() - began < 20) == (word, True)
     held.close()
     assert outgoing.look(Outgoing(stdout=text("next")), tenant="t").said.stdout.text == "next"
 

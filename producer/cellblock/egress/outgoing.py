@@ -70,9 +70,12 @@ def filter_outgoing(
         kept, artifacts=artifacts, artifacts_skipped=(*skipped, *withheld), redactions=tally.counts()
     )
 
+    if source is None:
+        return kept
+
     def repeats() -> bool:
         files.compare_together()
-        return files.echo or (source is not None and is_echo(_words(kept), source, settings))
+        return files.echo or is_echo(_words(kept), source, settings)
 
     try:
         return _blocked(said) if guard.run_last(repeats) else kept

@@ -57,8 +57,11 @@ class ProcessGuard:
         return self._run(work, (1 - _LAST_SHARE) * self._cpu_s)
 
     def run_last(self, work: Callable[[], T]) -> T:
-        """Do the last of it, with all the time that is left. Raises :class:`OutOfBounds`."""
-        return self._run(work, self._cpu_s)
+        """Do the last of it, with what was kept back, also if ending a piece took some of that.
+
+        Raises :class:`OutOfBounds`.
+        """
+        return self._run(work, max(self._cpu_s, self.used_s + _LAST_SHARE * self._cpu_s))
 
     def _run(self, work: Callable[[], T], until_s: float) -> T:
         left_s = until_s - self.used_s
