@@ -40,11 +40,16 @@ def survives(encoding: str, encoded: str, core: str, filtered: str) -> bool:
     """Whether 60 % of the core, twelve characters at least, can be read out of what the filter left."""
     if filtered == encoded:
         return True
-    drop = "-" if encoding == DASHED else ""  # a core with dashes of its own would hide among them
+    # A core with dashes of its own would hide among them.
+    return survives_undone(WAYS[encoding][1], core, filtered, drop="-" if encoding == DASHED else "")
+
+
+def survives_undone(undo: Undo, core: str, filtered: str, drop: str) -> bool:
+    """The same of anything that can be undone; ``drop`` is what the writing put between."""
     wanted = _bare(core, drop)
     length = min(len(wanted), max(SHORT, min(LONG, math.ceil(0.6 * len(wanted)))))
     stretches = {wanted[at : at + length] for at in range(len(wanted) - length + 1)}
-    for left in (*WAYS[encoding][1](filtered), filtered):
+    for left in (*undo(filtered), filtered):
         text = _bare(left, drop)
         if any(text[at : at + length] in stretches for at in range(len(text) - length + 1)):
             return True
