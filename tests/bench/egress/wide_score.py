@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,6 +36,7 @@ EchoFilter = Callable[[str, str], bool]
 PATH = Path("build/bench/egress-wide.json")
 PARTS = ("secrets", "honest", "echo")
 FORMS = ("plain", "encoded", "wrapped")
+CONTROL_SHOWN = re.compile(r"[\u2400-\u2426]|\\(?:u[0-9a-f]{4}|x[0-9a-f]{2})")
 BEFORE, AFTER = "Step 4 of 9: read the settings of the node\n", "\nFinished after 12.4 s with 3 warnings.\n"
 
 
@@ -114,8 +116,17 @@ def _disguised(found: Measured, keep_back: Filter, made: WideSecret, rng: random
 
 def _harmless(found: Measured, keep_back: Filter, kind: str, text: str) -> None:
     left = keep_back(text)
-    good = _visible(left) == _visible(text)
+    good = unchanged(text, left)
     found.honest.add(kind, good, kind, "" if good else _around_change(text, left))
+
+
+def unchanged(text: str, left: str) -> bool:
+    """But for control characters, which a filter may take out or show otherwise, with what stands around them."""
+    before, after = _visible(text), _visible(CONTROL_SHOWN.sub("", left))
+    if before == after:
+        return True
+    controls = sum(not char.isprintable() and char not in "\r\n\t" for char in text)
+    return controls > 0 and abs(len(after) - len(before)) <= 6 * controls and len(after) >= 0.8 * len(before)
 
 
 def by_cellblock(text: str) -> str:

@@ -18,7 +18,7 @@ BASE45 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:"
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-#: Latin letters and what looks the same in Cyrillic or Greek; written as codes, for nobody can tell them apart.
+#: Latin letters and what looks the same in Cyrillic or Greek, as codes: nobody can tell them apart.
 LOOK_ALIKE = str.maketrans(
     "aceopxyiABCEHKMOPTXj",
     "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456"
