@@ -121,7 +121,7 @@ def _harmless(found: Measured, keep_back: Filter, kind: str, text: str) -> None:
 
 
 def unchanged(text: str, left: str) -> bool:
-    """But for control characters, which a filter may take out or show otherwise, with what stands around them."""
+    """But for control characters: a filter may take them out, or show them otherwise, and what they lead."""
     before, after = _visible(text), _visible(CONTROL_SHOWN.sub("", left))
     if before == after:
         return True
