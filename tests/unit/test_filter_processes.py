@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import random
+import re
 import signal
 import string
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.egress import Governed, Outgoing
+from cellblock.egress.rules import RULES
 from cellblock.ledger import Claim
 from cellblock.models import Artifact, JobError, SkippedArtifact
 from cellblock.values import TableValue
@@ -36,10 +38,13 @@ SECRET = "correct-horse-" + "battery"
 
 
 def hostile(size: int) -> bytes:
-    """H3's artifact: such a run, which base64 and zlib hide fifteen-fold."""
-    run = (_BEGINNINGS * (15 * size // len(_BEGINNINGS) + 1))[: 15 * size].encode()
-    packed = base64.b64encode(zlib.compress(run, 0))
-    return base64.b64encode(packed)[:size]
+    """H3's artifact: beginnings of all known forms in one run, none of them whole, packed into base64."""
+    chance = random.Random(1)
+    begun = [rule.literal for rule in RULES if re.fullmatch(r"[\w-]+", rule.literal)]
+    run = ""
+    while len(run) < size:
+        run += "".join(chance.choices(begun, k=1000))
+    return base64.b64encode(zlib.compress(run[:size].encode(), 9))
 
 
 def glued(size: int) -> bytes:
@@ -114,7 +119,7 @@ def test_a_hostile_file_costs_its_budget_and_nothing_but_itself(hasty: OutgoingF
     """Other threads of the worker go on: the interpreter's lock is not held."""
     files = (
         Artifact(path="a.txt", data=b"honest"),
-        Artifact(path="hostile", data=hostile(256 * 1024)),
+        Artifact(path="hostile", data=hostile(2 * MIB)),
         Artifact(path="z.txt", data=b"behind it"),
     )
     began_s, counted, going = time.process_time(), 0, threading.Event()
@@ -155,7 +160,7 @@ def test_memory_is_bounded_too(hasty: OutgoingFilter) -> None:
 
 
 def test_texts_that_take_too_long_say_so_in_their_place(hasty: OutgoingFilter) -> None:
-    words = hostile(200 * 1024).decode()
+    words = hostile(MIB).decode()
     looked = hasty.look(Outgoing(stdout=text(words), value=words, value_kind="json"), tenant="t")
     assert looked.said.stdout.text.startswith("[withheld: looking through it takes more than 1.0 s")
     assert looked.said.value_kind is None
@@ -194,7 +199,7 @@ def test_what_was_cancelled_before_is_looked_through(outgoing: OutgoingFilter) -
 
 
 def test_too_little_money_ends_it_too(outgoing: OutgoingFilter) -> None:
-    said = Outgoing(stdout=text("hello"), artifacts=(Artifact(path="hostile", data=hostile(256 * 1024)),))
+    said = Outgoing(stdout=text("hello"), artifacts=(Artifact(path="hostile", data=hostile(2 * MIB)),))
     looked = outgoing.look(said, tenant="t", afford_s=0.2)
     assert looked.over_cost
     assert looked.said.stdout.text == "hello"

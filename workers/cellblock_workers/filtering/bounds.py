@@ -11,8 +11,8 @@ from cellblock_config.levels import MIB
 SMALL_BYTES = 64 * 1024
 _SMALL_SHARE = 4
 #: Beyond its CPU time a request may wait for processors so many times as long.
-_WALL_TIMES = 4
-_WALL_S = 10.0
+_WALL_TIMES = 10
+_WALL_S = 30.0
 #: However little money is left, the few words of an ordinary job are looked through.
 _LEAST_CPU_S = 0.1
 #: An index takes some 5 s for each GiB, and holds its sample three times at its end.
