@@ -22,6 +22,7 @@ SLICE = "cellblock-sandbox.slice"
 IMAGE = "cellblock/systemd:latest"
 #: What is below the slice's own figures is one test's; the others want a host with room.
 ROOMY = {"MemoryMax": "4G", "CPUQuota": "400%"}
+_DROP_IN = "/etc/systemd/system/cellblock-launcher.service.d"
 _INSTALL = f"""
 install -D -m 644 -t /etc/systemd/system {UNITS}/*.slice {UNITS}/*.service
 install -D -m 644 {UNITS}/cellblock.sysusers /etc/sysusers.d/cellblock.conf
@@ -62,6 +63,10 @@ class SystemdHost:
     def start_launcher(self, **environment: str) -> None:
         """Start the launcher's unit with these settings."""
         variables = {"CELLBLOCK_LAUNCHER_SOCKET": str(self.socket), **environment}
+        # Its socket is in a folder that a test shares with it.
+        lines = rf"[Service]\nPrivateTmp=no\nReadWritePaths={self.folder}\n"
+        self.sh(f"mkdir -p {_DROP_IN}; printf '{lines}' >{_DROP_IN}/test.conf")
+        self.sh("systemctl daemon-reload")
         # In single quotes systemd's EnvironmentFile= takes every character as it is.
         text = "".join(f"{name}='{value}'\n" for name, value in variables.items())
         self.sh(f"printf %s {shlex.quote(text)} >/etc/cellblock/launcher.env")

@@ -303,3 +303,33 @@ def test_a_worker_of_the_workers_unit_runs_a_job_in_a_scope(machine: SystemdHost
         machine.sh(
             "systemctl kill --signal=KILL cellblock-worker.service; systemctl stop cellblock-worker.service"
         )
+
+
+#: What `systemd-analyze security` says at most, of 100: the launcher makes mounts, users and namespaces.
+EXPOSURE = {"cellblock-worker.service": 25, "cellblock-launcher.service": 72}
+
+
+def test_units_have_no_fault_and_leave_little_open(machine: SystemdHost) -> None:
+    units = " ".join(f"/etc/systemd/system/{unit}" for unit in EXPOSURE)
+    assert machine.sh(f"systemd-analyze verify {units} 2>&1").stdout == ""
+    for unit, most in EXPOSURE.items():
+        done = machine.sh(f"systemd-analyze security --no-pager --threshold={most} {unit}", check=False)
+        assert done.returncode == 0, done.stdout.splitlines()[-1]
+
+
+def test_a_launcher_has_no_power_it_does_not_need(launcher: SystemdHost) -> None:
+    pid = shown(launcher, "cellblock-launcher.service", "MainPID")[0]
+    bounding = int(launcher.sh(f"grep CapBnd /proc/{pid}/status").stdout.split()[1], 16)
+    for name, number in {
+        "SYS_MODULE": 16,
+        "SYS_RAWIO": 17,
+        "SYS_BOOT": 22,
+        "SYS_TIME": 25,
+        "NET_RAW": 13,
+    }.items():
+        assert not bounding >> number & 1, name
+    inside = f"nsenter --target {pid} --mount"
+    for path in ("/etc", "/usr", "/var", "/opt"):
+        refused = launcher.sh(f"{inside} touch {path}/written", check=False)
+        assert "Read-only file system" in refused.stderr, path
+    launcher.sh(f"{inside} touch /run/cellblock/written /var/lib/cellblock/written")
