@@ -64,6 +64,7 @@ def test_the_checklist_is_one_json_object_with_a_remedy_for_everything_amiss() -
         "unprivileged bpf",
         "clock",
         "entropy",
+        "user ids",
         "python",
         "runsc",
         "runc",

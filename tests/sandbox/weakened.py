@@ -13,7 +13,7 @@ from docker.types import Mount
 
 from cellblock_workers.launcher import server
 from cellblock_workers.launcher.backend import Profile
-from cellblock_workers.launcher.docker_backend import _IDS, DockerBackend
+from cellblock_workers.launcher.docker_backend import IDS, DockerBackend
 from cellblock_workers.launcher.user_ids import UserIds
 
 _TMP = "rw,nosuid,nodev,noexec,mode=1777"
@@ -61,7 +61,7 @@ class SometimesRoot(UserIds):
     """Gives a sandbox the id 0 while the lacking control asks for it."""
 
     def __init__(self, folder: Path, lacking: Lacking) -> None:
-        super().__init__(folder, _IDS)
+        super().__init__(folder, IDS)
         self._lacking = lacking
 
     def take(self, sandbox_id: str) -> int:

@@ -55,7 +55,7 @@ from cellblock_workers.launcher.user_ids import IdRange, UserIds
 _log = structlog.get_logger(__name__)
 
 RUNTIMES = {"gvisor": "runsc", "runc": "runc"}
-_IDS = IdRange("docker", 200_000, 60_000)
+IDS = IdRange("docker", 200_000, 60_000)
 
 _SIGKILLED = 137
 _PANICKED = 2  #: of a Go program: the sentry
@@ -96,7 +96,7 @@ class DockerBackend:
         self._seccomp = json.dumps(strict_profile(isolation))
         self._etc = settings.launcher.state / "docker" / "etc"
         self._shares_files = True  # the first container shows
-        self._uids = UserIds(settings.launcher.state / "ids", _IDS)
+        self._uids = UserIds(settings.launcher.state / "ids", IDS)
 
     def probe(self) -> None:
         """Run the canary under this runtime and believe only its exit code."""

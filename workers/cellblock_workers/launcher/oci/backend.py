@@ -28,7 +28,7 @@ from cellblock_workers.launcher.user_ids import IdRange, UserIds
 _CANARY_S = 30.0
 _DEATH_S = 5.0
 _PYTHON = ("python3", "-I", "-X", "utf8")
-_IDS = IdRange("oci", 400_000, 60_000)
+IDS = IdRange("oci", 400_000, 60_000)
 
 
 class OciBackend:
@@ -45,7 +45,7 @@ class OciBackend:
         self._state = settings.launcher.state / "oci"
         self._records = Records(self._state / "records", ownership)
         self._guest = guest_program
-        self._uids = UserIds(settings.launcher.state / "ids", _IDS)
+        self._uids = UserIds(settings.launcher.state / "ids", IDS)
 
     def probe(self) -> None:
         """Run the canary, believe only its exit code, and read its limits where the kernel has them."""
@@ -59,7 +59,7 @@ class OciBackend:
         adopt_orphans()
         ours, theirs = sandbox_stream()
         with ours, theirs, self._new(f"probe-{secrets.token_hex(8)}") as sandbox_id:
-            family = self._make(sandbox_id, profile, [*_PYTHON, "-c", CANARY], theirs, _IDS.first)
+            family = self._make(sandbox_id, profile, [*_PYTHON, "-c", CANARY], theirs, IDS.first)
             try:
                 if not family.first.ended(_CANARY_S):
                     raise StartFailed(f"{self.isolation}: the canary did not end within {_CANARY_S:g} s")
