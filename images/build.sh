@@ -30,7 +30,8 @@ parent_of() {
     base) ;;
     python | redis) echo base ;;
     datascience | worker | systemd) echo python ;;
-    *) printf 'images: unknown image %q (base python datascience worker redis systemd)\n' "$1" >&2; exit 2 ;;
+    compat) echo datascience ;;
+    *) printf 'images: unknown image %q (base python datascience compat worker redis systemd)\n' "$1" >&2; exit 2 ;;
   esac
 }
 
@@ -194,9 +195,42 @@ build_wheels() {
   rm -rf "$context"
 }
 
+# --- what tests/compat runs: datascience plus CPython's tests and those of the wheels -------------------------
+
+# Of the archive's Debian package the tests alone: the image has all else of that Python.
+unpack_testsuite() {
+  local sources
+  sources=$(apt_sources) || return
+  ${as_root[@]+"${as_root[@]}"} mmdebstrap --quiet --variant=extract --include=libpython3.11-testsuite \
+    --aptopt='APT::Install-Recommends "false"' --format=tar "$suite" - <<<"$sources" |
+    tar -x --no-same-owner -C "$1" --strip-components=4 --wildcards './usr/lib/python3.11/test/*' || return
+  chmod -R u=rwX,go=rX "$1/test"
+}
+
+# Of the wheels of the parent only the folders that strip_packages takes away.
+unpack_tests_of_wheels() {
+  local wheels=$1/wheels
+  unpack_wheels images/datascience/requirements.lock "$wheels" || return
+  (cd "$wheels" && find . -type d -name tests -prune -print0 | tar -c --null -T -) | tar -x -C "$1/site-packages" || return
+  rm -rf "$wheels"
+}
+
+build_compat() {
+  local context=$work/compat
+  rm -rf "$context"
+  mkdir -p "$context"
+  cp images/compat/Dockerfile "$context/"
+  logged compat unpack_testsuite "$context"
+  logged compat unpack_wheels images/compat/requirements.lock "$context/site-packages"
+  logged compat unpack_tests_of_wheels "$context"
+  chmod -R u=rwX,go=rX "$context/site-packages"
+  logged compat docker build --quiet --force-rm --network none --label "cellblock.inputs=$(inputs_of compat)" --tag cellblock/compat "$context" >/dev/null
+  rm -rf "$context"
+}
+
 # --- the sandbox images unpacked, for launchers that need no Docker ------------------------------------------
 
-is_for_sandboxes() { [[ $1 == python || $1 == datascience ]]; }
+is_for_sandboxes() { [[ $1 == python || $1 == datascience || $1 == compat ]]; }
 
 image_roots() {
   if [[ -n ${CELLBLOCK_LAUNCHER_IMAGE_ROOTS:-} ]]; then
@@ -256,7 +290,7 @@ ensure() {
   case " $checked " in *" $1 "*) return ;; esac
   checked+=" $1"
   # Wheels are laid on the parent image; roots of packages only share its list of packages.
-  if [[ -f images/$1/Dockerfile ]]; then ensure python; fi
+  if [[ -f images/$1/Dockerfile ]]; then ensure "$parent"; fi
   if [[ -n $force ]] || ! is_fresh "$1"; then build "$1"; fi
   if is_for_sandboxes "$1"; then ensure_root "$1"; fi
 }
@@ -267,6 +301,7 @@ build() {
   mkdir -p "$work"
   case $1 in
     datascience | worker) build_wheels "$1" ;;
+    compat) build_compat ;;
     *) build_root "$1" ;;
   esac
   say "cellblock/$1 ready, $(docker image inspect --format '{{.Size}}' "cellblock/$1" | awk '{printf "%.0f MB", $1 / 1e6}'), $((SECONDS - started)) s"

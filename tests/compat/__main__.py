@@ -1,0 +1,114 @@
+"""All of it, with a table: ``python -m compat [--way WAY]… [--suite NAME] [--target NAME]… [--quick]``.
+
+Writes ``build/compat/<way>.json`` and ends with 1 for a case that passes bare, not inside, and is not listed
+in ``expected.toml``, and for a listed case that passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+import structlog
+
+from compat.baseline import bare_of
+from compat.expected import Compared, compare, second_look
+from compat.inside import compat_host
+from compat.targets import Found, Target, run_target_inside, targets
+from parts import REPOSITORY
+from sandbox.harness import Host
+from suite.ways import WAYS
+
+BUILD = REPOSITORY / "build" / "compat"
+#: Targets at work side by side.
+SIDE_BY_SIDE = 2
+
+
+def main() -> int:
+    """Run what is chosen; the exit code."""
+    options = _options()
+    chosen = [target for target in targets() if _is_chosen(target, options)]
+    BUILD.mkdir(parents=True, exist_ok=True)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    started = time.monotonic()
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        list(pool.map(bare_of, chosen))
+    print(f"bare: {(time.monotonic() - started) / 60:.1f} minutes", flush=True)
+    found = {way: _run_way(way, chosen) for way in options.way or WAYS}
+    _print_table(found)
+    return 1 if any(one.problems for compared in found.values() for one in compared) else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="compat")
+    parser.add_argument("--way", action="append", choices=[*WAYS, "process"])
+    parser.add_argument("--suite", choices=["cpython", "data"])
+    parser.add_argument("--target", action="append", help="a module, or a group of files in selection.toml")
+    parser.add_argument("--quick", action="store_true", help="what the ordinary tiers run")
+    return parser.parse_args()
+
+
+def _is_chosen(target: Target, options: argparse.Namespace) -> bool:
+    return (
+        (not options.suite or target.suite == options.suite)
+        and (not options.target or target.name in options.target)
+        and (not options.quick or target.quick)
+    )
+
+
+def _run_way(way: str, chosen: list[Target]) -> list[Compared]:
+    started = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix=f"compat-{way}-") as folder,
+        compat_host(Path(folder), way) as host,
+    ):
+
+        def one(target: Target) -> Compared:
+            began = time.monotonic()
+            compared = run_and_compare(host, target, way)
+            for problem in compared.problems:
+                print(problem, flush=True)
+            took = time.monotonic() - began
+            print(f"{way} {target.name}: {compared.inside} of {compared.bare} in {took:.0f} s", flush=True)
+            return compared
+
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            found = list(pool.map(one, chosen))
+    minutes = (time.monotonic() - started) / 60
+    content = {"way": way, "minutes": round(minutes, 1), "targets": [asdict(compared) for compared in found]}
+    BUILD.joinpath(f"{way}.json").write_text(json.dumps(content, indent=1))
+    return found
+
+
+def run_and_compare(host: Host, target: Target, way: str) -> Compared:
+    """A target in a sandbox of this host, beside the same bare."""
+    bare = bare_of(target)
+    inside = run_target_inside(host, target)
+    again = second_look(target, way, bare, inside)
+    second = run_target_inside(host, target, list(again)) if again else Found({})
+    return compare(target, way, bare, inside, second)
+
+
+def _print_table(found: dict[str, list[Compared]]) -> None:
+    head = ("way", "pass bare", "pass inside", "listed", "without reason", "stale")
+    print("".join(f"{word:>16}" for word in head))
+    for way, compared in found.items():
+        figures = (
+            sum(one.bare for one in compared),
+            sum(one.inside for one in compared),
+            sum(len(one.listed) for one in compared),
+            sum(len(one.unlisted) for one in compared),
+            sum(len(one.stale) for one in compared),
+        )
+        print("".join(f"{word:>16}" for word in (way, *figures)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
