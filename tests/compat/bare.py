@@ -61,13 +61,19 @@ def run_bare(
         "FILES": str(folder),
         "KEEP": " ".join(keep),
     }
+    environment = {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin", **variables}
+    entering = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "sh", "-c", script]
+    pipe = subprocess.PIPE
     try:
-        return subprocess.run(
-            ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "sh", "-c", script],
-            env={"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin", **variables},
-            input=stdin,
-            capture_output=True,
-            timeout=timeout_s,
-        )
+        with subprocess.Popen(entering, env=environment, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+            for own in (process.stdin, process.stdout, process.stderr):
+                assert own is not None
+                os.fchown(own.fileno(), UID, UID)  # a user's own: else they cannot be opened by name
+            try:
+                stdout, stderr = process.communicate(stdin, timeout=timeout_s)
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(list(command), process.returncode, stdout, stderr)
     finally:
         place.rmdir()
