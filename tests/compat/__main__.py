@@ -19,11 +19,10 @@ from pathlib import Path
 import structlog
 
 from compat.baseline import bare_of
-from compat.expected import Compared, compare, second_look
+from compat.expected import Compared, run_and_compare
 from compat.inside import compat_host
-from compat.targets import Found, Target, run_target_inside, targets
+from compat.targets import Target, targets
 from parts import REPOSITORY
-from sandbox.harness import Host
 from suite.ways import WAYS
 
 BUILD = REPOSITORY / "build" / "compat"
@@ -37,10 +36,6 @@ def main() -> int:
     chosen = [target for target in targets() if _is_chosen(target, options)]
     BUILD.mkdir(parents=True, exist_ok=True)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    started = time.monotonic()
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        list(pool.map(bare_of, chosen))
-    print(f"bare: {(time.monotonic() - started) / 60:.1f} minutes", flush=True)
     found = {way: _run_way(way, chosen) for way in options.way or WAYS}
     _print_table(found)
     return 1 if any(one.problems for compared in found.values() for one in compared) else 0
@@ -72,7 +67,7 @@ def _run_way(way: str, chosen: list[Target]) -> list[Compared]:
 
         def one(target: Target) -> Compared:
             began = time.monotonic()
-            compared = run_and_compare(host, target, way)
+            compared = run_and_compare(host, target, way, bare_of(target))
             for problem in compared.problems:
                 print(problem, flush=True)
             took = time.monotonic() - began
@@ -85,15 +80,6 @@ def _run_way(way: str, chosen: list[Target]) -> list[Compared]:
     content = {"way": way, "minutes": round(minutes, 1), "targets": [asdict(compared) for compared in found]}
     BUILD.joinpath(f"{way}.json").write_text(json.dumps(content, indent=1))
     return found
-
-
-def run_and_compare(host: Host, target: Target, way: str) -> Compared:
-    """A target in a sandbox of this host, beside the same bare."""
-    bare = bare_of(target)
-    inside = run_target_inside(host, target)
-    again = second_look(target, way, bare, inside)
-    second = run_target_inside(host, target, list(again)) if again else Found({})
-    return compare(target, way, bare, inside, second)
 
 
 def _print_table(found: dict[str, list[Compared]]) -> None:

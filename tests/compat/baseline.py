@@ -22,10 +22,7 @@ def bare_of(target: Target) -> Found:
     with file.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not file.exists():
-            found = run_target_bare(target)
-            if not found.passed:
-                raise AssertionError(f"{target.name} passes no case bare: {found.problems}")
-            file.write_text(json.dumps(asdict(found)))
+            file.write_text(json.dumps(asdict(run_target_bare(target))))
     kept = json.loads(file.read_text())
     return Found({case: (status, why) for case, (status, why) in kept["cases"].items()}, kept["problems"])
 

@@ -3,9 +3,10 @@
     casewise.py REQUEST.json
 
 Runs bare and inside alike, with the standard library alone. The request: ``kind`` (``unittest``: ``target``
-is a module; ``pytest``: ``target`` is a list of files), ``results`` (a file), ``case_s``, ``all_s`` and, for a
-second look, ``only`` (cases). A child of it runs the cases, so that one that ends its interpreter, hangs, or
-prints without end costs this one case: the next child goes on behind it.
+is a module; ``pytest``: ``target`` is a list of files), ``results`` (a file), ``resources`` (that CPython's
+tests may use besides), ``case_s``, ``all_s`` and, for a second look, ``only`` (cases). A child of it runs the
+cases, so that one that ends its interpreter, hangs, or prints without end costs this one case: the next child
+goes on behind it.
 
 Each line of the results is JSON: ``{"start": id}``, then ``{"id", "status", "why"}``. A line ``{"module"}``
 says that the target did not come to its end, and why.
@@ -127,7 +128,7 @@ def run_unittest(request: dict[str, Any], lines: Lines, done: set[str]) -> None:
     """Every case of a module that is not done."""
     from test import support  # type: ignore[import-not-found, unused-ignore]
 
-    support.use_resources = list(RESOURCES)
+    support.use_resources = [*RESOURCES, *request["resources"]]
     found = unittest.defaultTestLoader.loadTestsFromName(request["target"])
     names: dict[int, str] = {}
     seen: dict[str, int] = {}

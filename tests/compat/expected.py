@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from compat.targets import Found, Target
+from compat.targets import Found, Target, run_target_inside
+from sandbox.harness import Host
 from suite.ways import EVERY_WAY
 
 FILE = Path(__file__).with_name("expected.toml")
@@ -66,13 +66,25 @@ class Compared:
     inside: int  #: of these, those that pass inside
     listed: dict[str, str]  #: those that do not, with the control that stops them
     unlisted: dict[str, str]  #: those that do not and have no reason, with what came of them
-    stale: tuple[str, ...]  #: listed, and pass
+    stale: tuple[str, ...]  #: listed, and pass, or do not pass bare
 
     @property
     def problems(self) -> list[str]:
         """What is wrong: nothing, if the list is true."""
-        said = [f"{self.way} {self.target} {case}: {why}" for case, why in self.unlisted.items()]
-        return said + [f"{self.way} {self.target} {case}: is listed, and passes" for case in self.stale]
+        said = [] if self.bare else [f"{self.way} {self.target}: passes no case bare: the selection is wrong"]
+        said += [f"{self.way} {self.target} {case}: {why}" for case, why in self.unlisted.items()]
+        return said + [
+            f"{self.way} {self.target} {case}: is listed, and passes, or does not pass bare"
+            for case in self.stale
+        ]
+
+
+def run_and_compare(host: Host, target: Target, way: str, bare: Found) -> Compared:
+    """A target in a sandbox of this host, beside what came of the same bare."""
+    inside = run_target_inside(host, target)
+    again = second_look(target, way, bare, inside)
+    second = run_target_inside(host, target, again) if again else Found({})
+    return compare(target, way, bare, inside, second)
 
 
 def compare(target: Target, way: str, bare: Found, inside: Found, second: Found) -> Compared:
@@ -87,11 +99,11 @@ def compare(target: Target, way: str, bare: Found, inside: Found, second: Found)
         inside=len(bare.passed & passed),
         listed={case: expected[case].control for case in sorted(failed & set(expected))},
         unlisted={case: _why(case, inside, second) for case in sorted(failed - set(expected))},
-        stale=tuple(sorted(set(expected) & passed)),
+        stale=tuple(sorted(set(expected) - failed)),
     )
 
 
-def second_look(target: Target, way: str, bare: Found, inside: Found) -> Collection[str]:
+def second_look(target: Target, way: str, bare: Found, inside: Found) -> list[str]:
     """Cases to run by themselves once more: what fails beside others and not alone is the machine's load."""
     return sorted(bare.passed - inside.passed - set(expected_of(target, way)))
 

@@ -33,6 +33,7 @@ class Target:
     name: str
     quick: bool
     words: tuple[str, ...]
+    resources: tuple[str, ...] = ()
 
     def request(self, only: Sequence[str] | None = None) -> bytes:
         """What casewise.py is to run."""
@@ -42,6 +43,7 @@ class Target:
                 "kind": "unittest" if unittest else "pytest",
                 "target": f"test.{self.name}" if unittest else [f"{_WHEELS}/{word}" for word in self.words],
                 "results": _RESULTS,
+                "resources": self.resources,
                 "case_s": CASE_S,
                 "all_s": ALL_S,
                 "only": list(only) if only is not None else None,
@@ -75,7 +77,10 @@ def targets() -> tuple[Target, ...]:
     chosen = tomllib.loads((HERE / "selection.toml").read_text())
     cpython, data = chosen["cpython"], chosen["data"]
     return (
-        *(Target("cpython", name, name in cpython["quick"], ()) for name in cpython["modules"]),
+        *(
+            Target("cpython", name, name in cpython["quick"], (), tuple(cpython["resources"].get(name, ())))
+            for name in cpython["modules"]
+        ),
         *(Target("data", name, name in data["quick"], tuple(files)) for name, files in data["files"].items()),
     )
 
@@ -90,7 +95,7 @@ def run_target_bare(target: Target, only: Sequence[str] | None = None) -> Found:
         command = ["/usr/bin/python3", _PROGRAM, _REQUEST]
         done = run_bare(root, folder, command, keep=[_RESULTS], timeout_s=ALL_S + 60)
         file = folder / _RESULTS
-        return _read(file.read_bytes() if file.exists() else b"", done.stderr.decode(errors="replace"))
+        return read_results(file.read_bytes() if file.exists() else b"", done.stderr.decode(errors="replace"))
     finally:
         shutil.rmtree(folder)
 
@@ -116,10 +121,11 @@ def run_target_inside(host: Host, target: Target, only: Sequence[str] | None = N
         if result.ok and data
         else f"the job ended {result.outcome}: {error} {skipped} {result.stderr[-300:]}"
     )
-    return _read(data, said)
+    return read_results(data, said)
 
 
-def _read(data: bytes, said: str) -> Found:
+def read_results(data: bytes, said: str) -> Found:
+    """What casewise.py has written; ``said``: what else is known of a run that did not come to its end."""
     cases: dict[str, tuple[str, str]] = {}
     problems: dict[str, str] = {"the run": said.strip()} if said.strip() else {}
     for line in data.splitlines():

@@ -27,10 +27,11 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     "faults": ("redis-server", "ip", "runsc", "dockerd"),
     "sandbox": ("runsc", "dockerd"),
     "attacks": ("runsc", "dockerd"),
+    "compat": ("runsc", "dockerd"),
     "e2e": ("redis-server", "chromium", "docker-compose", "runsc", "dockerd"),
 }
 #: Those that make sandboxes: they have to be root, and speak to Docker.
-_WITH_SANDBOXES = {"faults", "sandbox", "attacks", "e2e"}
+_WITH_SANDBOXES = {"faults", "sandbox", "attacks", "compat", "e2e"}
 
 
 def groups_of(chosen: list[str]) -> list[str]:

@@ -31,7 +31,7 @@ _SLOWEST_FIRST = (
     *("gvisor-docker", "runc-docker", "systemd", "runc-oci"),
     _FLEET,
 )
-_SUITES_SLOWEST_FIRST = ("faults", "e2e", "sandbox", "attacks", "packaging", "ledger", "unit")
+_SUITES_SLOWEST_FIRST = ("faults", "e2e", "sandbox", "attacks", "compat", "packaging", "ledger", "unit")
 _FILE = "cellblock_groups"
 
 
