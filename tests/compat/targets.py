@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from cellblock_config import load_settings
 from compat.bare import run_bare
+from compat.casewise import read_lines
 from compat.inside import IMAGE, run_job
 from sandbox.harness import Host
 
 HERE = Path(__file__).parent
 _WHEELS = "/usr/local/lib/python3.11/dist-packages"
 #: Enough for the slowest on gVisor beside other work; a case that says nothing for so long hangs.
-CASE_S = 120.0
-ALL_S = 1500.0
+CASE_S = 60.0
+ALL_S = 900.0
 _RESULTS, _REQUEST, _PROGRAM = "results.jsonl", "request.json", "casewise.py"
 
 
@@ -41,7 +41,7 @@ class Target:
         return json.dumps(
             {
                 "kind": "unittest" if unittest else "pytest",
-                "target": f"test.{self.name}" if unittest else [f"{_WHEELS}/{word}" for word in self.words],
+                "target": f"test.{self.name}" if unittest else [_word(word) for word in self.words],
                 "results": _RESULTS,
                 "resources": self.resources,
                 "case_s": CASE_S,
@@ -69,6 +69,10 @@ class Found:
             status, why = self.cases[case]
             return f"{status}: {why}" if why else status
         return "; ".join(["did not run", *(f"{place}: {why}" for place, why in self.problems.items())])
+
+
+def _word(word: str) -> str:
+    return word if word.startswith("-") else f"{_WHEELS}/{word}"
 
 
 @cache
@@ -128,8 +132,7 @@ def read_results(data: bytes, said: str) -> Found:
     """What casewise.py has written; ``said``: what else is known of a run that did not come to its end."""
     cases: dict[str, tuple[str, str]] = {}
     problems: dict[str, str] = {"the run": said.strip()} if said.strip() else {}
-    for line in data.splitlines():
-        note: dict[str, Any] = json.loads(line)
+    for note in read_lines(data):
         if "id" in note:
             cases[note["id"]] = (note["status"], note["why"])
         elif "fixture" in note:
