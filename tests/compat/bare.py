@@ -12,14 +12,16 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-#: nobody: a user with a name, as whoever runs Python at home is one.
-UID = 65_534
+#: With a name and a home, as whoever runs Python on a machine of their own. Tests take nobody's for another.
+UID = 1000
+_USER = f"user:x:{UID}:{UID}:user:/tmp/work:/bin/sh"
+_GROUP = f"user:x:{UID}:"
 #: As a job has them.
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
     "HOME": "/tmp/work",
-    "USER": "nobody",
+    "USER": "user",
 }
 _ENTER = """
 mount --make-rprivate /
@@ -30,7 +32,13 @@ mount -t tmpfs -o mode=1777 tmpfs "$PLACE/dev/shm"
 mount -t proc proc "$PLACE/proc"
 mount -t tmpfs -o mode=1777,size=2g tmpfs "$PLACE/tmp"
 mount --bind /etc/hosts "$PLACE/etc/hosts"
-mkdir "$PLACE/tmp/work"
+mkdir "$PLACE/tmp/work" "$PLACE/tmp/names"
+for name in passwd group; do
+  cp "$PLACE/etc/$name" "$PLACE/tmp/names/"
+  mount --bind "$PLACE/tmp/names/$name" "$PLACE/etc/$name"
+done
+echo "$USER_LINE" >>"$PLACE/etc/passwd"
+echo "$GROUP_LINE" >>"$PLACE/etc/group"
 cp -r "$FILES/." "$PLACE/tmp/work"
 chown -R {uid}:{uid} "$PLACE/tmp/work"
 code=0
@@ -60,6 +68,8 @@ def run_bare(
         "PLACE": str(place),
         "FILES": str(folder),
         "KEEP": " ".join(keep),
+        "USER_LINE": _USER,
+        "GROUP_LINE": _GROUP,
     }
     environment = {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin", **variables}
     entering = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "sh", "-c", script]
