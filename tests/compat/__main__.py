@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import signal
 import sys
 import tempfile
 import time
@@ -35,6 +36,7 @@ def main() -> int:
     options = _options()
     chosen = [target for target in targets() if _is_chosen(target, options)]
     BUILD.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended too
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     found = {way: _run_way(way, chosen) for way in options.way or WAYS}
     _print_table(found)
@@ -74,8 +76,11 @@ def _run_way(way: str, chosen: list[Target]) -> list[Compared]:
             print(f"{way} {target.name}: {compared.inside} of {compared.bare} in {took:.0f} s", flush=True)
             return compared
 
-        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        pool = ThreadPoolExecutor(SIDE_BY_SIDE)
+        try:
             found = list(pool.map(one, chosen))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
     minutes = (time.monotonic() - started) / 60
     content = {"way": way, "minutes": round(minutes, 1), "targets": [asdict(compared) for compared in found]}
     BUILD.joinpath(f"{way}.json").write_text(json.dumps(content, indent=1))
