@@ -159,3 +159,25 @@ def f():
     check = FunctionCheck(functions=("f",), tests="assert f() == [], f()\n")
     found = judge(sandbox_hosts["namespaces"], {str(n): f"{program}# {n}" for n in range(3)}, check)
     assert [one.verdict.value for one in found.values()] == ["passed"] * 3, found
+
+
+REPLACED = {
+    "os._exit": "import os\nos._exit = lambda status: None",
+    "json": "import json, sys\njson.dumps = json.loads = json.JSONEncoder = None\nsys.modules['json'] = None",
+    "struct": "import struct, sys\nstruct.Struct = struct.pack = None\nsys.modules['struct'] = None",
+    "traceback": "import traceback\ntraceback.format_exception = traceback.print_exception = None",
+}
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_who_replaces_what_the_guest_uses_ends_as_it_says(run: Run, kernel_way: str, what: str) -> None:
+    result = run(f"{REPLACED[what]}\nimport sys\nresult = 1\nsys.exit(5)", way=kernel_way)
+    assert (result.outcome, result.exit_code) == (Outcome.EXIT, 5), result
+    assert run(f"{REPLACED[what]}\n[1, 2]", way=kernel_way).value == [1, 2]
+
+
+def test_an_exception_is_told_where_json_and_traceback_are_gone(run: Run, kernel_way: str) -> None:
+    lines = "\n".join((REPLACED["json"], REPLACED["traceback"], "raise KeyError('mine')"))
+    result = run(lines, way=kernel_way)
+    assert result.exit_code == 1
+    assert result.error is not None and result.error.type == "KeyError", result

@@ -32,6 +32,11 @@ WAITING, RUNNING = 900, 1000
 #: Beyond this the last expression is not looked for: taking long sources apart costs memory the job paid for.
 LAST_EXPRESSION_BYTES = 256 * 1024
 
+#: What is used after the job has begun, which may replace it in its module: its end is its own all the same.
+end_process, await_threads, run_exit_functions = os._exit, threading._shutdown, atexit._run_exitfuncs  # type: ignore[attr-defined]
+format_exception, print_exception = traceback.format_exception, traceback.print_exception
+written_raised = json.JSONEncoder(ensure_ascii=False).encode
+
 
 def become_job(pipes: Pipes, options: dict[str, Any]) -> None:
     """Drop to the job's uid and take the descriptors, the folder and the limits of a job."""
@@ -303,14 +308,15 @@ def leave(status: int) -> None:
     """The interpreter's way out (threads, atexit, flush) without its tear-down, which would copy
     every page shared with the guest for nothing: the process ends here."""
     try:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
+        await_threads()
+        run_exit_functions()
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException as error:
-        traceback.print_exception(type(error), error, error.__traceback__)
         status = status or 120
-    os._exit(status)
+        print_exception(type(error), error, error.__traceback__)
+    finally:
+        end_process(status)
 
 
 def refuse(error: Exception) -> int:
@@ -326,7 +332,7 @@ def report_raised(error: BaseException, path: str) -> None:
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != path:
         trace = trace.tb_next
-    text = "".join(traceback.format_exception(type(error), error, trace))
+    text = "".join(format_exception(type(error), error, trace))
     if sys.excepthook is sys.__excepthook__:
         sys.stderr.write(text)
     else:
@@ -342,6 +348,6 @@ def send_raised(error: BaseException, text: str) -> None:
     report = {"type": type(error).__name__[:200], "message": message[:2000], "traceback": text[-4000:]}
     try:
         if os.getpid() == os.getsid(0):  # a forked child's exception is not the job's
-            os.write(RAISED, json.dumps(report, ensure_ascii=False).encode("utf-8", "replace"))
+            os.write(RAISED, written_raised(report).encode("utf-8", "replace"))
     except OSError:
         return  # the job closed it: its loss

@@ -11,6 +11,8 @@ import sys
 from typing import Any
 
 NESTING_LIMIT = 100
+#: Found before the job begins, which may replace what is in the module.
+written_value = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 PLAIN = (type(None), bool, int, float, str)
 
 
@@ -87,9 +89,7 @@ def table_stream(value: Any, limit_bytes: int) -> bytes:
 def plain_json(value: Any, limit_bytes: int) -> bytes:
     """JSON of None, bool, int, float, str, lists, tuples and dicts with str keys, exactly these types."""
     try:
-        return json.dumps(
-            Plain(limit_bytes).copy(value, "value", 0), allow_nan=False, ensure_ascii=False
-        ).encode()
+        return written_value(Plain(limit_bytes).copy(value, "value", 0)).encode()
     except UnicodeEncodeError:
         raise Inexpressible("the value holds text with a lone surrogate, which is not Unicode") from None
     except ValueError as error:  # an int of more digits than the interpreter writes
