@@ -20,7 +20,7 @@ from sandbox.harness import Host
 HERE = Path(__file__).parent
 _WHEELS = "/usr/local/lib/python3.11/dist-packages"
 #: Enough for the slowest on gVisor beside other work; a case that says nothing for so long hangs.
-CASE_S = 60.0
+CASE_S = 120.0
 ALL_S = 900.0
 _RESULTS, _REQUEST, _PROGRAM = "results.jsonl", "request.json", "casewise.py"
 
