@@ -210,14 +210,15 @@ class Zygote:
                 ("its cgroups", lambda: join_cgroups(membership)),
                 ("a private /proc", lambda: kernel.mount("proc", "/proc", "proc", root.PROC_FLAGS)),
                 ("its limits", lambda: set_limits(request["rlimits"])),
-                # Its children's maps of ids are its to write only while it, and so they, can be looked at.
-                ("an open process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 1)),
             )
         )
         steps = self.inner_steps(request, None, ())  # the same for all, and made ready once
         hold, go = os.pipe()
         formed, ready = os.pipe()
         made = [self.guest.Pipes(INSIDE_JOB) for _ in range(request["series"])]
+        # Its children's maps of ids are its to write only while it, and so they, can be looked at. Acting as
+        # another user, which made the pipes that user's, has closed it.
+        self.take((("an open process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 1)),))
         siblings = [(pipes, sorted((hold, ready, *pipes.job_ends()))) for pipes in made]
         waiting: list[tuple[Any, int]] = []
         for pipes, kept in siblings:  # nothing but forks: forks.Clone says why
