@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import islice, takewhile
 from urllib.parse import quote
 
-from cellblock.egress import assignments, private_keys
+from cellblock.egress import places, private_keys
 from cellblock.egress.encodings import TOO_LONG
 from cellblock.egress.rules import RULES, Rule, begins_here, drawn_at_random
 from cellblock.egress.views import JOINED, WRAPPED, View, views
@@ -96,9 +96,9 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
     else:
         yield from _known_forms(text)
         if view.how[-1:] == ("rot13",):  # what is not a name means nothing else in it
-            yield from assignments.find_named(text)
+            yield from places.find_named(text)
         elif view.how[-1:] != ("swapped",):  # names mean the same in either case
-            yield from assignments.find(text)
+            yield from places.find(text)
     for start, end in private_keys.find(text):
         yield private_keys.KIND, start, end
     if TOO_LONG in text:
@@ -150,7 +150,7 @@ def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
                     yield rule.kind, match.start(), end
                 elif drawn and not rule.weak:
                     yield rule.kind, *match.span()
-    values = assignments.find(view.text) if view.is_regular(_ALIKE_IN_A_VALUE, _PIECE_CHARS) else ()
+    values = places.find(view.text) if view.is_regular(_ALIKE_IN_A_VALUE, _PIECE_CHARS) else ()
     for kind, start, found_end in values:
         end = _regular_end(view, start, found_end, _ALIKE_IN_A_VALUE)
         if end is not None:

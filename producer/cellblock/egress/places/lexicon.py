@@ -1,0 +1,187 @@
+"""What a name promises: nothing, a secret that a program drew, or one that a person chose.
+
+A name is judged by its words and their compounds, not by the product that uses it. Words of scripts without
+blanks are looked for anywhere in a name, others at its borders: "monkey" is no key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+from cellblock.egress.places import words
+
+
+class Promise(IntEnum):
+    """How weak a value may be: the more is promised, the weaker."""
+
+    NONE = 0
+    FAINT = 1  #: a bare "key", "sig" or "seed": the value has to be beyond doubt
+    DRAWN = 2  #: a token, a key that opens something
+    CHOSEN = 3  #: a password
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """An identifier or a word of a text that promises a secret."""
+
+    start: int
+    end: int
+    promise: Promise
+
+
+#: Longer runs of letters are no names; of such a run its end may be one.
+_WORD_CHARS, _NAME_CHARS = 48, 80
+_TOKEN = re.compile(r"[^\W_][\w]*(?:[.-][^\W\d_]\w*)*")
+_SEGMENTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[^\W\d_]+")
+_FOREIGN_END = re.compile(r"[A-Za-z0-9_]{0,12}[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?=[!-~])")
+_LONG = re.compile(r"[^\W\d_]{3,}")
+
+
+def _longest_first(stems: list[str]) -> str:
+    return "|".join(re.escape(stem) for stem in sorted(stems, key=len, reverse=True))
+
+
+def _phrases(stems: list[str]) -> list[str]:
+    return [stem.replace("_", " ") for stem in stems if "_" in stem]
+
+
+_ALL_CHOSEN = {stem for stem in words.CHOSEN if "_" not in stem}
+_ALL_DRAWN = {stem for stem in words.DRAWN if "_" not in stem}
+_ASCII_CHOSEN = [stem for stem in _ALL_CHOSEN if len(stem) > 3 and stem.isascii()]
+_ASCII_DRAWN = [stem for stem in _ALL_DRAWN if len(stem) > 3 and stem.isascii()]
+_WIDE_CHOSEN = [stem for stem in _ALL_CHOSEN if not stem.isascii()]
+_WIDE_DRAWN = [stem for stem in _ALL_DRAWN if not stem.isascii()]
+#: Stems that are also part of other words.
+_LOOSE = {"parole", "parola", "parol", "sandi", "sifra", "sifre", "lösen", "geslo", "haslo", "heslo", "mdp", "pword"}
+_IN_CHOSEN = re.compile(_longest_first([s for s in _ASCII_CHOSEN if s not in _LOOSE] + _WIDE_CHOSEN))
+_IN_DRAWN = re.compile(_longest_first(_ASCII_DRAWN + _WIDE_DRAWN))
+_CHOSEN_WHOLE = {*words.CHOSEN_WHOLE, *_ALL_CHOSEN}
+_DRAWN_WHOLE = {*words.DRAWN_WHOLE, *_ALL_DRAWN}
+_WEAK = {"key", "keys"}
+#: Names of several words, by the last of them.
+_PHRASES_CHOSEN, _PHRASES_DRAWN = _phrases(words.CHOSEN), _phrases(words.DRAWN)
+_PHRASE = re.compile(_longest_first([*_PHRASES_CHOSEN, *_PHRASES_DRAWN]))
+_PHRASE_LAST = {phrase.split()[-1] for phrase in (*_PHRASES_CHOSEN, *_PHRASES_DRAWN)}
+_MAYBE = re.compile(
+    _longest_first(
+        sorted(
+            {*_ASCII_CHOSEN, *_ASCII_DRAWN, *_WIDE_CHOSEN, *_WIDE_DRAWN, "key", "pass", "pwd", "secret"} - _LOOSE
+        )
+    )
+)
+_EXACT = {*_CHOSEN_WHOLE, *_DRAWN_WHOLE, *_PHRASE_LAST}
+
+
+def names(text: str) -> Iterator[Name]:
+    """Every name in the text that promises something, in its order."""
+    lowered = lower(text)
+    if not any(map(_may_tell, set(_LONG.findall(lowered)) | set(re.findall(r"\bp[wa]\w?\b|\bmdp\b", lowered)))):
+        return
+    for match in _TOKEN.finditer(text):
+        start, end = match.span()
+        if not match[0].isascii() and (cut := _FOREIGN_END.match(match[0])):  # scripts without blanks
+            end = start + cut.end()
+        if end - start > _NAME_CHARS:
+            start = end - _NAME_CHARS
+        name = text[start:end]
+        promise = promised(name)
+        low = lowered[start:end]
+        if low in _PHRASE_LAST or (promise is Promise.NONE and any(p in low for p in ("passe", "paso"))):
+            before = " ".join(lowered[max(0, start - 20) : end].split())
+            for phrase in _PHRASE.finditer(before):
+                if phrase.end() == len(before):
+                    promise = Promise.CHOSEN if phrase[0] in _PHRASES_CHOSEN else Promise.DRAWN
+        if promise is Promise.FAINT and low in _WEAK:
+            promise = _by_word_before(lowered, start)
+        if promise:
+            yield Name(start, end, promise)
+
+
+def lower(text: str) -> str:
+    """In small letters, and as long as before."""
+    lowered = text.lower()
+    if len(lowered) != len(text):  # a few letters of other scripts grow when they are lowered
+        lowered = "".join(low if len(low := c.lower()) == 1 else c for c in text)
+    return lowered
+
+
+def _by_word_before(lowered: str, start: int) -> Promise:
+    before = re.findall(r"[a-z0-9]+", lowered[max(0, start - 16) : start])
+    close = lowered[max(0, start - 1) : start] in {" ", "-", "_"}
+    if close and before:
+        if before[-1] in words.NEVER:
+            return Promise.NONE
+        if before[-1] in words.QUALIFIES_KEY:
+            return Promise.DRAWN
+    return Promise.FAINT
+
+
+@lru_cache(maxsize=16_384)
+def _may_tell(word: str) -> bool:
+    return word in _EXACT or _MAYBE.search(word[-_WORD_CHARS:]) is not None
+
+
+@lru_cache(maxsize=16_384)
+def promised(name: str) -> Promise:
+    """What a name of one or several words promises."""
+    segments = segments_of(name)
+    if not segments:
+        return Promise.NONE
+    last = segments[-1]
+    if any(segment in words.NEVER for segment in segments) or (len(segments) > 1 and last in words.NOT_LAST):
+        return Promise.NONE
+    found = max(map(_of_segment, segments))
+    if found is Promise.FAINT and segments[0] in {"gpg", "pgp"}:  # named by its fingerprint
+        return found
+    joined = "".join(segments)
+    if found < Promise.CHOSEN and len(segments) > 1:
+        found = max(found, _of_segment(joined))
+    if found is Promise.CHOSEN and last in {"hash", "digest"}:
+        return Promise.DRAWN
+    if found is Promise.FAINT:  # a key of something
+        if any(segment in words.FAINT for segment in segments):
+            return Promise.FAINT
+        if len(segments) > 1:
+            return Promise.DRAWN
+    if found is Promise.DRAWN and len(segments) == 1 and last in _FAINT_ALONE:
+        return Promise.FAINT
+    return found
+
+
+_FAINT_ALONE = {*words.DRAWN_WHOLE} - {"authorization", "creds", "cred", "community", "totp", "otp", "cookie", "cookies"}
+
+
+def segments_of(name: str) -> list[str]:
+    """The words a name is made of, in small letters."""
+    if name.isupper() or name.islower():
+        return [segment.lower() for segment in re.findall(r"[^\W\d_]+", name)]
+    return [segment.lower() for segment in _SEGMENTS.findall(name)]
+
+
+@lru_cache(maxsize=16_384)
+def _of_segment(word: str) -> Promise:
+    word = word[-_WORD_CHARS:]
+    if word in _CHOSEN_WHOLE:
+        return Promise.CHOSEN
+    if word in _DRAWN_WHOLE:
+        return Promise.DRAWN
+    if word in _WEAK:
+        return Promise.FAINT
+    if _IN_CHOSEN.search(word):
+        return Promise.CHOSEN
+    if word.endswith(("secret", "secrets", "passwd", "pwd", "pass")) and word not in words.NEVER:
+        return Promise.CHOSEN if word[:-4].isascii() and not word.endswith("pass") else _by_head(word, "pass")
+    if _IN_DRAWN.search(word):
+        return Promise.DRAWN
+    if word.endswith(("key", "keys")):
+        head = word.removesuffix("s").removesuffix("key")
+        return Promise.DRAWN if head in words.QUALIFIES_KEY else Promise.NONE
+    return Promise.NONE
+
+
+def _by_head(word: str, stem: str) -> Promise:
+    return Promise.CHOSEN if word.removesuffix(stem) in words.QUALIFIES_KEY else Promise.NONE
