@@ -6,9 +6,9 @@ there is a secret is judged by values/judging.py. No product is named in either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from cellblock.egress.places import devices, lines, pairs, prose, tables
+from cellblock.egress.places import commands, containers, devices, lines, pairs, prose, tables
 from cellblock.egress.places.lexicon import names
 from cellblock.egress.places.place import Behind, Place
 from cellblock.egress.values.judging import is_secret
@@ -21,6 +21,8 @@ BEHIND: dict[str, Behind] = {
     "devices": devices.configured,
     "prose": prose.said,
 }
+#: Forms that need no telling name.
+FREE: dict[str, Callable[[str], Iterator[Place]]] = {"commands": commands.find}
 TABLES = "tables"
 _NAMES_MOST = 20_000
 
@@ -29,6 +31,11 @@ def find(text: str) -> Iterator[tuple[str, int, int]]:
     """Kind and place of every value that a place gives away."""
     yield from find_named(text)
     yield from lines.find(text)
+    for look in FREE.values():
+        for place in look(text):
+            if is_secret(text[place.start : place.end], place.promise, place.setting):
+                yield place.kind, place.start, place.end
+    yield from containers.find(text)
 
 
 def find_named(text: str) -> Iterator[tuple[str, int, int]]:

@@ -55,6 +55,9 @@ _ASCII_CHOSEN = [stem for stem in _ALL_CHOSEN if len(stem) > 3 and stem.isascii(
 _ASCII_DRAWN = [stem for stem in _ALL_DRAWN if len(stem) > 3 and stem.isascii()]
 _WIDE_CHOSEN = [stem for stem in _ALL_CHOSEN if not stem.isascii()]
 _WIDE_DRAWN = [stem for stem in _ALL_DRAWN if not stem.isascii()]
+#: Latin letters with marks and Greek and Cyrillic ones are letters like ours.
+_WIDE = re.compile(_longest_first([s for s in (*_WIDE_CHOSEN, *_WIDE_DRAWN, *(p for p in _phrases(words.CHOSEN) if not p.isascii())) if s[0] >= "\u0530"]))
+_WIDE_TAIL = re.compile("[\u0530-\u1fff\u2e80-\ud7ff]{1,8}")
 #: Stems that are also part of other words.
 _LOOSE = {"parole", "parola", "parol", "sandi", "sifra", "sifre", "lösen", "geslo", "haslo", "heslo", "mdp", "pword"}
 _IN_CHOSEN = re.compile(_longest_first([s for s in _ASCII_CHOSEN if s not in _LOOSE] + _WIDE_CHOSEN))
@@ -79,6 +82,8 @@ _EXACT = {*_CHOSEN_WHOLE, *_DRAWN_WHOLE, *_PHRASE_LAST}
 def names(text: str) -> Iterator[Name]:
     """Every name in the text that promises something, in its order."""
     lowered = lower(text)
+    if not text.isascii():
+        yield from _in_other_scripts(lowered)
     if not any(map(_may_tell, set(_LONG.findall(lowered)) | set(re.findall(r"\bp[wa]\w?\b|\bmdp\b", lowered)))):
         return
     for match in _TOKEN.finditer(text):
@@ -99,6 +104,14 @@ def names(text: str) -> Iterator[Name]:
             promise = _by_word_before(lowered, start)
         if promise:
             yield Name(start, end, promise)
+
+
+def _in_other_scripts(text: str) -> Iterator[Name]:
+    """Stems of scripts that write marks beside letters or no blanks, wherever they stand."""
+    for match in _WIDE.finditer(text):
+        end = match.end()
+        tail = _WIDE_TAIL.match(text, end)
+        yield Name(match.start(), tail.end() if tail else end, Promise.CHOSEN if match[0] in _ALL_CHOSEN else Promise.DRAWN)
 
 
 def lower(text: str) -> str:
@@ -132,6 +145,8 @@ def promised(name: str) -> Promise:
     if not segments:
         return Promise.NONE
     last = segments[-1]
+    if segments[-2:] == ["secret", "id"] or segments == ["secretid"]:  # half of a login, and the secret one
+        return Promise.DRAWN
     if any(segment in words.NEVER for segment in segments) or (len(segments) > 1 and last in words.NOT_LAST):
         return Promise.NONE
     found = max(map(_of_segment, segments))
@@ -174,14 +189,10 @@ def _of_segment(word: str) -> Promise:
     if _IN_CHOSEN.search(word):
         return Promise.CHOSEN
     if word.endswith(("secret", "secrets", "passwd", "pwd", "pass")) and word not in words.NEVER:
-        return Promise.CHOSEN if word[:-4].isascii() and not word.endswith("pass") else _by_head(word, "pass")
+        return Promise.CHOSEN
     if _IN_DRAWN.search(word):
         return Promise.DRAWN
     if word.endswith(("key", "keys")):
         head = word.removesuffix("s").removesuffix("key")
         return Promise.DRAWN if head in words.QUALIFIES_KEY else Promise.NONE
     return Promise.NONE
-
-
-def _by_head(word: str, stem: str) -> Promise:
-    return Promise.CHOSEN if word.removesuffix(stem) in words.QUALIFIES_KEY else Promise.NONE

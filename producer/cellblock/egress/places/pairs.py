@@ -16,7 +16,7 @@ from cellblock.egress.values.judging import Setting
 _VALUE_CHARS = 4096
 _SIGN = re.compile(
     r"(?P<close>\\{0,2}[\"'`]?[\])*_]{0,3}\\?[\"'`]?)[ \t\u00a0\u3000]{0,40}"
-    r"(?P<sign>\([^()\n]{0,30}\)[ \t]?[:=]|=>|:=|\?=|->|→|⇒|={1,3}|:{1,2}|：|＝|\|{1,2}|│|┃|>|,|\((?=[\"'`]))"
+    r"(?P<sign>\([^()\n]{0,30}\)[ \t]?[:=]|=>|:=|\?=|->|→|⇒|={1,3}|:{1,2}|：|＝|\|{1,2}|│|┃|&(?= )|(?:[ ][\w:-]{1,30}=[\"'][^\"'<>\n]{0,80}[\"']){0,4}>|,|\((?=[\"'`]))"
     r"(?P<blank>[ \t\u00a0\u3000]{0,40})"
 )
 #: ``password: str = "…"``: a type stands between.
@@ -49,6 +49,7 @@ def signed(text: str, name: Name) -> Iterator[Place]:
         yield from _spaced(text, name)
         return
     what, close = sign["sign"], sign["close"]
+    what = ">" if what.endswith(">") and "=" in what[:-2] else what
     start = sign.end()
     if what == "," and not close.strip("])*_"):
         return

@@ -20,10 +20,10 @@ CHOSEN = (
     "პაროლი գաղտնաբառ የይለፍ_ቃል 密码 密碼 口令 通行碼 通关密语 パスワード 暗証番号 合言葉 パスフレーズ 비밀번호 암호 비번 패스워드 "
     "mot_de_passe mots_de_passe palavra_passe palavra-passe palabra_de_paso clave_de_acceso clave_secreta kata_sandi kata_laluan mật_khẩu "
     "mat_khau pass_phrase pass_word pass_code parola_d'ordine parola_chiave codice_segreto code_secret zugangscode "
-    "geheimzahl codigo_secreto código_secreto passkode"
+    "security_answer secret_answer security_phrase key_phrase keyphrase recovery_key identified_by walletpassphrase geheimzahl codigo_secreto código_secreto passkode"
 ).split()
 #: Chosen as well, where they are a word of their own: within others they mean anything.
-CHOSEN_WHOLE = "pass pwd pw psk pwds passwds secret secrets".split()
+CHOSEN_WHOLE = "pass pwd pw psk pwds passwds secret secrets identified identify".split()
 #: A program draws these.
 DRAWN = (
     "token apikey accesskey secretkey privatekey credential credentials geheimnis geheimnisse zugangsdaten "
@@ -59,7 +59,7 @@ NEVER = frozenset(
     "eos bos pad unk cls sep mask vocab max min num count counts total used usage limit prompt completion special "
     "translation locale i18n dict lookup candidate row column columns field fields metric label feature group object shard range "
     "author authors authority authentic passive passenger passage passes passed passing compass bypass bypassed encompass "
-    "placeholder username usernames policy policies expiry expires expired expiration ttl lifetime age strength "
+    "placeholder username usernames policy policies expiry expires expired expiration ttl lifetime age strength trespass surpass overpass underpass impasse "
     "verify verified signatures valid invalid enabled disabled required reset forgot changed rotation rotated scope scopes "
     "hashes hashed algorithm algo cryptography input output per cost price rate ssn".split()
 )

@@ -16,7 +16,7 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 _MASKED = re.compile(
-    r"[*x.•●#_=+ -]{3,}|\[[^\]]*\]?|<[^>]*>?|\$\{.*|\$\(.*|\$[A-Za-z_]\w*|\{\{?.*|%\(?\w+\)?s?%?|.*\.\.\.$|.*…$|(.)\1+|.{0,8}\*{3,}.{0,8}"
+    r"[*x.•●#_=+ -]{3,}|\[[^\]]*\]?|<[^>]*>?|\$\{.*|\$\(.*|\$(?-i:[A-Z_][A-Z0-9_]*|[A-Za-z_]+\d?)|\{\{?.*|%\(?\w+\)?s?%?|.*\.\.\.$|.*…$|(.)\1+|.{0,8}\*{3,}.{0,8}"
     r"|.{0,6}x{6,}.{0,4}",
     re.IGNORECASE | re.DOTALL,
 )
@@ -24,7 +24,7 @@ _CODE = re.compile(
     r"[A-Za-z_$][\w$]*(?:(?:\.|::|->|\?\.)[\w$]+)*[(\[{].*|.*[()].*|https?:.*|\w+\[.*|@[A-Za-z]\w*(?:\.\w+)*"
     r"|(?:self|this|config|settings|os|process|env|request|req|ctx|data|args|params|options|opts|cfg)\.[\w.]+"
     r"|(?:True|False|None|null|nil|str|int|bool|bytes|string|String|SecretStr|Optional|undefined)(?:[|,;].*)?"
-    r"|[a-z_]\w*\.[a-z_]\w*(?:\.\w+)*|[=<>!&|+*/-]{1,3}.{0,2}",
+    r"|[=<>!&|+*/-]{1,3}.{0,2}",
     re.DOTALL,
 )
 _DIGEST = re.compile(r"(?:sha\d{1,3}|md5|blake2b?|SHA\d{1,3}|MD5)[:=-]")
@@ -33,9 +33,15 @@ _OTHER = re.compile(
     r"v?\d+(?:\.\d+)+[\w.+-]*|\d{4}-\d\d-\d\d.*|\d\d:\d\d.*|\d+(?:\.\d+)?[a-zA-Z%/]{1,5}|(?:utf|sha|md|int|uint|float|str|base|x|i|u|rs|hs|es|ps"
     r"|aes|ecb|cbc|gcm|rsa|p|ed|ecdsa|crc|blake|ipv|http|s|ec|python|py|col|row|item|field|user|test|step|level|version|page|line|part|node"
     r"|model|layer|group|key|token|host|server|db|id|no|n|t|k|job|task|run|v)[_-]?\d{1,6}\w?|0x[0-9a-fA-F]{1,8}"
-    r"|(?:[A-Za-z]:)?(?:[.~]{0,2}[/\\])[\w. @-]+(?:[/\\][\w. @-]*)*|[\w-]+(?:/[\w.-]+)+|[\w-]+\.[a-z]{1,4}|\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?"
+    r"|\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?"
     r"|[\w.+-]+@[\w-]+\.[\w.-]+|[a-z]+://.*|arn:.*|(?:AES|RSA|HMAC|PBKDF2|SHA|RS|HS|ES)[-_/\w]*"
 )
+_PATH = re.compile(
+    r"(?:[A-Za-z]:)?(?:[.~]{0,2}[/\\])[\w. @-]+(?:[/\\][\w. @-]*)*|[\w-]+(?:[/\\][\w.-]+)+|[\w-]+\.[a-z]{1,4}"
+)
+_NAMED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+_BYTES = re.compile(r"(?:(?:0x)?[0-9A-Fa-f]{2}(?:[:, -]|\\x|\s)\s{0,40}){11,}(?:0x)?[0-9A-Fa-f]{2}")
+_ESCAPED = re.compile(r"(?:[^\\]{0,12}\\x[0-9a-f]{2}){5}")
 _PARTS = re.compile(r"[^A-Za-z0-9]+")
 _PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _HEX = re.compile(r"[0-9a-f]{16,}|[0-9A-F]{16,}")
@@ -56,6 +62,16 @@ def is_masked(value: str) -> bool:
 def is_code(value: str) -> bool:
     """An expression of a program."""
     return _CODE.fullmatch(value) is not None
+
+
+def is_path(value: str) -> bool:
+    """Of a file, or a dotted name."""
+    return _PATH.fullmatch(value) is not None or _NAMED.fullmatch(value) is not None
+
+
+def is_bytes(value: str) -> bool:
+    """Written as a dozen bytes and more: two hexadecimal digits each, or escapes."""
+    return _BYTES.match(value) is not None or _ESCAPED.search(value) is not None
 
 
 def is_digest(value: str) -> bool:

@@ -29,7 +29,10 @@ _LEAST_CHARS = 5
 #: What people put between a word and a year when they are told to.
 _PEOPLES_SIGNS = re.compile(r"[!@#$%^&*~?+=_.-]")
 _STRONG_SIGNS = re.compile(r"[!@#$%^&*~?]")
-_PASSPHRASE = re.compile(r"(?:[^\W\d_]{2,12}(?P<sep>[ ._+,:/-]|, )){2,11}[^\W\d_]{2,12}\d{0,4}[!?.]?")
+_PASSPHRASE = re.compile(r"(?:[^\W\d_]{2,12}\d{0,4}(?P<sep>[ ._+,:/-]|, )){1,11}[^\W\d_]{2,12}\d{0,4}[!?.]?")
+#: Groups of digits, as recovery keys are shown.
+_NUMBERED = re.compile(r"(?:\d{4,6}[ -]){3,11}\d{4,6}")
+_CAMEL = re.compile(r"(?:[A-Z][a-z]{2,9}){3,8}\d{0,4}")
 _FUNCTION_WORDS = frozenset(
     "the is are was were be been must should may can not and or of to for in on at by with your you our we this that if when from as "
     "it its has have had will does do no use used using see please enter required invalid must least characters character".split()
@@ -49,7 +52,9 @@ def is_secret(value: str, promise: Promise, setting: Setting) -> bool:
     if len(value) < _LEAST_CHARS or not promise or _is_nothing(value, setting):
         return False
     if promise is Promise.FAINT:
-        return is_sure(value)
+        return is_sure(value) or is_seed(value)
+    if setting >= Setting.BARE and (forms.is_bytes(value) or _is_long_number(value)):
+        return True
     if is_drawn(value, setting):
         return True
     return promise is Promise.CHOSEN and is_chosen(value, setting)
@@ -60,7 +65,11 @@ def _is_nothing(value: str, setting: Setting) -> bool:
         return True
     if setting < Setting.CELL and forms.is_code(value):
         return True
-    return forms.is_something_else(value)
+    if forms.is_something_else(value):
+        return True
+    return forms.is_path(value) and score(value) < (0 if "/" in value or "\\" in value else 2.5) and not (
+        setting >= Setting.BARE and is_passphrase(value, setting)
+    )
 
 
 def is_sure(value: str) -> bool:
@@ -69,6 +78,19 @@ def is_sure(value: str) -> bool:
         return False
     classes = {*map(forms.char_class, value)}
     return {"l", "u", "d"} <= classes and forms.turns(value) * 4 >= len(value) and score(value) > _SURE
+
+
+def is_seed(value: str) -> bool:
+    """A dozen short words and more that make no sentence: what a wallet can be made again from."""
+    found = value.replace(",", " ").split()
+    if not 12 <= len(found) <= 33 or not all(word.isalpha() and 2 < len(word) < 10 for word in found):
+        return False
+    return not any(word in _FUNCTION_WORDS for word in found)
+
+
+def _is_long_number(value: str) -> bool:
+    """A private exponent or factor in decimal digits."""
+    return len(value) >= 30 and value.isdigit() and len(set(value)) > 6
 
 
 def is_drawn(value: str, setting: Setting) -> bool:
@@ -100,7 +122,7 @@ def is_drawn(value: str, setting: Setting) -> bool:
 
 def is_chosen(value: str, setting: Setting) -> bool:
     """Whether a person chose this as a password: words and signs, or a phrase of plain words."""
-    if is_passphrase(value, setting):
+    if is_passphrase(value, setting) or is_seed(value) or _NUMBERED.fullmatch(value):
         return True
     if any(map(str.isspace, value)):
         return False
@@ -129,14 +151,20 @@ def is_passphrase(value: str, setting: Setting) -> bool:
     """Several plain words that make no sentence and no identifier."""
     if setting < Setting.LINE and " " in value:
         return False
-    match = _PASSPHRASE.fullmatch(value)
-    if match is None or len(value) < 14:
+    camel = _CAMEL.fullmatch(value) is not None
+    if not camel and (_PASSPHRASE.fullmatch(value) is None or len(value) < 10):
         return False
-    found = re.findall(r"[^\W\d_]+", value.lower())
-    if len(found) < 3 or any(word in _FUNCTION_WORDS for word in found) or any(w in _CONFIG_WORDS for w in found):
+    found = [word.lower() for word in re.findall(r"[A-Z][a-z]+" if camel else r"[^\W\d_]+", value)]
+    if any(word in _FUNCTION_WORDS for word in found) or any(w in _CONFIG_WORDS for w in found):
         return False
+    if camel:
+        return len(found) >= 4
     separators = set(re.findall(r"[^\w]+|_", value.rstrip("!?.")))
     if len(separators) > 1:
+        return False
+    if len(found) < 3:
+        return separators == {"-"} and setting >= Setting.BARE and min(map(len, found)) > 3
+    if len(value) < 14:
         return False
     if separators & {".", ":", "/"} and len(found) < 4:
         return False
