@@ -18,6 +18,8 @@ _CODED = re.compile(r"[A-Za-z0-9+/=_:\s,.\"'\\-]{32,}")
 _MEMBER = re.compile(r"[\"'](?P<name>d|p|q|dp|dq|qi|k)[\"']\s{0,4}:\s{0,4}[\"'](?P<value>[A-Za-z0-9_-]{16,1400})=*[\"']")
 _XML_MEMBER = re.compile(r"<(?P<name>D|P|Q|DP|DQ|InverseQ)>\s{0,8}(?P<value>[A-Za-z0-9+/=\s]{16,1400})</(?P=name)>")
 _SEXP = re.compile(r"\((?:d|p|q|u|x) #(?P<value>[0-9A-Fa-f]{16,2000})#\)")
+#: Of a key of RSA as numbers: its exponents and factors, where the public one stands with them.
+_NUMBERS_OF = re.compile(r"\b(?:d|p|q|dp|dq|dmp1|dmq1|iqmp|qinv|phi)\b[\"']?\s{0,4}[=:]\s{0,4}[\"']?(?P<value>\d{40,2000}|0[xX][0-9A-Fa-f]{32,2000})")
 #: Fields of a key as tools print it, and lines of bytes below or beside.
 _FIELD = re.compile(
     r"(?mi)^[ \t]{0,8}(?P<name>priv(?:ate[ -]?(?:exponent|value|key|part)?)?|prime[12p]?|exponent[12]|coefficient|secret|master[ -]?key|mk dump|dek|kek|seed"
@@ -45,6 +47,9 @@ def find(text: str) -> Iterator[tuple[str, int, int]]:
             yield KIND, *match.span("value")
     if " #" in text and "private-key" in text:
         for match in _SEXP.finditer(text):
+            yield KIND, *match.span("value")
+    if "65537" in text or "0x10001" in text:
+        for match in _NUMBERS_OF.finditer(text):
             yield KIND, *match.span("value")
     for match in _FIELD.finditer(text):
         if "pub" not in match["name"].lower():

@@ -49,8 +49,8 @@ def _phrases(stems: list[str]) -> list[str]:
     return [stem.replace("_", " ") for stem in stems if "_" in stem]
 
 
-_ALL_CHOSEN = {stem for stem in words.CHOSEN if "_" not in stem}
-_ALL_DRAWN = {stem for stem in words.DRAWN if "_" not in stem}
+_ALL_CHOSEN = {stem.replace("_", "") for stem in words.CHOSEN}
+_ALL_DRAWN = {stem.replace("_", "") for stem in words.DRAWN}
 _ASCII_CHOSEN = [stem for stem in _ALL_CHOSEN if len(stem) > 3 and stem.isascii()]
 _ASCII_DRAWN = [stem for stem in _ALL_DRAWN if len(stem) > 3 and stem.isascii()]
 _WIDE_CHOSEN = [stem for stem in _ALL_CHOSEN if not stem.isascii()]
@@ -192,6 +192,8 @@ def _of_segment(word: str) -> Promise:
         return Promise.CHOSEN
     if _IN_DRAWN.search(word):
         return Promise.DRAWN
+    if word.endswith("auth"):
+        return Promise.DRAWN if word.removesuffix("auth") in words.QUALIFIES_KEY else Promise.NONE
     if word.endswith(("key", "keys")):
         head = word.removesuffix("s").removesuffix("key")
         return Promise.DRAWN if head in words.QUALIFIES_KEY else Promise.NONE

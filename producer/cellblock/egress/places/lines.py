@@ -15,6 +15,11 @@ _ADDRESS = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]{1,30}://[^\s:@/\"'<>]{0,128}:(?P<password>[^\s\"'<>]{2,256}?)"
     r"@(?=\[?[A-Za-z0-9_.:-]{1,255}\]?(?:[/?,\s\"'`)<;\\]|\Z))"
 )
+#: user:password@host and user/password@host without a scheme, and mail:password.
+_BARE_ADDRESS = re.compile(
+    r"(?<![\w/:@.])[\w.-]{2,40}[:/](?P<password>[^\s@/:\"'<>]{6,80})@(?=(?:tcp\(|//)?[\w.-]{2,80}(?:[:/)\s.,\"']|$))"
+    r"|(?<![\w/])[\w.+-]{1,60}@[\w-]{1,60}\.[a-z]{2,12}[:;|](?P<mailed>[^\s:;|\"'<>/]{6,80})"
+)
 _HEADER = re.compile(
     r"\b(?:Basic\s{1,4}(?P<basic>[A-Za-z0-9+/_-]{8,}={0,2})|(?:Bearer|Token|token|bearer|ApiKey|apikey|SSWS)\s{1,4}(?P<bearer>[A-Za-z0-9._~+/:=-]{16,}))"
 )
@@ -49,6 +54,14 @@ def _addresses(text: str) -> Iterator[tuple[str, int, int]]:
         password = match["password"]
         if not (forms.is_placeholder(password) or forms.is_masked(password)):
             yield "connection_string", *match.span("password")
+
+
+def _bare_addresses(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _BARE_ADDRESS.finditer(text):
+        name = "password" if match["password"] else "mailed"
+        setting = Setting.PROSE if match["password"] else Setting.SPACED
+        if is_secret(match[name], Promise.CHOSEN, setting):
+            yield "connection_string", *match.span(name)
 
 
 def _cookies(text: str) -> Iterator[tuple[str, int, int]]:
@@ -87,6 +100,7 @@ def _headers(text: str) -> Iterator[tuple[str, int, int]]:
 #: What has to be in a text for each to be worth a look.
 SOURCES = (
     (("://",), _addresses),
+    (("@",), _bare_addresses),
     (("basic ", "bearer ", "token ", "apikey ", "ssws "), _headers),
     (("cookie",), _cookies),
     (_COMMANDS, _commands),

@@ -32,12 +32,15 @@ _HEREDOC = re.compile(r"[^\n]{0,160}?<<[-~]?[ \t]?[\"'\\]?(?P<mark>\w{2,40})[\"'
 _TRIPLE = re.compile(r"[\"'`\])]{0,2}[ \t]{0,8}[:=][ \t]{0,8}(?P<quote>\"\"\"|'''|```)")
 _BELOW = re.compile(r"[\"'`\])*_]{0,4}[ \t]{0,8}[:=：]?[ \t]{0,8}[>*_]{0,4}(?:[\[({][ \t]*)?\r?\n(?:[ \t]*\r?\n)?(?P<lead>[ \t>*#-]{0,24})(?P<quote>[\"'`]?)(?P<value>[^\n\"'`]{4,300})")
 _BESIDE = re.compile(
-    r"[\"'`]?(?:</\w{1,30}>)?[\s,;>/<({|:=\"'`]{1,60}(?:(?:[\w:-]{1,24})[\"'`]?[ \t]{0,3}[=:>][ \t]{0,3}[\"'`]?[\w.-]{1,30}[\"'`]?[\s,;]{1,40}){0,2}"
+    r"[\"'`]?(?:</\w{1,30}>)?[\s,;>/<({|:=\"'`]{1,60}(?:(?:[\w:-]{1,24})[\"'`]?[ \t]{0,12}[=:>][ \t]{0,3}[\"'`]?[\w.-]{1,30}[\"'`]?[\s,;]{1,40}){0,2}"
     r"[\"'`<]?(?:\w{1,20}:)?(?i:value|default|string|val|content|defaultvalue|plaintext|secretstring|data|text)(?: [\w:]{1,20}=[\"'][^\"'\n]{0,40}[\"'])?"
     r"[\"'`]?[ \t]{0,4}(?:=>|[=:>])\s{0,40}(?P<quote>[\"'`]?)(?P<value>[^\n\"'`<]{4,1024})"
 )
 _LIST = re.compile(r"[\"'`\])]{0,2}[ \t]{0,8}(?:[:=]|=>)[ \t]{0,8}[\[({]\s{0,40}")
 _ITEM = re.compile(r"\s{0,20}[\"'`](?P<value>[^\"'`\n]{4,400})[\"'`]\s{0,4},?|[ \t]{0,20}-[ \t]+[\"'`]?(?P<bare>[^\s\"'`]{4,400})[\"'`]?[ \t]*\r?\n")
+_OPENED = re.compile(r"[\"'`]?[ \t]{0,4}:[ \t]{0,8}\r?\n")
+#: ``auth=("user", "…")``
+_PAIR = re.compile(r"[\"']?[ \t]{0,4}[=:][ \t]{0,4}[\w.]{0,40}[(\[][\"'][^\"'\n]{1,80}[\"'],[ ]{0,4}[\"'](?P<value>[^\"'\n]{4,200})[\"'][)\]]")
 _ITEMS_MOST = 200
 _COMMENT = re.compile(r"[ \t]+(?:#|//|;|--)[ \t][^\n]*$")
 
@@ -122,7 +125,8 @@ def _spaced(text: str, name: Name) -> Iterator[Place]:
     if quoted:
         close = text.find(value["quote"], start, start + 400)
         if close > 0 and "\n" not in text[start:close]:
-            yield Place(start, close, name.promise, Setting.QUOTED if flag else Setting.SPACED)
+            phrase = text[start:close].count(" ") >= 3
+            yield Place(start, close, name.promise, Setting.QUOTED if flag or phrase else Setting.SPACED)
             return
     yield Place(start, start + len(found), name.promise, Setting.BARE if flag else Setting.SPACED)
 
@@ -186,17 +190,19 @@ def _lines(text: str, name: Name, start: int, end: int) -> Iterator[Place]:
 
 def beside(text: str, name: Name) -> Iterator[Place]:
     """The member called "value" beside the one that holds the name; the item of a list it names."""
-    if text[name.end : name.end + 1] in "\"'`<)\n, ;:" or True:
-        match = _BESIDE.match(text, name.end)
-        if match:
-            value = match["value"].rstrip()
-            if not match["quote"]:
-                value = value.rstrip(",;)}]")
-            start = match.start("value")
-            yield Place(start, start + len(value), name.promise, Setting.QUOTED if match["quote"] else Setting.LINE)
+    match = _BESIDE.match(text, name.end)
+    if match:
+        value = match["value"].rstrip()
+        if not match["quote"]:
+            value = value.rstrip(",;)}]")
+        start = match.start("value")
+        yield Place(start, start + len(value), name.promise, Setting.QUOTED if match["quote"] else Setting.LINE)
+    pair = _PAIR.match(text, name.end)
+    if pair:
+        yield Place(*pair.span("value"), Promise.CHOSEN, Setting.QUOTED)
     opened = _LIST.match(text, name.end)
     at = opened.end() if opened else -1
-    if at < 0 and (opened := re.compile(r"[\"'`]?[ \t]{0,4}:[ \t]{0,8}\r?\n").match(text, name.end)):
+    if at < 0 and (opened := _OPENED.match(text, name.end)):
         at = opened.end()
     for _ in range(_ITEMS_MOST if at > 0 else 0):
         item = _ITEM.match(text, at)
@@ -205,6 +211,3 @@ def beside(text: str, name: Name) -> Iterator[Place]:
         group = "value" if item["value"] else "bare"
         yield Place(*item.span(group), name.promise, Setting.QUOTED)
         at = item.end()
-
-
-__all__ = ["Promise", "beside", "blocks", "signed"]

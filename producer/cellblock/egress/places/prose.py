@@ -26,6 +26,8 @@ _BEFORE = re.compile(
     r"(?P<value>[^\s\"'`]{6,200})[\"'`*]{0,2}[ ,]{1,3}(?:\(?(?:is|as|for|are|was|ist|als|est|comme|es|como|é|is now|=|—|-)[ ]){1,2}"
     r"(?:[^\W\d_]{1,12}[ ]){0,4}\Z"
 )
+#: A sentence that ends in a colon, and what stands on the next line.
+_BELOW = re.compile(r"[^\n]{0,80}:[ \t]{0,4}\r?\n(?:[ \t]{0,8}\r?\n)?[ \t>]{0,24}(?P<value>[^\s:]{6,200})[ \t]{0,8}(?:\r?\n|\Z)")
 #: ``admin / Passw0rd!`` after a word for both.
 _CREDENTIALS = re.compile(r"[ \t]{0,4}[:=–-]?\s{0,4}[\"'`]?[\w.@+-]{2,64}[\"'`]?(?:[ ]?[/:|,][ ]?|[ ]{1,4})[\"'`]?(?P<value>[^\s\"'`,]{6,100})")
 _BOTH = ("cred", "login", "zugang", "identifiant", "inlog", "anmelde", "logowania", "přihlašovací")
@@ -54,6 +56,9 @@ def said(text: str, name: Name) -> Iterator[Place]:
         start = word.start() + len(word[0]) - len(word[0].lstrip(_OPENING))
         kept = text[start : word.end()].rstrip("\"'`*”’“»」)>]|_~,.;:。，")
         yield Place(start, start + len(kept), name.promise, Setting.SPACED if told else Setting.PROSE)
+    below = _BELOW.match(text, name.end)
+    if below:
+        yield Place(*below.span("value"), name.promise, Setting.BARE)
     before = _BEFORE.search(text, max(0, name.start - 80), name.start) if name.promise >= Promise.DRAWN else None
     if before:
         kept = before["value"].lstrip(_OPENING).rstrip(_CLOSING)
@@ -61,6 +66,3 @@ def said(text: str, name: Name) -> Iterator[Place]:
         yield Place(start, start + len(kept), name.promise, Setting.PROSE)
     if text[name.start : name.end].lower().startswith(_BOTH) and (both := _CREDENTIALS.match(text, name.end)):
         yield Place(*both.span("value"), Promise.CHOSEN, Setting.BARE)
-
-
-__all__ = ["said"]

@@ -13,12 +13,17 @@ from cellblock.egress.places.place import Place
 from cellblock.egress.values.judging import Setting
 
 _ROWS_MOST, _LINE_CHARS = 2000, 2000
-_DELIMITERS = ("|", "│", "┃", "║", "\t", ";", ",")
+_DELIMITERS = ("|", "│", "┃", "║", "\t", ";", ",", "&")
 _RULE = re.compile(r"[\s|│┃║+=:─━═┼╪╬├┤┬┴╞╡╔╗╚╝╠╣╦╩┌┐└┘-]*")
 _GAPPED = re.compile(r"\S+(?: \S+)*")
 _WORDS = re.compile(r"\S+")
 _HTML_ROW = re.compile(r"<tr\b[^>]{0,200}>(?P<row>(?:(?!</tr).){1,4000})</tr", re.DOTALL | re.IGNORECASE)
 _HTML_CELL = re.compile(r"<t[hd]\b[^>]{0,200}>\s*(?:<(?:code|b|tt|span|strong)[^>]{0,80}>)?(?P<cell>[^<]{0,500})", re.IGNORECASE)
+
+
+_JSON_COLUMNS = re.compile(r"[\"'](?:columns|fields|headers?|names)[\"']\s{0,4}:\s{0,4}\[(?P<heads>[^\[\]]{4,600})\]")
+_JSON_ROW = re.compile(r"\[(?P<row>[^\[\]]{2,2000})\]")
+_JSON_VALUE = re.compile(r"[\"'](?P<text>[^\"'\n]{0,400})[\"']|[^\s,\"']{1,60}")
 
 
 def columns(text: str, found: list[Name]) -> Iterator[Place]:
@@ -37,6 +42,8 @@ def columns(text: str, found: list[Name]) -> Iterator[Place]:
         yield from places
     if "<t" in text and found:
         yield from _html(text)
+    if found and "columns" in text:
+        yield from _json(text)
 
 
 def _rows(text: str, end: int) -> Iterator[tuple[int, str]]:
@@ -58,6 +65,10 @@ def _cells(line: str, delimiter: str) -> list[tuple[int, str]]:
     if delimiter in ",;\t" and '"' in line:
         return _quoted_cells(line, delimiter)
     cells, at = [], 0
+    if delimiter == "┃" and "┃" not in line:
+        delimiter = "│"
+    if delimiter == "&":
+        line = line.partition("\\\\")[0]
     for cell in line.split(delimiter):
         bare = cell.strip()
         cells.append((at + cell.find(bare), bare))
@@ -155,6 +166,20 @@ def _html(text: str) -> Iterator[Place]:
         for number, told in telling.items():
             if number < len(cells):
                 yield _cell_place(cells[number], told)
+
+
+def _json(text: str) -> Iterator[Place]:
+    """Names of columns in one list, rows in others."""
+    for heads in _JSON_COLUMNS.finditer(text):
+        cells = [cell.strip(" \"'") for cell in heads["heads"].split(",")]
+        telling = {n: told for n, cell in enumerate(cells) if (told := _heading_promise(cell))}
+        for number, row in enumerate(_JSON_ROW.finditer(text, heads.end())):
+            if number > _ROWS_MOST or not telling:
+                break
+            values = list(_JSON_VALUE.finditer(text, *row.span("row")))
+            for column, told in telling.items():
+                if len(values) == len(cells) and values[column]["text"]:
+                    yield Place(*values[column].span("text"), told, Setting.CELL)
 
 
 def _cell_place(cell: re.Match[str], told: Promise) -> Place:

@@ -47,7 +47,7 @@ QUALIFIES_KEY = frozenset(
     "security consumer integration write read ingest server cookie sentry db database smtp mail pg mysql redis rabbit ftp "
     "ssl tls cert keystore truststore vault bot stripe azure aws gcp openai model recovery device wallet wpa wep network "
     "radius tacacs snmp ospf bgp isakmp ike vpn cipher crypto data backup bitlocker activation product registration serial "
-    "dev prod live test staging merchant payment secure transit kms dek kek fernet django flask rails nextauth "
+    "dev prod live test staging merchant payment secure transit kms dek kek fernet django flask rails management gen generated temporary temp initial bearer master nextauth "
     "sendgrid slack github gitlab google maps anthropic datadog".split()
 )
 #: With one of these anywhere, a name holds no secret.
@@ -66,7 +66,7 @@ NEVER = frozenset(
 #: As its last word these say that the name holds something about a secret.
 NOT_LAST = frozenset(
     "id ids name names type types count length len url uri urls path paths file files filename version at index size format "
-    "bits bytes set exists alg kind owner status state date time ref arn prompt label hint regex pattern "
+    "bits set exists alg kind owner status state date time ref arn prompt label hint regex pattern "
     "class manager provider factory error exception handler helper util utils list dir directory minlength maxlength "
     "validator encoder decoder store endpoint generator parser header".split()
 )

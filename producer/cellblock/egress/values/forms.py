@@ -44,7 +44,7 @@ _BYTES = re.compile(r"(?:(?:0x)?[0-9A-Fa-f]{2}(?:[:, -]|\\x|\s)\s{0,40}){11,}(?:
 _ESCAPED = re.compile(r"(?:[^\\]{0,12}\\x[0-9a-f]{2}){5}")
 _PARTS = re.compile(r"[^A-Za-z0-9]+")
 _PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-_HEX = re.compile(r"[0-9a-f]{16,}|[0-9A-F]{16,}")
+_HEX = re.compile(r"(?:0x)?(?:[0-9a-f]{16,}|[0-9A-F]{16,})")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 

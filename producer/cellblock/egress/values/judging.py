@@ -30,6 +30,8 @@ _LEAST_CHARS = 5
 _PEOPLES_SIGNS = re.compile(r"[!@#$%^&*~?+=_.-]")
 _STRONG_SIGNS = re.compile(r"[!@#$%^&*~?]")
 _PASSPHRASE = re.compile(r"(?:[^\W\d_]{2,12}\d{0,4}(?P<sep>[ ._+,:/-]|, )){1,11}[^\W\d_]{2,12}\d{0,4}[!?.]?")
+#: ``Copper.Marble93``: capitals where names have none.
+_TITLED = re.compile(r"[A-Z][a-z]+[._-][A-Z][a-z]+\d{1,4}\W?")
 #: Groups of digits, as recovery keys are shown.
 _NUMBERED = re.compile(r"(?:\d{4,6}[ -]){3,11}\d{4,6}")
 _CAMEL = re.compile(r"(?:[A-Z][a-z]{2,9}){3,8}\d{0,4}")
@@ -52,7 +54,9 @@ def is_secret(value: str, promise: Promise, setting: Setting) -> bool:
     if len(value) < _LEAST_CHARS or not promise or _is_nothing(value, setting):
         return False
     if promise is Promise.FAINT:
-        return is_sure(value) or is_seed(value)
+        return is_sure(value) or is_seed(value) or (setting is Setting.QUOTED and forms.is_bytes(value))
+    if len(value) > 60 and _is_long_number(value):
+        return True
     if setting >= Setting.BARE and (forms.is_bytes(value) or _is_long_number(value)):
         return True
     if is_drawn(value, setting):
@@ -68,7 +72,7 @@ def _is_nothing(value: str, setting: Setting) -> bool:
     if forms.is_something_else(value):
         return True
     return forms.is_path(value) and score(value) < (0 if "/" in value or "\\" in value else 2.5) and not (
-        setting >= Setting.BARE and is_passphrase(value, setting)
+        setting >= Setting.BARE and (is_passphrase(value, setting) or _TITLED.fullmatch(value) is not None)
     )
 
 
@@ -140,7 +144,9 @@ def is_chosen(value: str, setting: Setting) -> bool:
     return strong and not value.isupper() and value.strip("!?.,:;*&") != value.lower().strip("!?.,:;*&")
 
 
-_IDENTIFIER = re.compile(r"[A-Za-z]{2,}(?:[_.-][A-Za-z]{2,}|[A-Z][a-z]+)*(?:[_.-]?\d{1,3})?|[A-Z][A-Z0-9_]+|[a-z]+(?:_[a-z0-9]+)+")
+_IDENTIFIER = re.compile(
+    r"[a-z]{2,}(?:[_.-][a-z]{2,}|[A-Z][a-z]+)*(?:[_.-]?\d{1,3})?|(?:[A-Z][a-z]+)+\d{0,2}|[A-Z][A-Z0-9_]+|[a-z]+(?:_[a-z0-9]+)+"
+)
 
 
 def _is_identifier(value: str) -> bool:
