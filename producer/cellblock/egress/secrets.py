@@ -150,7 +150,7 @@ def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
                     yield rule.kind, match.start(), end
                 elif drawn and not rule.weak:
                     yield rule.kind, *match.span()
-    values = places.find(view.text) if view.is_regular(_ALIKE_IN_A_VALUE, _PIECE_CHARS) else ()
+    values = places.find_named(view.text) if view.is_regular(_ALIKE_IN_A_VALUE, _PIECE_CHARS) else ()
     for kind, start, found_end in values:
         end = _regular_end(view, start, found_end, _ALIKE_IN_A_VALUE)
         if end is not None:

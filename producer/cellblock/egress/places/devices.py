@@ -48,7 +48,7 @@ def configured(text: str, name: Name) -> Iterator[Place]:
     commanded = _COMMAND_LINE.match(text, line_start, line_end) is not None and line_end - line_start < 240
     quoted = bool(match["quote"])
     if told or (commanded and (quoted or line_end - match.end("value") < 30)):
-        promise = max(name.promise, Promise.DRAWN)
+        promise = max(name.promise, Promise.DRAWN) if told else name.promise
         setting = Setting.QUOTED if quoted and (told or commanded) else Setting.BARE
         if len(before) < 160:
             yield Place(start, start + len(value), promise, setting)

@@ -13,6 +13,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from cellblock.egress.places import words
+from cellblock.egress.values.scorer import score
 
 
 class Promise(IntEnum):
@@ -35,6 +36,8 @@ class Name:
 
 #: Longer runs of letters are no names; of such a run its end may be one.
 _WORD_CHARS, _NAME_CHARS = 48, 80
+#: A name that looks as drawn as this is a part of a value.
+_NOT_A_NAME = 2.0
 _TOKEN = re.compile(r"[^\W_][\w]*(?:[.-][^\W\d_]\w*)*")
 _SEGMENTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[^\W\d_]+")
 _FOREIGN_END = re.compile(r"[A-Za-z0-9_]{0,12}[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?=[!-~])")
@@ -102,7 +105,7 @@ def names(text: str) -> Iterator[Name]:
                     promise = Promise.CHOSEN if phrase[0] in _PHRASES_CHOSEN else Promise.DRAWN
         if promise is Promise.FAINT and low in _WEAK:
             promise = _by_word_before(lowered, start)
-        if promise:
+        if promise and (end - start < 12 or score(name) < _NOT_A_NAME):
             yield Name(start, end, promise)
 
 
@@ -147,6 +150,10 @@ def promised(name: str) -> Promise:
     last = segments[-1]
     if segments[-2:] == ["secret", "id"] or segments == ["secretid"]:  # half of a login, and the secret one
         return Promise.DRAWN
+    if "".join(segments) in words.NEVER:
+        return Promise.NONE
+    if segments[-1] == "hash" and _of_segment("".join(segments[:-1])) is Promise.CHOSEN:
+        return Promise.DRAWN
     if any(segment in words.NEVER for segment in segments) or (len(segments) > 1 and last in words.NOT_LAST):
         return Promise.NONE
     found = max(map(_of_segment, segments))
@@ -155,8 +162,6 @@ def promised(name: str) -> Promise:
     joined = "".join(segments)
     if found < Promise.CHOSEN and len(segments) > 1:
         found = max(found, _of_segment(joined))
-    if found is Promise.CHOSEN and last in {"hash", "digest"}:
-        return Promise.DRAWN
     if found is Promise.FAINT:  # a key of something
         if any(segment in words.FAINT for segment in segments):
             return Promise.FAINT

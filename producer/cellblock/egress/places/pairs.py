@@ -30,7 +30,8 @@ _NEXT_FIELD = re.compile(r"[&;,](?=[A-Za-z][A-Za-z0-9_. -]{0,40}=)|[;&](?=\s|$)"
 _BLOCK = re.compile(r"[\"'`\])]{0,2}[ \t]{0,8}[:=][ \t]{0,8}(?:!!?\w+[ \t]+)?[|>][+-]?\d?[+-]?[ \t]{0,8}(?:#[^\n]{0,100})?\r?\n")
 _HEREDOC = re.compile(r"[^\n]{0,160}?<<[-~]?[ \t]?[\"'\\]?(?P<mark>\w{2,40})[\"']?[^\n]{0,80}\r?\n")
 _TRIPLE = re.compile(r"[\"'`\])]{0,2}[ \t]{0,8}[:=][ \t]{0,8}(?P<quote>\"\"\"|'''|```)")
-_BELOW = re.compile(r"[\"'`\])*_]{0,4}[ \t]{0,8}[:=：]?[ \t]{0,8}[>*_]{0,4}(?:[\[({][ \t]*)?\r?\n(?:[ \t]*\r?\n)?(?P<lead>[ \t>*#-]{0,24})(?P<quote>[\"'`]?)(?P<value>[^\n\"'`]{4,300})")
+_BELOW = re.compile(r"[\"'`\])*_]{0,4}[ \t]{0,8}(?P<sign>[:=：]?)[ \t]{0,8}[>*_]{0,4}(?:[\[({][ \t]*)?\r?\n(?:[ \t]*\r?\n)?(?P<lead>[ \t>*#-]{0,24})(?P<quote>[\"'`]?)(?P<value>[^\n\"'`]{4,300})")
+_HEADING = re.compile(r"[ \t#>*$-]{0,8}(?:[^\W\d_]{1,14} ){0,3}")
 _BESIDE = re.compile(
     r"[\"'`]?(?:</\w{1,30}>)?[\s,;>/<({|:=\"'`]{1,60}(?:(?:[\w:-]{1,24})[\"'`]?[ \t]{0,12}[=:>][ \t]{0,3}[\"'`]?[\w.-]{1,30}[\"'`]?[\s,;]{1,40}){0,2}"
     r"[\"'`<]?(?:\w{1,20}:)?(?i:value|default|string|val|content|defaultvalue|plaintext|secretstring|data|text)(?: [\w:]{1,20}=[\"'][^\"'\n]{0,40}[\"'])?"
@@ -106,9 +107,6 @@ def _unquoted(text: str, name: Name, start: int, sign: str) -> Iterator[Place]:
         return
     found = _NEXT_FIELD.split(value[0], maxsplit=1)[0].rstrip(",;.)]}>")
     yield Place(start, start + len(found), name.promise, Setting.BARE)
-    if len(found) < len(value[0].rstrip()):  # what looks like a field may be a part of it
-        whole = value[0].rstrip(",;")
-        yield Place(start, start + len(whole), name.promise, Setting.LINE)
     rest = _COMMENT.sub("", line).strip()
     if " " in rest and len(rest) < 120:
         yield Place(start, start + len(rest), name.promise, Setting.LINE)
@@ -150,7 +148,7 @@ def blocks(text: str, name: Name) -> Iterator[Place]:
             yield from _lines(text, name, heredoc.end(), close.start())
         return
     below = _BELOW.match(text, name.end)
-    if below:
+    if below and (below["sign"] in {":", "："} or _is_alone(text, name, below)):
         bare = below["value"].rstrip()
         start = below.start("value")
         if below["quote"]:
@@ -159,6 +157,12 @@ def blocks(text: str, name: Name) -> Iterator[Place]:
             yield Place(start, start + len(bare.rstrip(",;")), name.promise, Setting.LINE)
         elif len(bare) < 120 and ":" not in bare:
             yield Place(start, start + len(bare), name.promise, Setting.LINE)
+
+
+def _is_alone(text: str, name: Name, below: re.Match[str]) -> bool:
+    """Whether the name is a heading: nothing else in its line, and a blank line or one of code before its value."""
+    before = text[text.rfind("\n", 0, name.start) + 1 : name.start]
+    return not below["sign"] and _HEADING.fullmatch(before) is not None and " " not in below["value"].strip()
 
 
 def _indented(text: str, name: Name, start: int) -> Iterator[Place]:

@@ -21,6 +21,7 @@ _HTML_ROW = re.compile(r"<tr\b[^>]{0,200}>(?P<row>(?:(?!</tr).){1,4000})</tr", r
 _HTML_CELL = re.compile(r"<t[hd]\b[^>]{0,200}>\s*(?:<(?:code|b|tt|span|strong)[^>]{0,80}>)?(?P<cell>[^<]{0,500})", re.IGNORECASE)
 
 
+_HEAD = re.compile(r"[\"*`]?[^\W\d_][\w-]{0,24}(?: [^\W\d_][\w-]{0,24}){0,3}[\"*`]?")
 _JSON_COLUMNS = re.compile(r"[\"'](?:columns|fields|headers?|names)[\"']\s{0,4}:\s{0,4}\[(?P<heads>[^\[\]]{4,600})\]")
 _JSON_ROW = re.compile(r"\[(?P<row>[^\[\]]{2,2000})\]")
 _JSON_VALUE = re.compile(r"[\"'](?P<text>[^\"'\n]{0,400})[\"']|[^\s,\"']{1,60}")
@@ -99,10 +100,10 @@ def _heading_promise(cell: str) -> Promise:
 
 def _delimited(text: str, start: int, end: int, heading: str) -> Iterator[Place]:
     for delimiter in _DELIMITERS:
-        if heading.count(delimiter) < 1:
+        if heading.strip().count(delimiter) < 1 or heading.lstrip().startswith(("-", "+")) or "=" in heading:
             continue
         cells = _cells(heading, delimiter)
-        if any(len(cell) > 40 for _, cell in cells):
+        if any(len(cell) > 40 for _, cell in cells) or sum(bool(cell) for _, cell in cells) < 2:
             return
         telling = {n: told for n, (_, cell) in enumerate(cells) if (told := _heading_promise(cell))}
         if not telling:
@@ -124,8 +125,10 @@ def _delimited(text: str, start: int, end: int, heading: str) -> Iterator[Place]
 def _aligned(text: str, start: int, end: int, heading: str) -> Iterator[Place]:
     spans = [match.span() for match in _GAPPED.finditer(re.sub(r"(\S) (?=\S)", "\\1 ", heading))]
     if "  " not in heading.strip():
+        if not _is_heading(heading):
+            return
         spans = [match.span() for match in _WORDS.finditer(heading)]
-    if len(spans) < 2:
+    if len(spans) < 2 or not all(_HEAD.fullmatch(heading[a:b]) for a, b in spans):
         return
     telling = {n: told for n, (a, b) in enumerate(spans) if (told := _heading_promise(heading[a:b]))}
     if not telling:
@@ -135,11 +138,19 @@ def _aligned(text: str, start: int, end: int, heading: str) -> Iterator[Place]:
             continue
         gapped = [match.span() for match in _GAPPED.finditer(line)] if "  " in line.strip() else []
         words = [match.span() for match in _WORDS.finditer(line)]
+        if not gapped and len(words) not in {len(spans), len(spans) + 1}:
+            return
         for row in (gapped, words):
             for number, told in telling.items():
                 cell = _cell_below(spans, number, row)
                 if cell is not None:
                     yield Place(at + cell[0], at + cell[1], told, Setting.CELL)
+
+
+def _is_heading(heading: str) -> bool:
+    """Whether words with one blank between are heads: all small, or all with a capital, and few."""
+    words = heading.split()
+    return 2 <= len(words) <= 8 and (all(w[0].isupper() for w in words) or all(map(str.islower, words)))
 
 
 def _cell_below(spans: list[tuple[int, int]], number: int, row: list[tuple[int, int]]) -> tuple[int, int] | None:

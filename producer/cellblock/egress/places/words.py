@@ -23,7 +23,7 @@ CHOSEN = (
     "security_answer secret_answer security_phrase key_phrase keyphrase recovery_key identified_by walletpassphrase geheimzahl codigo_secreto código_secreto passkode"
 ).split()
 #: Chosen as well, where they are a word of their own: within others they mean anything.
-CHOSEN_WHOLE = "pass pwd pw psk pwds passwds secret secrets identified identify".split()
+CHOSEN_WHOLE = "pass pwd pw psk pwds passwds secret secrets".split()
 #: A program draws these.
 DRAWN = (
     "token apikey accesskey secretkey privatekey credential credentials geheimnis geheimnisse zugangsdaten "
@@ -37,8 +37,8 @@ DRAWN = (
     "credenziali credenciais inloggegevens logindaten anmeldedaten poświadczenia přihlašovací"
 ).split()
 DRAWN_WHOLE = (
-    "auth authorization cookie cookies session sessionid sid sig sign otp totp pat seed dsn sas private priv creds cred nonce clave clef "
-    "cle ticket license licence credential passkeys community hash digest sessid csrf xsrf"
+    "auth authorization cookie cookies session sessionid sid sig sign otp totp pat seed dsn sas private priv creds cred clave clef "
+    "cle ticket license licence credential passkeys community sessid csrf xsrf"
 ).split()
 #: What makes a key one that opens something.
 QUALIFIES_KEY = frozenset(
@@ -52,8 +52,8 @@ QUALIFIES_KEY = frozenset(
 )
 #: With one of these anywhere, a name holds no secret.
 NEVER = frozenset(
-    "public pub publishable fingerprint fingerprints keyid tokenizer tokenizers tokenize tokenized tokenization sort sorted sorting "
-    "cache cached caching partition partitions foreign unique composite natural surrogate routing idempotency keyword keywords keyboard "
+    "recv inchi inchikey hash hashes public pub publishable fingerprint fingerprints keyid tokenizer tokenizers tokenize tokenized tokenization sort sorted sorting "
+    "cache cached caching nonce separator prefix suffix mode left  partition partitions foreign unique composite natural surrogate routing idempotency keyword keywords keyboard "
     "monkey turkey donkey hockey jockey keystone keyframe keyframes keypress keydown keyup keycode keyevent keyring keymap "
     "checksum etag revision commit page next previous prev continuation pagination cursor "
     "eos bos pad unk cls sep mask vocab max min num count counts total used usage limit prompt completion special "

@@ -37,7 +37,7 @@ _NUMBERED = re.compile(r"(?:\d{4,6}[ -]){3,11}\d{4,6}")
 _CAMEL = re.compile(r"(?:[A-Z][a-z]{2,9}){3,8}\d{0,4}")
 _FUNCTION_WORDS = frozenset(
     "the is are was were be been must should may can not and or of to for in on at by with your you our we this that if when from as "
-    "it its has have had will does do no use used using see please enter required invalid must least characters character".split()
+    "muss mindestens haben zeichen debe tener menos caracteres doit contenir moins deve ter pelo almeno caratteri moet bevatten it its has have had will does do no use used using see please enter required invalid must least characters character".split()
 )
 #: Words of configuration: names are made of them, phrases are not.
 _CONFIG_WORDS = frozenset(
@@ -65,7 +65,7 @@ def is_secret(value: str, promise: Promise, setting: Setting) -> bool:
 
 
 def _is_nothing(value: str, setting: Setting) -> bool:
-    if forms.is_placeholder(value) or forms.is_masked(value) or forms.is_digest(value):
+    if not value.isprintable() or forms.is_placeholder(value) or forms.is_masked(value) or forms.is_digest(value):
         return True
     if setting < Setting.CELL and forms.is_code(value):
         return True
@@ -105,12 +105,14 @@ def is_drawn(value: str, setting: Setting) -> bool:
     if not classes & {"l", "u"}:
         return False
     if forms.is_hex(value):
-        return True
+        return setting > Setting.SPACED or (setting is Setting.SPACED and not value.isupper() and "-" not in value)
     if "d" not in classes and len(value) < 14:
         return False
     surely = score(value)
     if setting <= Setting.SPACED:
-        return surely > _LIKELY + 1 and len(classes) > 1
+        if setting is Setting.PROSE and (len(value) < 12 or "d" not in classes or not {"l", "u"} <= classes):
+            return False
+        return surely > _LIKELY + 1 and len(classes) > 1 and not forms.is_written(value)
     if surely > _LIKELY:
         return True
     drawn = len(value) >= 12 or setting >= Setting.CELL or len(classes) >= 3
@@ -135,7 +137,9 @@ def is_chosen(value: str, setting: Setting) -> bool:
     strong = _STRONG_SIGNS.search(value) is not None
     if not letters or len(value) < 6:
         return False
-    if setting <= Setting.SPACED:
+    if setting is Setting.PROSE:
+        return digits and strong and not value.isupper() and score(value) > -3
+    if setting is Setting.SPACED:
         return (digits and (strong or (len({*map(forms.char_class, value)}) >= 3 and score(value) > -4))) or (
             digits and len(value) >= 7 and setting is Setting.SPACED and not signs and score(value) > -3
         )
@@ -161,6 +165,10 @@ def is_passphrase(value: str, setting: Setting) -> bool:
     if not camel and (_PASSPHRASE.fullmatch(value) is None or len(value) < 10):
         return False
     found = [word.lower() for word in re.findall(r"[A-Z][a-z]+" if camel else r"[^\W\d_]+", value)]
+    if " " in value and not (value.isascii() and (value.islower() or value.istitle())):
+        return False
+    if "_" in value and value.isupper():
+        return False
     if any(word in _FUNCTION_WORDS for word in found) or any(w in _CONFIG_WORDS for w in found):
         return False
     if camel:

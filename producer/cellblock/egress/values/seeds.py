@@ -8,23 +8,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 
 #: Words with nothing but signs and numbers between, as lists, tables and quotations show them.
 _RUN = re.compile(r"[a-z]{3,8}(?:(?:[\s,;|\"']|\d{1,2}[.):]?(?=[\s|])){1,24}[a-z]{3,8}){11,}")
 _WORD = re.compile(r"[a-z]+")
-_LEAST = 12
+_LENGTHS = {12, 15, 18, 21, 24}
 
 
 @cache
-def beginnings() -> frozenset[str]:
-    """The first four letters of every word."""
+def beginnings() -> dict[str, int]:
+    """The first four letters of every word, and its number."""
     held = files("cellblock.egress.values").joinpath("bip39_english.txt").read_text(encoding="ascii")
-    return frozenset(held.split())
+    return {word: number for number, word in enumerate(held.split())}
 
 
 def find(text: str) -> Iterator[tuple[int, int]]:
-    """Where as many words of the list stand in a row, and nearly all of them differ."""
+    """Where as many words of the list stand in a row, and the last one fits the others."""
     for run in _RUN.finditer(text):
         begun: list[re.Match[str]] = []
         for word in _WORD.finditer(text, *run.span()):
@@ -37,5 +38,16 @@ def find(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _whole(words: list[re.Match[str]]) -> Iterator[tuple[int, int]]:
-    if len(words) >= _LEAST and len({word[0] for word in words}) * 6 >= 5 * len(words):
+    if len(words) in _LENGTHS and _is_checked([beginnings()[word[0][:4]] for word in words]):
         yield words[0].start(), words[-1].end()
+
+
+def _is_checked(numbers: list[int]) -> bool:
+    """Whether the last bits are the first ones of the hash of those before, 11 bits a word."""
+    total = 11 * len(numbers)
+    checked = total // 33
+    whole = 0
+    for number in numbers:
+        whole = whole << 11 | number
+    entropy = (whole >> checked).to_bytes((total - checked) // 8, "big")
+    return sha256(entropy).digest()[0] >> (8 - checked) == whole & ((1 << checked) - 1)
