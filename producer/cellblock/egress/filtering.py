@@ -17,7 +17,7 @@ from cellblock.egress.context import LEAST_BYTES, ContextSource
 from cellblock.egress.controls import KIND as CONTROL_KIND
 from cellblock.egress.controls import clean
 from cellblock.egress.secrets import Finding
-from cellblock.egress.views import views
+from cellblock.egress.views import Budget, views
 from cellblock.errors import NotConfigured
 from cellblock_config.egress import EgressSettings
 
@@ -78,9 +78,9 @@ def filter_text(
     return report
 
 
-def find(text: str, settings: EgressSettings) -> list[Finding]:
-    """What has to go, in the order of the text; places may overlap."""
-    found = secrets.find(text, settings.registered)
+def find(text: str, settings: EgressSettings, budget: Budget | None = None) -> list[Finding]:
+    """What has to go, in the order of the text; places may overlap. ``budget`` is what a job's readings share."""
+    found = secrets.find(text, settings.registered, budget)
     if settings.entropy_chars:
         found += [
             Finding(start, end, ENTROPY_KIND)

@@ -18,7 +18,7 @@ _ADDRESS = re.compile(
 #: user:password@host and user/password@host without a scheme, and mail:password.
 _BARE_ADDRESS = re.compile(
     r"(?<![\w/:@.])[\w.-]{2,40}[:/](?P<password>[!#-&(-.0-9;=?A-~]{6,80})@(?=(?:tcp\(|//)?[\w.-]{2,80}(?:[:/)\s.,\"']|$))"
-    r"|(?<![\w/])[\w.+-]{1,60}@[\w-]{1,60}\.[a-z]{2,12}[:;|](?P<mailed>[!#-&(-.0-9=?A-{}~]{6,80})"
+    r"|(?<![\w/])[\w.+-]{1,60}@[\w-]{1,60}\.[a-z]{2,12}:(?P<mailed>[!#-&(-.0-9=?A-{}~]{6,80})"
 )
 _HEADER = re.compile(
     r"\b(?:Basic\s{1,4}(?P<basic>[A-Za-z0-9+/_-]{8,}={0,2})|(?:Bearer|Token|token|bearer|ApiKey|apikey|SSWS)\s{1,4}(?P<bearer>[A-Za-z0-9._~+/:=-]{16,}))"

@@ -21,7 +21,7 @@ _HTML_ROW = re.compile(r"<tr\b[^>]{0,200}>(?P<row>(?:(?!</tr).){1,4000})</tr", r
 _HTML_CELL = re.compile(r"<t[hd]\b[^>]{0,200}>\s*(?:<(?:code|b|tt|span|strong)[^>]{0,80}>)?(?P<cell>[^<]{0,500})", re.IGNORECASE)
 
 
-_HEAD = re.compile(r"[\"*`]?[^\W\d_][\w-]{0,24}(?: [^\W\d_][\w-]{0,24}){0,3}[\"*`]?")
+_HEAD = re.compile(r"[\"*`#]{0,2}[^\W\d_][\w.-]{0,30}(?: \(?[^\W\d_][\w.-]{0,24}\)?){0,3}[\"*`]{0,2}|[#№]")
 _JSON_COLUMNS = re.compile(r"[\"'](?:columns|fields|headers?|names)[\"']\s{0,4}:\s{0,4}\[(?P<heads>[^\[\]]{4,600})\]")
 _JSON_ROW = re.compile(r"\[(?P<row>[^\[\]]{2,2000})\]")
 _JSON_VALUE = re.compile(r"[\"'](?P<text>[^\"'\n]{0,400})[\"']|[^\s,\"']{1,60}")
@@ -104,6 +104,8 @@ def _delimited(text: str, start: int, end: int, heading: str) -> Iterator[Place]
             continue
         cells = _cells(heading, delimiter)
         if any(len(cell) > 40 for _, cell in cells) or sum(bool(cell) for _, cell in cells) < 2:
+            return
+        if any(cell and not _HEAD.fullmatch(cell) for _, cell in cells):
             return
         telling = {n: told for n, (_, cell) in enumerate(cells) if (told := _heading_promise(cell))}
         if not telling:

@@ -13,6 +13,8 @@ from importlib.resources import files
 
 #: Words with nothing but signs and numbers between, as lists, tables and quotations show them.
 _RUN = re.compile(r"[a-z]{3,8}(?:(?:[\s,;|\"']|\d{1,2}[.):]?(?=[\s|])){1,24}[a-z]{3,8}){11,}")
+#: A run has five words in a row; most texts that are no prose have not.
+_WORDS = re.compile(r"[a-z]{3,8}(?:[\s,;|\"']{1,4}(?:\d{1,2}[.):]?\s)?[a-z]{3,8}){6}")
 _WORD = re.compile(r"[a-z]+")
 _LENGTHS = {12, 15, 18, 21, 24}
 
@@ -26,6 +28,8 @@ def beginnings() -> dict[str, int]:
 
 def find(text: str) -> Iterator[tuple[int, int]]:
     """Where as many words of the list stand in a row, and the last one fits the others."""
+    if _WORDS.search(text) is None:
+        return
     for run in _RUN.finditer(text):
         begun: list[re.Match[str]] = []
         for word in _WORD.finditer(text, *run.span()):
