@@ -81,7 +81,7 @@ def _swapped_hex(run: str) -> bytes:
 
 CODECS: tuple[Codec, ...] = (
     Codec("base45", re.compile(r"[0-9A-Z][0-9A-Z $%*+\-./:]{22,}"), _base45),
-    Codec("z85", re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{20,}"), _z85),
+    Codec("z85", re.compile(r"(?=(?:[0-9A-Za-z]{0,20}[.\-:+=^!/*?&<>()\[\]{}@%$#]){3})[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{20,}"), _z85),
     Codec("base58", re.compile(r"(?<![A-Za-z0-9])[1-9A-HJ-NP-Za-km-z]{14,}(?![A-Za-z0-9])"), from_base58, 2048),
     Codec("base36", re.compile(r"(?<![A-Za-z0-9])(?:[0-9a-z]{16,}|[0-9A-Z]{16,})(?![A-Za-z0-9])"), lambda run: _number(run, 36), 2048),
     Codec("big integer", re.compile(r"(?<![\d.])\d{24,}(?![\d.])"), lambda run: _number(run, 10), _NUMBER_CHARS),
@@ -90,7 +90,8 @@ CODECS: tuple[Codec, ...] = (
     Codec("xor", re.compile(r"(?<![A-Za-z0-9])(?:[0-9a-f]{2}){10,}(?![A-Za-z0-9])"), _swapped_hex),
 )
 _BOTH = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])")
-_DIGITS_LEAST = 24
+#: With a digit among its first characters: words have none.
+_RUN = re.compile(r"(?=[^\d\s]{0,40}\d)[!-~]{14,}")
 
 
 def others(text: str, near: int) -> Decoded | None:
@@ -104,14 +105,16 @@ def others(text: str, near: int) -> Decoded | None:
 
 
 def _runs(text: str) -> Iterator[Found]:
-    for codec in CODECS:
-        for match in codec.runs.finditer(text):
-            run = match[0]
-            if len(run) > codec.most or (not _BOTH.match(run) and not (run.isdigit() and len(run) >= _DIGITS_LEAST)):
-                continue
-            shown = _shown(codec, run)
-            if shown is not None:
-                yield match.start(), match.end(), shown
+    """One sweep finds what stands unbroken and has a digit; the codecs look at that alone."""
+    spaced = CODECS[0]
+    for match in spaced.runs.finditer(text):
+        if _BOTH.match(match[0]) and (shown := _shown(spaced, match[0])) is not None:
+            yield *match.span(), shown
+    for run in _RUN.finditer(text):
+        for codec in CODECS[1:]:
+            for match in codec.runs.finditer(text, *run.span()):
+                if len(match[0]) <= codec.most and (shown := _shown(codec, match[0])) is not None:
+                    yield *match.span(), shown
 
 
 def _shown(codec: Codec, run: str) -> str | None:

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from itertools import groupby, zip_longest
 
 from cellblock.egress.decoded import Decoded, Decoding, Found, Part, replaced
+from cellblock.egress.places.lexicon import Promise, names
 
-_SHORT_CHARS = 8 * 1024
+_SHORT_CHARS, _SHIFTED_CHARS = 8 * 1024, 2 * 1024
+_KNOWN = re.compile(r"ghp_\w{30}|AKIA[A-Z2-7]{16}|eyJ[A-Za-z0-9_-]{20,}\.|sk_live_\w{16}|xox[bp]-[\w-]{30}|glpat-[\w-]{20}|://[\w.-]+:[^\s@/]{6,}@")
 _JOINT = re.compile(
     r"(?P<quote>[\"'`])[ \t]*\)?[ \t]*(?:(?:\+|\.|&|\|\||~|<>|\\|\^)?[ \t]*(?:\r?\n[ \t]*(?:\+|\.|&|\|\||\\)?[ \t]*)?"
     r"|;?[ \t]*\r?\n[ \t]*[$\w.\[\]]{1,40}[ \t]*(?:\+=|\.=|<<|&=|:=[ \t]*\w{1,30}[ \t]*\+)[ \t]*)[bfruL]{0,2}(?P=quote)"
@@ -26,6 +28,8 @@ _LABELLED = re.compile(
 )
 _NUMBER = re.compile(r"\d+")
 _INDEXED = re.compile(r"(?m)^[ \t]{0,8}[\[(]?(?P<at>\d{1,5})[\])]?[ \t]{0,2}[:=.>|,-]{0,2}[ \t]?(?P<char>'.'|\".\"|.)?,?\r?$")
+#: Pieces that somebody hides between other lines are short.
+_PIECE_CHARS = 24
 _LETTERS = string.ascii_lowercase
 #: What comes out where a layout was undone; words that nothing else is made of.
 _TELLING = re.compile(
@@ -96,14 +100,31 @@ def whole(text: str) -> Iterator[tuple[str, str]]:
     for name, reading in _whole(text):
         if len(_TELLING.findall(reading)) > told:
             yield name, reading
+    if "\n" in text:
+        named = sum(name.promise > Promise.FAINT for name in names(text))
+        for reading in _without_noise(text.split("\n")):
+            if sum(name.promise > Promise.FAINT for name in names(reading)) > named or _KNOWN.search(reading):
+                yield "noise", reading
+    if not told and len(text) <= _SHIFTED_CHARS:
+        for step in range(1, 26):
+            turned = _LETTERS[step:] + _LETTERS[:step]
+            reading = text.translate(str.maketrans(_LETTERS + _LETTERS.upper(), turned + turned.upper()))
+            if _TELLING.search(reading):
+                yield "shifted", reading
+
+
+def _without_noise(lines: list[str]) -> Iterator[str]:
+    """Every second or third line, where others stand between."""
+    for step in (2, 3):
+        for first in range(step if len(lines) > 2 * step else 0):
+            kept = lines[first::step]
+            if max(map(len, kept)) <= _PIECE_CHARS:
+                yield "".join(kept)
 
 
 def _whole(text: str) -> Iterator[tuple[str, str]]:
     lines = text.split("\n")
     if len(lines) > 2:
-        for step in (2, 3):
-            for first in range(step):
-                yield "noise", "".join(lines[first::step])
         most = max(map(len, lines))
         for first in range(len(lines)):  # lines of a grid, with others before or behind
             grid = [line for line in lines[first : first + 12] if len(line) >= most - 1]
@@ -114,9 +135,6 @@ def _whole(text: str) -> Iterator[tuple[str, str]]:
     yield "every second", text[::2]
     yield "every second", text[1::2]
     yield "words backwards", re.sub(r"\S+", lambda match: match[0][::-1], text)
-    for step in range(1, 26):
-        turned = _LETTERS[step:] + _LETTERS[:step]
-        yield "shifted", text.translate(str.maketrans(_LETTERS + _LETTERS.upper(), turned + turned.upper()))
 
 
 #: Steps after which what stood apart still does.

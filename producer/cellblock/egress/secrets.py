@@ -19,7 +19,7 @@ from cellblock.egress import places, private_keys
 from cellblock.egress.encodings import TOO_LONG
 from cellblock.egress.rules import RULES, Rule, begins_here, drawn_at_random
 from cellblock.egress.values import checksums
-from cellblock.egress.views import JOINED, WRAPPED, Budget, View, views
+from cellblock.egress.views import JOINED, REVERSED, WRAPPED, Budget, View, views
 
 #: Secrets are unbroken, so that all rules need to look at is what is this long.
 _RUN = re.compile(r"[^\s\"'`<>(){},]{16,}")
@@ -98,10 +98,12 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
         yield from _taken_apart(view)
     else:
         yield from _known_forms(text)
-        if view.how[-1:] == ("rot13",):  # what is not a name means nothing else in it
+        if view.how[-1:] == ("rot13",) and not text.isascii():
+            pass
+        elif view.how[-1:] == ("rot13",):  # what is not a name means nothing else in it
             yield from places.find_named(text)
         elif view.how[-1:] != ("swapped",):  # names mean the same in either case
-            yield from places.find(text)
+            yield from places.find(text, turned=REVERSED in view.how)
     for start, end in private_keys.find(text):
         yield private_keys.KIND, start, end
     if TOO_LONG in text:

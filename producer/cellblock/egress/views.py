@@ -15,7 +15,7 @@ from itertools import groupby, islice
 
 from cellblock.egress.bases import others
 from cellblock.egress.cleanings import CLEANINGS, joined, rot13, swapped, unwrapped
-from cellblock.egress.decoded import NEAR, Decoded, Part
+from cellblock.egress.decoded import NEAR, Decoded, Decoding, Part
 from cellblock.egress.encodings import ENCODINGS, TOO_LONG
 from cellblock.egress.layouts import LAYOUTS, whole
 
@@ -29,7 +29,9 @@ _DEPTH_SHARES = (60, 25, 15)
 JOINED, REVERSED, WRAPPED = "joined", "reversed", "wrapped"
 #: After these no other step is tried.
 _LAST_STEPS = {"rot13": rot13, "swapped": swapped}
-_WHOLE_STEPS = {"every second", "words backwards", "shifted", "columns"}
+#: Tried on plain readings alone, for each costs a sweep.
+_RARER: dict[str, Decoding] = {"other base": others}
+_WHOLE_STEPS = {"noise", "every second", "words backwards", "shifted", "columns"}
 _BEFORE_WHOLE = {"numbered", "escaped", "invisible", "base64", "hex"}
 
 
@@ -180,21 +182,22 @@ def _made_of(view: View) -> Iterator[View]:
             yield View(decoded.text, (*view.how, name), loose, view, decoded.parts)
 
     near = 0 if view.loose else NEAR
-    for name, decode in {**ENCODINGS, "other base": others}.items():
+    shallow = not view.loose and len(view.how) < 2 and last != REVERSED
+    for name, decode in {**ENCODINGS, **(_RARER if shallow else {})}.items():
         yield from made(name, decode(view.text, near), loose=False)
-    for name, decode in {**CLEANINGS, **LAYOUTS}.items():
+    for name, decode in {**CLEANINGS, **(LAYOUTS if shallow else {})}.items():
         yield from made(name, decode(view.text, near), loose=view.loose)
     if last == WRAPPED:
         return
     yield from made(WRAPPED, unwrapped(view.text, near), loose=view.loose)
     if last != REVERSED and not view.loose:
         yield from made(JOINED, joined(view.text), loose=True)
-    if REVERSED not in view.how:
+    if REVERSED not in view.how and last not in LAYOUTS:
         yield View(view.text[::-1], (*view.how, REVERSED), view.loose, view)
     if not view.how or last in ENCODINGS:
         for name, change in _LAST_STEPS.items():
             yield from made(name, change(view.text), loose=view.loose)
-    if not view.loose and (not view.how or last in _BEFORE_WHOLE):
+    if not view.loose and REVERSED not in view.how and (not view.how or last in _BEFORE_WHOLE):
         length = len(view.text)
         for name, reading in whole(view.text):
             parts = partial(_all_of, length)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from cellblock.egress.places import commands, containers, devices, lines, pairs, prose, tables
 from cellblock.egress.places.lexicon import names
 from cellblock.egress.places.place import Behind, Place
+from cellblock.egress.values import hashes, prefixed
 from cellblock.egress.values.judging import is_secret
 
 #: Forms of places behind a name, by the family that the bench of left-out classes switches off.
@@ -23,19 +24,30 @@ BEHIND: dict[str, Behind] = {
 }
 #: Forms that need no telling name.
 FREE: dict[str, Callable[[str], Iterator[Place]]] = {"commands": commands.find}
+#: What needs no place at all, or is one itself.
+ALONE: dict[str, Callable[[str], Iterator[tuple[str, int, int]]]] = {
+    "lines": lines.find,
+    "containers": containers.find,
+    "hashes": hashes.find,
+    "prefixed": prefixed.find,
+}
 TABLES = "tables"
 _NAMES_MOST = 20_000
 
 
-def find(text: str) -> Iterator[tuple[str, int, int]]:
-    """Kind and place of every value that a place gives away."""
+def find(text: str, *, turned: bool = False) -> Iterator[tuple[str, int, int]]:
+    """Kind and place of every value that a place gives away, or that needs none.
+
+    ``turned``: the text was read backwards, where what is drawn seems to begin with anything.
+    """
     yield from find_named(text)
-    yield from lines.find(text)
     for look in FREE.values():
         for place in look(text):
             if is_secret(text[place.start : place.end], place.promise, place.setting):
                 yield place.kind, place.start, place.end
-    yield from containers.find(text)
+    for name, alone in ALONE.items():
+        if not (turned and name == "prefixed"):
+            yield from alone(text)
 
 
 def find_named(text: str) -> Iterator[tuple[str, int, int]]:

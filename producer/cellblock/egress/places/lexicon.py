@@ -41,6 +41,9 @@ _NOT_A_NAME = 2.0
 _TOKEN = re.compile(r"[^\W_][\w]*(?:[.-][^\W\d_]\w*)*")
 _SEGMENTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[^\W\d_]+")
 _FOREIGN_END = re.compile(r"[A-Za-z0-9_]{0,12}[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?=[!-~])")
+_TINY = re.compile(r"\bp[wa]\b|\bmdp\b")
+#: With more words of these in a text it is cheaper to look at each.
+_TELLING_MOST = 64
 _LONG = re.compile(r"[^\W\d_]{3,}")
 
 
@@ -87,11 +90,11 @@ def names(text: str) -> Iterator[Name]:
     lowered = lower(text)
     if not text.isascii():
         yield from _in_other_scripts(lowered)
-    if not any(map(_may_tell, set(_LONG.findall(lowered)) | set(re.findall(r"\bp[wa]\w?\b|\bmdp\b", lowered)))):
+    telling = [word for word in {*_LONG.findall(lowered), *_TINY.findall(lowered)} if _may_tell(word)]
+    if not telling:
         return
-    for match in _TOKEN.finditer(text):
-        start, end = match.span()
-        if not match[0].isascii() and (cut := _FOREIGN_END.match(match[0])):  # scripts without blanks
+    for start, end, token in _tokens(text, lowered, telling):
+        if not token.isascii() and (cut := _FOREIGN_END.match(token)):  # scripts without blanks
             end = start + cut.end()
         if end - start > _NAME_CHARS:
             start = end - _NAME_CHARS
@@ -107,6 +110,27 @@ def names(text: str) -> Iterator[Name]:
             promise = _by_word_before(lowered, start)
         if promise and (end - start < 12 or score(name) < _NOT_A_NAME):
             yield Name(start, end, promise)
+
+
+def _tokens(text: str, lowered: str, telling: list[str]) -> Iterator[tuple[int, int, str]]:
+    """The identifiers that hold one of these words."""
+    if len(telling) > _TELLING_MOST:
+        for match in _TOKEN.finditer(text):
+            yield *match.span(), match[0]
+        return
+    done = 0
+    for hit in re.compile(_longest_first(telling)).finditer(lowered):
+        if hit.start() < done:
+            continue
+        start = hit.start()
+        while start > done and hit.start() - start < _NAME_CHARS and (text[start - 1].isalnum() or text[start - 1] in "_.-"):
+            start -= 1
+        for match in _TOKEN.finditer(text, start, hit.end() + _NAME_CHARS):
+            if match.end() > hit.start():
+                done = match.end()
+                if match.start() <= hit.start():
+                    yield *match.span(), match[0]
+                break
 
 
 def _in_other_scripts(text: str) -> Iterator[Name]:

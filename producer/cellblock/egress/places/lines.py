@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from cellblock.egress.places.lexicon import Promise
 from cellblock.egress.places.place import KIND
 from cellblock.egress.values import forms
-from cellblock.egress.values.judging import Setting, is_drawn, is_secret
+from cellblock.egress.values.judging import Setting, is_drawn, is_secret, is_sure
 
 #: scheme://user:password@host
 _ADDRESS = re.compile(
@@ -19,6 +19,19 @@ _ADDRESS = re.compile(
 _BARE_ADDRESS = re.compile(
     r"(?<![\w/:@.])[\w.-]{2,40}[:/](?P<password>[!#-&(-.0-9;=?A-~]{6,80})@(?=(?:tcp\(|//)?[\w.-]{2,80}(?:[:/)\s.,\"']|$))"
     r"|(?<![\w/])[\w.+-]{1,60}@[\w-]{1,60}\.[a-z]{2,12}:(?P<mailed>[!#-&(-.0-9=?A-{}~]{6,80})"
+)
+#: What signs an address, by the end of its name.
+_QUERY = re.compile(
+    r"(?i)[?&;](?:amp;)?[\w.-]{0,30}?(?:sig|signature|sign|hmac|mac|token|ticket|auth|policy|credential|secret|jwt|sas|hdnea|hdnts|wstoken|signed|seal|assertion|samlresponse|passwd|pwd"
+    r"|key|code|st|hash)=(?P<value>[A-Za-z0-9%+/_.~=*:-]{16,4096})"
+)
+_HASHLIKE = re.compile(r"(?i)(?:[?&;]|amp;)(?:key|hash|code|st)=")
+#: Codes for one time, for a door or a card.
+_CODE = re.compile(
+    r"(?i)\b(?:otp|pin|puk|passcode|(?:verification|security|one-time|login|2fa|mfa|authentication|auth|confirmation|access|door|gate|alarm|unlock|sms|safe|entry)"
+    r"[ _-]?(?:code|pin)s?|(?:backup|recovery|scratch|rescue|emergency)[ _-]?(?:code|key)s?|(?:licen[cs]e|serial|product|activation)[ _-]?(?:key|code|number))\b"
+    r"(?:[^\n\d:=]{0,30}?(?:\bis\b|[:=»#]|->)|[ \t]{0,3}[:=])?[\s\"'`*]{1,12}"
+    r"(?P<codes>(?:(?:\d{4,10}|\d{3}[ -]\d{3}|(?:[A-Z0-9]{3,8}[ -]){1,7}[A-Z0-9]{3,8}|(?:[a-z0-9]{4,6}-){1,7}[a-z0-9]{4,6}|[a-z0-9]{8,12})[\s,;|]{0,4}){1,20})(?![\w.-])"
 )
 _HEADER = re.compile(
     r"\b(?:Basic\s{1,4}(?P<basic>[A-Za-z0-9+/_-]{8,}={0,2})|(?:Bearer|Token|token|bearer|ApiKey|apikey|SSWS)\s{1,4}(?P<bearer>[A-Za-z0-9._~+/:=-]{16,}))"
@@ -64,6 +77,21 @@ def _bare_addresses(text: str) -> Iterator[tuple[str, int, int]]:
             yield "connection_string", *match.span(name)
 
 
+def _queries(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _QUERY.finditer(text):
+        value = match["value"]
+        common = _HASHLIKE.match(match[0]) is not None
+        if (is_sure(value) and len(value) >= 30) if common else (is_drawn(value, Setting.BARE) or forms.is_hex(value)):
+            yield "signed_url", *match.span("value")
+
+
+def _codes(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _CODE.finditer(text):
+        if any(map(str.isdigit, match["codes"])):
+            start = match.start("codes")
+            yield "access_code", start, start + len(match["codes"].rstrip(" \t\r\n,;|"))
+
+
 def _cookies(text: str) -> Iterator[tuple[str, int, int]]:
     for match in _COOKIES.finditer(text):
         for cookie in _COOKIE.finditer(text, *match.span("cookies")):
@@ -100,6 +128,8 @@ def _headers(text: str) -> Iterator[tuple[str, int, int]]:
 #: What has to be in a text for each to be worth a look.
 SOURCES = (
     (("://",), _addresses),
+    (("=",), _queries),
+    (("otp", "pin", "puk", "code", "key", "serial", "number"), _codes),
     (("@",), _bare_addresses),
     (("basic ", "bearer ", "token ", "apikey ", "ssws "), _headers),
     (("cookie",), _cookies),

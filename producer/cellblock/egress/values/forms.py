@@ -34,7 +34,7 @@ _OTHER = re.compile(
     r"|aes|ecb|cbc|gcm|rsa|p|ed|ecdsa|crc|blake|ipv|http|s|ec|python|py|col|row|item|field|user|test|step|level|version|page|line|part|node"
     r"|model|layer|group|key|token|host|server|db|id|no|n|t|k|job|task|run|v)[_-]?\d{1,6}\w?|0x(?:[0-9a-fA-F]{1,8}|[0-9a-fA-F]{40})"
     r"|\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?"
-    r"|[\w.+-]+@[\w-]+\.[\w.-]+|[a-z]+://.*|arn:.*|(?:AES|RSA|HMAC|PBKDF2|SHA|RS|HS|ES)[-_/\w]*"
+    r"|[\w.+-]+@[\w-]+\.[\w.-]+|[a-z]+://.*|arn:.*|(?i:aes|rsa|hmac|pbkdf2|sha|rs|hs|es|scram|bcrypt|argon2|scrypt|ed25519|chacha20)[-_/][-_/\w]*|(?:AES|RSA|HMAC|PBKDF2|SHA|RS|HS|ES)\w*"
 )
 _PATH = re.compile(
     r"(?:[A-Za-z]:)?(?:[.~]{0,2}[/\\])[\w. @-]+(?:[/\\][\w. @-]*)*|[\w-]+(?:[/\\][\w.-]+)+|[\w-]+\.[a-z]{1,4}"
