@@ -3,6 +3,8 @@
 A run counts as encoded when all of it reads as text: what an alphabet alone would take for its own is words.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import base64
@@ -23,7 +25,9 @@ _CROCKFORD = str.maketrans("0123456789ABCDEFGHJKMNPQRSTVWXYZ", "ABCDEFGHIJKLMNOP
 #: Numbers of more digits take long to read; Python reads no longer ones from decimal digits.
 _NUMBER_CHARS, _RUN_CHARS = 4000, 16 * 1024
 _SWAPPED_CASE = bytes(byte ^ 0x20 for byte in range(256))
-_UU = re.compile(r"(?m)^begin \d{3,4} \S{1,80}\r?\n(?P<lines>(?:[ -`]{2,62}\r?\n){1,4000})[`]?\r?\n?end|^(?P<bare>(?:M[ -`]{60}\r?\n)+[ -`]{2,62})$")
+_UU = re.compile(
+    r"(?m)^begin \d{3,4} \S{1,80}\r?\n(?P<lines>(?:[ -`]{2,62}\r?\n){1,4000})[`]?\r?\n?end|^(?P<bare>(?:M[ -`]{60}\r?\n)+[ -`]{2,62})$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +85,25 @@ def _swapped_hex(run: str) -> bytes:
 
 CODECS: tuple[Codec, ...] = (
     Codec("base45", re.compile(r"[0-9A-Z][0-9A-Z $%*+\-./:]{22,}"), _base45),
-    Codec("z85", re.compile(r"(?=(?:[0-9A-Za-z]{0,20}[.\-:+=^!/*?&<>()\[\]{}@%$#]){3})[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{20,}"), _z85),
-    Codec("base58", re.compile(r"(?<![A-Za-z0-9])[1-9A-HJ-NP-Za-km-z]{14,}(?![A-Za-z0-9])"), from_base58, 2048),
-    Codec("base36", re.compile(r"(?<![A-Za-z0-9])(?:[0-9a-z]{16,}|[0-9A-Z]{16,})(?![A-Za-z0-9])"), lambda run: _number(run, 36), 2048),
-    Codec("big integer", re.compile(r"(?<![\d.])\d{24,}(?![\d.])"), lambda run: _number(run, 10), _NUMBER_CHARS),
+    Codec(
+        "z85",
+        re.compile(
+            r"(?=(?:[0-9A-Za-z]{0,20}[.\-:+=^!/*?&<>()\[\]{}@%$#]){3})[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{20,}"
+        ),
+        _z85,
+    ),
+    Codec(
+        "base58", re.compile(r"(?<![A-Za-z0-9])[1-9A-HJ-NP-Za-km-z]{14,}(?![A-Za-z0-9])"), from_base58, 2048
+    ),
+    Codec(
+        "base36",
+        re.compile(r"(?<![A-Za-z0-9])(?:[0-9a-z]{16,}|[0-9A-Z]{16,})(?![A-Za-z0-9])"),
+        lambda run: _number(run, 36),
+        2048,
+    ),
+    Codec(
+        "big integer", re.compile(r"(?<![\d.])\d{24,}(?![\d.])"), lambda run: _number(run, 10), _NUMBER_CHARS
+    ),
     Codec("base32 hex", re.compile(r"(?<![A-Za-z0-9])[0-9A-V]{16,}={0,6}"), _base32hex),
     Codec("crockford", re.compile(r"(?<![A-Za-z0-9])[0-9A-HJKMNP-TV-Z]{16,}(?![A-Za-z0-9])"), _crockford),
     Codec("xor", re.compile(r"(?<![A-Za-z0-9])(?:[0-9a-f]{2}){10,}(?![A-Za-z0-9])"), _swapped_hex),

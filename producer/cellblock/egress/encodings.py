@@ -4,6 +4,8 @@ Each takes a text and how much beside a find is kept, and answers with another t
 can be read this way has been, or with None if nothing can. All run in time proportional to the text.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import base64

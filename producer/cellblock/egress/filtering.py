@@ -4,6 +4,8 @@ It takes out secrets, random runs, hidden reasoning and control characters, and 
 Pure: a text and settings in, a report out.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from collections import Counter

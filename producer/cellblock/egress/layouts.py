@@ -4,18 +4,23 @@ Those that change a whole text are tried on short ones only, and count only wher
 any text can be read backwards, and means nothing.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterator
-from itertools import groupby, zip_longest
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import groupby, pairwise, zip_longest
 
 from cellblock.egress.decoded import Decoded, Decoding, Found, Part, replaced
 from cellblock.egress.places.lexicon import Promise, names
 
 _SHORT_CHARS, _SHIFTED_CHARS = 8 * 1024, 2 * 1024
-_KNOWN = re.compile(r"ghp_\w{30}|AKIA[A-Z2-7]{16}|eyJ[A-Za-z0-9_-]{20,}\.|sk_live_\w{16}|xox[bp]-[\w-]{30}|glpat-[\w-]{20}|://[\w.-]+:[^\s@/]{6,}@")
+_KNOWN = re.compile(
+    r"ghp_\w{30}|AKIA[A-Z2-7]{16}|eyJ[A-Za-z0-9_-]{20,}\.|sk_live_\w{16}|xox[bp]-[\w-]{30}|glpat-[\w-]{20}|://[\w.-]+:[^\s@/]{6,}@"
+)
 _JOINT = re.compile(
     r"(?P<quote>[\"'`])[ \t]*\)?[ \t]*(?:(?:\+|\.|&|\|\||~|<>|\\|\^)?[ \t]*(?:\r?\n[ \t]*(?:\+|\.|&|\|\||\\)?[ \t]*)?"
     r"|;?[ \t]*\r?\n[ \t]*[$\w.\[\]]{1,40}[ \t]*(?:\+=|\.=|<<|&=|:=[ \t]*\w{1,30}[ \t]*\+)[ \t]*)[bfruL]{0,2}(?P=quote)"
@@ -27,9 +32,12 @@ _LABELLED = re.compile(
     r"(?P<sign>[ \t]{0,2}(?:=>|[:=\])>|-]{1,2})?[ \t]{0,4})(?P<piece>[^\n]{1,200}?)(?P<end>[;,]?)\r?$"
 )
 _NUMBER = re.compile(r"\d+")
-_INDEXED = re.compile(r"(?m)^[ \t]{0,8}[\[(]?(?P<at>\d{1,5})[\])]?[ \t]{0,2}[:=.>|,-]{0,2}[ \t]?(?P<char>'.'|\".\"|.)?,?\r?$")
+_INDEXED = re.compile(
+    r"(?m)^[ \t]{0,8}[\[(]?(?P<at>\d{1,5})[\])]?[ \t]{0,2}[:=.>|,-]{0,2}[ \t]?(?P<char>'.'|\".\"|.)?,?\r?$"
+)
 #: Pieces that somebody hides between other lines are short.
 _PIECE_CHARS = 24
+_WORD_OR_BLANK = re.compile(r"\S+|\s+")
 _LETTERS = string.ascii_lowercase
 #: What comes out where a layout was undone; words that nothing else is made of.
 _TELLING = re.compile(
@@ -61,10 +69,10 @@ def _labelled(text: str, near: int) -> Decoded | None:
     for _, run in groupby(lines, key=lambda m: (_NUMBER.sub("#", m["label"], count=1), m["sign"])):
         parts = list(run)
         numbers = [int(_NUMBER.search(part["label"])[0]) for part in parts]  # type: ignore[index]
-        if len(parts) < 2 or any(b - a != 1 for a, b in zip(numbers, numbers[1:], strict=False)):
+        if len(parts) < 2 or any(b - a != 1 for a, b in pairwise(numbers)):
             continue
         found.append((parts[0].start(), parts[0].start("piece"), ""))
-        for before, after in zip(parts, parts[1:], strict=False):
+        for before, after in pairwise(parts):
             if after.start() - before.end() > 2:
                 break
             found.append((before.end("piece"), after.start("piece"), ""))
@@ -82,44 +90,78 @@ def _indexed(text: str, near: int) -> Decoded | None:
     found: list[Found] = []
     run: list[re.Match[str]] = []
     for match in [*_INDEXED.finditer(text), None]:
-        follows = match is not None and (not run or (int(match["at"]) == int(run[-1]["at"]) + 1 and match.start() - run[-1].end() <= 2))
+        follows = match is not None and (
+            not run or (int(match["at"]) == int(run[-1]["at"]) + 1 and match.start() - run[-1].end() <= 2)
+        )
         if not follows:
             if len(run) >= 8:
-                found.append((run[0].start(), run[-1].end(), "".join((m["char"] or " ").strip("'\"") or m["char"] for m in run)))
+                found.append(
+                    (
+                        run[0].start(),
+                        run[-1].end(),
+                        "".join((m["char"] or " ").strip("'\"") or m["char"] for m in run),
+                    )
+                )
             run = []
         if match is not None:
             run.append(match)
     return replaced(text, found, near) if found else None
 
 
-def whole(text: str) -> Iterator[tuple[str, str]]:
-    """Readings of a whole short text, each with its name, in which a telling word comes out."""
+def whole(text: str) -> Iterator[tuple[str, str, Callable[[], list[Part]]]]:
+    """Readings of a whole short text in which a telling word comes out: name, reading, and where it came from."""
     if len(text) > _SHORT_CHARS:
         return
     told = len(_TELLING.findall(text))
     for name, reading in _whole(text):
         if len(_TELLING.findall(reading)) > told:
-            yield name, reading
+            yield name, reading, partial(_words if name == "words backwards" else _all_of, text)
     if "\n" in text:
         named = sum(name.promise > Promise.FAINT for name in names(text))
-        for reading in _without_noise(text.split("\n")):
+        for reading, parts in _without_noise(text):
             if sum(name.promise > Promise.FAINT for name in names(reading)) > named or _KNOWN.search(reading):
-                yield "noise", reading
+                yield "noise", reading, parts
     if not told and len(text) <= _SHIFTED_CHARS:
         for step in range(1, 26):
             turned = _LETTERS[step:] + _LETTERS[:step]
             reading = text.translate(str.maketrans(_LETTERS + _LETTERS.upper(), turned + turned.upper()))
             if _TELLING.search(reading):
-                yield "shifted", reading
+                yield "shifted", reading, partial(_same, text)
 
 
-def _without_noise(lines: list[str]) -> Iterator[str]:
+def _without_noise(text: str) -> Iterator[tuple[str, Callable[[], list[Part]]]]:
     """Every second or third line, where others stand between."""
+    lines = text.split("\n")
     for step in (2, 3):
         for first in range(step if len(lines) > 2 * step else 0):
             kept = lines[first::step]
             if max(map(len, kept)) <= _PIECE_CHARS:
-                yield "".join(kept)
+                yield "".join(kept), partial(_lines, text, first, step)
+
+
+def _lines(text: str, first: int, step: int) -> list[Part]:
+    parts, at, start = [], 0, 0
+    for number, line in enumerate(text.split("\n")):
+        if number % step == first:
+            parts.append(Part(at, start, start + len(line), whole=False))
+            at += len(line)
+        start += len(line) + 1
+    return parts
+
+
+def _words(text: str) -> list[Part]:
+    """Where each word is the same stretch, turned; and each blank itself."""
+    return [
+        Part(m.start(), m.start(), m.end(), whole=m[0].strip() != "") for m in _WORD_OR_BLANK.finditer(text)
+    ]
+
+
+def _same(text: str) -> list[Part]:
+    return [Part(0, 0, len(text), whole=False)]
+
+
+def _all_of(text: str) -> list[Part]:
+    return [Part(0, 0, len(text), whole=True)]
 
 
 def _whole(text: str) -> Iterator[tuple[str, str]]:
@@ -128,7 +170,7 @@ def _whole(text: str) -> Iterator[tuple[str, str]]:
         most = max(map(len, lines))
         for first in range(len(lines)):  # lines of a grid, with others before or behind
             grid = [line for line in lines[first : first + 12] if len(line) >= most - 1]
-            if 3 <= len(grid):
+            if len(grid) >= 3:
                 yield "columns", "".join("".join(row) for row in zip_longest(*grid, fillvalue=""))
             if first > 3:
                 break

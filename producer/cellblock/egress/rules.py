@@ -246,11 +246,21 @@ _SERVICES = [
     *_family("gocardless_token", "live_ sandbox_", _some(_WORD, 40)),
     *_family("elastic_token", "AAEAAWVsYXN0aWMv", _some("A-Za-z0-9+/=", 30)),
     *_family("intercom_token", "dG9rOj", _some("A-Za-z0-9+/=", 40)),
-    *_family("paserk", "k1.secret. k2.secret. k3.secret. k4.secret. k1.local. k2.local. k3.local. k4.local.", _some(_WORD, 40)),
+    *_family(
+        "paserk",
+        "k1.secret. k2.secret. k3.secret. k4.secret. k1.local. k2.local. k3.local. k4.local.",
+        _some(_WORD, 40),
+    ),
     *_family("nostr_key", "nsec1 ncryptsec1", _some("a-z0-9", 50)),
     *_family("age_key", "AGE-PLUGIN-", _some("A-Z0-9-", 30)),
-    _token("ansible_vault", "$ANSIBLE_VAULT;", r"[\d.]{1,6};[A-Z0-9]{3,12}(?:;[\w.-]{1,40})?\s{1,8}(?:[0-9a-f]{16,90}\s{0,8}){1,400}"),
-    _around("tls_secret", "CLIENT_", r"CLIENT_(?:RANDOM|[A-Z_]*SECRET[A-Z_0-9]*) [0-9a-f]{64} [0-9a-f]{64,128}"),
+    _token(
+        "ansible_vault",
+        "$ANSIBLE_VAULT;",
+        r"[\d.]{1,6};[A-Z0-9]{3,12}(?:;[\w.-]{1,40})?\s{1,8}(?:[0-9a-f]{16,90}\s{0,8}){1,400}",
+    ),
+    _around(
+        "tls_secret", "CLIENT_", r"CLIENT_(?:RANDOM|[A-Z_]*SECRET[A-Z_0-9]*) [0-9a-f]{64} [0-9a-f]{64,128}"
+    ),
     _around("onion_key", "ED25519-V3:", r"ED25519-V3:[A-Za-z0-9+/]{80,}={0,2}"),
     *_family("ngrok_token", "ngrok-", _some("A-Za-z0-9_", 40)),
 ]

@@ -5,12 +5,14 @@ made of views, so that base64 of a reversed text split over lines is read as wel
 all views together no more than a fixed multiple of the text, whatever it holds.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import groupby, islice
 
 from cellblock.egress.bases import others
@@ -171,7 +173,7 @@ def _below(view: View, shares: _Shares, depth: int) -> Iterator[View]:
             yield from _below(made, shares, depth + 1)
 
 
-def _made_of(view: View) -> Iterator[View]:
+def _made_of(view: View) -> Iterator[View]:  # noqa: C901
     """What one step makes of a view. Steps whose order does not matter are taken in one order only."""
     last = view.how[-1] if view.how else ""
     if last in _LAST_STEPS or last in _WHOLE_STEPS:
@@ -198,11 +200,5 @@ def _made_of(view: View) -> Iterator[View]:
         for name, change in _LAST_STEPS.items():
             yield from made(name, change(view.text), loose=view.loose)
     if not view.loose and REVERSED not in view.how and (not view.how or last in _BEFORE_WHOLE):
-        length = len(view.text)
-        for name, reading in whole(view.text):
-            parts = partial(_all_of, length)
+        for name, reading, parts in whole(view.text):
             yield View(reading, (*view.how, name), False, view, parts)
-
-
-def _all_of(length: int) -> list[Part]:
-    return [Part(0, 0, length, whole=True)]

@@ -6,6 +6,8 @@ Drawn are values of every alphabet that programs draw from; written are words of
 paths, dates and sentences. The seed is fixed: the same sources give the same file.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import argparse
@@ -82,7 +84,11 @@ def _identifier(rng: Rng, words: list[str]) -> str:
 
 def _path(rng: Rng, words: list[str]) -> str:
     end = rng.choice((".py", ".txt", ".json", "", ".log", ".tar.gz", ".csv", "/"))
-    return rng.choice(("/", "./", "", "~/", "C:\\", "s3://")) + "/".join(rng.choices(words, k=rng.randint(2, 5))) + end
+    return (
+        rng.choice(("/", "./", "", "~/", "C:\\", "s3://"))
+        + "/".join(rng.choices(words, k=rng.randint(2, 5)))
+        + end
+    )
 
 
 def _stamp(rng: Rng, _: list[str]) -> str:
@@ -94,8 +100,8 @@ def _stamp(rng: Rng, _: list[str]) -> str:
 
 def _number(rng: Rng, words: list[str]) -> str:
     forms = (
-        f"{rng.randrange(10**rng.randint(3, 18))}",
-        f"{rng.random() * 10**rng.randint(0, 9):.{rng.randint(1, 12)}f}",
+        f"{rng.randrange(10 ** rng.randint(3, 18))}",
+        f"{rng.random() * 10 ** rng.randint(0, 9):.{rng.randint(1, 12)}f}",
         f"v{rng.randint(0, 20)}.{rng.randint(0, 40)}.{rng.randint(0, 90)}{rng.choice(('', 'rc1', '-beta.2', '+build5'))}",
         ".".join(str(rng.randint(0, 255)) for _ in range(4)) + rng.choice(("", ":8080")),
         f"{rng.random():.5e}",
@@ -124,9 +130,11 @@ def vocabulary(rng: Rng) -> tuple[list[str], list[str]]:
     text = " ".join(prose(rng, 20_000, language) for language in LANGUAGES)
     runs: list[str] = []
     for number, (kind, output) in enumerate(honest(rng)):
-        if number % 3 == 0 and not re.search("hex|base64|key|sum|hash|lock|ids|RECORD|metadata|picture|dump|seq", kind):
+        if number % 3 == 0 and not re.search(
+            "hex|base64|key|sum|hash|lock|ids|RECORD|metadata|picture|dump|seq", kind
+        ):
             runs += re.findall(r"[^\s\"'`<>(){},;=]{5,60}", output)[:60]
-    words = {w for w in re.findall(r"[^\W\d_]{2,14}", text)} | set(keyword.kwlist)
+    words = {*re.findall(r"[^\W\d_]{2,14}", text), *keyword.kwlist}
     words |= {w.lower() for run in runs for w in re.findall(r"[A-Z]?[a-z]{2,12}", run) if len(w) > 2}
     return sorted(words), runs
 
@@ -159,7 +167,7 @@ def train(without: frozenset[str] = frozenset(), seed: int = 20261124) -> bytes:
     right = (raw > 0) == (wanted > 0)
     print(f"of {len(values)} examples {right.mean():.2%} right", file=sys.stderr)
     held = np.clip(np.round(np.append(weight, bias) * SCALE) + 128, 0, 255)
-    return held.astype(np.uint8).tobytes()
+    return bytes(held.astype(np.uint8).tolist())
 
 
 def main() -> int:

@@ -3,6 +3,8 @@
 No product is named: that one flag gives a user makes the next one's value a password.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import re
@@ -15,19 +17,28 @@ from cellblock.egress.values.judging import Setting
 _LINE_CHARS = 600
 #: ``-u name … -p value``; also glued to the flag.
 _USER = re.compile(r"[ \t](?:-[uUlDa]|--?user(?:name)?|--login|-D)[ =]?[\"']?[\w.@\\,=-]{1,80}[\"']?(?=\s)")
-_SECRET = re.compile(r"[ \t]-(?:[pPwWkKxXAN])[ =]?(?P<quote>[\"']?)(?P<value>[^\s\"'-][^\n\"']{4,120}?)(?:(?P=quote)(?=[\s;|&)]|$))")
+_SECRET = re.compile(
+    r"[ \t]-(?:[pPwWkKxXAN])[ =]?(?P<quote>[\"']?)(?P<value>[^\s\"'-][^\n\"']{4,120}?)(?:(?P=quote)(?=[\s;|&)]|$))"
+)
 #: ``x -psecret``: flags in one dash that are too long and too mixed to be names of flags.
 _GLUED = re.compile(r"[ \t]-p(?P<value>[^\s\"'=-][^\s\"']{7,80})(?=\s|$)")
-_USER_PAIR = re.compile(r"[ \t](?:-\w{0,3}u|--user|--proxy-user|-U)[ =]?[\"']?[\w.@-]{1,60}[:%](?P<value>[^\s\"']{5,120})")
+_USER_PAIR = re.compile(
+    r"[ \t](?:-\w{0,3}u|--user|--proxy-user|-U)[ =]?[\"']?[\w.@-]{1,60}[:%](?P<value>[^\s\"']{5,120})"
+)
 _HERE = re.compile(r"<<<[ \t]?(?P<quote>[\"']?)(?P<value>[^\n\"']{5,200})(?P=quote)")
 _PIPED = re.compile(r"\b(?:echo|printf|print)\b(?P<said>[^\n|]{5,300})\|(?P<into>[^\n]{0,200})")
-_READER = re.compile(r"passw|stdin|\bpass\b|sudo[^\n]*-S|login|cryptsetup|gpg|openssl|secret|credential|age\b|kinit|mount")
+_READER = re.compile(
+    r"passw|stdin|\bpass\b|sudo[^\n]*-S|login|cryptsetup|gpg|openssl|secret|credential|age\b|kinit|mount"
+)
 _SAID = re.compile(r"[\"']?(?:[\w.@-]{1,40}:)?(?P<value>[^\s\"'%:]{5,200})[\"']?(?=\s|\Z)")
 
 
-def find(text: str) -> Iterator[Place]:
+_FLAGS = (" -u", " -U", " -D", " -l", " -a", " --user", " --login", " -p", " --proxy-user")
+
+
+def find(text: str) -> Iterator[Place]:  # noqa: C901
     """Places of all command lines of a text."""
-    if " -" in text or "\t-" in text:
+    if any(flag in text for flag in _FLAGS):
         for user in _USER.finditer(text):
             end = min(user.end() + _LINE_CHARS, len(text))
             line_end = text.find("\n", user.end(), end)
@@ -43,7 +54,7 @@ def find(text: str) -> Iterator[Place]:
             before = text[max(0, here.start() - 120) : here.start()].rsplit("\n", 1)[-1]
             if _READER.search(before):
                 yield Place(*here.span("value"), Promise.CHOSEN, Setting.QUOTED)
-    if "|" in text:
+    if "|" in text and ("echo" in text or "print" in text):
         for piped in _PIPED.finditer(text):
             if _READER.search(piped["into"]):
                 for said in _SAID.finditer(text, *piped.span("said")):

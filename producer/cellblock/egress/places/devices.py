@@ -4,6 +4,8 @@
 stands between, and a word or two say the kind of what follows.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import re
@@ -21,7 +23,9 @@ _HOW = re.compile(
     r"[ \t]{1,8}(?P<quote>[\"'$]?)(?P<value>[^\s\"';]{4,400})"
 )
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f:]+:[0-9a-f:]*")
-_KIND = re.compile(r"\s\d{1,2}\Z|cipher|encrypted|ascii|hex|ENC|md5|BY|by|PASSWORD|password-value|encoded", re.IGNORECASE)
+_KIND = re.compile(
+    r"\s\d{1,2}\Z|cipher|encrypted|ascii|hex|ENC|md5|BY|by|PASSWORD|password-value|encoded", re.IGNORECASE
+)
 #: What commands of equipment begin with.
 _COMMAND_LINE = re.compile(
     r"[ \t]*(?:set|enable|username|user|snmp-server|snmp|crypto|tacacs-server|radius-server|radius|tacacs|neighbor|key-string|key|ip|ppp|isdn|ntp|wpa-psk"

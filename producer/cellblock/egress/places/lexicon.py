@@ -40,7 +40,9 @@ _WORD_CHARS, _NAME_CHARS = 48, 80
 _NOT_A_NAME = 2.0
 _TOKEN = re.compile(r"[^\W_][\w]*(?:[.-][^\W\d_]\w*)*")
 _SEGMENTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[^\W\d_]+")
-_FOREIGN_END = re.compile(r"[A-Za-z0-9_]{0,12}[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?=[!-~])")
+_FOREIGN_END = re.compile(
+    r"[A-Za-z0-9_]{0,12}[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?=[!-~])"
+)
 _TINY = re.compile(r"\bp[wa]\b|\bmdp\b")
 #: With more words of these in a text it is cheaper to look at each.
 _TELLING_MOST = 64
@@ -62,10 +64,31 @@ _ASCII_DRAWN = [stem for stem in _ALL_DRAWN if len(stem) > 3 and stem.isascii()]
 _WIDE_CHOSEN = [stem for stem in _ALL_CHOSEN if not stem.isascii()]
 _WIDE_DRAWN = [stem for stem in _ALL_DRAWN if not stem.isascii()]
 #: Latin letters with marks and Greek and Cyrillic ones are letters like ours.
-_WIDE = re.compile(_longest_first([s for s in (*_WIDE_CHOSEN, *_WIDE_DRAWN, *(p for p in _phrases(words.CHOSEN) if not p.isascii())) if s[0] >= "\u0530"]))
+_WIDE = re.compile(
+    _longest_first(
+        [
+            s
+            for s in (*_WIDE_CHOSEN, *_WIDE_DRAWN, *(p for p in _phrases(words.CHOSEN) if not p.isascii()))
+            if s[0] >= "\u0530"
+        ]
+    )
+)
 _WIDE_TAIL = re.compile("[\u0530-\u1fff\u2e80-\ud7ff]{1,8}")
 #: Stems that are also part of other words.
-_LOOSE = {"parole", "parola", "parol", "sandi", "sifra", "sifre", "lösen", "geslo", "haslo", "heslo", "mdp", "pword"}
+_LOOSE = {
+    "parole",
+    "parola",
+    "parol",
+    "sandi",
+    "sifra",
+    "sifre",
+    "lösen",
+    "geslo",
+    "haslo",
+    "heslo",
+    "mdp",
+    "pword",
+}
 _IN_CHOSEN = re.compile(_longest_first([s for s in _ASCII_CHOSEN if s not in _LOOSE] + _WIDE_CHOSEN))
 _IN_DRAWN = re.compile(_longest_first(_ASCII_DRAWN + _WIDE_DRAWN))
 _CHOSEN_WHOLE = {*words.CHOSEN_WHOLE, *_ALL_CHOSEN}
@@ -78,14 +101,15 @@ _PHRASE_LAST = {phrase.split()[-1] for phrase in (*_PHRASES_CHOSEN, *_PHRASES_DR
 _MAYBE = re.compile(
     _longest_first(
         sorted(
-            {*_ASCII_CHOSEN, *_ASCII_DRAWN, *_WIDE_CHOSEN, *_WIDE_DRAWN, "key", "pass", "pwd", "secret"} - _LOOSE
+            {*_ASCII_CHOSEN, *_ASCII_DRAWN, *_WIDE_CHOSEN, *_WIDE_DRAWN, "key", "pass", "pwd", "secret"}
+            - _LOOSE
         )
     )
 )
 _EXACT = {*_CHOSEN_WHOLE, *_DRAWN_WHOLE, *_PHRASE_LAST}
 
 
-def names(text: str) -> Iterator[Name]:
+def names(text: str) -> Iterator[Name]:  # noqa: C901
     """Every name in the text that promises something, in its order."""
     lowered = lower(text)
     if not text.isascii():
@@ -123,7 +147,11 @@ def _tokens(text: str, lowered: str, telling: list[str]) -> Iterator[tuple[int, 
         if hit.start() < done:
             continue
         start = hit.start()
-        while start > done and hit.start() - start < _NAME_CHARS and (text[start - 1].isalnum() or text[start - 1] in "_.-"):
+        while (
+            start > done
+            and hit.start() - start < _NAME_CHARS
+            and (text[start - 1].isalnum() or text[start - 1] in "_.-")
+        ):
             start -= 1
         for match in _TOKEN.finditer(text, start, hit.end() + _NAME_CHARS):
             if match.end() > hit.start():
@@ -138,7 +166,11 @@ def _in_other_scripts(text: str) -> Iterator[Name]:
     for match in _WIDE.finditer(text):
         end = match.end()
         tail = _WIDE_TAIL.match(text, end)
-        yield Name(match.start(), tail.end() if tail else end, Promise.CHOSEN if match[0] in _ALL_CHOSEN else Promise.DRAWN)
+        yield Name(
+            match.start(),
+            tail.end() if tail else end,
+            Promise.CHOSEN if match[0] in _ALL_CHOSEN else Promise.DRAWN,
+        )
 
 
 def lower(text: str) -> str:
@@ -166,7 +198,7 @@ def _may_tell(word: str) -> bool:
 
 
 @lru_cache(maxsize=16_384)
-def promised(name: str) -> Promise:
+def promised(name: str) -> Promise:  # noqa: C901
     """What a name of one or several words promises."""
     segments = segments_of(name)
     if not segments:
@@ -196,7 +228,16 @@ def promised(name: str) -> Promise:
     return found
 
 
-_FAINT_ALONE = {*words.DRAWN_WHOLE} - {"authorization", "creds", "cred", "community", "totp", "otp", "cookie", "cookies"}
+_FAINT_ALONE = {*words.DRAWN_WHOLE} - {
+    "authorization",
+    "creds",
+    "cred",
+    "community",
+    "totp",
+    "otp",
+    "cookie",
+    "cookies",
+}
 
 
 def segments_of(name: str) -> list[str]:

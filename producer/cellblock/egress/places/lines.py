@@ -1,9 +1,12 @@
 """Secrets in lines of a fixed form: the user of an address, headers, cookies, commands, .netrc and .pgpass."""
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from cellblock.egress.places.lexicon import Promise
 from cellblock.egress.places.place import KIND
@@ -16,10 +19,12 @@ _ADDRESS = re.compile(
     r"@(?=\[?[A-Za-z0-9_.:-]{1,255}\]?(?:[/?,\s\"'`)<;\\]|\Z))"
 )
 #: user:password@host and user/password@host without a scheme, and mail:password.
-_BARE_ADDRESS = re.compile(
-    r"(?<![\w/:@.])[\w.-]{2,40}[:/](?P<password>[!#-&(-.0-9;=?A-~]{6,80})@(?=(?:tcp\(|//)?[\w.-]{2,80}(?:[:/)\s.,\"']|$))"
-    r"|(?<![\w/])[\w.+-]{1,60}@[\w-]{1,60}\.[a-z]{2,12}:(?P<mailed>[!#-&(-.0-9=?A-{}~]{6,80})"
+_BEFORE_AT = re.compile(
+    r"(?:^|(?<=[\s\"'=,(<]))(?:[\w.-]{1,20}:){0,3}[\w.-]{2,40}[:/](?P<password>[!#-&(-.0-9;=?A-~]{6,80})@\Z"
 )
+_HOST = re.compile(r"(?:tcp\(|//)?[\w.-]{2,80}(?:[:/)\s.,\"']|$)")
+_MAILED = re.compile(r"[\w-]{1,60}\.[a-z]{2,12}:(?P<password>[!#-&(-.0-9=?A-{}~]{6,80})")
+_ADDRESSES_MOST, _ADDRESS_REACH = 2000, 150
 #: What signs an address, by the end of its name.
 _QUERY = re.compile(
     r"(?i)[?&;](?:amp;)?[\w.-]{0,30}?(?:sig|signature|sign|hmac|mac|token|ticket|auth|policy|credential|secret|jwt|sas|hdnea|hdnts|wstoken|signed|seal|assertion|samlresponse|passwd|pwd"
@@ -70,18 +75,27 @@ def _addresses(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _bare_addresses(text: str) -> Iterator[tuple[str, int, int]]:
-    for match in _BARE_ADDRESS.finditer(text):
-        name = "password" if match["password"] else "mailed"
-        setting = Setting.PROSE if match["password"] else Setting.SPACED
-        if is_secret(match[name], Promise.CHOSEN, setting):
-            yield "connection_string", *match.span(name)
+    for sign in islice(re.finditer("@", text), _ADDRESSES_MOST):
+        at = sign.start()
+        before = (
+            _BEFORE_AT.search(text, max(0, at - _ADDRESS_REACH), at + 1)
+            if _HOST.match(text, at + 1)
+            else None
+        )
+        for match, setting in ((before, Setting.PROSE), (_MAILED.match(text, at + 1), Setting.SPACED)):
+            if match and is_secret(match["password"], Promise.CHOSEN, setting):
+                yield "connection_string", *match.span("password")
 
 
 def _queries(text: str) -> Iterator[tuple[str, int, int]]:
     for match in _QUERY.finditer(text):
         value = match["value"]
         common = _HASHLIKE.match(match[0]) is not None
-        if (is_sure(value) and len(value) >= 30) if common else (is_drawn(value, Setting.BARE) or forms.is_hex(value)):
+        if (
+            (is_sure(value) and len(value) >= 30)
+            if common
+            else (is_drawn(value, Setting.BARE) or forms.is_hex(value))
+        ):
             yield "signed_url", *match.span("value")
 
 

@@ -4,6 +4,8 @@ What follows a telling name: a sign and a value on its line, a block of lines be
 that is called "value".
 """
 
+# ruff: noqa: E501, RUF001
+
 from __future__ import annotations
 
 import re
@@ -20,17 +22,23 @@ _SIGN = re.compile(
     r"(?P<blank>[ \t\u00a0\u3000]{0,40})"
 )
 #: ``password: str = "…"``: a type stands between.
-_TYPED = re.compile(r"[\w.]{1,30}(?:\[[^\]\n]{0,30}\]|<[^>\n]{0,30}>)?(?: ?\| ?\w{1,20}){0,3}\??[ \t]{0,3}=[ \t]{0,3}")
+_TYPED = re.compile(
+    r"[\w.]{1,30}(?:\[[^\]\n]{0,30}\]|<[^>\n]{0,30}>)?(?: ?\| ?\w{1,20}){0,3}\??[ \t]{0,3}=[ \t]{0,3}"
+)
 _PREFIX = re.compile(r"(?:!\w{1,20}[ \t]+|(?:new )?[A-Z]\w{2,30}\((?=[\"'`])|[bruflLR@$]{1,2}(?=[\"'`]))?")
 _QUOTES = {"'": "'", '"': '"', "`": "`", "“": "”", "„": "“", "«": "»", "‘": "’", "「": "」"}
 _UNTIL = re.compile(r"[^\s\"'`\\]{1,4096}")
 _SPACED_VALUE = re.compile(r"[ \t\u00a0]{1,40}(?P<quote>[\"'`]?)(?P<value>[^\s\"'`]{4,4096})")
 #: Where another field of a query, a cookie or a connection string begins.
 _NEXT_FIELD = re.compile(r"[&;,](?=[A-Za-z][A-Za-z0-9_. -]{0,40}=)|[;&](?=\s|$)")
-_BLOCK = re.compile(r"[\"'`\])]{0,2}[ \t]{0,8}[:=][ \t]{0,8}(?:!!?\w+[ \t]+)?[|>][+-]?\d?[+-]?[ \t]{0,8}(?:#[^\n]{0,100})?\r?\n")
+_BLOCK = re.compile(
+    r"[\"'`\])]{0,2}[ \t]{0,8}[:=][ \t]{0,8}(?:!!?\w+[ \t]+)?[|>][+-]?\d?[+-]?[ \t]{0,8}(?:#[^\n]{0,100})?\r?\n"
+)
 _HEREDOC = re.compile(r"[^\n]{0,160}?<<[-~]?[ \t]?[\"'\\]?(?P<mark>\w{2,40})[\"']?[^\n]{0,80}\r?\n")
 _TRIPLE = re.compile(r"[\"'`\])]{0,2}[ \t]{0,8}[:=][ \t]{0,8}(?P<quote>\"\"\"|'''|```)")
-_BELOW = re.compile(r"[\"'`\])*_]{0,4}[ \t]{0,8}(?P<sign>[:=：]?)[ \t]{0,8}[>*_]{0,4}(?:[\[({][ \t]*)?\r?\n(?:[ \t]*\r?\n)?(?P<lead>[ \t>*#-]{0,24})(?P<quote>[\"'`]?)(?P<value>[^\n\"'`]{4,300})")
+_BELOW = re.compile(
+    r"[\"'`\])*_]{0,4}[ \t]{0,8}(?P<sign>[:=：]?)[ \t]{0,8}[>*_]{0,4}(?:[\[({][ \t]*)?\r?\n(?:[ \t]*\r?\n)?(?P<lead>[ \t>*#-]{0,24})(?P<quote>[\"'`]?)(?P<value>[^\n\"'`]{4,300})"
+)
 _HEADING = re.compile(r"[ \t#>*$-]{0,8}(?:[^\W\d_]{1,14} ){0,3}")
 _BESIDE = re.compile(
     r"[\"'`]?(?:</\w{1,30}>)?[\s,;>/<({|:=\"'`]{1,60}(?:(?:[\w:-]{1,24})[\"'`]?[ \t]{0,12}[=:>][ \t]{0,3}[\"'`]?[\w.-]{1,30}[\"'`]?[\s,;]{1,40}){0,2}"
@@ -38,10 +46,14 @@ _BESIDE = re.compile(
     r"[\"'`]?[ \t]{0,4}(?:=>|[=:>])\s{0,40}(?P<quote>[\"'`]?)(?P<value>[^\n\"'`<]{4,1024})"
 )
 _LIST = re.compile(r"[\"'`\])]{0,2}[ \t]{0,8}(?:[:=]|=>)[ \t]{0,8}[\[({]\s{0,40}")
-_ITEM = re.compile(r"\s{0,20}[\"'`](?P<value>[^\"'`\n]{4,400})[\"'`]\s{0,4},?|[ \t]{0,20}-[ \t]+[\"'`]?(?P<bare>[^\s\"'`]{4,400})[\"'`]?[ \t]*\r?\n")
+_ITEM = re.compile(
+    r"\s{0,20}[\"'`](?P<value>[^\"'`\n]{4,400})[\"'`]\s{0,4},?|[ \t]{0,20}-[ \t]+[\"'`]?(?P<bare>[^\s\"'`]{4,400})[\"'`]?[ \t]*\r?\n"
+)
 _OPENED = re.compile(r"[\"'`]?[ \t]{0,4}:[ \t]{0,8}\r?\n")
 #: ``auth=("user", "…")``
-_PAIR = re.compile(r"[\"']?[ \t]{0,4}[=:][ \t]{0,4}[\w.]{0,40}[(\[][\"'][^\"'\n]{1,80}[\"'],[ ]{0,4}[\"'](?P<value>[^\"'\n]{4,200})[\"'][)\]]")
+_PAIR = re.compile(
+    r"[\"']?[ \t]{0,4}[=:][ \t]{0,4}[\w.]{0,40}[(\[][\"'][^\"'\n]{1,80}[\"'],[ ]{0,4}[\"'](?P<value>[^\"'\n]{4,200})[\"'][)\]]"
+)
 _ITEMS_MOST = 200
 _COMMENT = re.compile(r"[ \t]+(?:#|//|;|--)[ \t][^\n]*$")
 
@@ -143,7 +155,9 @@ def blocks(text: str, name: Name) -> Iterator[Place]:
         return
     heredoc = _HEREDOC.match(text, name.end)
     if heredoc:
-        close = re.compile(rf"(?m)^[ \t]*{re.escape(heredoc['mark'])}\b").search(text, heredoc.end(), heredoc.end() + _VALUE_CHARS)
+        close = re.compile(rf"(?m)^[ \t]*{re.escape(heredoc['mark'])}\b").search(
+            text, heredoc.end(), heredoc.end() + _VALUE_CHARS
+        )
         if close:
             yield from _lines(text, name, heredoc.end(), close.start())
         return
@@ -200,7 +214,9 @@ def beside(text: str, name: Name) -> Iterator[Place]:
         if not match["quote"]:
             value = value.rstrip(",;)}]")
         start = match.start("value")
-        yield Place(start, start + len(value), name.promise, Setting.QUOTED if match["quote"] else Setting.LINE)
+        yield Place(
+            start, start + len(value), name.promise, Setting.QUOTED if match["quote"] else Setting.LINE
+        )
     pair = _PAIR.match(text, name.end)
     if pair:
         yield Place(*pair.span("value"), Promise.CHOSEN, Setting.QUOTED)

@@ -18,11 +18,15 @@ _RULE = re.compile(r"[\s|│┃║+=:─━═┼╪╬├┤┬┴╞╡╔╗�
 _GAPPED = re.compile(r"\S+(?: \S+)*")
 _WORDS = re.compile(r"\S+")
 _HTML_ROW = re.compile(r"<tr\b[^>]{0,200}>(?P<row>(?:(?!</tr).){1,4000})</tr", re.DOTALL | re.IGNORECASE)
-_HTML_CELL = re.compile(r"<t[hd]\b[^>]{0,200}>\s*(?:<(?:code|b|tt|span|strong)[^>]{0,80}>)?(?P<cell>[^<]{0,500})", re.IGNORECASE)
+_HTML_CELL = re.compile(
+    r"<t[hd]\b[^>]{0,200}>\s*(?:<(?:code|b|tt|span|strong)[^>]{0,80}>)?(?P<cell>[^<]{0,500})", re.IGNORECASE
+)
 
 
 _HEAD = re.compile(r"[\"*`#]{0,2}[^\W\d_][\w.-]{0,30}(?: \(?[^\W\d_][\w.-]{0,24}\)?){0,3}[\"*`]{0,2}|[#№]")
-_JSON_COLUMNS = re.compile(r"[\"'](?:columns|fields|headers?|names)[\"']\s{0,4}:\s{0,4}\[(?P<heads>[^\[\]]{4,600})\]")
+_JSON_COLUMNS = re.compile(
+    r"[\"'](?:columns|fields|headers?|names)[\"']\s{0,4}:\s{0,4}\[(?P<heads>[^\[\]]{4,600})\]"
+)
 _JSON_ROW = re.compile(r"\[(?P<row>[^\[\]]{2,2000})\]")
 _JSON_VALUE = re.compile(r"[\"'](?P<text>[^\"'\n]{0,400})[\"']|[^\s,\"']{1,60}")
 
@@ -124,7 +128,7 @@ def _delimited(text: str, start: int, end: int, heading: str) -> Iterator[Place]
         return
 
 
-def _aligned(text: str, start: int, end: int, heading: str) -> Iterator[Place]:
+def _aligned(text: str, start: int, end: int, heading: str) -> Iterator[Place]:  # noqa: C901
     spans = [match.span() for match in _GAPPED.finditer(re.sub(r"(\S) (?=\S)", "\\1 ", heading))]
     if "  " not in heading.strip():
         if not _is_heading(heading):
@@ -155,7 +159,9 @@ def _is_heading(heading: str) -> bool:
     return 2 <= len(words) <= 8 and (all(w[0].isupper() for w in words) or all(map(str.islower, words)))
 
 
-def _cell_below(spans: list[tuple[int, int]], number: int, row: list[tuple[int, int]]) -> tuple[int, int] | None:
+def _cell_below(
+    spans: list[tuple[int, int]], number: int, row: list[tuple[int, int]]
+) -> tuple[int, int] | None:
     """The cell that stands where the heading does; with as many cells as headings, the one of its number."""
     if len(row) == len(spans):
         return row[number]
@@ -171,7 +177,7 @@ def _html(text: str) -> Iterator[Place]:
     for row in _HTML_ROW.finditer(text):
         cells = list(_HTML_CELL.finditer(text, *row.span("row")))
         heads = {n: told for n, cell in enumerate(cells) if (told := _heading_promise(cell["cell"].strip()))}
-        if "<th" in row["row"].lower() and len(cells) > 2 or (heads and len(cells) > 2):
+        if ("<th" in row["row"].lower() and len(cells) > 2) or (heads and len(cells) > 2):
             telling = heads
             continue
         if heads and len(cells) == 2:  # a name and its value

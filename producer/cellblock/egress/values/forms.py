@@ -3,6 +3,8 @@
 Each function says one thing of one value, and none knows a name.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import itertools

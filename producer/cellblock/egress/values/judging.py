@@ -36,14 +36,144 @@ _TITLED = re.compile(r"[A-Z][a-z]+[._-][A-Z][a-z]+\d{1,4}\W?")
 _NUMBERED = re.compile(r"(?:\d{4,6}[ -]){3,11}\d{4,6}")
 _CAMEL = re.compile(r"(?:[A-Z][a-z]{2,9}){3,8}\d{0,4}")
 _FUNCTION_WORDS = frozenset(
-    "the is are was were be been must should may can not and or of to for in on at by with your you our we this that if when from as "
-    "muss mindestens haben zeichen debe tener menos caracteres doit contenir moins deve ter pelo almeno caratteri moet bevatten it its has have had will does do no use used using see please enter required invalid must least characters character".split()
+    [
+        "the",
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "been",
+        "must",
+        "should",
+        "may",
+        "can",
+        "not",
+        "and",
+        "or",
+        "of",
+        "to",
+        "for",
+        "in",
+        "on",
+        "at",
+        "by",
+        "with",
+        "your",
+        "you",
+        "our",
+        "we",
+        "this",
+        "that",
+        "if",
+        "when",
+        "from",
+        "as",
+        "muss",
+        "mindestens",
+        "haben",
+        "zeichen",
+        "debe",
+        "tener",
+        "menos",
+        "caracteres",
+        "doit",
+        "contenir",
+        "moins",
+        "deve",
+        "ter",
+        "pelo",
+        "almeno",
+        "caratteri",
+        "moet",
+        "bevatten",
+        "it",
+        "its",
+        "has",
+        "have",
+        "had",
+        "will",
+        "does",
+        "do",
+        "no",
+        "use",
+        "used",
+        "using",
+        "see",
+        "please",
+        "enter",
+        "required",
+        "invalid",
+        "must",
+        "least",
+        "characters",
+        "character",
+    ]
 )
 #: Words of configuration: names are made of them, phrases are not.
 _CONFIG_WORDS = frozenset(
-    "secret password passwd key token credential credentials name value field input user username file config app service server db database "
-    "prod production env environment default test example manager store vault auth login admin api client id type string text ref "
-    "settings get set new old current reset policy hash validator form data spec none null true false optional kubernetes k8s".split()
+    [
+        "secret",
+        "password",
+        "passwd",
+        "key",
+        "token",
+        "credential",
+        "credentials",
+        "name",
+        "value",
+        "field",
+        "input",
+        "user",
+        "username",
+        "file",
+        "config",
+        "app",
+        "service",
+        "server",
+        "db",
+        "database",
+        "prod",
+        "production",
+        "env",
+        "environment",
+        "default",
+        "test",
+        "example",
+        "manager",
+        "store",
+        "vault",
+        "auth",
+        "login",
+        "admin",
+        "api",
+        "client",
+        "id",
+        "type",
+        "string",
+        "text",
+        "ref",
+        "settings",
+        "get",
+        "set",
+        "new",
+        "old",
+        "current",
+        "reset",
+        "policy",
+        "hash",
+        "validator",
+        "form",
+        "data",
+        "spec",
+        "none",
+        "null",
+        "true",
+        "false",
+        "optional",
+        "kubernetes",
+        "k8s",
+    ]
 )
 _SURE, _LIKELY, _DOUBTFUL = 6.0, 1.5, 0.0
 
@@ -65,14 +195,24 @@ def is_secret(value: str, promise: Promise, setting: Setting) -> bool:
 
 
 def _is_nothing(value: str, setting: Setting) -> bool:
-    if not value.isprintable() or forms.is_placeholder(value) or forms.is_masked(value) or forms.is_digest(value):
+    if (
+        not value.isprintable()
+        or forms.is_placeholder(value)
+        or forms.is_masked(value)
+        or forms.is_digest(value)
+    ):
         return True
     if setting < Setting.CELL and forms.is_code(value):
         return True
     if forms.is_something_else(value):
         return True
-    return forms.is_path(value) and score(value) < (0 if "/" in value or "\\" in value else 2.5) and not (
-        setting >= Setting.BARE and (is_passphrase(value, setting) or _TITLED.fullmatch(value) is not None)
+    return (
+        forms.is_path(value)
+        and score(value) < (0 if "/" in value or "\\" in value else 2.5)
+        and not (
+            setting >= Setting.BARE
+            and (is_passphrase(value, setting) or _TITLED.fullmatch(value) is not None)
+        )
     )
 
 
@@ -105,7 +245,9 @@ def is_drawn(value: str, setting: Setting) -> bool:
     if not classes & {"l", "u"}:
         return False
     if forms.is_hex(value):
-        return setting > Setting.SPACED or (setting is Setting.SPACED and not value.isupper() and "-" not in value)
+        return setting > Setting.SPACED or (
+            setting is Setting.SPACED and not value.isupper() and "-" not in value
+        )
     if "d" not in classes and len(value) < 14:
         return False
     surely = score(value)
@@ -157,7 +299,7 @@ def _is_identifier(value: str) -> bool:
     return _IDENTIFIER.fullmatch(value) is not None and len(value) > 2 and score(value) < -3.5
 
 
-def is_passphrase(value: str, setting: Setting) -> bool:
+def is_passphrase(value: str, setting: Setting) -> bool:  # noqa: C901
     """Several plain words that make no sentence and no identifier."""
     if setting < Setting.LINE and " " in value:
         return False
