@@ -19,6 +19,7 @@ from cellblock.egress.context import LEAST_BYTES, ContextSource
 from cellblock.egress.controls import KIND as CONTROL_KIND
 from cellblock.egress.controls import clean
 from cellblock.egress.secrets import Finding
+from cellblock.egress.values.prefixed import KIND as PREFIXED_KIND
 from cellblock.egress.views import Budget, views
 from cellblock.errors import NotConfigured
 from cellblock_config.egress import EgressSettings
@@ -27,6 +28,9 @@ ENTROPY_KIND = "high_entropy"
 ECHO_KIND = "context_echo"
 #: What a caller is told instead of output that repeats the context (requirement R7).
 ECHO_MESSAGE = "Do not print raw context. Summarize it."
+
+#: Said of what nothing more exact was found for.
+_GENERAL = {ENTROPY_KIND, PREFIXED_KIND}
 
 Context = str | bytes | Path | ContextSource
 
@@ -128,7 +132,7 @@ def _merged(found: Iterable[Finding]) -> Iterator[Finding]:
             held = finding
         else:
             first = min(
-                (held, finding), key=lambda one: (one.kind == ENTROPY_KIND, len(one.how), one.start, -one.end)
+                (held, finding), key=lambda one: (one.kind in _GENERAL, len(one.how), one.start, -one.end)
             )
             held = Finding(held.start, max(held.end, finding.end), first.kind, first.how)
     if held is not None:

@@ -174,8 +174,11 @@ def _whole(text: str) -> Iterator[tuple[str, str]]:
                 yield "columns", "".join("".join(row) for row in zip_longest(*grid, fillvalue=""))
             if first > 3:
                 break
-    yield "every second", text[::2]
-    yield "every second", text[1::2]
+    for kept, dropped in ((text[::2], text[1::2]), (text[1::2], text[::2])):
+        if 10 * sum(map(str.isalnum, dropped)) >= 9 * len(
+            dropped
+        ):  # else it is a separator, and undone as such
+            yield "every second", kept
     yield "words backwards", re.sub(r"\S+", lambda match: match[0][::-1], text)
 
 

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from cellblock.egress import places, private_keys
 from cellblock.egress.encodings import TOO_LONG
 from cellblock.egress.rules import RULES, Rule, begins_here, drawn_at_random
-from cellblock.egress.values import checksums
+from cellblock.egress.values import checksums, prefixed
 from cellblock.egress.views import JOINED, REVERSED, WRAPPED, Budget, View, views
 
 #: Secrets are unbroken, so that all rules need to look at is what is this long.
@@ -59,7 +59,7 @@ def find(
         for kind, start, end in _in_view(view, needles):
             place = view.locate(start, end)
             if place[0] < place[1]:
-                (loose if JOINED in view.how or WRAPPED in view.how else found).append(
+                (found if kind != prefixed.KIND and not {JOINED, WRAPPED} & {*view.how} else loose).append(
                     Finding(*place, kind, view.how)
                 )
     # With the borders gone a secret seems to go on into what follows it: where it was seen exactly, that

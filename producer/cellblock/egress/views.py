@@ -25,7 +25,7 @@ _DEPTH = 3
 #: Characters of all views together: many times a text that a person could read, a few times a longer one, and
 #: enough for a short one whatever it holds.
 _BUDGET_FACTOR, _BUDGET_FULL, _BUDGET_LONG, _BUDGET_LEAST = 64, 64 * 1024, 3, 64 * 1024
-_GROWN_FACTOR = 12
+_GROWN_FACTOR = 6
 #: Of it the readings of each depth may come to so much, in per cent.
 _DEPTH_SHARES = (60, 25, 15)
 JOINED, REVERSED, WRAPPED = "joined", "reversed", "wrapped"

@@ -26,6 +26,10 @@ _USER_PAIR = re.compile(
     r"[ \t](?:-\w{0,3}u|--user|--proxy-user|-U)[ =]?[\"']?[\w.@-]{1,60}[:%](?P<value>[^\s\"']{5,120})"
 )
 _HERE = re.compile(r"<<<[ \t]?(?P<quote>[\"']?)(?P<value>[^\n\"']{5,200})(?P=quote)")
+#: Its first line, where the command it goes to reads a password.
+_HERE_DOCUMENT = re.compile(
+    r"(?m)^(?P<before>[^\n]{0,200}<<[-~]?[ \t]?[\"'\\]?\w{1,40}[^\n]{0,160})\n[ \t]{0,20}(?P<value>[^\s]{5,200})[ \t]{0,8}$"
+)
 _PIPED = re.compile(r"\b(?:echo|printf|print)\b(?P<said>[^\n|]{5,300})\|(?P<into>[^\n]{0,200})")
 _READER = re.compile(
     r"passw|stdin|\bpass\b|sudo[^\n]*-S|login|cryptsetup|gpg|openssl|secret|credential|age\b|kinit|mount"
@@ -49,6 +53,10 @@ def find(text: str) -> Iterator[Place]:  # noqa: C901
             yield Place(*glued.span("value"), Promise.CHOSEN, Setting.SPACED)
         for pair in _USER_PAIR.finditer(text):
             yield Place(*pair.span("value"), Promise.CHOSEN, Setting.BARE)
+    if "<<" in text:
+        for document in _HERE_DOCUMENT.finditer(text):
+            if _READER.search(document["before"]):
+                yield Place(*document.span("value"), Promise.CHOSEN, Setting.LINE)
     if "<<<" in text:
         for here in _HERE.finditer(text):
             before = text[max(0, here.start() - 120) : here.start()].rsplit("\n", 1)[-1]
