@@ -1,7 +1,5 @@
 """Ways to write a text that disguises.py lacks: numbers, alphabets, look-alike letters, pieces, tables."""
 
-# ruff: noqa: E501
-
 from __future__ import annotations
 
 import base64
