@@ -46,7 +46,7 @@ PYTEST := $(PY) -m pytest -q -n auto
 OR_NOTHING := $(if $(LAST),|| [ $$? = 5 ])
 NEEDS := python3 tests/suite/needs.py
 # A choice that may hold end-to-end tests needs the images of the composed fleet.
-IMAGES := systemd $(if $(strip $(CHOSEN)),$(if $(T),$(if $(findstring e2e,$(T)),worker redis) $(if $(findstring compat,$(T)),compat),worker redis compat))
+IMAGES := systemd $(if $(strip $(CHOSEN)),$(if $(T),$(if $(findstring e2e,$(T)),worker redis),worker redis))
 
 test: can-test $(VENV)/ready ## the fast tier, or T=tests/ledger, T=FILE::CASE, WAY=gvisor-oci, LAST=1 of all tests
 	@if $(NEEDS) --docker $(PATHS); then \
@@ -56,11 +56,11 @@ test: can-test $(VENV)/ready ## the fast tier, or T=tests/ledger, T=FILE::CASE, 
 		$(PYTEST) --tier all $(CHOSEN) $(OR_NOTHING); fi
 
 test-rest: can-test setup ## what `make test` leaves out: every way of making sandboxes, and what takes long
-	@$(WITH_DOCKER) images/build.sh worker redis systemd compat
+	@$(WITH_DOCKER) images/build.sh worker redis systemd
 	@$(WITH_DOCKER) $(PYTEST) --tier rest
 
 test-all: can-test setup ## every test, and how much of each part it runs, against the floors in pyproject.toml
-	@$(WITH_DOCKER) images/build.sh worker redis systemd compat
+	@$(WITH_DOCKER) images/build.sh worker redis systemd
 	@rm -rf build/coverage && install -d -m 1777 build/coverage
 	@$(WITH_DOCKER) $(PY) -m coverage run -m pytest -q -n auto -p suite.measured --tier all; tests=$$?; \
 		PYTHONPATH=tests $(PY) -m suite.floors && exit $$tests
@@ -68,7 +68,8 @@ test-all: can-test setup ## every test, and how much of each part it runs, again
 # SUITE: cpython or data. TARGET: one module, or one group of files of tests/compat/selection.toml.
 SUITE ?=
 TARGET ?=
-COMPAT := $(if $(WAY),--way '$(WAY)') $(if $(SUITE),--suite '$(SUITE)') $(if $(TARGET),--target '$(TARGET)')
+QUICK ?=
+COMPAT := $(if $(QUICK),--quick) $(if $(WAY),--way '$(WAY)') $(if $(SUITE),--suite '$(SUITE)') $(if $(TARGET),--target '$(TARGET)')
 
 compat: can-test setup ## CPython's own tests and the wheels', in every way beside bare; WAY=, SUITE=cpython|data, TARGET=test_os
 	@$(WITH_DOCKER) images/build.sh compat systemd

@@ -48,7 +48,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--way", action="append", choices=[*WAYS, "process"])
     parser.add_argument("--suite", choices=["cpython", "data"])
     parser.add_argument("--target", action="append", help="a module, or a group of files in selection.toml")
-    parser.add_argument("--quick", action="store_true", help="what the ordinary tiers run")
+    parser.add_argument("--quick", action="store_true", help="the part of a few minutes")
     return parser.parse_args()
 
 
