@@ -140,6 +140,7 @@ class Template:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 cwd="/",
+                process_group=0,  # a terminal's Ctrl-C is the worker's, also before it can be ignored
             )
         ours.settimeout(_START_S)  # whatever Celery makes the default
         self._requests = ours
