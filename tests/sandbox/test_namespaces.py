@@ -347,7 +347,7 @@ def test_a_job_has_no_descriptor_behind_its_own() -> None:
         "from cellblock_workers.guest.job import become_job\n"
         "from cellblock_workers.guest.pipes import Pipes\n"
         "os.dup2(0, 3000)\n"
-        "become_job(Pipes(), {'uid': 65534, 'rlimits': {}, 'folder': '/tmp'})\n"
+        "become_job(Pipes(65534), {'uid': 65534, 'rlimits': {}, 'folder': '/tmp'})\n"
         "try: os.fstat(3000)\n"
         "except OSError: os._exit(0)\n"
         "os._exit(1)\n"
