@@ -42,7 +42,7 @@ class PolicySettings(Group):
         address = urlsplit(self.url or "")
         if self.token is not None and address.scheme == "http" and not _is_loopback(address.hostname or ""):
             raise ValueError(
-                "policy.url is http and policy.token is set: whoever is between would read it; use https, "
+                "policy.url is http and policy.token is set: anybody between could read it; use https, "
                 "or an address of this machine (127.0.0.1, [::1], localhost)"
             )
         return self

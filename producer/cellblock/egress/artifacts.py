@@ -49,7 +49,7 @@ class ArtifactFilter:
         )
 
     def compare_together(self) -> None:
-        """Of all files the beginnings: each may hold a part of a copy."""
+        """The beginnings of all files: each may hold a part of a copy."""
         self._compare("\n".join(self._short))
 
     def _skipped(self, one: SkippedArtifact) -> SkippedArtifact:

@@ -127,11 +127,11 @@ class _Withheld:
         self._tally = tally
 
     def stream(self, name: str, governed: Governed) -> Callable[[OutOfBounds], Governed]:
-        """Of one of both streams."""
+        """What stands in a stream's place."""
         return lambda why: Governed(self.text(name)(why), governed.dropped_bytes)
 
     def text(self, name: str) -> Callable[[OutOfBounds], str]:
-        """Of any text."""
+        """What stands in a text's place."""
 
         def instead(why: OutOfBounds) -> str:
             self._tally.add(name, [Redaction(UNFILTERED_KIND, 0, 0)])
@@ -140,12 +140,12 @@ class _Withheld:
         return instead
 
     def value(self, why: OutOfBounds) -> tuple[None, str]:
-        """Of the value."""
+        """What stands in the value's place."""
         self._tally.add("value", [Redaction(UNFILTERED_KIND, 0, 0)])
         return None, f"the value is {withheld_reason(why)}"
 
     def error(self, why: OutOfBounds) -> JobError:
-        """Of what was raised."""
+        """What stands in the place of what was raised."""
         return JobError(type="Withheld", message=self.text("error")(why))
 
     def all_of(self, said: Outgoing) -> Callable[[OutOfBounds], Outgoing]:
