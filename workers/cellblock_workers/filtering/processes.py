@@ -102,7 +102,7 @@ class Template:
                 self._start()
 
     def stop(self) -> None:
-        """It ends when nobody can ask it any more; what it has forked ends when asked for nothing more."""
+        """It ends when nobody can ask it any more, and takes with it what it has forked."""
         with self._lock:
             self._discard()
 

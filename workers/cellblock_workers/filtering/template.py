@@ -46,6 +46,7 @@ def main() -> None:
     """Serve the worker at the other end of the descriptor in the first argument."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):  # a group's signals are the worker's
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError):  # where memory is short, the worker should be the last to go
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -60,6 +61,7 @@ def main() -> None:
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 1)
         if not request:
+            _end_forks()
             return
         if request == WITH_CONTEXT:
             with suppress(ImportError):  # whoever needs it will say so
@@ -100,6 +102,16 @@ def _prepared(requests: socket.socket):  # type: ignore[no-untyped-def]
     said = Outgoing(stdout=Governed(_WORDS, 0), value=[_WORDS], value_kind="json")
     filter_outgoing(replace(said, artifacts=(Artifact(path="a.txt", data=_WORDS.encode()),)), settings)
     return serve, settings
+
+
+def _end_forks() -> None:
+    """End and await them: the PID 1 of a container may be a program that reaps nobody's children."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    os.killpg(0, signal.SIGUSR1)  # the group holds this process and what it forked, nothing else
+    with suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
 
 
 def _reap(*_: object) -> None:

@@ -92,7 +92,8 @@ def private_launcher(purpose: str, environment: Mapping[str, str]) -> Iterator[P
             "CELLBLOCK_TELEMETRY_LOG_LEVEL": "error",
             **environment,
         }
-        process = subprocess.Popen(COMMAND, env=variables)
+        # In a group of its own: a terminal's Ctrl-C is this process's, which ends it, even while it imports.
+        process = subprocess.Popen(COMMAND, env=variables, process_group=0)
         try:
             wait_for_socket(path, process)
             yield path
