@@ -29,7 +29,7 @@ WORKER = (
     "import sys; sys.path.insert(0, sys.argv[1])\n"
     "from cellblock_workers.worker import main, runner\n"
     "from ledger.kit import result_of\n"
-    "runner.execute = lambda lease, manifest, launcher, settings: result_of(lease.claim)\n"
+    "runner.execute = lambda lease, *_: result_of(lease.claim)\n"
     "main.main()\n"
 )
 
@@ -61,7 +61,7 @@ def run(folder: Path, jobs: int, samples: int = 5) -> dict[str, Any]:
             started = time.monotonic()
             specs = (JobSpec(code="pass") for _ in range(jobs))
             for done, result in enumerate(client.map(specs, ordered=False, window=64), start=1):
-                assert result.ok
+                assert result.ok, result
                 if done % (jobs // samples) == 0:
                     seen.append(measure(redis, worker))
             took_s = time.monotonic() - started
