@@ -76,6 +76,8 @@ _TERMINALS = Mount(
 )
 _TMPFS = "rw,nosuid,nodev,noexec,mode=1777"
 # Beside what tells of the host in /proc: with other ways there is no such mount.
+#: Docker takes ::1 away with the network; a server of localhost binds it too.
+_SYSCTLS = {"net.ipv6.conf.all.disable_ipv6": "0"}
 _MASKED = (*MASKED, "/sys", "/dev/mqueue")
 
 
@@ -251,6 +253,7 @@ class DockerBackend:
         config: dict[str, Any] = self._api.create_host_config(
             runtime=RUNTIMES[self.isolation],
             network_mode="none",  # no way out: connect fails at once (R3)
+            sysctls=_SYSCTLS if not gvisor else None,
             ipc_mode="none",
             security_opt=["no-new-privileges", f"seccomp={self._seccomp}"],
             cap_drop=["ALL"],
