@@ -17,7 +17,11 @@ from cellblock_workers.worker.memory_need import need
 from faults.neighbours import PLAN, Fleet, fleet
 from parts import descendants
 
-pytestmark = [pytest.mark.whole_host, pytest.mark.timeout(400), pytest.mark.long("jobs as large as they may be")]
+pytestmark = [
+    pytest.mark.whole_host,
+    pytest.mark.timeout(400),
+    pytest.mark.long("jobs as large as they may be"),
+]
 MIB = 2**20
 #: More than a worker runs at once, of two tenants since one may not have all of its slots.
 JOBS = 10

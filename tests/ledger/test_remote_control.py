@@ -1,4 +1,4 @@
-"""Workers take no orders from Celery's remote control: one message in Redis could stop them."""
+"""Workers answer what Flower asks by Celery's remote control, and take no orders: one could stop them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parts import NAMESPACES, launcher_process, worker_process
 pytestmark = pytest.mark.way("namespaces")
 
 
-def test_a_worker_neither_stops_nor_answers_when_celery_asks_it_to(tmp_path: Path, redis_url: str) -> None:
+def test_a_worker_answers_flower_and_takes_no_orders(tmp_path: Path, redis_url: str) -> None:
     with (
         launcher_process(tmp_path, **NAMESPACES) as (socket, _),
         worker_process(tmp_path, redis_url, socket),
@@ -22,9 +22,17 @@ def test_a_worker_neither_stops_nor_answers_when_celery_asks_it_to(tmp_path: Pat
     ):
         assert client.submit(JobSpec(code="0")).result(timeout_s=60).outcome is Outcome.OK
         app = create_celery(load_settings(redis={"url": redis_url}))
-        assert app.control.ping(timeout=2) == []
-        assert app.control.inspect(timeout=1).conf() is None
+        asked = app.control.inspect(timeout=2)
+        assert [list(answer.values()) for answer in app.control.ping(timeout=2)] == [[{"ok": "pong"}]]
+        for told in (asked.stats(), asked.active_queues(), asked.registered(), asked.active()):
+            assert len(told) == 1, "a page of Flower is made of it"
+        settings = app.control.broadcast("conf", reply=True, timeout=2)
+        assert [sorted(answer) for one in settings for answer in one.values()] == [["error"]]
         app.control.shutdown()
         app.control.pool_shrink(100)
-        assert client.submit(JobSpec(code="1")).result(timeout_s=60).outcome is Outcome.OK
+        app.control.cancel_consumer("celery")
+        app.control.rate_limit("cellblock.run", "1/h")
+        app.control.time_limit("cellblock.run", hard=0.001)
+        for _ in range(3):
+            assert client.submit(JobSpec(code="1")).result(timeout_s=60).outcome is Outcome.OK
         app.close()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
 from cellblock import Outcome
 from cellblock.trials import FunctionCheck
+from parts import launcher_process, wait_until
 from sandbox.conftest import Run
 from sandbox.harness import MIB, Host
 from sandbox.judging import judge
-from suite.ways import EVERY_WAY
+from suite.ways import EVERY_WAY, environment_of
 
 NAMES = """
 import getpass, os, pwd, socket
@@ -181,3 +185,18 @@ def test_an_exception_is_told_where_json_and_traceback_are_gone(run: Run, kernel
     result = run(lines, way=kernel_way)
     assert result.exit_code == 1
     assert result.error is not None and result.error.type == "KeyError", result
+
+
+@pytest.mark.way("runc-docker")
+def test_a_jobs_names_go_with_it(tmp_path: Path) -> None:
+    """They lie on the host, one folder for each sandbox: kept, they fill what a launcher may write."""
+    tmp_path.chmod(0o755)
+    state = {"CELLBLOCK_LAUNCHER_STATE": str(tmp_path / "state"), "CELLBLOCK_LAUNCHER_WARM": "0"}
+    with launcher_process(tmp_path, **environment_of("runc-docker"), **state) as (socket, _):
+        with closing((host := Host(socket)).launcher):
+            wait_until(lambda: host.launcher.probe().isolations, 60, "the launcher's probe")
+            for _ in range(3):
+                assert host.run("import getpass\nprint(getpass.getuser())").stdout == "job\n"
+        left = tmp_path / "state/docker/etc"
+        assert left.is_dir(), "this is where they were"
+        wait_until(lambda: not list(left.iterdir()), 10, "their end")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import socket
 import threading
 import time
@@ -56,6 +57,7 @@ _log = structlog.get_logger(__name__)
 
 RUNTIMES = {"gvisor": "runsc", "runc": "runc"}
 IDS = IdRange("docker", 200_000, 60_000)
+_NOBODYS_UID = 10_000  #: there is no job in a probe
 
 _SIGKILLED = 137
 _PANICKED = 2  #: of a Go program: the sentry
@@ -114,14 +116,15 @@ class DockerBackend:
             profile = Profile("standard", self._settings.sandbox.default_image, 256 * 1024 * 1024, 1.0, 20)
             self._ownership.register(sandbox_id := f"probe-{secrets.token_hex(8)}")
             try:
-                container = self._create(sandbox_id, profile, ["-c", CANARY])
+                # Alone, so that whether the daemon sees our files is known before others need to.
+                container = self._create(sandbox_id, profile, ["-c", CANARY], _NOBODYS_UID)
                 try:
                     self._api.start(container)
                     code = int(self._api.wait(container, timeout=30)["StatusCode"])
                 finally:
                     self._api.remove_container(container, force=True, v=True)
             finally:
-                self._ownership.forget(sandbox_id)
+                self._forget(sandbox_id)
         judge_canary(self.isolation, code)
 
     def start(self, profile: Profile) -> DockerSandbox:
@@ -148,7 +151,7 @@ class DockerBackend:
                 if container is not None:
                     self._remove(container)
                 self._uids.give_back(sandbox_id)
-            self._ownership.forget(sandbox_id)  # whatever is left of it is the sweep's
+            self._forget(sandbox_id)  # whatever is left of it is the sweep's
             raise
         sandbox = DockerSandbox(sandbox_id, profile, self, container, stream, fast)
         self._sees_cgroups = sandbox.sees_cgroup()
@@ -172,7 +175,9 @@ class DockerBackend:
             if self._ownership.is_orphan(container["Labels"]):
                 try:
                     removed += self._remove(container["Id"])
-                    self._uids.give_back(container["Labels"][Ownership.LABEL_SANDBOX])
+                    sandbox_id = container["Labels"][Ownership.LABEL_SANDBOX]
+                    self._uids.give_back(sandbox_id)
+                    self._remove_names(sandbox_id)
                 except BackendUnavailable as error:  # one that will not go stops no other
                     _log.warning("orphan_not_removed", container=container["Id"], reason=str(error))
         return removed
@@ -191,7 +196,14 @@ class DockerBackend:
             self._remove(container)
             self._uids.give_back(sandbox_id)
         finally:
-            self._ownership.forget(sandbox_id)
+            self._forget(sandbox_id)
+
+    def _forget(self, sandbox_id: str) -> None:
+        self._remove_names(sandbox_id)
+        self._ownership.forget(sandbox_id)
+
+    def _remove_names(self, sandbox_id: str) -> None:
+        shutil.rmtree(self._etc / sandbox_id, ignore_errors=True)  # most have none where they cannot be shown
 
     @property
     def _api(self) -> docker.APIClient:
@@ -202,9 +214,9 @@ class DockerBackend:
             )
         return self._local.api
 
-    def _create(self, sandbox_id: str, profile: Profile, arguments: list[str], uid: int | None = None) -> str:
+    def _create(self, sandbox_id: str, profile: Profile, arguments: list[str], uid: int) -> str:
         """``uid``: the job's, who is to have a name."""
-        names = self._names(uid) if uid is not None else []
+        names = self._names(sandbox_id, uid)
         try:
             return self._ask_for(sandbox_id, profile, arguments, names)
         except APIError as error:
@@ -218,12 +230,14 @@ class DockerBackend:
             )
             return self._ask_for(sandbox_id, profile, arguments, [])
 
-    def _names(self, uid: int) -> list[Mount]:
-        """What a job of this user finds in /etc, as far as daemon and launcher see the same files. Nobody
-        else alive has this id, so nobody shares the files. /etc/hosts is Docker's own."""
+    def _names(self, sandbox_id: str, uid: int) -> list[Mount]:
+        """What a job of this user finds in /etc, as far as daemon and launcher see the same files.
+
+        /etc/hosts is Docker's own.
+        """
         if not self._shares_files:
             return []
-        folder = self._etc / str(uid)
+        folder = self._etc / sandbox_id
         paths = write_etc(folder, uid)
         return [
             Mount(path, f"{folder}{path}", "bind", read_only=True) for path in paths if path != "/etc/hosts"

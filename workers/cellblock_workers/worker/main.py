@@ -29,6 +29,7 @@ from cellblock_workers.worker import transport
 from cellblock_workers.worker.control import Control
 from cellblock_workers.worker.endpoint import Endpoint
 from cellblock_workers.worker.health import Health
+from cellblock_workers.worker.inspection import take_no_orders
 from cellblock_workers.worker.lease import Heart
 from cellblock_workers.worker.liveness import judge
 from cellblock_workers.worker.memory_need import shortage
@@ -127,7 +128,7 @@ def create_worker(settings: Settings) -> tuple[Celery, Runtime]:
     app = create_celery(settings)
     app.conf.worker_pool = "threads"
     app.conf.worker_concurrency = settings.worker.concurrency
-    app.conf.worker_enable_remote_control = False
+    take_no_orders()
     runtime = Runtime(settings, app)
 
     @app.task(name=RUN_TASK)  # type: ignore[untyped-decorator]
