@@ -28,7 +28,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, Wait
     folder: Path = tmp_path_factory.mktemp("neighbours")
     folder.chmod(0o755)
     with fleet(folder) as made:
-        yield made, made.alone(SECONDS, "standard")
+        yield made, made.alone(SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, Wait
 )
 def test_a_neighbour_hardly_notices(host: tuple[Fleet, Waits], attack: Attack) -> None:
     made, alone = host
-    found = made.beside(attack, SECONDS, "standard")
+    found = made.beside(attack, SECONDS)
     assert found.waits.failed == 0
     assert found.waits.p95_ms < max(LEAST_MS, TIMES * alone.p95_ms)
     assert found.outcomes, "the attack was made"
