@@ -52,6 +52,12 @@ def main(options: dict[str, Any]) -> None:
     leave(run_job())
 
 
+def be_one_of_series(pipes: Pipes, options: dict[str, Any]) -> None:
+    """Be the job in one sandbox of a series (series.py). Never returns. ``options``: as :func:`main`'s."""
+    become_job(pipes, options)
+    leave(run_job())
+
+
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     prepare(given.get("preload", []), given.get("folder", WORK_DIR))

@@ -4,6 +4,9 @@ Runs as PID 1 of a PID namespace of its own, root of a user namespace that maps 
 in the image's root; standard library only, Python 3.8+. It never sees a job: descriptor 0 is a
 SOCK_SEQPACKET socket to the launcher, over which come numbers and descriptors, nothing else.
 
+A fork does not become the guest here: it returns to the caller of :func:`main`, with what it is from then on.
+So below the frames of a job there is nothing of the zygote that the job could look at or run on into.
+
   in   {"spawn": n, ...}   with the sandbox's stream, its context if any, its cgroups' membership files
   out  {"ready": true}     the modules are imported
        {"started": n}      with a pidfd of the sandbox's PID 1
@@ -13,6 +16,7 @@ SOCK_SEQPACKET socket to the launcher, over which come numbers and descriptors, 
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -22,7 +26,7 @@ import signal
 import socket
 import sys
 import types
-from typing import Any, Tuple
+from typing import Any, Callable, NoReturn, Tuple
 
 from cellblock_workers.guest import forks, kernel, root
 
@@ -31,6 +35,7 @@ PACKET_BYTES = 16 * 1024
 INSIDE_ROOT, INSIDE_JOB = 0, 10_000
 DESCRIPTORS_MAX = 4096
 NAMESPACES = kernel.NEWUSER | kernel.NEWPID | kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
+Role = Callable[[], None]  # what a fork is once it has left the zygote's stack; it never returns
 Steps = Tuple[Tuple[Any, ...], ...]  # of each its name, and what to call
 
 
@@ -67,20 +72,26 @@ class Zygote:
         self.poller.register(CONTROL, select.POLLIN)
         self.running: dict[int, tuple[int, int]] = {}  # pidfd -> the sandbox's number and pid
 
-    def serve(self) -> None:
-        """Until the launcher is gone: then this PID namespace ends, and every sandbox with it."""
+    def serve(self) -> Role:
+        """Until the launcher is gone: then this PID namespace ends, and every sandbox with it.
+
+        Returns in a sandbox only.
+        """
         while True:
             for descriptor, _ in self.poller.poll():
                 if descriptor == CONTROL:
                     packet, passed = kernel.receive(self.control, PACKET_BYTES)
                     if not packet:
                         os._exit(0)
-                    self.spawn(json.loads(packet), passed)
+                    role = self.spawn(json.loads(packet), passed)
+                    if role is not None:
+                        self.control.detach()  # its number is the sandbox's own stream meanwhile
+                        return role
                 else:
                     self.bury(descriptor)
 
-    def spawn(self, request: dict[str, Any], passed: list[int]) -> None:
-        """Fork one sandbox. Returns in the zygote only."""
+    def spawn(self, request: dict[str, Any], passed: list[int]) -> Role | None:
+        """Fork one sandbox. None in the zygote, in the sandbox what it is."""
         hold, go = os.pipe()
         number = request["spawn"]
         try:
@@ -90,7 +101,7 @@ class Zygote:
             pid = -1
         if pid == 0:
             os.close(go)
-            self.become_sandbox(request, passed, hold)
+            return self.become_sandbox(request, passed, hold)
         for descriptor in (*passed, hold):
             os.close(descriptor)
         if pid > 0:
@@ -105,6 +116,7 @@ class Zygote:
                 os.kill(pid, signal.SIGKILL)
             say(self.control, {"started": number}, [pidfd])
         os.close(go)
+        return None
 
     def map_ids(self, pid: int, ids: list[int]) -> None:
         """Give the child its guest's and its job's id; with one id for all, the job's, which is then ours."""
@@ -122,32 +134,31 @@ class Zygote:
         _, status = os.waitpid(pid, 0)
         say(self.control, {"ended": number, "status": status})
 
-    def become_sandbox(self, request: dict[str, Any], passed: list[int], hold: int) -> None:
-        """Put every control in place, then be the guest. Never returns."""
-        try:
-            if os.read(hold, 1) != b"1":
-                os._exit(1)
-            stream, *rest = passed
-            context = rest.pop(0) if request["context"] else None
-            series = self.form_series(request, rest) if request["series"] else []
-            if not series:
-                self.enter(request, rest, context)
-        except Step as failure:
-            step, why = failure.args
-            say(self.control, {"failed": request["spawn"], "step": step, "why": str(why)})
+    def become_sandbox(self, request: dict[str, Any], passed: list[int], hold: int) -> Role:
+        """Put every control in place. Returns the guest, or one job of a series."""
+        if os.read(hold, 1) != b"1":
             os._exit(1)
-        quiet = os.open("/dev/null", os.O_RDWR)
-        for target, source in ((0, stream), (1, stream), (2, quiet)):
-            os.dup2(source, target)
-        close_all_but(sorted(fd for pipes, _ in series for fd in pipes.our_ends()))
+        stream, *rest = passed
+        context = rest.pop(0) if request["context"] else None
+        try:
+            if request["series"]:
+                return self.form_series(request, rest, stream)
+            self.enter(request, rest, context)
+        except Step as failure:
+            self.fail(request, failure)
+        face_host(stream, [])
         options = self.job_options(request["nproc"])
-        if series:
-            self.guest.serve_series(series, options)
         canary = request["canary"]
         if canary is not None:
-            exec(self.canaries[canary], {"__name__": "__main__", "options": {**request, **options}})
-            os._exit(0)
-        self.guest.main(options)
+            names = {"__name__": "__main__", "options": {**request, **options}}
+            return functools.partial(exec, self.canaries[canary], names)
+        return functools.partial(self.guest.main, options)
+
+    def fail(self, request: dict[str, Any], failure: Step) -> NoReturn:
+        """Say which control could not be had: there is no sandbox."""
+        step, why = failure.args
+        say(self.control, {"failed": request["spawn"], "step": step, "why": str(why)})
+        os._exit(1)
 
     def enter(self, request: dict[str, Any], membership: list[int], context: int | None) -> None:
         """Every control of a sandbox made this way, in order; tests/sandbox proves each.
@@ -198,8 +209,8 @@ class Zygote:
             except (OSError, ValueError) as error:
                 raise Step(name, error) from error
 
-    def form_series(self, request: dict[str, Any], membership: list[int]) -> list[tuple[Any, int]]:
-        """Be the guest of a series: fork all its sandboxes, and keep no power but to end them.
+    def form_series(self, request: dict[str, Any], membership: list[int], stream: int) -> Role:
+        """Fork all sandboxes of a series, and keep no power but to end them. Returns their guest, or a job.
 
         All of them come before the first job: of what jobs leave in the guest's memory, none has a copy.
         Raises :class:`Step`.
@@ -227,7 +238,7 @@ class Zygote:
             except OSError as error:
                 raise Step("new namespaces", error) from error
             if pid == 0:
-                self.become_one_of_series(request, steps, pipes, kept, hold, ready)
+                return self.become_one_of_series(request, steps, pipes, kept, hold, ready)
             waiting.append((pipes, pid))
         try:
             for pipes, pid in waiting:
@@ -250,12 +261,13 @@ class Zygote:
                 ("the seccomp filter", lambda: kernel.filter_system_calls(self.filter)),
             )
         )
-        return waiting
+        face_host(stream, sorted(fd for pipes, _ in waiting for fd in pipes.our_ends()))
+        return functools.partial(self.guest.serve_series, waiting, self.job_options(request["nproc"]))
 
     def become_one_of_series(
         self, request: dict[str, Any], steps: Steps, pipes: Any, kept: list[int], hold: int, ready: int
-    ) -> None:
-        """Put every control in place, then be the job. Never returns."""
+    ) -> Role:
+        """Put every control in place. Returns the job."""
         try:
             close_all_but(kept)
             if os.read(hold, 1) != b"1":
@@ -268,12 +280,10 @@ class Zygote:
             self.take(steps)
             os.write(ready, b"1")
             os.close(ready)
-            self.guest.become_job(pipes, self.job_options(request["each_pids"]))
         except Step as failure:
-            step, why = failure.args
-            say(self.control, {"failed": request["spawn"], "step": step, "why": str(why)})
-            os._exit(1)
-        self.guest.leave(self.guest.run_job())
+            self.fail(request, failure)
+        os.close(CONTROL)
+        return functools.partial(self.guest.be_one_of_series, pipes, self.job_options(request["each_pids"]))
 
     def job_options(self, nproc: int) -> dict[str, Any]:
         """What a guest is told of its job before there is one. ``nproc``: how many processes; 0: no bound."""
@@ -303,6 +313,14 @@ def close_all_but(kept: list[int]) -> None:
         os.closerange(first, one)
         first = one + 1
     os.closerange(first, DESCRIPTORS_MAX)
+
+
+def face_host(stream: int, kept: list[int]) -> None:
+    """Let go of the zygote's descriptors but these: the first two are the sandbox's stream."""
+    quiet = os.open("/dev/null", os.O_RDWR)
+    for target, source in ((0, stream), (1, stream), (2, quiet)):
+        os.dup2(source, target)
+    close_all_but(kept)
 
 
 def write_map(pid: int, text: str) -> None:
@@ -356,8 +374,11 @@ def say(control: socket.socket, message: dict[str, Any], descriptors: list[int] 
     control.sendmsg([json.dumps(message).encode()], ancillary)
 
 
-def main(control: socket.socket, program: dict[str, Any]) -> None:
-    """Import, say so, serve. ``program``: preload, guest, canaries, seccomp, several_ids. Never returns."""
+def main(control: socket.socket, program: dict[str, Any]) -> Role:
+    """Import, say so, serve. ``program``: preload, guest, canaries, seccomp, several_ids. It is emptied.
+
+    Returns in a sandbox only, with what the caller has to be, from a frame that holds nothing of this.
+    """
     bound = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], DESCRIPTORS_MAX)
     resource.setrlimit(resource.RLIMIT_NOFILE, (bound, bound))
     try:
@@ -366,6 +387,7 @@ def main(control: socket.socket, program: dict[str, Any]) -> None:
         exec(compile(program["guest"], "guest", "exec"), guest.__dict__)
         guest.prepare(program["preload"])
         zygote = Zygote(control, program, guest, hooks)
+        program.clear()
     except Exception as error:  # an import may raise anything
         say(control, {"fault": f"{type(error).__name__}: {error}"})
         os._exit(1)
@@ -374,4 +396,4 @@ def main(control: socket.socket, program: dict[str, Any]) -> None:
     gc.freeze()
     kernel.trim_memory()
     say(control, {"ready": True})
-    zygote.serve()
+    return zygote.serve()

@@ -37,17 +37,21 @@ _NAMESPACES = (
 )
 _READ_ONLY = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV
 #: Runs in the image's interpreter: the zygote's modules come with the program, no file of ours is needed.
+#: A fork leaves the zygote's stack, and is called from a frame that holds nothing of it.
 _STARTER = f"""
-import json, os, socket, sys, types
-with open({PROGRAM}, 'rb') as file: program = json.load(file)
-package = 'cellblock_workers.guest'
-for name in ('cellblock_workers', package, *program['modules']):
-    module = sys.modules[name] = types.ModuleType(name)
-    exec(compile(program['modules'].get(name, ''), name, 'exec'), module.__dict__)
-    if name.startswith(package + '.'): setattr(sys.modules[package], name.rpartition('.')[2], module)
-start = module.main
-for name in [name for name in sys.modules if name.startswith('cellblock_workers')]: del sys.modules[name]
-start(socket.socket(fileno=0), program)
+def become_sandbox():
+    import json, socket, sys, types
+    with open({PROGRAM}, 'rb') as file: program = json.load(file)
+    package = 'cellblock_workers.guest'
+    for name in ('cellblock_workers', package, *program['modules']):
+        module = sys.modules[name] = types.ModuleType(name)
+        exec(compile(program['modules'].get(name, ''), name, 'exec'), module.__dict__)
+        if name.startswith(package + '.'): setattr(sys.modules[package], name.rpartition('.')[2], module)
+    for name in [name for name in sys.modules if name.startswith('cellblock_workers')]: del sys.modules[name]
+    return module.main(socket.socket(fileno=0), program)
+role = become_sandbox()
+del become_sandbox
+role()
 """
 
 
