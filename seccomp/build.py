@@ -30,10 +30,20 @@ def compare(test: Table) -> Table:
 
 
 def alternatives(rule: Table) -> list[list[Table]]:
-    """The rule's alternatives; `each` is short for one test against several values."""
+    """The rule's alternatives; `each`, `pairs` and `bits` are short for several tests."""
     if "each" in rule:
         each = rule["each"]
         return [[{"index": each["index"], "equals": value}] for value in each["equals"]]
+    if "pairs" in rule:
+        first, second = rule["pairs"]["index"]
+        return [
+            [{"index": first, "equals": one}, {"index": second, "equals": other}]
+            for one, others in rule["pairs"]["equals"]
+            for other in others
+        ]
+    if "bits" in rule:
+        refused = 0xFFFFFFFF & ~sum(rule["bits"]["allowed"])
+        return [[{"index": rule["bits"]["index"], "mask": refused, "equals": 0}]]
     return list(rule["any"])
 
 
@@ -53,11 +63,11 @@ def profile(groups: Table) -> Table:
     for rule in groups["rule"]:
         for tests in alternatives(rule):
             entry = {
-                "names": [rule["call"]],
+                "names": sorted(rule["calls"]),
                 "action": "SCMP_ACT_ALLOW",
                 "args": [compare(test) for test in tests],
             }
-            syscalls.append(entry | {"comment": f"{rule['call']}: {rule['why']}"})
+            syscalls.append(entry | {"comment": f"{', '.join(rule['calls'])}: {rule['why']}"})
     for refused in groups["refused"]:
         if "errno" in refused:
             entry = {
@@ -75,7 +85,7 @@ def faults(groups: Table, traced: set[str]) -> list[str]:
     """Every way in which groups.toml contradicts the trace or itself."""
     calls = [name for group in groups["group"] for name in group["calls"]]
     extra = [name for group in groups["group"] for name in group.get("extra", [])]
-    ruled = [rule["call"] for rule in groups["rule"]]
+    ruled = [name for rule in groups["rule"] for name in rule["calls"]]
     refused = [name for entry in groups["refused"] for name in entry["calls"]]
     allowed = calls + extra + ruled
     found = [f"{name}: traced, but in no group" for name in sorted(traced - set(allowed) - set(refused))]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from cellblock import Outcome
 from cellblock.trials import FunctionCheck
-from parts import launcher_process, wait_until
 from sandbox.conftest import Run
 from sandbox.harness import MIB, Host
 from sandbox.judging import judge
-from suite.ways import EVERY_WAY, environment_of
+from suite.ways import EVERY_WAY
 
 NAMES = """
 import getpass, os, pwd, socket
@@ -97,6 +95,21 @@ def test_its_names_resolve_and_no_others(run: Run, way: str) -> None:
     }
 
 
+def test_its_loopback_has_both_addresses_and_nothing_else_has_any(run: Run, way: str) -> None:
+    code = """
+import os, socket
+result = []
+for family, address in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1')):
+    server = socket.create_server((address, 0), family=family)
+    client = socket.create_connection(server.getsockname()[:2])
+    result.append(server.accept()[1][0])
+try: lines = open('/proc/net/if_inet6').read().splitlines()
+except OSError: lines = []
+result += sorted({line.split()[-1] for line in lines} - {'lo'})
+"""
+    assert run(code, way=way).value == ["127.0.0.1", "::1"]
+
+
 def test_processes_share_memory_locks_and_queues(run: Run, any_way: str) -> None:
     result = run(SHARED, way=any_way)
     squares = [0, 1, 4, 9]
@@ -151,6 +164,22 @@ result = [place for place in places if os.path.isdir(place) and os.listdir(place
     assert run(code, way=way).value == []
 
 
+def test_what_tells_this_host_from_others_is_closed(run: Run, way: str) -> None:
+    """gVisor has such files of its own making."""
+    files = [f"/proc/{name}" for name in ("cmdline", "version", "sys/kernel/random/boot_id")]
+    code = f"""
+import os
+def read(path):
+    try: return open(path).read()
+    except OSError: return ''
+result = [[read(path) for path in {files}],
+          os.listdir('/proc/pressure') if os.path.isdir('/proc/pressure') else []]
+"""
+    texts, pressure = run(code, way=way).value
+    assert [one for one in files if texts.pop(0) == Path(one).read_text()] == []
+    assert pressure == []
+
+
 def test_each_of_a_series_has_shared_memory_of_its_own(sandbox_hosts: dict[str, Host]) -> None:
     """Programs of one series find nothing that those before them have left."""
     program = """
@@ -185,18 +214,3 @@ def test_an_exception_is_told_where_json_and_traceback_are_gone(run: Run, kernel
     result = run(lines, way=kernel_way)
     assert result.exit_code == 1
     assert result.error is not None and result.error.type == "KeyError", result
-
-
-@pytest.mark.way("runc-docker")
-def test_a_jobs_names_go_with_it(tmp_path: Path) -> None:
-    """They lie on the host, one folder for each sandbox: kept, they fill what a launcher may write."""
-    tmp_path.chmod(0o755)
-    state = {"CELLBLOCK_LAUNCHER_STATE": str(tmp_path / "state"), "CELLBLOCK_LAUNCHER_WARM": "0"}
-    with launcher_process(tmp_path, **environment_of("runc-docker"), **state) as (socket, _):
-        with closing((host := Host(socket)).launcher):
-            wait_until(lambda: host.launcher.probe().isolations, 60, "the launcher's probe")
-            for _ in range(3):
-                assert host.run("import getpass\nprint(getpass.getuser())").stdout == "job\n"
-        left = tmp_path / "state/docker/etc"
-        assert left.is_dir(), "this is where they were"
-        wait_until(lambda: not list(left.iterdir()), 10, "their end")

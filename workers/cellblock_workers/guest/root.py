@@ -9,8 +9,9 @@ from typing import Callable, Tuple
 
 from cellblock_workers.guest import kernel
 
-# What /proc tells of the host's kernel, closed as container runtimes close it.
+# What /proc tells of the host and its kernel, closed as container runtimes close it, and more.
 MASKED_FILES = (
+    "cmdline",
     "interrupts",
     "kcore",
     "keys",
@@ -20,8 +21,10 @@ MASKED_FILES = (
     "timer_stats",
     "sched_debug",
     "kmsg",
+    "version",
+    "sys/kernel/random/boot_id",
 )
-MASKED_FOLDERS = ("acpi", "asound", "bus", "driver", "fs", "irq", "scsi")
+MASKED_FOLDERS = ("acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi")
 NEW = "/tmp"  # in the zygote's root: where a sandbox's root is put together
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 Calls = Tuple[Callable[[], None], ...]

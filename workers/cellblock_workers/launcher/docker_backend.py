@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,39 +28,35 @@ from cellblock_config import Isolation, Settings
 from cellblock_workers.launcher.announcement import await_guest
 from cellblock_workers.launcher.backend import (
     BackendUnavailable,
-    Evidence,
-    Framing,
     NotOnThisHost,
     Profile,
     StartFailed,
 )
 from cellblock_workers.launcher.canary import CANARY, judge_canary
-from cellblock_workers.launcher.cgroups import SandboxCgroup, host_oom_kills
 from cellblock_workers.launcher.contexts import MOUNT_POINT
+from cellblock_workers.launcher.docker_sandbox import DockerSandbox
 from cellblock_workers.launcher.etc import write_etc
 from cellblock_workers.launcher.guest_program import guest_program
 from cellblock_workers.launcher.limits import (
+    CAPABILITIES,
     GUEST_PIDS,
     MASKED,
     RLIMITS,
     SENTRY_PIDS,
     SHM_INODES,
     START_CPUS,
-    TERMINALS,
+    TERMINAL_OPTIONS,
     TMP_INODES,
+    tmpfs_options,
 )
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.seccomp import strict_profile
-from cellblock_workers.launcher.user_ids import IdRange, UserIds
+from cellblock_workers.launcher.user_ids import UserIds, id_ranges
 
 _log = structlog.get_logger(__name__)
 
 RUNTIMES = {"gvisor": "runsc", "runc": "runc"}
-IDS = IdRange("docker", 200_000, 60_000)
-_NOBODYS_UID = 10_000  #: there is no job in a probe
 
-_SIGKILLED = 137
-_PANICKED = 2  #: of a Go program: the sentry
 # The daemon's own instance of them has no bound but the host's.
 _TERMINALS = Mount(
     "/dev/pts",
@@ -69,17 +65,15 @@ _TERMINALS = Mount(
     no_copy=True,
     driver_config=DriverConfig(
         "local",
-        {
-            "type": "devpts",
-            "device": "devpts",
-            "o": f"nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,max={TERMINALS}",
-        },
+        {"type": "devpts", "device": "devpts", "o": ",".join(TERMINAL_OPTIONS)},
     ),
 )
-_TMPFS = "rw,nosuid,nodev,noexec,mode=1777"
+_NOBODYS_UID = 10_000  #: there is no job in a probe
+#: Of a folder with a job's names that no container has: how old it is before it is taken for left behind.
+_LEFT_BEHIND_S = 600.0
+# Docker switches IPv6 off where there is no network; the loopback has both addresses in every other way.
+_LOOPBACK_SIX, _SIX = {"net.ipv6.conf.lo.disable_ipv6": "0"}, Path("/proc/sys/net/ipv6")
 # Beside what tells of the host in /proc: with other ways there is no such mount.
-#: Docker takes ::1 away with the network; a server of localhost binds it too.
-_SYSCTLS = {"net.ipv6.conf.all.disable_ipv6": "0"}
 _MASKED = (*MASKED, "/sys", "/dev/mqueue")
 
 
@@ -100,7 +94,8 @@ class DockerBackend:
         self._seccomp = json.dumps(strict_profile(isolation))
         self._etc = settings.launcher.state / "docker" / "etc"
         self._shares_files = True  # the first container shows
-        self._uids = UserIds(settings.launcher.state / "ids", IDS)
+        ids = id_ranges(settings.launcher.first_user_id)["docker"]
+        self._uids = UserIds(settings.launcher.state / "ids", ids)
 
     def probe(self) -> None:
         """Run the canary under this runtime and believe only its exit code."""
@@ -124,7 +119,8 @@ class DockerBackend:
                 finally:
                     self._api.remove_container(container, force=True, v=True)
             finally:
-                self._forget(sandbox_id)
+                self._remove_names(sandbox_id)
+                self._ownership.forget(sandbox_id)
         judge_canary(self.isolation, code)
 
     def start(self, profile: Profile) -> DockerSandbox:
@@ -150,8 +146,8 @@ class DockerBackend:
             with suppress(BackendUnavailable):
                 if container is not None:
                     self._remove(container)
-                self._uids.give_back(sandbox_id)
-            self._forget(sandbox_id)  # whatever is left of it is the sweep's
+                self._forget_names(sandbox_id)
+            self._ownership.forget(sandbox_id)  # whatever is left of it is the sweep's
             raise
         sandbox = DockerSandbox(sandbox_id, profile, self, container, stream, fast)
         self._sees_cgroups = sandbox.sees_cgroup()
@@ -175,12 +171,26 @@ class DockerBackend:
             if self._ownership.is_orphan(container["Labels"]):
                 try:
                     removed += self._remove(container["Id"])
-                    sandbox_id = container["Labels"][Ownership.LABEL_SANDBOX]
-                    self._uids.give_back(sandbox_id)
-                    self._remove_names(sandbox_id)
+                    self._forget_names(container["Labels"][Ownership.LABEL_SANDBOX])
                 except BackendUnavailable as error:  # one that will not go stops no other
                     _log.warning("orphan_not_removed", container=container["Id"], reason=str(error))
+        self._sweep_names({container["Labels"][Ownership.LABEL_SANDBOX] for container in found})
         return removed
+
+    def _sweep_names(self, known: set[str]) -> None:
+        """Remove the names that a killed launcher has left. ``known``: sandboxes with a container."""
+        for folder in self._etc.glob("*"):
+            with suppress(OSError):  # another launcher removes it
+                if folder.name not in known and time.time() - folder.stat().st_mtime > _LEFT_BEHIND_S:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _forget_names(self, sandbox_id: str) -> None:
+        """Its container is gone: so is its id, and what told of its user."""
+        self._remove_names(sandbox_id)
+        self._uids.give_back(sandbox_id)
+
+    def _remove_names(self, sandbox_id: str) -> None:
+        shutil.rmtree(self._etc / sandbox_id, ignore_errors=True)  # none where they cannot be shown
 
     def inspect(self, container: str) -> dict[str, Any]:
         """The daemon's State of a container; empty once it is gone."""
@@ -194,16 +204,9 @@ class DockerBackend:
         """Kill and remove a container."""
         try:
             self._remove(container)
-            self._uids.give_back(sandbox_id)
+            self._forget_names(sandbox_id)
         finally:
-            self._forget(sandbox_id)
-
-    def _forget(self, sandbox_id: str) -> None:
-        self._remove_names(sandbox_id)
-        self._ownership.forget(sandbox_id)
-
-    def _remove_names(self, sandbox_id: str) -> None:
-        shutil.rmtree(self._etc / sandbox_id, ignore_errors=True)  # most have none where they cannot be shown
+            self._ownership.forget(sandbox_id)
 
     @property
     def _api(self) -> docker.APIClient:
@@ -231,10 +234,8 @@ class DockerBackend:
             return self._ask_for(sandbox_id, profile, arguments, [])
 
     def _names(self, sandbox_id: str, uid: int) -> list[Mount]:
-        """What a job of this user finds in /etc, as far as daemon and launcher see the same files.
-
-        /etc/hosts is Docker's own.
-        """
+        """What a job of this user finds in /etc, as far as daemon and launcher see the same files: files of
+        this sandbox alone, which go with it. /etc/hosts is Docker's own."""
         if not self._shares_files:
             return []
         folder = self._etc / sandbox_id
@@ -267,21 +268,21 @@ class DockerBackend:
         config: dict[str, Any] = self._api.create_host_config(
             runtime=RUNTIMES[self.isolation],
             network_mode="none",  # no way out: connect fails at once (R3)
-            sysctls=_SYSCTLS if not gvisor else None,
             ipc_mode="none",
             security_opt=["no-new-privileges", f"seccomp={self._seccomp}"],
             cap_drop=["ALL"],
-            cap_add=["SETUID", "SETGID", "KILL"],  # the guest's; dropped with the uid before the job
+            cap_add=list(CAPABILITIES),  # the guest's; dropped with the uid before the job
             read_only=True,
             tmpfs={
-                "/tmp": f"{_TMPFS},nr_inodes={TMP_INODES},size={self._settings.sandbox.tmp_bytes}",  # noqa: S108
-                "/dev/shm": f"{_TMPFS},nr_inodes={SHM_INODES},size={self._settings.sandbox.shm_bytes}",  # noqa: S108
+                "/tmp": ",".join(tmpfs_options(self._settings.sandbox.tmp_bytes, TMP_INODES)),  # noqa: S108
+                "/dev/shm": ",".join(tmpfs_options(self._settings.sandbox.shm_bytes, SHM_INODES)),  # noqa: S108
             },
             extra_hosts={"sandbox": "127.0.0.1"},
             mem_limit=profile.memory_bytes,
             memswap_limit=profile.memory_bytes,  # no swap: the limit is the limit
             mem_swappiness=0 if not gvisor else None,
             pids_limit=SENTRY_PIDS if gvisor else profile.pids + GUEST_PIDS,
+            sysctls=_LOOPBACK_SIX if not gvisor and _SIX.exists() else None,
             nano_cpus=round(profile.cpus * 1e9),
             ulimits=[Ulimit(name=name.lower(), soft=value, hard=value) for name, value in RLIMITS.items()],
             oom_kill_disable=False,
@@ -343,98 +344,3 @@ class DockerBackend:
                 f"{self.isolation}: the Docker daemon failed: {error}; "
                 f"is it running on {self._settings.launcher.docker_url}, and may this user open its socket?"
             ) from error
-
-
-@dataclass(slots=True)
-class DockerSandbox:
-    """One container with its guest."""
-
-    id: str
-    profile: Profile
-    _backend: DockerBackend
-    _container: str
-    stream: socket.socket
-    _starts_fast: bool  #: its quota is to be written when it is lent
-    _cgroup: SandboxCgroup = field(init=False)
-    _cpu_ms_before: int = field(init=False, default=0)
-    _host_oom_kills_before: int = field(init=False, default=0)
-
-    def __post_init__(self) -> None:
-        self._cgroup = SandboxCgroup(
-            (Path("docker") / self._container, Path("system.slice") / f"docker-{self._container}.scope")
-        )
-
-    @property
-    def isolation(self) -> str:
-        """What separates the job from the host."""
-        return self._backend.isolation
-
-    @property
-    def backend(self) -> str:
-        """How it was made."""
-        return self._backend.name
-
-    @property
-    def series(self) -> int:
-        """A single one."""
-        return 0
-
-    @property
-    def framing(self) -> Framing:
-        """The daemon puts an eight-byte header before each piece of output."""
-        return "docker"
-
-    def sees_cgroup(self) -> bool:
-        """Whether its cgroup is below /sys/fs/cgroup here: then its limits can be written."""
-        return self._cgroup.memory_limit_bytes() is not None
-
-    def bound_sockets(self) -> bool:
-        """Whether what its sockets hold is bounded now."""
-        return self._cgroup.bound_sockets()
-
-    def lend(self) -> None:
-        """Hold it to the job's share of CPU time, and start counting that."""
-        late = self._starts_fast and self.profile.cpus < START_CPUS
-        if late and not self._cgroup.limit_cpus(self.profile.cpus):
-            raise StartFailed(
-                f"{self.isolation}: CPU time cannot be limited in the cgroup of {self.id}; "
-                "the launcher needs the cpu controller below /sys/fs/cgroup, writable"
-            )
-        self._cpu_ms_before = self._cgroup.cpu_ms() or 0
-        self._host_oom_kills_before = host_oom_kills()
-
-    def evidence(self, *, ended: bool) -> Evidence:
-        """Read the cgroup while it is there, and the daemon's word when the sandbox has ended."""
-        group = self._cgroup
-        oom_kills = group.oom_kills()
-        pids_refused = None if self.isolation == "gvisor" else group.pids_refused()
-        peak, total_cpu_ms = group.peak_memory_bytes(), group.cpu_ms()
-        cpu_ms = None if total_cpu_ms is None else total_cpu_ms - self._cpu_ms_before
-        if cpu_ms is not None and not ended:
-            return Evidence(True, None, oom_kills, pids_refused, peak, cpu_ms)
-        state = self._final_state() if ended else self._backend.inspect(self._container)
-        # containerd passes on the kernel's notice for the cgroup, but loses it when the exit is faster. A
-        # sandbox that nobody but the kernel can have killed is then told by the kernel's host-wide count. So
-        # is a sentry that panicked: it does when the kernel kills what it cannot do without.
-        sudden = {_SIGKILLED, _PANICKED} if self.isolation == "gvisor" else {_SIGKILLED}
-        killed = state.get("ExitCode") in sudden and host_oom_kills() > self._host_oom_kills_before
-        if state.get("OOMKilled") or (ended and killed):
-            oom_kills = max(oom_kills or 0, 1)
-            peak = peak or self.profile.memory_bytes
-        return Evidence(
-            bool(state.get("Running")), state.get("ExitCode"), oom_kills, pids_refused, peak, cpu_ms
-        )
-
-    def destroy(self) -> None:
-        """Kill and remove the container."""
-        self.stream.close()
-        self._backend.discard(self.id, self._container)
-
-    def _final_state(self) -> dict[str, Any]:
-        # The stream ends a moment before the daemon has written down why.
-        deadline = time.monotonic() + 3.0
-        while True:
-            state = self._backend.inspect(self._container)
-            if not state.get("Running") or time.monotonic() > deadline:
-                return state
-            time.sleep(0.02)
