@@ -11,6 +11,11 @@ from pydantic import Field, model_validator
 
 from cellblock_config.group import Group, PositiveSeconds
 
+#: Host ids for sandboxes, from launcher.first_user_id on: each way of making them has a share of its own.
+USER_IDS_EACH, USER_IDS_APART = 60_000, 100_000
+USER_IDS = 2 * USER_IDS_APART + USER_IDS_EACH
+#: The kernel's last id is none, and below this are accounts, nobody, and what useradd gives its first users.
+_FIRST_USER_ID, _LAST_USER_ID = 100_000, 2**32 - 2
 #: The two ways to start a container.
 ContainerBackend = Literal["oci", "docker"]
 
@@ -73,6 +78,13 @@ class LauncherSettings(Group):
         description="Folders whose files jobs may ask for as their context; only operators may write there.",
     )
     sweep_s: PositiveSeconds = 30.0
+    first_user_id: int = Field(
+        200_000,
+        ge=_FIRST_USER_ID,
+        le=_LAST_USER_ID - USER_IDS + 1,
+        description=f"Sandboxes have the {USER_IDS:,} host ids from this on, which must be nobody else's; "
+        "all launchers of a host begin with the same.",
+    )
 
     @model_validator(mode="after")
     def _pool_fits(self) -> LauncherSettings:

@@ -96,7 +96,21 @@ def test_guests_and_jobs_are_each_another_user_and_none_is_root(
         wait_until(lambda pid=job, of=guest: uid_of(pid) != uid_of(of), what="the job's own id")  # type: ignore[misc]
         uids += [uid_of(guest), uid_of(job)]
     assert len(set(uids)) == 4
-    assert min(uids) >= 300_000
+    assert 300_000 <= min(uids) <= max(uids) < 360_000
+
+
+def test_the_operator_says_where_the_ids_begin(tmp_path: Path) -> None:
+    settings = load_settings(
+        launcher={"state": tmp_path / "state", "first_user_id": 3_000_000_000},
+        sandbox={"start_timeout_s": 10},
+    )
+    backend = NamespacesBackend(settings, Ownership(f"test-{os.getpid()}"))
+    sandbox = backend.start(PROFILE)
+    try:
+        assert 3_000_100_000 <= uid_of(pid_of(sandbox.child.pidfd or 0)) < 3_000_160_000
+    finally:
+        sandbox.destroy()
+        backend.close()
 
 
 def test_the_root_of_a_sandbox_is_read_only_and_nothing_of_the_host_is_mounted(

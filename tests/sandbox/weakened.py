@@ -13,8 +13,8 @@ from docker.types import Mount
 
 from cellblock_workers.launcher import server
 from cellblock_workers.launcher.backend import Profile
-from cellblock_workers.launcher.docker_backend import IDS, DockerBackend
-from cellblock_workers.launcher.user_ids import UserIds
+from cellblock_workers.launcher.docker_backend import DockerBackend
+from cellblock_workers.launcher.user_ids import UserIds, id_ranges
 
 _TMP = "rw,nosuid,nodev,noexec,mode=1777"
 #: What each control becomes in Docker's words when it is taken away. The process namespace is never among
@@ -60,8 +60,8 @@ class Lacking:
 class SometimesRoot(UserIds):
     """Gives a sandbox the id 0 while the lacking control asks for it."""
 
-    def __init__(self, folder: Path, lacking: Lacking) -> None:
-        super().__init__(folder, IDS)
+    def __init__(self, folder: Path, first_user_id: int, lacking: Lacking) -> None:
+        super().__init__(folder, id_ranges(first_user_id)["docker"])
         self._lacking = lacking
 
     def take(self, sandbox_id: str) -> int:
@@ -74,7 +74,9 @@ def weakened(lacking: Lacking) -> type[DockerBackend]:
     class Weakened(DockerBackend):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            self._uids = SometimesRoot(self._settings.launcher.state / "ids", lacking)
+            self._uids = SometimesRoot(
+                self._settings.launcher.state / "ids", self._settings.launcher.first_user_id, lacking
+            )
 
         def probe(self) -> None:
             return

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cellblock_workers.doctor.command import ID_RANGES
+from cellblock_config import load_settings
 from cellblock_workers.doctor.user_ids import user_ids_check
-from cellblock_workers.launcher.user_ids import IdRange
+from cellblock_workers.launcher.user_ids import IdRange, id_ranges
 
 RANGES = (IdRange("docker", 200_000, 60_000), IdRange("oci", 400_000, 60_000))
 
@@ -48,6 +48,7 @@ def test_many_are_counted(tmp_path: Path) -> None:
 
 
 def test_the_doctor_asks_for_every_range_in_use() -> None:
-    assert {one.name for one in ID_RANGES} == {"docker", "namespaces", "oci"}
-    starts = sorted((one.first, one.first + one.count) for one in ID_RANGES)
+    ranges = list(id_ranges(load_settings().launcher.first_user_id).values())
+    assert {one.name for one in ranges} == {"docker", "namespaces", "oci"}
+    starts = sorted((one.first, one.first + one.count) for one in ranges)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(starts))

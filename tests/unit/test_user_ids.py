@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from cellblock_config import load_settings
+from cellblock_config import SettingsError, load_settings
+from cellblock_config.launcher import USER_IDS, USER_IDS_EACH
 from cellblock_workers.launcher.backend import StartFailed
 from cellblock_workers.launcher.docker_backend import DockerBackend
 from cellblock_workers.launcher.namespaces.backend import NamespacesBackend
-from cellblock_workers.launcher.namespaces.boot import IDS as IDS_OF_A_ROOT
 from cellblock_workers.launcher.oci.backend import OciBackend
 from cellblock_workers.launcher.ownership import Ownership
-from cellblock_workers.launcher.user_ids import BLOCK_IDS, IdBlock, IdRange, UserIds
+from cellblock_workers.launcher.user_ids import BLOCK_IDS, IdBlock, IdRange, UserIds, id_ranges
 
 IDS = IdRange("test", 1000, 3 * BLOCK_IDS)
 BLOCKS = {1000, 1000 + BLOCK_IDS, 1000 + 2 * BLOCK_IDS}
@@ -107,4 +107,29 @@ def test_launchers_of_different_sizes_share_no_id(tmp_path: Path) -> None:
         ranges.append((backend, {one for place in range(places.count) for one in places.ids(place)}))
     handed_out = [one for _, ids in ranges for one in ids]
     assert len(handed_out) == len(set(handed_out))
-    assert max(handed_out) < IDS_OF_A_ROOT
+    assert max(handed_out) < USER_IDS_EACH
+
+
+@pytest.mark.parametrize("made_by", [DockerBackend, OciBackend])
+def test_the_operator_says_where_the_ids_begin(
+    tmp_path: Path, made_by: type[DockerBackend] | type[OciBackend]
+) -> None:
+    settings = load_settings(launcher={"state": tmp_path, "first_user_id": 5_000_000})
+    taken = made_by("runc", settings, Ownership("one"))._uids.take("a")
+    assert 5_000_000 <= taken < 5_000_000 + USER_IDS
+
+
+@pytest.mark.parametrize("first", [100_000, 200_000, 2**32 - 1 - USER_IDS])
+def test_every_way_has_ids_of_its_own(first: int) -> None:
+    settings = load_settings(launcher={"first_user_id": first})
+    ranges = id_ranges(settings.launcher.first_user_id).values()
+    ids = [one for each in ranges for one in (each.first, each.first + each.count - 1)]
+    assert ids == sorted(ids)
+    assert first == ids[0]
+    assert max(ids) < 2**32 - 1
+
+
+@pytest.mark.parametrize("first", [-1, 0, 65_534, 99_999, 2**32 - USER_IDS, "x"])
+def test_ids_of_accounts_and_ids_that_are_none_are_refused(first: object) -> None:
+    with pytest.raises(SettingsError, match="first_user_id"):
+        load_settings(launcher={"first_user_id": first})

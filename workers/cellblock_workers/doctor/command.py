@@ -18,19 +18,8 @@ from cellblock_workers.doctor.kernel import kernel_checks
 from cellblock_workers.doctor.programs import program_checks
 from cellblock_workers.doctor.user_ids import user_ids_check
 from cellblock_workers.doctor.ways import WayReport, attack, known_ways, probe_all
-from cellblock_workers.launcher import docker_backend
-from cellblock_workers.launcher.namespaces.boot import FIRST_ID
-from cellblock_workers.launcher.namespaces.boot import IDS as NAMESPACES_IDS
-from cellblock_workers.launcher.oci import backend as oci_backend
-from cellblock_workers.launcher.user_ids import IdRange
+from cellblock_workers.launcher.user_ids import id_ranges
 from cellblock_workers.telemetry import configure_logging
-
-#: The host's user ids that sandboxes have, by the way of making them.
-ID_RANGES = (
-    docker_backend.IDS,
-    IdRange("namespaces", FIRST_ID, NAMESPACES_IDS),
-    oci_backend.IDS,
-)
 
 
 def run_doctor(*, attacks: bool, json_output: bool) -> int:
@@ -45,7 +34,7 @@ def _examine(settings: Settings, json_output: bool) -> int:
     console = Console(stderr=True)
     checks = [
         *kernel_checks(),
-        user_ids_check(ID_RANGES),
+        user_ids_check(list(id_ranges(settings.launcher.first_user_id).values())),
         *program_checks(settings),
     ]  # forks, so before there are threads
     ways = known_ways(settings)

@@ -24,7 +24,8 @@ def user_ids_check(ranges: Sequence[IdRange], etc: Path = Path("/etc")) -> Check
     more = f" and {len(shared) - _NAMED} more" if len(shared) > _NAMED else ""
     remedy = (
         "who has such an id can signal sandboxes: take these ranges out of /etc/subuid "
-        "(usermod --del-subuids), and give the accounts other ids"
+        "(usermod --del-subuids) and give the accounts other ids, or set CELLBLOCK_LAUNCHER_FIRST_USER_ID "
+        "to where nobody has any"
     )
     return Check(name, "warning", "; ".join(shared[:_NAMED]) + more, remedy)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import structlog
 
+from cellblock_config.launcher import USER_IDS_APART, USER_IDS_EACH
 from cellblock_workers.launcher.backend import StartFailed
 
 _log = structlog.get_logger(__name__)
@@ -39,6 +40,14 @@ class IdRange:
         starts = list(range(self.first, self.first + self.count - BLOCK_IDS + 1, BLOCK_IDS))
         random.SystemRandom().shuffle(starts)
         return starts
+
+
+def id_ranges(first_user_id: int) -> dict[str, IdRange]:
+    """The range of each way of making sandboxes, from ``launcher.first_user_id`` on."""
+    return {
+        name: IdRange(name, first_user_id + place * USER_IDS_APART, USER_IDS_EACH)
+        for place, name in enumerate(("docker", "namespaces", "oci"))
+    }
 
 
 class IdBlock:

@@ -20,6 +20,7 @@ from pathlib import Path
 import structlog
 
 from cellblock_config import Isolation, Settings
+from cellblock_config.launcher import USER_IDS_EACH
 from cellblock_workers.guest import guest_source, kernel
 from cellblock_workers.launcher.announcement import await_guest
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOffered, Profile, StartFailed
@@ -27,7 +28,6 @@ from cellblock_workers.launcher.cgroup_tree import CgroupTree, Group, Groups
 from cellblock_workers.launcher.limits import GUEST_PIDS, RLIMITS, SHM_INODES, TERMINALS, TMP_INODES
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
 from cellblock_workers.launcher.namespaces import canary
-from cellblock_workers.launcher.namespaces.boot import IDS
 from cellblock_workers.launcher.namespaces.fork_server import Child, ForkServer, Program, Request
 from cellblock_workers.launcher.namespaces.roots import Root, find_root, is_current
 from cellblock_workers.launcher.namespaces.sandbox import ForkedSandbox
@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 _PROBES = 8  # places for canaries, and for what is being taken down
 _GONE_S = 10.0
 _LAST_WORD_S = 1.0
-_IDS = IdRange("namespaces", 2, IDS - 2)
+_IDS = IdRange("namespaces", 2, USER_IDS_EACH - 2)
 _INERT = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV | kernel.ATTR_NOEXEC
 
 

@@ -23,8 +23,6 @@ from cellblock_workers.guest.root import DEVICES
 from cellblock_workers.guest.zygote import say
 
 PROGRAM = 3
-#: The host's ids a launcher with root gives to its sandboxes, each running one its own; nobody else's.
-FIRST_ID, IDS = 300_000, 60_000
 
 _NAMESPACES = (
     kernel.NEWUSER
@@ -137,9 +135,9 @@ def become_root_of_own() -> None:
     _write("/proc/self/gid_map", f"0 {gid} 1\n")
 
 
-def map_ids(pid: int, *, several: bool) -> None:
+def map_ids(pid: int, root: dict[str, Any], *, several: bool) -> None:
     """What the zygote's ids are outside: a range of nobody's, or the one of an unprivileged launcher."""
-    text = f"0 {FIRST_ID} {IDS}\n" if several else "0 0 1\n"
+    text = f"0 {root['first_id']} {root['ids']}\n" if several else "0 0 1\n"
     for name in ("uid_map", "gid_map"):
         _write(f"/proc/{pid}/{name}", text)
 
@@ -190,7 +188,7 @@ def _start(root: dict[str, Any]) -> int:
     if pid == 0:
         os.close(go)
         become_zygote(root, hold)
-    map_ids(pid, several=several)
+    map_ids(pid, root, several=several)
     os.write(go, b"1")
     return pid
 

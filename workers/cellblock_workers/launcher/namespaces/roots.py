@@ -11,6 +11,7 @@ from cellblock_config import Settings
 from cellblock_workers.guest.zygote import INSIDE_JOB
 from cellblock_workers.launcher.backend import StartFailed
 from cellblock_workers.launcher.etc import etc_files
+from cellblock_workers.launcher.user_ids import IdRange, id_ranges
 
 _PYTHONS = ("usr/local/bin/python3", "usr/bin/python3")
 _NEEDED = ("dev", "proc", "tmp")
@@ -27,7 +28,8 @@ class Root:
     """What boot.py makes a zygote's root of. ``folder``: an unpacked image; without one, the rest.
 
     ``identity``: which folder of that name it was, and in which state; a number alone is given again to
-    whatever replaces it. ``places``: how many sandboxes can run at once.
+    whatever replaces it. ``places``: how many sandboxes can run at once. ``first_id``, ``ids``: the host's
+    user ids that are the zygote's from 0 on.
     """
 
     mount_point: str
@@ -35,6 +37,8 @@ class Root:
     places: int
     identity: tuple[int, ...]
     python: str
+    first_id: int
+    ids: int
     views: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
     links: dict[str, str] = field(default_factory=dict)
@@ -48,10 +52,11 @@ class Root:
 def find_root(settings: Settings, image: str, places: int) -> Root:
     """The root of an image. Raises :class:`StartFailed` for one that is missing or incomplete."""
     folder = _unpacked(settings, image)
+    ids = id_ranges(settings.launcher.first_user_id)["namespaces"]
     if folder.is_dir():
-        return _image_root(folder, places)
+        return _image_root(folder, places, ids)
     if image == settings.sandbox.default_image:
-        return _host_view(settings.launcher.state / "namespaces" / "root", places)
+        return _host_view(settings.launcher.state / "namespaces" / "root", places, ids)
     raise StartFailed(f"namespaces: the image {image} is not unpacked at {folder}; run: make images")
 
 
@@ -72,18 +77,27 @@ def _unpacked(settings: Settings, image: str) -> Path:
     return settings.launcher.image_roots / image / "rootfs"
 
 
-def _image_root(folder: Path, places: int) -> Root:
+def _image_root(folder: Path, places: int, ids: IdRange) -> Root:
     for name in _NEEDED:
         if not (folder / name).is_dir():
             raise StartFailed(f"namespaces: {folder} has no folder {name}; remove it and run: make images")
     for name in _PYTHONS:
         # An absolute link inside an image points into the image, not into this host.
         if (folder / name).is_symlink() or (folder / name).is_file():
-            return Root(str(folder), str(folder), places, _identity(folder), f"/{name}", files=_NAMES)
+            return Root(
+                mount_point=str(folder),
+                folder=str(folder),
+                places=places,
+                identity=_identity(folder),
+                python=f"/{name}",
+                first_id=ids.first,
+                ids=ids.count,
+                files=_NAMES,
+            )
     raise StartFailed(f"namespaces: {folder} has no python3; remove it and run: make images")
 
 
-def _host_view(mount_point: Path, places: int) -> Root:
+def _host_view(mount_point: Path, places: int, ids: IdRange) -> Root:
     """The host's Python without the rest of the host."""
     try:
         mount_point.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -96,4 +110,16 @@ def _host_view(mount_point: Path, places: int) -> Root:
     views = [path for path in _VIEWED if Path(path).exists() and path.lstrip("/") not in links]
     if not Path(sys.base_prefix).resolve().is_relative_to("/usr"):
         views.append(str(Path(sys.base_prefix).resolve()))
-    return Root(str(mount_point), None, places, (), str(python), tuple(views), _COPIED, links, _NAMES)
+    return Root(
+        mount_point=str(mount_point),
+        folder=None,
+        places=places,
+        identity=(),
+        python=str(python),
+        first_id=ids.first,
+        ids=ids.count,
+        views=tuple(views),
+        copies=_COPIED,
+        links=links,
+        files=_NAMES,
+    )

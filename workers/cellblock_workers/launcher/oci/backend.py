@@ -23,12 +23,11 @@ from cellblock_workers.launcher.oci.runtime import RUNTIMES, run
 from cellblock_workers.launcher.oci.sandbox import OciSandbox
 from cellblock_workers.launcher.ownership import Ownership, Records
 from cellblock_workers.launcher.streams import sandbox_stream
-from cellblock_workers.launcher.user_ids import IdRange, UserIds
+from cellblock_workers.launcher.user_ids import UserIds, id_ranges
 
 _CANARY_S = 30.0
 _DEATH_S = 5.0
 _PYTHON = ("python3", "-I", "-X", "utf8")
-IDS = IdRange("oci", 400_000, 60_000)
 
 
 class OciBackend:
@@ -45,7 +44,8 @@ class OciBackend:
         self._state = settings.launcher.state / "oci"
         self._records = Records(self._state / "records", ownership)
         self._guest = guest_program
-        self._uids = UserIds(settings.launcher.state / "ids", IDS)
+        self._ids = id_ranges(settings.launcher.first_user_id)["oci"]
+        self._uids = UserIds(settings.launcher.state / "ids", self._ids)
 
     def probe(self) -> None:
         """Run the canary, believe only its exit code, and read its limits where the kernel has them."""
@@ -59,7 +59,7 @@ class OciBackend:
         adopt_orphans()
         ours, theirs = sandbox_stream()
         with ours, theirs, self._new(f"probe-{secrets.token_hex(8)}") as sandbox_id:
-            family = self._make(sandbox_id, profile, [*_PYTHON, "-c", CANARY], theirs, IDS.first)
+            family = self._make(sandbox_id, profile, [*_PYTHON, "-c", CANARY], theirs, self._ids.first)
             try:
                 if not family.first.ended(_CANARY_S):
                     raise StartFailed(f"{self.isolation}: the canary did not end within {_CANARY_S:g} s")
