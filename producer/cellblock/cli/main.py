@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from cellblock.cli import api_keys, dead, evaluate, fleet, jobs, keys, plans, redact, webhooks
+from cellblock.cli import api_keys, dead, evaluate, fleet, jobs, keys, plans, redact, store_users, webhooks
 from cellblock.errors import CallerError, InvalidJob, OperatorError, PolicyDenied, RateLimited, ResultTimeout
 from cellblock_config import SettingsError
 from cellblock_config.plans import PlansError
@@ -49,6 +49,7 @@ dead.register(app)
 webhooks.register(app)
 plans.register(app)
 api_keys.register(app)
+store_users.register(app)
 redact.register(app)
 evaluate.register(app)
 

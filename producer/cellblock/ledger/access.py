@@ -1,0 +1,131 @@
+"""What each kind of process may do in Redis, as users of its ACL (Redis 7).
+
+Redis runs a script with the rights of its caller, so who admits jobs may write all that ``admit`` writes:
+these users keep each process from the server, and from keys of the others; what a job says, signing.py keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cellblock.errors import NotConfigured
+from cellblock.ledger.keys import Keys
+
+_TALK = "auth hello ping quit select multi exec discard watch unwatch time"
+_HEARS = "subscribe psubscribe unsubscribe punsubscribe"
+#: A script may do no more than its caller.
+_SCRIPTS = "evalsha script|load script|exists"
+_LOOKS = (
+    "exists get hexists hget hgetall hkeys hmget llen lrange mget scard sismember smembers srandmember ttl "
+    "xinfo xrange xrevrange zcard zcount zmscore zrandmember zrange zrevrange zscore"
+)
+_CHANGES = (
+    "del expire hdel hincrby hset hsetnx ltrim publish rpush sadd set srem xadd xtrim zadd zpopmin zrem "
+    "zremrangebyscore"
+)
+_STREAM = "xack xautoclaim xgroup xread xreadgroup"
+#: Celery's transport, kombu.
+_QUEUES = (
+    "brpop del get hdel hget hset lpush lrem publish rpop rpush sadd set smembers srem zadd zrem "
+    "zrevrangebyscore"
+)
+
+#: Celery's events. Whoever subscribes to a pattern needs it letter by letter.
+_EVENTS = "<p>:broker:/<db>.celeryev/* <p>:broker:/*"
+_JOBS = (
+    "job:* spec:* result:* attempts:* delayed ready:* slots:* turns heads parked shares leases deadlines "
+    "dead ticked line:* account:* events schema broker:*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One user: which keys behind the prefix it changes, which it reads, its channels and its commands."""
+
+    name: str
+    changes: str
+    reads: str
+    channels: str
+    commands: str
+
+    def rules(self, prefix: str, db: int, password: str) -> str:
+        """Its line of an ACL file, with a digest in the password's place."""
+        literal = "".join(f"\\{one}" if one in "\\*?[]" else one for one in prefix)
+        words = ["user", f"cellblock-{self.name}", "reset", "on"]
+        words.append(f"#{hashlib.sha256(password.encode()).hexdigest()}")
+        words += [f"~{literal}:{one}" for one in self.changes.split()]
+        words += [f"%R~{literal}:{one}" for one in self.reads.split()]
+        words += [f"&{one.replace('<p>', literal).replace('<db>', str(db))}" for one in self.channels.split()]
+        words += ["-@all", *(f"+{one}" for one in sorted(set(self.commands.split())))]
+        return " ".join(words)
+
+
+ROLES = (
+    Role(
+        "producer",
+        changes=f"{_JOBS} workers rate:* idempotency:*",
+        reads="governance api-keys worker:*",
+        channels=f"<p>:done:* <p>:control {_EVENTS}",
+        commands=f"{_TALK} {_HEARS} {_SCRIPTS} {_LOOKS} {_CHANGES} {_STREAM} {_QUEUES} info",
+    ),
+    Role(
+        "worker",
+        changes=f"{_JOBS} worker:* workers",
+        reads="",
+        channels=f"<p>:done:* <p>:control {_EVENTS}",
+        commands=f"{_TALK} {_HEARS} {_SCRIPTS} {_LOOKS} {_CHANGES} {_QUEUES} info",
+    ),
+    Role(
+        "webhooks",
+        changes="events webhooks:*",
+        reads="schema",
+        channels="",
+        commands=f"{_TALK} {_SCRIPTS} {_LOOKS} {_CHANGES} {_STREAM} info",
+    ),
+    Role(
+        "monitor",
+        changes="broker:_kombu.* broker:celeryev.* broker:*.reply.celery.pidbox* broker:unacked_mutex",
+        reads="broker:*",
+        channels=_EVENTS,
+        commands=(
+            f"{_TALK} {_HEARS} {_SCRIPTS} {_LOOKS} "
+            "brpop del publish sadd set srem zadd zrangebyscore zrem zrevrangebyscore info"
+        ),
+    ),
+    Role(
+        "operator",
+        changes="*",
+        reads="",
+        channels="<p>:*",
+        commands=(
+            f"{_TALK} {_HEARS} {_SCRIPTS} {_LOOKS} {_CHANGES} {_STREAM} {_QUEUES} info scan script|kill "
+            "acl|log acl|whoami slowlog memory|usage client|list"
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """``acl``: the text of the server's ACL file, without a secret. ``passwords``: of each user, by name."""
+
+    acl: str
+    passwords: Mapping[str, str]
+
+
+def new_access(keys: Keys, db: int) -> Access:
+    """Users for this fleet, whose queues are in this database, with passwords of their own.
+
+    Raises :class:`NotConfigured` for a prefix with blanks.
+    """
+    if any(one.isspace() or one in "\"'" for one in keys.prefix):
+        raise NotConfigured(
+            f"redis.key_prefix {keys.prefix!r} has a blank or a quote, which an ACL file cannot hold"
+        )
+    passwords = {role.name: secrets.token_urlsafe(32) for role in ROLES}
+    lines = ["user default reset off", *(role.rules(keys.prefix, db, passwords[role.name]) for role in ROLES)]
+    named = {f"cellblock-{name}": password for name, password in passwords.items()}
+    return Access("".join(f"{line}\n" for line in lines), named)

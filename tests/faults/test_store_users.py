@@ -1,0 +1,212 @@
+"""Users of Redis, one for each kind of process: each does its work, and little else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+
+from cellblock import Client, JobSpec, JobState, NotConfigured, Outcome
+from cellblock.ledger.access import new_access
+from cellblock.ledger.keys import Keys
+from cellblock.trials import Evaluation, FunctionCheck, Trial
+from cellblock_config import load_settings
+from faults.test_redis_for_real import server
+from faults.test_webhook_delivery import receiver
+from parts import NAMESPACES, cellblock, free_port, launcher_process, wait_until, worker_process
+from suite.warm import CELLBLOCK, WarmPopen
+
+USERS = ("producer", "worker", "webhooks", "monitor", "operator")
+
+
+@dataclass(frozen=True)
+class Store:
+    """A server with the file that the command has written, and somebody who may do everything."""
+
+    port: int
+    passwords: dict[str, str]
+
+    def url(self, user: str) -> str:
+        return f"redis://cellblock-{user}:{self.passwords[f'cellblock-{user}']}@127.0.0.1:{self.port}/0"
+
+    def connect(self, user: str) -> Redis:
+        url = self.url(user) if user != "root" else f"redis://root:root@127.0.0.1:{self.port}/0"
+        return Redis.from_url(url, decode_responses=True)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    folder = tmp_path_factory.mktemp("users")
+    file = folder / "users.acl"
+    made = cellblock("store-users", "new", str(file))
+    assert made.returncode == 0, made.stderr
+    passwords = dict(line.split(" ") for line in made.stdout.splitlines())
+    assert not [one for one in passwords.values() if one in file.read_text()], "digests only"
+    with file.open("a") as acl:
+        acl.write("user root on >root ~* &* +@all\n")
+    port = free_port()
+    with server(
+        folder / "redis", f"port {port}", f"aclfile {file}", "acllog-max-len 1000", "enable-debug-command yes"
+    ):
+        found = Store(port, passwords)
+        with closing(found.connect("root")) as root:
+
+            def answers() -> bool:
+                try:
+                    return bool(root.ping())
+                except RedisError:
+                    return False
+
+            wait_until(answers, what="the store")
+        yield found
+
+
+def test_a_fleet_does_its_work_as_these_users_and_is_refused_nothing(store: Store, tmp_path: Path) -> None:
+    with ExitStack() as stack, receiver() as receives:
+        root = stack.enter_context(closing(store.connect("root")))
+        root.execute_command("ACL LOG RESET")  # type: ignore[no-untyped-call]
+        socket, _ = stack.enter_context(launcher_process(tmp_path, **NAMESPACES))
+        stack.enter_context(
+            worker_process(tmp_path, store.url("worker"), socket, CELLBLOCK_WORKER_DRAIN_S="1", **NAMESPACES)
+        )
+        hooks = {
+            "CELLBLOCK_WEBHOOKS_URLS": f'["{receives.url}"]',
+            "CELLBLOCK_WEBHOOKS_SECRET": "of this test alone, and long enough",
+            "CELLBLOCK_WEBHOOKS_ALLOW_PRIVATE": "true",
+        }
+        watch = {"CELLBLOCK_MONITOR_PASSWORD": "x" * 20, "CELLBLOCK_MONITOR_PORT": str(free_port())}
+        for user, arguments, more in (
+            ("webhooks", ("webhooks", "run"), hooks),
+            ("monitor", ("monitor",), watch),
+        ):
+            log = stack.enter_context((tmp_path / f"{user}.log").open("wb"))
+            environment = {**os.environ, "CELLBLOCK_REDIS_URL": store.url(user), **more}
+            process = WarmPopen([CELLBLOCK, *arguments], env=environment, stdout=log, stderr=log)
+            stack.callback(process.wait, timeout=30)
+            stack.callback(process.kill)
+        settings = load_settings(redis={"url": store.url("producer")})
+        client = stack.enter_context(Client(settings=settings))
+        _use(client)
+        wait_until(lambda: receives.came, what="a webhook")
+        wait_until(root.pubsub_numpat, what="Flower hearing events")
+        operator = {"CELLBLOCK_REDIS_URL": store.url("operator")}
+        for words in (
+            ("status",),
+            ("dead", "list"),
+            ("usage",),
+            ("plans", "set", "timeout_s", "20", "--tenant", "acme"),
+            ("plans", "audit"),
+            ("api-key", "create", "--tenant", "acme"),
+            ("webhooks", "dead"),
+            ("events",),
+        ):
+            said = cellblock(*words, **operator)
+            assert said.returncode == 0, (words, said.stderr)
+        refused = {(one["username"], one["reason"], one["object"]) for one in root.acl_log()}
+        assert not refused
+
+
+def _use(client: Client) -> None:
+    """A job, one twice under a key, one that is cancelled, an evaluation, events, counts."""
+    job = client.submit(JobSpec(code="print(6*7)", idempotency_key="once"))
+    assert job.result(timeout_s=30).stdout == "42\n"
+    assert client.submit(JobSpec(code="print(6*7)", idempotency_key="once")).id == job.id
+    slow = client.submit(JobSpec(code="import time; time.sleep(20)"))
+    wait_until(lambda: slow.status().state is JobState.RUNNING, what="a running job")
+    slow.cancel()
+    assert slow.result(timeout_s=30).outcome is Outcome.CANCELLED
+    check = FunctionCheck(functions=("f",), tests="assert f() == 1")
+    trial = Trial(id="a", source="def f(): return 1", check=0)
+    judged = client.submit(JobSpec(evaluation=Evaluation(checks=(check,), trials=(trial,))))
+    assert [one.verdict.value for one in judged.result(timeout_s=60).trials] == ["passed"]
+    assert client.counts().workers == 1
+    assert client.events(group="billing")
+
+
+FOR_NOBODY = (
+    "FLUSHALL",
+    "FLUSHDB",
+    "CONFIG GET *",
+    "CONFIG SET appendonly no",
+    "KEYS *",
+    "DEBUG SLEEP 0",
+    "SHUTDOWN NOSAVE",
+    "SAVE",
+    "MONITOR",
+    "ACL LIST",
+    "ACL SETUSER mine on nopass ~* +@all",
+    "CLIENT KILL TYPE normal",
+    "REPLICAOF NO ONE",
+    "MODULE LIST",
+    "SCRIPT FLUSH",
+    "FUNCTION LIST",
+    "SWAPDB 0 1",
+    "GET other:secret",
+    "SET other:secret 1",
+    "RANDOMKEY",
+)
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_no_user_has_the_server_or_the_keys_of_others(store: Store, user: str) -> None:
+    with closing(store.connect(user)) as redis:
+        assert redis.ping()
+        for command in FOR_NOBODY:
+            with pytest.raises(NoPermissionError):
+                redis.execute_command(*command.split())  # type: ignore[no-untyped-call]
+        script = "return redis.call('GET', 'other:secret')"
+        with pytest.raises((NoPermissionError, ResponseError), match=r"permissions|can't"):
+            redis.evalsha(redis.script_load(script), 0)
+        if user != "monitor":  # what a script could not reach by its text, it cannot by a name it makes up
+            with pytest.raises((NoPermissionError, ResponseError), match=r"permissions|can't"):
+                redis.evalsha(redis.script_load("return redis.call('FLUSH' .. 'ALL')"), 0)
+    with closing(Redis(port=store.port)) as nobody, pytest.raises(RedisError):
+        nobody.ping()
+
+
+@pytest.mark.parametrize(
+    ("user", "command"),
+    [
+        ("producer", "HSET {cellblock}:api-keys mine all"),
+        ("producer", "HSET {cellblock}:governance - x"),
+        ("producer", "DEL {cellblock}:audit"),
+        ("producer", "HGETALL {cellblock}:webhooks:items"),
+        ("producer", "SCAN 0"),
+        ("worker", "HGETALL {cellblock}:api-keys"),
+        ("worker", "HSET {cellblock}:governance - x"),
+        ("worker", "XRANGE {cellblock}:audit - +"),
+        ("worker", "GET {cellblock}:idempotency:1:acme:k"),
+        ("webhooks", "GET {cellblock}:spec:1"),
+        ("webhooks", "GET {cellblock}:result:1"),
+        ("webhooks", "HSET {cellblock}:job:1 state succeeded"),
+        ("webhooks", "LPUSH {cellblock}:broker:cellblock.jobs x"),
+        ("monitor", "GET {cellblock}:spec:1"),
+        ("monitor", "GET {cellblock}:result:1"),
+        ("monitor", "HGETALL {cellblock}:job:1"),
+        ("monitor", "LPUSH {cellblock}:broker:cellblock.jobs x"),
+        ("monitor", "DEL {cellblock}:broker:cellblock.jobs"),
+        ("monitor", "PUBLISH {cellblock}:control 1"),
+        ("monitor", "SUBSCRIBE {cellblock}:done:1"),
+    ],
+)
+def test_each_user_is_kept_from_what_is_not_its(store: Store, user: str, command: str) -> None:
+    with closing(store.connect(user)) as redis, pytest.raises(NoPermissionError):
+        redis.execute_command(*command.split())  # type: ignore[no-untyped-call]
+
+
+def test_a_prefix_that_would_end_a_rule_is_refused() -> None:
+    with pytest.raises(NotConfigured, match="key_prefix"):
+        new_access(Keys("{a} ~* +@all"), 0)
+
+
+def test_no_file_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "users.acl"
+    file.write_text("theirs")
+    made = cellblock("store-users", "new", str(file))
+    assert (made.returncode, made.stdout, file.read_text()) == (4, "", "theirs")
