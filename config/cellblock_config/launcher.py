@@ -16,6 +16,8 @@ USER_IDS_EACH, USER_IDS_APART = 60_000, 100_000
 USER_IDS = 2 * USER_IDS_APART + USER_IDS_EACH
 #: The kernel's last id is none, and below this are accounts, nobody, and what useradd gives its first users.
 _FIRST_USER_ID, _LAST_USER_ID = 100_000, 2**32 - 2
+#: Whom a worker becomes that root has started, where there is no account for it.
+WORKER_USER_ID = 299_999
 #: The two ways to start a container.
 ContainerBackend = Literal["oci", "docker"]
 
@@ -85,6 +87,16 @@ class LauncherSettings(Group):
         description=f"Sandboxes have the {USER_IDS:,} host ids from this on, which must be nobody else's; "
         "all launchers of a host begin with the same.",
     )
+
+    @model_validator(mode="after")
+    def _ids_are_not_the_workers(self) -> LauncherSettings:
+        into = WORKER_USER_ID - self.first_user_id
+        if 0 <= into < USER_IDS and into % USER_IDS_APART < USER_IDS_EACH:
+            raise ValueError(
+                f"launcher.first_user_id ({self.first_user_id}) gives sandboxes the id {WORKER_USER_ID}, "
+                "which is the worker's: take another one"
+            )
+        return self
 
     @model_validator(mode="after")
     def _pool_fits(self) -> LauncherSettings:

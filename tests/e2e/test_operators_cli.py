@@ -140,6 +140,19 @@ def test_a_store_of_another_version_stops_the_webhooks(redis_url: str, settings:
     assert check.returncode == 4
 
 
+def test_the_check_of_a_worker_says_what_it_may_have_to_hold(redis_url: str) -> None:
+    asked = {"CELLBLOCK_REDIS_URL": redis_url}
+    memory = json.loads(cellblock("worker", "--check", "--json", **asked).stdout)["memory"]
+    assert memory["need_bytes"] > 2**27
+    assert memory["available_bytes"] > 0
+    assert "memory: " in cellblock("worker", "--check", **asked).stdout
+    large = cellblock("worker", "--check", "--json", **asked, CELLBLOCK_EGRESS_FILTER_MEMORY_BYTES=str(2**40))
+    told = json.loads(large.stdout)["memory"]["shortage"]
+    assert "raise that, or lower worker.concurrency" in told
+    off = cellblock("worker", "--check", "--json", **asked, CELLBLOCK_WORKER_MEMORY_CHECK="off")
+    assert json.loads(off.stdout)["memory"] is None
+
+
 def test_help_shows_an_example_of_each(tmp_path: Path) -> None:
     for command in (("dead", "list"), ("dead", "retry"), ("dead", "drop"), ("dead", "show"), ("events",)):
         assert f"Example: cellblock {' '.join(command)}" in cellblock(*command, "--help").stdout

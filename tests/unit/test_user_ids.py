@@ -129,7 +129,7 @@ def test_every_way_has_ids_of_its_own(first: int) -> None:
     assert max(ids) < 2**32 - 1
 
 
-@pytest.mark.parametrize("first", [-1, 0, 65_534, 99_999, 2**32 - USER_IDS, "x"])
+@pytest.mark.parametrize("first", [-1, 0, 65_534, 99_999, 240_000, 299_999, 2**32 - USER_IDS, "x"])
 def test_ids_of_accounts_and_ids_that_are_none_are_refused(first: object) -> None:
     with pytest.raises(SettingsError, match="first_user_id"):
         load_settings(launcher={"first_user_id": first})

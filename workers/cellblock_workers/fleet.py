@@ -30,15 +30,18 @@ from cellblock.ledger.connection import connect, store_errors
 from cellblock.ledger.server import check_schema
 from cellblock.signing import Verifier
 from cellblock_config import Settings, load_settings
+from cellblock_config.launcher import WORKER_USER_ID
+from cellblock_config.levels import MIB
 from cellblock_workers.launcher import spawn
 from cellblock_workers.supervisor import REFUSED, Service, Supervisor, group_of
 from cellblock_workers.telemetry import configure_logging
 from cellblock_workers.worker.liveness import judge
+from cellblock_workers.worker.memory_need import reckon
 
 _log = structlog.get_logger(__name__)
 _PYTHON = sys.executable
 #: Whom the worker runs as: the account of config/host/systemd where it exists, else a number without one.
-_ACCOUNT, _NUMBER = "cellblock", 299_999
+_ACCOUNT, _NUMBER = "cellblock", WORKER_USER_ID
 _AS_CONFIGURED = "as configured"
 _SENTRY_USER = 65_534  # fixed in runsc
 
@@ -55,13 +58,18 @@ def run_worker() -> int:
 
 
 def run_check(*, silent_s: float | None = None, json_output: bool = False) -> int:
-    """Whether this host's workers consume: 0, or 1 with the reason. Raises :class:`StoreUnavailable`."""
+    """Whether this host's workers consume: 0, or 1 with the reason. Raises :class:`StoreUnavailable`.
+
+    Beside it what a worker may have to hold, which changes no exit code: it is a ceiling, not what it holds.
+    """
     settings = load_settings()
     with closing(connect(settings)) as redis:
         check_schema(redis, Keys(settings.redis.key_prefix), claim=False)
         verdict = judge(Ledger(redis, settings), socket.gethostname(), silent_s or settings.worker.silent_s)
+    memory = None if settings.worker.memory_check == "off" else reckon(settings)
     if json_output:
-        print(json.dumps(asdict(verdict)))  # noqa: T201 - the command's one line of output
+        told = {**asdict(verdict), "memory": None if memory is None else asdict(memory)}
+        print(json.dumps(told))  # noqa: T201 - the command's one line of output
     else:
         paused = [
             f"{name}: {one.get('reason')}" for name, one in verdict.workers.items() if one.get("reason")
@@ -69,6 +77,13 @@ def run_check(*, silent_s: float | None = None, json_output: bool = False) -> in
         said = verdict.reason or f"{len(verdict.workers)} workers, {verdict.waiting} jobs wait"
         said += f" (paused: {', '.join(paused)})" if paused and not verdict.reason else ""
         print(f"{'ok' if verdict.ok else 'not ok'}: {said}")  # noqa: T201
+        if memory is not None:
+            print(  # noqa: T201
+                f"memory: {memory.shortage}"
+                if memory.shortage
+                else f"memory: a worker may have to hold {memory.need_bytes // MIB} MiB, and may have "
+                f"{memory.available_bytes // MIB} MiB, by {memory.available_by}"
+            )
     return 0 if verdict.ok else 1
 
 

@@ -111,12 +111,33 @@ def _limits(proc: Path, cgroup: Path) -> Iterator[tuple[int, str]]:
                 break
 
 
-def shortage(settings: Settings) -> str | None:
-    """What speaks against these settings where this process runs; None if nothing does."""
+@dataclass(frozen=True, slots=True)
+class Reckoning:
+    """What a worker of these settings may have to hold, and what it may have where this process runs.
+
+    ``available_by``: who says so. ``shortage``: what speaks against these settings; None if nothing does.
+    """
+
+    need_bytes: int
+    available_bytes: int
+    available_by: str
+    shortage: str | None
+
+
+def reckon(settings: Settings) -> Reckoning:
+    """Both sides of the comparison that a worker makes at its start."""
     terms = need(settings)
     wanted, (has, by) = sum(term.size_bytes for term in terms), available_bytes()
-    if wanted <= has:
-        return None
+    why = None if wanted <= has else _too_little(settings, terms, wanted, has, by)
+    return Reckoning(wanted, has, by, why)
+
+
+def shortage(settings: Settings) -> str | None:
+    """What speaks against these settings where this process runs; None if nothing does."""
+    return reckon(settings).shortage
+
+
+def _too_little(settings: Settings, terms: list[Term], wanted: int, has: int, by: str) -> str:
     made_of = ", ".join(f"{term.name}: {term.size_bytes // MIB} MiB" for term in terms)
     return (
         f"jobs may make this worker hold {wanted // MIB} MiB ({made_of}), and it may have {has // MIB} MiB, "
