@@ -11,23 +11,10 @@ from dataclasses import dataclass
 
 from cellblock import JobSpec
 from cellblock.trials import Check, Evaluation, FunctionCheck, StdioCase, StdioCheck, Trial
+from judged import CALL, saying, taking_over
 
 MIB = 2**20
 RIGHT = "def f(x): return x if isinstance(x, list) else 2 * x + 1\n"
-#: From here on the tests are the judge (finding H1).
-TAKEN_OVER = """
-import sys, signal
-frame = sys._getframe()
-while not hasattr(frame.f_locals.get("self"), "outward"):
-    frame = frame.f_back
-judge = frame.f_locals["self"]
-if judge.program is None:
-    judge.send({answered})
-    judge.receive()
-signal.setitimer(signal.ITIMER_REAL, 0)
-"""
-CALL = '["f", ["t", 1], ["d"]]'
-
 Make = Callable[[int], JobSpec]
 
 
@@ -55,15 +42,15 @@ def _evaluation(sources: Callable[[int], list[str]], check: Callable[[int], Chec
 
 def _judged(tests: str, answered: str = '["calls"]', program: str = RIGHT) -> Make:
     """Tests that are the judge; each job brings a check that no worker has seen."""
-    takes_over = TAKEN_OVER.replace("{answered}", answered)
+    takes_over = taking_over(tests, answered)
     return _evaluation(
         lambda number: [f"{program}# {number}.{n}" for n in range(4)],
-        lambda number: FunctionCheck(setup=f"# {number}", functions=("f",), tests=takes_over + tests),
+        lambda number: FunctionCheck(setup=f"# {number}", functions=("f",), tests=takes_over),
     )
 
 
 def _says(message: str, answered: str = '["calls"]') -> Make:
-    return _judged(f"while True:\n    judge.send({message})\n    judge.receive()\n", answered)
+    return _judged(saying(message), answered)
 
 
 def _files(program: str, **fields: object) -> Make:

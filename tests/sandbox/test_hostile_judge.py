@@ -8,22 +8,10 @@ import pytest
 
 from cellblock.models import Outcome
 from cellblock.trials import FunctionCheck, TrialVerdict
+from judged import CALL, saying, taking_over
 from sandbox.harness import MIB, Host, forget_peak_rss, peak_rss_bytes
 from sandbox.judging import CHECK, RIGHT, judge
 
-#: From here on the tests are the judge. It answers what is asked before it judges, then ``hostile`` runs.
-TAKEN_OVER = """
-import os, signal, sys
-frame = sys._getframe()
-while not hasattr(frame.f_locals.get("self"), "outward"):
-    frame = frame.f_back
-judge = frame.f_locals["self"]
-if judge.program is None:
-    judge.send(["calls"])
-    judge.receive()
-signal.setitimer(signal.ITIMER_REAL, 0)
-"""
-CALL = '["f", ["t", 1], ["d"]]'
 PASSED = "['verdict', 'passed', '', '']"
 
 
@@ -33,13 +21,12 @@ def host(sandbox_hosts: dict[str, Host], kernel_way: str) -> Host:
 
 
 def hostile(tests: str) -> FunctionCheck:
-    return FunctionCheck(functions=("f",), tests=TAKEN_OVER + tests)
+    return FunctionCheck(functions=("f",), tests=taking_over(tests))
 
 
-def says(message: str, taken_over: str = TAKEN_OVER) -> FunctionCheck:
+def says(message: str, answered: str = '["calls"]') -> FunctionCheck:
     """Tests that answer the question for a verdict with this message, again and again."""
-    tests = f"while True:\n    judge.send({message})\n    judge.receive()\n"
-    return FunctionCheck(functions=("f",), tests=taken_over + tests)
+    return FunctionCheck(functions=("f",), tests=taking_over(saying(message), answered))
 
 
 def test_calls_without_end_take_the_time_of_one_trial(host: Host) -> None:
@@ -62,10 +49,11 @@ def test_calls_to_a_program_that_is_gone_are_not_kept(host: Host) -> None:
 
 
 def test_rehearsed_calls_are_few_or_none_are_made(host: Host) -> None:
-    answered = TAKEN_OVER.replace('["calls"]', f"['calls', *['{CALL.replace(' ', '')}'] * 25_000]")
+    answered = f"['calls', *['{CALL.replace(' ', '')}'] * 25_000]"
     source = "import time\ndef f(x): time.sleep(0.001)\n"
-    found = judge(host, {"one": source}, says(PASSED, answered), timeout_s=5)
-    assert found["one"].verdict is TrialVerdict.PASSED, "the program was busy with calls that nobody needs"
+    found = judge(host, {"one": source}, says(PASSED, answered), timeout_s=10)["one"]
+    assert found.verdict is TrialVerdict.PASSED, "it is the judge's to give"
+    assert found.usage.wall_ms < 5000, "the program was busy with calls that nobody needs"
 
 
 @pytest.mark.parametrize("word", ["failed", "timed_out", "needs_inline"])

@@ -20,8 +20,8 @@ _TMP = "rw,nosuid,nodev,noexec,mode=1777"
 #: What each control becomes in Docker's words when it is taken away. The process namespace is never among
 #: them: the guest ends a job by killing every process it can see.
 REMOVALS: dict[str, dict[str, Any]] = {
-    "network": {"NetworkMode": "host"},
-    "unix sockets": {"NetworkMode": "host"},
+    "network": {"NetworkMode": "host", "Sysctls": {}},
+    "unix sockets": {"NetworkMode": "host", "Sysctls": {}},
     "root read-only": {"ReadonlyRootfs": False},
     "memory": {"Memory": 0, "MemorySwap": 0},
     "processes": {"PidsLimit": 4096},

@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from cellblock_workers.launcher import docker_backend
+from cellblock_workers.launcher import docker_sandbox
 from cellblock_workers.launcher.backend import Profile
-from cellblock_workers.launcher.docker_backend import DockerBackend, DockerSandbox
+from cellblock_workers.launcher.docker_backend import DockerBackend
+from cellblock_workers.launcher.docker_sandbox import DockerSandbox
 
 PROFILE = Profile("standard", "python", 64 << 20, 1.0, 20)
 
@@ -56,7 +57,7 @@ def test_a_sudden_end_is_of_memory_where_the_kernel_killed_for_it_meanwhile(
     told: bool,
 ) -> None:
     kills = [7]
-    monkeypatch.setattr(docker_backend, "host_oom_kills", lambda: kills[0])
+    monkeypatch.setattr(docker_sandbox, "host_oom_kills", lambda: kills[0])
     sandbox = DockerSandbox(
         "id", PROFILE, cast(DockerBackend, Daemon(isolation, exit_code)), "gone", stream, False
     )

@@ -20,8 +20,17 @@ TMP_INODES = 16_384
 SHM_INODES = 4096
 #: Pseudo terminals of one sandbox: the kernel has some 3,000 for all of them together.
 TERMINALS = 16
+TERMINAL_OPTIONS = ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", f"max={TERMINALS}")
+#: The guest's: it gives up root, and kills the job. Dropped with the uid before the job.
+CAPABILITIES = ("SETUID", "SETGID", "KILL")
 #: Of each process, soft and hard, by the names of setrlimit(2). SIGPENDING, which the kernel counts by user,
 #: bounds the signals that wait, and the timers.
 RLIMITS = {"NOFILE": 1024, "CORE": 0, "MEMLOCK": 65_536, "SIGPENDING": 1024}
 #: What the kernel tells in /proc of the whole host.
 MASKED = tuple(f"/proc/{name}" for name in (*MASKED_FILES, *MASKED_FOLDERS))
+
+
+def tmpfs_options(size_bytes: int, inodes: int) -> tuple[str, ...]:
+    """Of a place to write in memory, in a container: bounded, and nothing in it can be run."""
+    flags = ("rw", "nosuid", "nodev", "noexec", "mode=1777")
+    return (*flags, f"nr_inodes={inodes}", f"size={size_bytes}")

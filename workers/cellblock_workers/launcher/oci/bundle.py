@@ -16,6 +16,7 @@ from cellblock_workers.launcher.backend import Profile
 from cellblock_workers.launcher.contexts import MOUNT_POINT
 from cellblock_workers.launcher.etc import etc_files, write_etc
 from cellblock_workers.launcher.limits import (
+    CAPABILITIES,
     CPU_PERIOD_US,
     GUEST_PIDS,
     MASKED,
@@ -23,15 +24,14 @@ from cellblock_workers.launcher.limits import (
     SENTRY_PIDS,
     SHM_INODES,
     START_CPUS,
-    TERMINALS,
+    TERMINAL_OPTIONS,
     TMP_INODES,
+    tmpfs_options,
 )
 from cellblock_workers.launcher.seccomp import oci_filter, strict_profile
 
 _VIEW, _OWN = "rootfs", "own"
 _ENVIRONMENT = ("PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/", "HOSTNAME=sandbox")
-# The guest's: it gives up root, and kills the job. Dropped with the uid before the job.
-_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL")
 # What of the whole host could be set in /proc.
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
@@ -81,7 +81,7 @@ class Bundle:
         }
 
     def _process(self) -> dict[str, Any]:
-        held = list(_CAPABILITIES)
+        held = [f"CAP_{name}" for name in CAPABILITIES]
         return {
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
@@ -118,23 +118,9 @@ class Bundle:
             *([_bind(context, MOUNT_POINT)] if context else []),
             _mount("/proc", "proc", "nosuid", "noexec", "nodev"),
             _mount("/dev", "tmpfs", "nosuid", "noexec", "strictatime", "mode=755", "size=65536k", *devices),
-            _mount(
-                "/dev/pts",
-                "devpts",
-                *("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", f"max={TERMINALS}"),
-            ),
-            _mount(
-                "/dev/shm",  # noqa: S108 - the sandbox's
-                "tmpfs",
-                *("rw", "nosuid", "nodev", "noexec", "mode=1777", f"nr_inodes={SHM_INODES}"),
-                f"size={self.shm_bytes}",
-            ),
-            _mount(
-                "/tmp",  # noqa: S108 - the sandbox's
-                "tmpfs",
-                *("rw", "nosuid", "nodev", "noexec", "mode=1777", f"nr_inodes={TMP_INODES}"),
-                f"size={self.tmp_bytes}",
-            ),
+            _mount("/dev/pts", "devpts", *TERMINAL_OPTIONS),
+            _mount("/dev/shm", "tmpfs", *tmpfs_options(self.shm_bytes, SHM_INODES)),  # noqa: S108
+            _mount("/tmp", "tmpfs", *tmpfs_options(self.tmp_bytes, TMP_INODES)),  # noqa: S108
         ]
 
     def _resources(self) -> dict[str, Any]:

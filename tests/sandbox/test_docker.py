@@ -1,0 +1,45 @@
+"""What the Docker backend keeps on the host for a sandbox goes with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cellblock_config import load_settings
+from cellblock_workers.launcher.backend import Profile
+from cellblock_workers.launcher.docker_backend import DockerBackend
+from cellblock_workers.launcher.ownership import Ownership
+from sandbox.harness import MIB
+
+pytestmark = [pytest.mark.docker, pytest.mark.way("runc-docker")]
+
+
+def test_a_sandboxs_names_go_with_it(tmp_path: Path) -> None:
+    settings = load_settings(launcher={"state": tmp_path})
+    backend = DockerBackend("runc", settings, Ownership(f"test-{os.getpid()}-names"))
+    sandbox = backend.start(Profile("standard", settings.sandbox.default_image, 64 * MIB, 1.0, 10))
+    names = tmp_path / "docker" / "etc"
+    try:
+        assert [one.name for one in names.iterdir()] == [sandbox.id]
+        assert (names / sandbox.id / "etc" / "passwd").is_file()
+    finally:
+        sandbox.destroy()
+    assert list(names.iterdir()) == []
+
+
+def test_names_that_a_killed_launcher_left_go_with_the_next_sweep(tmp_path: Path) -> None:
+    settings = load_settings(launcher={"state": tmp_path})
+    backend = DockerBackend("runc", settings, Ownership(f"test-{os.getpid()}-left"))
+    sandbox = backend.start(Profile("standard", settings.sandbox.default_image, 64 * MIB, 1.0, 10))
+    names = tmp_path / "docker" / "etc"
+    try:
+        for name in ("left", "just made"):
+            (names / name / "etc").mkdir(parents=True)
+        for old in ("left", sandbox.id):
+            os.utime(names / old, (0, 0))
+        backend.sweep()
+        assert {one.name for one in names.iterdir()} == {sandbox.id, "just made"}
+    finally:
+        sandbox.destroy()
