@@ -109,7 +109,7 @@ def test_a_fleet_does_its_work_as_these_users_and_is_refused_nothing(store: Stor
             said = cellblock(*words, **operator)
             assert said.returncode == 0, (words, said.stderr)
         refused = {(one["username"], one["reason"], one["object"]) for one in root.acl_log()}
-        assert not refused
+        assert not refused, refused
 
 
 def _use(client: Client) -> None:

@@ -30,11 +30,13 @@ _STREAM = "xack xautoclaim xgroup xread xreadgroup"
 #: Celery's transport, kombu.
 _QUEUES = (
     "brpop del get hdel hget hset lpush lrem publish rpop rpush sadd set smembers srem zadd zrem "
-    "zrevrangebyscore"
+    "zrangebyscore zrevrangebyscore"
 )
 
 #: Celery's events. Whoever subscribes to a pattern needs it letter by letter.
 _EVENTS = "<p>:broker:/<db>.celeryev/* <p>:broker:/*"
+#: Where Flower asks what a worker does.
+_QUESTIONS = "<p>:broker:/<db>.celery.pidbox"
 _JOBS = (
     "job:* spec:* result:* attempts:* delayed ready:* slots:* turns heads parked shares leases deadlines "
     "dead ticked line:* account:* events schema broker:*"
@@ -75,7 +77,7 @@ ROLES = (
         "worker",
         changes=f"{_JOBS} worker:* workers",
         reads="",
-        channels=f"<p>:done:* <p>:control {_EVENTS}",
+        channels=f"<p>:done:* <p>:control {_EVENTS} {_QUESTIONS}",
         commands=f"{_TALK} {_HEARS} {_SCRIPTS} {_LOOKS} {_CHANGES} {_QUEUES} info",
     ),
     Role(
