@@ -48,7 +48,7 @@ class EgressSettings(Group):
         5.0, gt=0, le=600, description="CPU time for looking through what a job said, whatever its size."
     )
     filter_cpu_s_per_mib: float = Field(
-        4.0, ge=0, le=60, description="As much more for each MiB of it. What takes longer is withheld."
+        12.0, ge=0, le=60, description="As much more for each MiB of it. What takes longer is withheld."
     )
     filter_memory_bytes: int = Field(
         256 * MIB, ge=32 * MIB, description="Memory for looking through what one job said."

@@ -20,7 +20,7 @@ from cellblock.egress.decoded import LEAST, Decoded, Decoding, Found, Part, as_t
 
 _ESCAPES = re.compile(
     r"(?:\\x[0-9A-Fa-f]{2})+|(?:%[0-9A-Fa-f]{2})+|(?:\\[0-7]{3})+"
-    r"|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\u\{[0-9A-Fa-f]{1,6}\}|\\U[0-9A-Fa-f]{8}"
+    r"|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|[\\%]u[0-9A-Fa-f]{4}|\\u\{[0-9A-Fa-f]{1,6}\}|\\U[0-9A-Fa-f]{8}"
     r"|\\[nrt\"'/\\]|&#\d{2,7};|&#[xX][0-9A-Fa-f]{2,6};|&[a-zA-Z]{2,6};|\\N\{[A-Z -]{1,60}\}"
 )
 #: Two escapes that are one character beyond the first 65,536.
@@ -29,6 +29,7 @@ _PLAIN_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "'": "'", "/": "/",
 #: Encoders break lines at 76 characters.
 _SOFT_BREAK = re.compile(r"(?m)^.{72,75}[^=\n]=$")
 _QUOTED_PRINTABLE = re.compile(r"(?:=[0-9A-F]{2})+|=\r?\n")
+_ALL_QUOTED = re.compile(r"(?:=[0-9A-F]{2}){6}")
 _INVISIBLE = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]|"
     "[\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
@@ -75,6 +76,8 @@ def _escaped(text: str, near: int) -> Decoded | None:
 def _unescape(escape: str) -> str:
     sign, rest = escape[0], escape[1:]
     try:
+        if sign == "%" and rest[0] == "u":
+            return chr(int(rest[1:], 16))
         if sign == "%":
             return as_text(bytes.fromhex(escape.replace("%", "")))
         if sign == "&":
@@ -95,7 +98,7 @@ def _unescape(escape: str) -> str:
 
 
 def _quoted_printable(text: str, near: int) -> Decoded | None:
-    if "=3D" not in text and not _SOFT_BREAK.search(text):
+    if "=3D" not in text and not _ALL_QUOTED.search(text) and not _SOFT_BREAK.search(text):
         return None
     found = ((m.start(), m.end(), _unquoted(m[0])) for m in _QUOTED_PRINTABLE.finditer(text))
     return replaced(text, found, near)

@@ -4,10 +4,14 @@ Each takes a text and how much beside a find is kept, and answers with another t
 can be read this way has been, or with None if nothing can. All run in time proportional to the text.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import base64
 import binascii
+import bz2
+import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,6 +24,7 @@ _SURE = 16
 _COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 #: Text shrinks to a tenth when it is compressed, seldom to less.
 _UNPACKED_FACTOR, _UNPACKED_LEAST = 16, 512
+_LZMA_BYTES = 64 * 1024 * 1024
 #: Stands for what grew beyond that and was not read.
 TOO_LONG = f"{BORDER}packed{BORDER}"
 _PRINTABLE = rb"[\t\n\r -~]"
@@ -40,7 +45,7 @@ _BASE85 = re.compile(r"[!-~]{20,}")
 #: Some of these stand in every run of base85, and few in a path, a name or a call.
 _SIGNS, _SIGNS_LEAST = re.compile(r"[!#$%&*+;<>?@^`{|}~]"), 3
 _NUMBERS = re.compile(r"(?:\b\d{1,3}\b[\s,;|\[\]()']{1,4}){7,}\d{1,3}\b")
-_OCTETS = re.compile(r"(?:[01]{8}[\s,]{0,2}){8,}")
+_OCTETS = re.compile(r"(?:[01]{8}[\s,]{0,2}){8,}+")
 _OCTAL_LIST = re.compile(r"(?:\b[0-3][0-7]{2}\b[\s,;]{1,2}){7,}[0-3][0-7]{2}\b")
 _DUMP = re.compile(
     r"(?m)^[0-9A-Fa-f]{4,8}:?[ \t]{1,3}(?P<bytes>(?:[0-9A-Fa-f]{2,4}[ \t]{1,2}){1,16})[ \t]?.{0,60}$"
@@ -107,6 +112,10 @@ def _base64_readings(run: str) -> Iterator[tuple[int, int, str]]:
             best = readings
         if readings and 3 * len(body) <= 5 * _shown(readings):  # nearly all of it: no other reads better
             break
+    if not best and len(body) >= 24:
+        raw = binascii.a2b_base64(body[: len(body) // 4 * 4] + _filled(body))
+        bare = _deflated(raw)
+        return iter([(0, len(run), bare)] if bare is not None else [])
     if best and best[-1][1] >= len(body):
         best[-1] = (best[-1][0], len(run), best[-1][2])
     return iter(best)
@@ -127,9 +136,9 @@ def _shown(readings: list[tuple[int, int, str]]) -> int:
 
 def _readable(raw: bytes) -> Iterator[tuple[int, int, str]]:
     """The stretches of bytes that are text, also of what was compressed or is UTF-16."""
-    unpacked = _unpacked(raw)
-    if unpacked is not None:
-        yield 0, len(raw), unpacked
+    content = unpacked(raw)
+    if content is not None:
+        yield 0, len(raw), content
         return
     if raw.count(0) * 3 > len(raw) and (wide := raw.replace(b"\0", b"")).isascii() and len(wide) >= LEAST:
         yield 0, len(raw), wide.decode()
@@ -149,16 +158,36 @@ def _stretches(raw: bytes) -> Iterator[tuple[int, int, str]]:
                 yield plain.start(), plain.end(), plain[0].decode()
 
 
-def _unpacked(raw: bytes) -> str | None:
-    """What was compressed by gzip or zlib; a sign instead of what would be far longer than it is itself."""
-    if not raw.startswith(_COMPRESSED):
+def unpacked(raw: bytes) -> str | None:
+    """What was compressed by gzip, zlib, bzip2 or xz; a sign instead of what would be far longer than it is itself."""
+    most = _UNPACKED_LEAST + _UNPACKED_FACTOR * len(raw)
+    try:
+        if raw.startswith(_COMPRESSED):
+            stream = zlib.decompressobj(wbits=47)
+            content, more = stream.decompress(raw, most), bool(stream.unconsumed_tail)
+        elif raw.startswith(b"BZh"):
+            bunzip = bz2.BZ2Decompressor()
+            content, more = bunzip.decompress(raw, most), not bunzip.needs_input and not bunzip.eof
+        elif raw.startswith((b"\xfd7zXZ\0", b"\x5d\0\0")):
+            unxz = lzma.LZMADecompressor(memlimit=_LZMA_BYTES)
+            content, more = unxz.decompress(raw, most), not unxz.needs_input and not unxz.eof
+        else:
+            return None
+    except (zlib.error, OSError, lzma.LZMAError, EOFError):
         return None
-    stream = zlib.decompressobj(wbits=47)
+    return TOO_LONG if more else content.decode("utf-8", "replace") or None
+
+
+def _deflated(raw: bytes) -> str | None:
+    """The same of a bare stream, which nothing marks: only if it is text to its end."""
+    stream = zlib.decompressobj(wbits=-15)
     try:
         content = stream.decompress(raw, _UNPACKED_LEAST + _UNPACKED_FACTOR * len(raw))
-    except zlib.error:
+        shown = content.decode()
+    except (zlib.error, UnicodeDecodeError):
         return None
-    return TOO_LONG if stream.unconsumed_tail else content.decode("utf-8", "replace") or None
+    whole = stream.eof and len(stream.unused_data) < 4 and len(content) >= LEAST
+    return shown if whole and all(char.isprintable() or char.isspace() for char in shown) else None
 
 
 def _base32(text: str, near: int) -> Decoded | None:
@@ -214,7 +243,7 @@ def _base85_readings(run: str) -> Iterator[tuple[int, int, str]]:
         except (ValueError, OverflowError):
             continue
         readings = list(_readable(raw))
-        if _shown(readings) * 10 >= 9 * len(raw) or _unpacked(raw) is not None:
+        if _shown(readings) * 10 >= 9 * len(raw) or unpacked(raw) is not None:
             yield 0, len(run), "".join(piece for _, _, piece in readings)
             return
 

@@ -4,6 +4,8 @@ It takes out secrets, random runs, hidden reasoning and control characters, and 
 Pure: a text and settings in, a report out.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from collections import Counter
@@ -17,7 +19,8 @@ from cellblock.egress.context import LEAST_BYTES, ContextSource
 from cellblock.egress.controls import KIND as CONTROL_KIND
 from cellblock.egress.controls import clean
 from cellblock.egress.secrets import Finding
-from cellblock.egress.views import views
+from cellblock.egress.values.prefixed import KIND as PREFIXED_KIND
+from cellblock.egress.views import Budget, views
 from cellblock.errors import NotConfigured
 from cellblock_config.egress import EgressSettings
 
@@ -25,6 +28,9 @@ ENTROPY_KIND = "high_entropy"
 ECHO_KIND = "context_echo"
 #: What a caller is told instead of output that repeats the context (requirement R7).
 ECHO_MESSAGE = "Do not print raw context. Summarize it."
+
+#: Said of what nothing more exact was found for.
+_GENERAL = {ENTROPY_KIND, PREFIXED_KIND}
 
 Context = str | bytes | Path | ContextSource
 
@@ -78,9 +84,9 @@ def filter_text(
     return report
 
 
-def find(text: str, settings: EgressSettings) -> list[Finding]:
-    """What has to go, in the order of the text; places may overlap."""
-    found = secrets.find(text, settings.registered)
+def find(text: str, settings: EgressSettings, budget: Budget | None = None) -> list[Finding]:
+    """What has to go, in the order of the text; places may overlap. ``budget`` is what a job's readings share."""
+    found = secrets.find(text, settings.registered, budget)
     if settings.entropy_chars:
         found += [
             Finding(start, end, ENTROPY_KIND)
@@ -126,7 +132,7 @@ def _merged(found: Iterable[Finding]) -> Iterator[Finding]:
             held = finding
         else:
             first = min(
-                (held, finding), key=lambda one: (one.kind == ENTROPY_KIND, len(one.how), one.start, -one.end)
+                (held, finding), key=lambda one: (one.kind in _GENERAL, len(one.how), one.start, -one.end)
             )
             held = Finding(held.start, max(held.end, finding.end), first.kind, first.how)
     if held is not None:

@@ -15,10 +15,11 @@ from functools import lru_cache
 from itertools import islice, takewhile
 from urllib.parse import quote
 
-from cellblock.egress import assignments, private_keys
+from cellblock.egress import places, private_keys
 from cellblock.egress.encodings import TOO_LONG
 from cellblock.egress.rules import RULES, Rule, begins_here, drawn_at_random
-from cellblock.egress.views import JOINED, WRAPPED, View, views
+from cellblock.egress.values import checksums, prefixed
+from cellblock.egress.views import JOINED, REVERSED, WRAPPED, Budget, View, views
 
 #: Secrets are unbroken, so that all rules need to look at is what is this long.
 _RUN = re.compile(r"[^\s\"'`<>(){},]{16,}")
@@ -44,7 +45,9 @@ class Finding:
     how: tuple[str, ...] = ()
 
 
-def find(text: str, registered: Mapping[str, str] | None = None) -> list[Finding]:
+def find(
+    text: str, registered: Mapping[str, str] | None = None, budget: Budget | None = None
+) -> list[Finding]:
     """Every secret in the text, in its order; places may overlap.
 
     ``registered`` are values that are secret by themselves, by the name to report them under.
@@ -52,11 +55,11 @@ def find(text: str, registered: Mapping[str, str] | None = None) -> list[Finding
     needles = _needles(tuple((registered or {}).items()))
     found: list[Finding] = []
     loose: list[Finding] = []
-    for view in views(text):
+    for view in views(text, budget):
         for kind, start, end in _in_view(view, needles):
             place = view.locate(start, end)
             if place[0] < place[1]:
-                (loose if JOINED in view.how or WRAPPED in view.how else found).append(
+                (found if kind != prefixed.KIND and not {JOINED, WRAPPED} & {*view.how} else loose).append(
                     Finding(*place, kind, view.how)
                 )
     # With the borders gone a secret seems to go on into what follows it: where it was seen exactly, that
@@ -95,10 +98,12 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
         yield from _taken_apart(view)
     else:
         yield from _known_forms(text)
-        if view.how[-1:] == ("rot13",):  # what is not a name means nothing else in it
-            yield from assignments.find_named(text)
+        if view.how[-1:] == ("rot13",) and not text.isascii():
+            pass
+        elif view.how[-1:] == ("rot13",):  # what is not a name means nothing else in it
+            yield from places.find_named(text)
         elif view.how[-1:] != ("swapped",):  # names mean the same in either case
-            yield from assignments.find(text)
+            yield from places.find(text, turned=REVERSED in view.how)
     for start, end in private_keys.find(text):
         yield private_keys.KIND, start, end
     if TOO_LONG in text:
@@ -113,14 +118,23 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
 
 def _known_forms(text: str) -> Iterator[tuple[str, int, int]]:
     long = " ".join(_RUN.findall(text))
+    refused = _Refused()
     for rule in RULES if long else ():
         if rule.literal in long:
-            yield from _by_rule(rule, text)
+            yield from _by_rule(rule, text, refused)
+    yield from checksums.find(text)
 
 
-def _by_rule(rule: Rule, text: str) -> Iterator[tuple[str, int, int]]:
+@dataclass
+class _Refused:
+    """How many matches of one text did not begin where they may, over all rules."""
+
+    count: int = 0
+
+
+def _by_rule(rule: Rule, text: str, refused: _Refused) -> Iterator[tuple[str, int, int]]:
     """Every match that begins where it may; within one that does not, a few more are looked for."""
-    at, refused = 0, 0
+    at = 0
     while (match := rule.pattern.search(text, at)) is not None:
         alone = begins_here(rule, text, match.start())
         sure = _is_drawn(rule, match) if rule.mixed or not alone else True
@@ -128,8 +142,8 @@ def _by_rule(rule: Rule, text: str) -> Iterator[tuple[str, int, int]]:
             yield rule.kind, *match.span()
             at = match.end()
             continue
-        refused += 1
-        at = match.end() if refused > _REFUSED_MOST else match.start() + max(1, len(rule.literal))
+        refused.count += 1
+        at = match.end() if refused.count > _REFUSED_MOST else match.start() + max(1, len(rule.literal))
 
 
 def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
@@ -150,7 +164,7 @@ def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
                     yield rule.kind, match.start(), end
                 elif drawn and not rule.weak:
                     yield rule.kind, *match.span()
-    values = assignments.find(view.text) if view.is_regular(_ALIKE_IN_A_VALUE, _PIECE_CHARS) else ()
+    values = places.find_named(view.text) if view.is_regular(_ALIKE_IN_A_VALUE, _PIECE_CHARS) else ()
     for kind, start, found_end in values:
         end = _regular_end(view, start, found_end, _ALIKE_IN_A_VALUE)
         if end is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from cellblock.egress.filtering import Redaction, find, redact
 from cellblock.egress.secrets import Finding
+from cellblock.egress.views import Budget
 from cellblock.models import RedactionCount
 from cellblock_config.egress import EgressSettings
 
@@ -16,11 +17,12 @@ class Tally:
 
     def __init__(self, settings: EgressSettings) -> None:
         self.settings = settings
+        self._budget = Budget()
         self._counted: Counter[tuple[str, str]] = Counter()
 
     def find(self, text: str) -> list[Finding]:
         """What would have to go; nothing is counted."""
-        return find(text, self.settings)
+        return find(text, self.settings, self._budget)
 
     def text(self, stream: str, text: str) -> str:
         """The text as it may leave."""

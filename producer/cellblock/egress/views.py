@@ -5,6 +5,8 @@ made of views, so that base64 of a reversed text split over lines is read as wel
 all views together no more than a fixed multiple of the text, whatever it holds.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from bisect import bisect_right
@@ -13,18 +15,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, islice
 
+from cellblock.egress.bases import others
 from cellblock.egress.cleanings import CLEANINGS, joined, rot13, swapped, unwrapped
-from cellblock.egress.decoded import NEAR, Decoded, Part
+from cellblock.egress.decoded import NEAR, Decoded, Decoding, Part
 from cellblock.egress.encodings import ENCODINGS, TOO_LONG
+from cellblock.egress.layouts import LAYOUTS, whole
 
 _DEPTH = 3
 #: Characters of all views together: many times a text that a person could read, a few times a longer one, and
 #: enough for a short one whatever it holds.
 _BUDGET_FACTOR, _BUDGET_FULL, _BUDGET_LONG, _BUDGET_LEAST = 64, 64 * 1024, 3, 64 * 1024
-_GROWN_FACTOR = 50
+_GROWN_FACTOR = 6
+#: Of it the readings of each depth may come to so much, in per cent.
+_DEPTH_SHARES = (60, 25, 15)
 JOINED, REVERSED, WRAPPED = "joined", "reversed", "wrapped"
 #: After these no other step is tried.
 _LAST_STEPS = {"rot13": rot13, "swapped": swapped}
+#: Tried on plain readings alone, for each costs a sweep.
+_RARER: dict[str, Decoding] = {"other base": others}
+_WHOLE_STEPS = {"noise", "every second", "words backwards", "shifted", "columns"}
+_BEFORE_WHOLE = {"numbered", "escaped", "invisible", "base64", "hex"}
 
 
 @dataclass(frozen=True)
@@ -95,40 +105,78 @@ class View:
         return [part.at for part in self._parts]
 
 
-def views(text: str) -> Iterator[View]:
-    """The text itself, then every other reading of it that differs."""
-    budget = _BUDGET_FACTOR * min(len(text), _BUDGET_FULL) + _BUDGET_LONG * len(text) + _BUDGET_LEAST
-    # What was compressed has a budget of its own: it may not use up that of the other readings.
-    grown = _GROWN_FACTOR * len(text) + _BUDGET_LEAST
-    seen = {text}
-    level = [View(text)]
-    yield level[0]
-    for _ in range(_DEPTH):
-        deeper = []
-        for view in level:
-            for made in _made_of(view):
-                if made.text in seen:
-                    continue
-                long = len(made.text) > len(text)
-                left = grown if long else budget
-                if len(made.text) > left:
-                    if long:  # nobody packs so much into so little but to have it go unread
-                        yield made.unread()
-                    continue
-                if long:
-                    grown -= len(made.text)
-                else:
-                    budget -= len(made.text)
-                seen.add(made.text)
-                deeper.append(made)
-                yield made
-        level = deeper
+@dataclass
+class Budget:
+    """Characters of all readings of all texts of one job; without any left, a text counts as not read."""
+
+    chars_left: int = 64 * 1024 * 1024
 
 
-def _made_of(view: View) -> Iterator[View]:
+def views(text: str, budget: Budget | None = None) -> Iterator[View]:
+    """The text itself, then every other reading of it that differs, each followed by those made of it.
+
+    No more than one reading of each depth is held at a time. Each depth has a share of its own, so that what
+    is deep does not use up what is plain.
+    """
+    shares = _Shares(text, budget or Budget())
+    first = View(text)
+    yield first
+    yield from _below(first, shares, 0)
+
+
+class _Shares:
+    """What the readings of one text may come to, by depth; what was unpacked has a share of its own."""
+
+    def __init__(self, text: str, job: Budget) -> None:
+        allowed = _BUDGET_FACTOR * min(len(text), _BUDGET_FULL) + _BUDGET_LONG * len(text) + _BUDGET_LEAST
+        self._left = [allowed * share // 100 for share in _DEPTH_SHARES]
+        self._grown = _GROWN_FACTOR * len(text) + _BUDGET_LEAST
+        self._job = job
+        self._length = len(text)
+        self._seen = {hash(text)}
+
+    def is_new(self, text: str) -> bool:
+        """Whether no reading was the same; only hashes are kept."""
+        found = hash(text)
+        if found in self._seen:
+            return False
+        self._seen.add(found)
+        return True
+
+    def take(self, made: View, depth: int) -> View | None:
+        """The reading, if there is room; a sign in its place where nothing else would tell that it was not read."""
+        size = len(made.text)
+        if size > self._job.chars_left:
+            self._job.chars_left = 0
+            return made.unread()
+        if size > self._length:
+            if size > self._grown:  # nobody packs so much into so little but to have it go unread
+                return made.unread()
+            self._grown -= size
+        else:
+            if size > self._left[depth]:
+                return None
+            self._left[depth] -= size
+        self._job.chars_left -= size
+        return made
+
+
+def _below(view: View, shares: _Shares, depth: int) -> Iterator[View]:
+    for made in _made_of(view):
+        if not shares.is_new(made.text):
+            continue
+        taken = shares.take(made, depth)
+        if taken is None:
+            continue
+        yield taken
+        if taken is made and depth + 1 < _DEPTH:
+            yield from _below(made, shares, depth + 1)
+
+
+def _made_of(view: View) -> Iterator[View]:  # noqa: C901
     """What one step makes of a view. Steps whose order does not matter are taken in one order only."""
     last = view.how[-1] if view.how else ""
-    if last in _LAST_STEPS:
+    if last in _LAST_STEPS or last in _WHOLE_STEPS:
         return
 
     def made(name: str, decoded: Decoded | None, *, loose: bool) -> Iterator[View]:
@@ -136,15 +184,21 @@ def _made_of(view: View) -> Iterator[View]:
             yield View(decoded.text, (*view.how, name), loose, view, decoded.parts)
 
     near = 0 if view.loose else NEAR
-    for name, decode in {**ENCODINGS, **CLEANINGS}.items():
-        yield from made(name, decode(view.text, near), loose=view.loose and name in CLEANINGS)
+    shallow = not view.loose and len(view.how) < 2 and last != REVERSED
+    for name, decode in {**ENCODINGS, **(_RARER if shallow else {})}.items():
+        yield from made(name, decode(view.text, near), loose=False)
+    for name, decode in {**CLEANINGS, **(LAYOUTS if shallow else {})}.items():
+        yield from made(name, decode(view.text, near), loose=view.loose)
     if last == WRAPPED:
         return
     yield from made(WRAPPED, unwrapped(view.text, near), loose=view.loose)
     if last != REVERSED and not view.loose:
         yield from made(JOINED, joined(view.text), loose=True)
-    if REVERSED not in view.how:
+    if REVERSED not in view.how and last not in LAYOUTS:
         yield View(view.text[::-1], (*view.how, REVERSED), view.loose, view)
     if not view.how or last in ENCODINGS:
         for name, change in _LAST_STEPS.items():
             yield from made(name, change(view.text), loose=view.loose)
+    if not view.loose and REVERSED not in view.how and (not view.how or last in _BEFORE_WHOLE):
+        for name, reading, parts in whole(view.text):
+            yield View(reading, (*view.how, name), False, view, parts)

@@ -1,0 +1,170 @@
+"""Codecs of numbers and of rarer bases, as a table: how a run of each is recognised, and what makes bytes of it.
+
+A run counts as encoded when all of it reads as text: what an alphabet alone would take for its own is words.
+"""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from cellblock.egress.decoded import LEAST, Decoded, Found, replaced
+from cellblock.egress.encodings import unpacked
+from cellblock.egress.values.checksums import from_base58
+
+_BASE45 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:"
+_OF_45 = {char: value for value, char in enumerate(_BASE45)}
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_Z85_VALUE = {char: value for value, char in enumerate(_Z85)}
+_CROCKFORD = str.maketrans("0123456789ABCDEFGHJKMNPQRSTVWXYZ", "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
+#: Numbers of more digits take long to read; Python reads no longer ones from decimal digits.
+_NUMBER_CHARS, _RUN_CHARS = 4000, 16 * 1024
+_SWAPPED_CASE = bytes(byte ^ 0x20 for byte in range(256))
+_UU = re.compile(
+    r"(?m)^begin \d{3,4} \S{1,80}\r?\n(?P<lines>(?:[ -`]{2,62}\r?\n){1,4000})[`]?\r?\n?end|^(?P<bare>(?:M[ -`]{60}\r?\n)+[ -`]{2,62})$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """``runs`` recognises one, ``decode`` makes bytes of it or raises ValueError; longer runs than ``most`` are none."""
+
+    name: str
+    runs: re.Pattern[str]
+    decode: Callable[[str], bytes]
+    most: int = _RUN_CHARS
+
+
+def _base45(run: str) -> bytes:
+    run = run.strip()
+    if len(run) % 3 == 1:
+        raise ValueError("no length of base45")
+    out = bytearray()
+    for at in range(0, len(run), 3):
+        group = [_OF_45[char] for char in run[at : at + 3]]
+        number = sum(value * 45**place for place, value in enumerate(group))
+        out += number.to_bytes(len(group) - 1, "big")  # too large: OverflowError
+    return bytes(out)
+
+
+def _z85(run: str) -> bytes:
+    if len(run) % 5:
+        raise ValueError("no length of Z85")
+    out = bytearray()
+    for at in range(0, len(run), 5):
+        number = 0
+        for char in run[at : at + 5]:
+            number = number * 85 + _Z85_VALUE[char]
+        out += number.to_bytes(4, "big")
+    return bytes(out).rstrip(b"\0")
+
+
+def _number(run: str, base: int) -> bytes:
+    number = int(run, base)
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")
+
+
+def _base32hex(run: str) -> bytes:
+    bare = run.rstrip("=").upper()
+    return base64.b32hexdecode(bare + "=" * (-len(bare) % 8))
+
+
+def _crockford(run: str) -> bytes:
+    bare = run.upper().translate(_CROCKFORD)
+    return base64.b32decode(bare + "=" * (-len(bare) % 8))
+
+
+def _swapped_hex(run: str) -> bytes:
+    return bytes.fromhex(run[: len(run) // 2 * 2]).translate(_SWAPPED_CASE)
+
+
+CODECS: tuple[Codec, ...] = (
+    Codec("base45", re.compile(r"[0-9A-Z][0-9A-Z $%*+\-./:]{22,}"), _base45),
+    Codec(
+        "z85",
+        re.compile(
+            r"(?=(?:[0-9A-Za-z]{0,20}[.\-:+=^!/*?&<>()\[\]{}@%$#]){3})[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{20,}"
+        ),
+        _z85,
+    ),
+    Codec(
+        "base58", re.compile(r"(?<![A-Za-z0-9])[1-9A-HJ-NP-Za-km-z]{14,}(?![A-Za-z0-9])"), from_base58, 2048
+    ),
+    Codec(
+        "base36",
+        re.compile(r"(?<![A-Za-z0-9])(?:[0-9a-z]{16,}|[0-9A-Z]{16,})(?![A-Za-z0-9])"),
+        lambda run: _number(run, 36),
+        2048,
+    ),
+    Codec(
+        "big integer", re.compile(r"(?<![\d.])\d{24,}(?![\d.])"), lambda run: _number(run, 10), _NUMBER_CHARS
+    ),
+    Codec("base32 hex", re.compile(r"(?<![A-Za-z0-9])[0-9A-V]{16,}={0,6}"), _base32hex),
+    Codec("crockford", re.compile(r"(?<![A-Za-z0-9])[0-9A-HJKMNP-TV-Z]{16,}(?![A-Za-z0-9])"), _crockford),
+    Codec("xor", re.compile(r"(?<![A-Za-z0-9])(?:[0-9a-f]{2}){10,}(?![A-Za-z0-9])"), _swapped_hex),
+)
+_BOTH = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])")
+#: With a digit among its first characters: words have none.
+_RUN = re.compile(r"(?=[^\d\s]{0,40}\d)[!-~]{14,}")
+
+
+def others(text: str, near: int) -> Decoded | None:
+    """What reads as text by one of these codecs; the runs in their order."""
+    found = sorted({*_runs(text), *_uuencoded(text)})
+    kept: list[Found] = []
+    for one in found:
+        if not kept or one[0] >= kept[-1][1]:
+            kept.append(one)
+    return replaced(text, kept, near, apart=True) if kept else None
+
+
+def _runs(text: str) -> Iterator[Found]:
+    """One sweep finds what stands unbroken and has a digit; the codecs look at that alone."""
+    spaced = CODECS[0]
+    for match in spaced.runs.finditer(text):
+        if _BOTH.match(match[0]) and (shown := _shown(spaced, match[0])) is not None:
+            yield *match.span(), shown
+    for run in _RUN.finditer(text):
+        for codec in CODECS[1:]:
+            for match in codec.runs.finditer(text, *run.span()):
+                if len(match[0]) <= codec.most and (shown := _shown(codec, match[0])) is not None:
+                    yield *match.span(), shown
+
+
+def _shown(codec: Codec, run: str) -> str | None:
+    try:
+        raw = codec.decode(run)
+    except (ValueError, OverflowError, KeyError):
+        return None
+    for data in (raw, raw[::-1]) if codec.name == "big integer" else (raw,):
+        if (content := unpacked(data)) is not None:
+            return content
+        if len(data) < LEAST:
+            continue
+        try:
+            shown = data.decode()
+        except UnicodeDecodeError:
+            continue
+        if shown.isprintable() or all(char.isprintable() or char in "\n\t\r" for char in shown):
+            return shown
+    return None
+
+
+def _uuencoded(text: str) -> Iterator[Found]:
+    if "begin " not in text and "\nM" not in text and not text.startswith("M"):
+        return
+    for match in _UU.finditer(text):
+        raw = b""
+        for line in (match["lines"] or match["bare"]).splitlines():
+            try:
+                raw += binascii.a2b_uu(line)
+            except binascii.Error:
+                break
+        shown = unpacked(raw) or raw.decode("utf-8", "replace")
+        if shown:
+            yield match.start(), match.end(), shown

@@ -1,0 +1,191 @@
+"""Layouts that take a text apart: concatenations, labelled parts, noise between, columns, indexes, other orders.
+
+Those that change a whole text are tried on short ones only, and count only where a telling word comes out:
+any text can be read backwards, and means nothing.
+"""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import groupby, pairwise, zip_longest
+
+from cellblock.egress.decoded import Decoded, Decoding, Found, Part, replaced
+from cellblock.egress.places.lexicon import Promise, names
+
+_SHORT_CHARS, _SHIFTED_CHARS = 8 * 1024, 2 * 1024
+_KNOWN = re.compile(
+    r"ghp_\w{30}|AKIA[A-Z2-7]{16}|eyJ[A-Za-z0-9_-]{20,}\.|sk_live_\w{16}|xox[bp]-[\w-]{30}|glpat-[\w-]{20}|://[\w.-]+:[^\s@/]{6,}@"
+)
+_JOINT = re.compile(
+    r"(?P<quote>[\"'`])[ \t]*\)?[ \t]*(?:(?:\+|\.|&|\|\||~|<>|\\|\^)?[ \t]*(?:\r?\n[ \t]*(?:\+|\.|&|\|\||\\)?[ \t]*)?"
+    r"|;?[ \t]*\r?\n[ \t]*[$\w.\[\]]{1,40}[ \t]*(?:\+=|\.=|<<|&=|:=[ \t]*\w{1,30}[ \t]*\+)[ \t]*)[bfruL]{0,2}(?P=quote)"
+)
+_JOINED_LIST = re.compile(r"join\((?:\[|[\w.]+)|\.join\(\[|\]\.join|concat\(|implode\(")
+_LIST_JOINT = re.compile(r"(?P<quote>[\"'])[ \t]*,\s{0,20}(?P=quote)")
+_LABELLED = re.compile(
+    r"(?m)^[ \t>*#-]{0,8}(?P<label>[\(\[]?(?:[A-Za-z_][\w-]{0,20})?[ \t_.#\[(-]{0,3}\d{1,4}[\])]?(?:[ \t]{0,2}(?:/|of)[ \t]{0,2}\d{1,4})?[\])]?)"
+    r"(?P<sign>[ \t]{0,2}(?:=>|[:=\])>|-]{1,2})?[ \t]{0,4})(?P<piece>[^\n]{1,200}?)(?P<end>[;,]?)\r?$"
+)
+_NUMBER = re.compile(r"\d+")
+_INDEXED = re.compile(
+    r"(?m)^[ \t]{0,8}[\[(]?(?P<at>\d{1,5})[\])]?[ \t]{0,2}[:=.>|,-]{0,2}[ \t]?(?P<char>'.'|\".\"|.)?,?\r?$"
+)
+#: Pieces that somebody hides between other lines are short.
+_PIECE_CHARS = 24
+_WORD_OR_BLANK = re.compile(r"\S+|\s+")
+_LETTERS = string.ascii_lowercase
+#: What comes out where a layout was undone; words that nothing else is made of.
+_TELLING = re.compile(
+    r"(?i:passw|passphrase|secret|token|api[_-]?key|private|credential|access.?key|bearer |[a-z]_key\b|://[\w.-]+:)|ghp_|AKIA|eyJ[A-Za-z0-9_-]{8}|sk-|xox[bp]-|glpat-|\bpwd\b"
+)
+#: Letters of other scripts that look like ours (Unicode's confusables), for those that words are disguised with.
+_LOOK_ALIKE = str.maketrans(
+    "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0458\u0455\u04bb\u0501\u051b\u0261\u0410\u0412\u0421\u0415\u041d\u041a\u041c\u041e\u0420\u0422\u0425\u0423\u0406\u0408\u0405"
+    "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf\u03bd\u03c1\u03b1\u03b9\u03ba\u03c4\u03c5\u03c7\u0131\u0432\u043a\u043c\u043d\u0442",
+    "aceopxyijshdqgABCEHKMOPTXYIJSABEZHIKMNOPTYXovpaiktuxiBKMHT",
+)
+_MIXED = re.compile("[A-Za-z0-9][\u0370-\u052f]|[\u0370-\u052f][A-Za-z0-9]")
+
+
+def _concatenated(text: str, near: int) -> Decoded | None:
+    found = [(m.start(), m.end(), "") for m in _JOINT.finditer(text)]
+    if _JOINED_LIST.search(text):
+        found += [(m.start(), m.end(), "") for m in _LIST_JOINT.finditer(text)]
+        found.sort()
+    return replaced(text, found, near) if found else None
+
+
+def _labelled(text: str, near: int) -> Decoded | None:
+    """Parts in lines whose labels differ in their number only, without the labels."""
+    lines = list(_LABELLED.finditer(text))
+    if len(lines) < 2:
+        return None
+    found: list[Found] = []
+    for _, run in groupby(lines, key=lambda m: (_NUMBER.sub("#", m["label"], count=1), m["sign"])):
+        parts = list(run)
+        numbers = [int(_NUMBER.search(part["label"])[0]) for part in parts]  # type: ignore[index]
+        if len(parts) < 2 or any(b - a != 1 for a, b in pairwise(numbers)):
+            continue
+        found.append((parts[0].start(), parts[0].start("piece"), ""))
+        for before, after in pairwise(parts):
+            if after.start() - before.end() > 2:
+                break
+            found.append((before.end("piece"), after.start("piece"), ""))
+    return replaced(text, found, near) if found else None
+
+
+def _look_alike(text: str, _: int) -> Decoded | None:
+    if text.isascii() or not _MIXED.search(text):
+        return None
+    plain = text.translate(_LOOK_ALIKE)
+    return None if plain == text else Decoded(plain, lambda: [Part(0, 0, len(text), whole=False)])
+
+
+def _indexed(text: str, near: int) -> Decoded | None:
+    found: list[Found] = []
+    run: list[re.Match[str]] = []
+    for match in [*_INDEXED.finditer(text), None]:
+        follows = match is not None and (
+            not run or (int(match["at"]) == int(run[-1]["at"]) + 1 and match.start() - run[-1].end() <= 2)
+        )
+        if not follows:
+            if len(run) >= 8:
+                found.append(
+                    (
+                        run[0].start(),
+                        run[-1].end(),
+                        "".join((m["char"] or " ").strip("'\"") or m["char"] for m in run),
+                    )
+                )
+            run = []
+        if match is not None:
+            run.append(match)
+    return replaced(text, found, near) if found else None
+
+
+def whole(text: str) -> Iterator[tuple[str, str, Callable[[], list[Part]]]]:
+    """Readings of a whole short text in which a telling word comes out: name, reading, and where it came from."""
+    if len(text) > _SHORT_CHARS:
+        return
+    told = len(_TELLING.findall(text))
+    for name, reading in _whole(text):
+        if len(_TELLING.findall(reading)) > told:
+            yield name, reading, partial(_words if name == "words backwards" else _all_of, text)
+    if "\n" in text:
+        named = sum(name.promise > Promise.FAINT for name in names(text))
+        for reading, parts in _without_noise(text):
+            if sum(name.promise > Promise.FAINT for name in names(reading)) > named or _KNOWN.search(reading):
+                yield "noise", reading, parts
+    if not told and len(text) <= _SHIFTED_CHARS:
+        for step in range(1, 26):
+            turned = _LETTERS[step:] + _LETTERS[:step]
+            reading = text.translate(str.maketrans(_LETTERS + _LETTERS.upper(), turned + turned.upper()))
+            if _TELLING.search(reading):
+                yield "shifted", reading, partial(_same, text)
+
+
+def _without_noise(text: str) -> Iterator[tuple[str, Callable[[], list[Part]]]]:
+    """Every second or third line, where others stand between."""
+    lines = text.split("\n")
+    for step in (2, 3):
+        for first in range(step if len(lines) > 2 * step else 0):
+            kept = lines[first::step]
+            if max(map(len, kept)) <= _PIECE_CHARS:
+                yield "".join(kept), partial(_lines, text, first, step)
+
+
+def _lines(text: str, first: int, step: int) -> list[Part]:
+    parts, at, start = [], 0, 0
+    for number, line in enumerate(text.split("\n")):
+        if number % step == first:
+            parts.append(Part(at, start, start + len(line), whole=False))
+            at += len(line)
+        start += len(line) + 1
+    return parts
+
+
+def _words(text: str) -> list[Part]:
+    """Where each word is the same stretch, turned; and each blank itself."""
+    return [
+        Part(m.start(), m.start(), m.end(), whole=m[0].strip() != "") for m in _WORD_OR_BLANK.finditer(text)
+    ]
+
+
+def _same(text: str) -> list[Part]:
+    return [Part(0, 0, len(text), whole=False)]
+
+
+def _all_of(text: str) -> list[Part]:
+    return [Part(0, 0, len(text), whole=True)]
+
+
+def _whole(text: str) -> Iterator[tuple[str, str]]:
+    lines = text.split("\n")
+    if len(lines) > 2:
+        most = max(map(len, lines))
+        for first in range(len(lines)):  # lines of a grid, with others before or behind
+            grid = [line for line in lines[first : first + 12] if len(line) >= most - 1]
+            if len(grid) >= 3:
+                yield "columns", "".join("".join(row) for row in zip_longest(*grid, fillvalue=""))
+            if first > 3:
+                break
+    for kept, dropped in ((text[::2], text[1::2]), (text[1::2], text[::2])):
+        if 10 * sum(map(str.isalnum, dropped)) >= 9 * len(
+            dropped
+        ):  # else it is a separator, and undone as such
+            yield "every second", kept
+    yield "words backwards", re.sub(r"\S+", lambda match: match[0][::-1], text)
+
+
+#: Steps after which what stood apart still does.
+LAYOUTS: dict[str, Decoding] = {
+    "concatenated": _concatenated,
+    "labelled": _labelled,
+    "look-alike": _look_alike,
+    "indexed": _indexed,
+}

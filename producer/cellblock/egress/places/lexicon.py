@@ -1,0 +1,270 @@
+"""What a name promises: nothing, a secret that a program drew, or one that a person chose.
+
+A name is judged by its words and their compounds, not by the product that uses it. Words of scripts without
+blanks are looked for anywhere in a name, others at its borders: "monkey" is no key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+from cellblock.egress.places import words
+from cellblock.egress.values.scorer import score
+
+
+class Promise(IntEnum):
+    """How weak a value may be: the more is promised, the weaker."""
+
+    NONE = 0
+    FAINT = 1  #: a bare "key", "sig" or "seed": the value has to be beyond doubt
+    DRAWN = 2  #: a token, a key that opens something
+    CHOSEN = 3  #: a password
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """An identifier or a word of a text that promises a secret."""
+
+    start: int
+    end: int
+    promise: Promise
+
+
+#: Longer runs of letters are no names; of such a run its end may be one.
+_WORD_CHARS, _NAME_CHARS = 48, 80
+#: A name that looks as drawn as this is a part of a value.
+_NOT_A_NAME = 2.0
+_TOKEN = re.compile(r"[^\W_][\w]*(?:[.-][^\W\d_]\w*)*")
+_SEGMENTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[^\W\d_]+")
+_FOREIGN_END = re.compile(
+    r"[A-Za-z0-9_]{0,12}[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?=[!-~])"
+)
+_TINY = re.compile(r"\bp[wa]\b|\bmdp\b")
+#: With more words of these in a text it is cheaper to look at each.
+_TELLING_MOST = 64
+_LONG = re.compile(r"[^\W\d_]{3,}")
+
+
+def _longest_first(stems: list[str]) -> str:
+    return "|".join(re.escape(stem) for stem in sorted(stems, key=len, reverse=True))
+
+
+def _phrases(stems: list[str]) -> list[str]:
+    return [stem.replace("_", " ") for stem in stems if "_" in stem]
+
+
+_ALL_CHOSEN = {stem.replace("_", "") for stem in words.CHOSEN}
+_ALL_DRAWN = {stem.replace("_", "") for stem in words.DRAWN}
+_ASCII_CHOSEN = [stem for stem in _ALL_CHOSEN if len(stem) > 3 and stem.isascii()]
+_ASCII_DRAWN = [stem for stem in _ALL_DRAWN if len(stem) > 3 and stem.isascii()]
+_WIDE_CHOSEN = [stem for stem in _ALL_CHOSEN if not stem.isascii()]
+_WIDE_DRAWN = [stem for stem in _ALL_DRAWN if not stem.isascii()]
+#: Latin letters with marks and Greek and Cyrillic ones are letters like ours.
+_WIDE = re.compile(
+    _longest_first(
+        [
+            s
+            for s in (*_WIDE_CHOSEN, *_WIDE_DRAWN, *(p for p in _phrases(words.CHOSEN) if not p.isascii()))
+            if s[0] >= "\u0530"
+        ]
+    )
+)
+_WIDE_TAIL = re.compile("[\u0530-\u1fff\u2e80-\ud7ff]{1,8}")
+#: Stems that are also part of other words.
+_LOOSE = {
+    "parole",
+    "parola",
+    "parol",
+    "sandi",
+    "sifra",
+    "sifre",
+    "lösen",
+    "geslo",
+    "haslo",
+    "heslo",
+    "mdp",
+    "pword",
+}
+_IN_CHOSEN = re.compile(_longest_first([s for s in _ASCII_CHOSEN if s not in _LOOSE] + _WIDE_CHOSEN))
+_IN_DRAWN = re.compile(_longest_first(_ASCII_DRAWN + _WIDE_DRAWN))
+_CHOSEN_WHOLE = {*words.CHOSEN_WHOLE, *_ALL_CHOSEN}
+_DRAWN_WHOLE = {*words.DRAWN_WHOLE, *_ALL_DRAWN}
+_WEAK = {"key", "keys"}
+#: Names of several words, by the last of them.
+_PHRASES_CHOSEN, _PHRASES_DRAWN = _phrases(words.CHOSEN), _phrases(words.DRAWN)
+_PHRASE = re.compile(_longest_first([*_PHRASES_CHOSEN, *_PHRASES_DRAWN]))
+_PHRASE_LAST = {phrase.split()[-1] for phrase in (*_PHRASES_CHOSEN, *_PHRASES_DRAWN)}
+_MAYBE = re.compile(
+    _longest_first(
+        sorted(
+            {*_ASCII_CHOSEN, *_ASCII_DRAWN, *_WIDE_CHOSEN, *_WIDE_DRAWN, "key", "pass", "pwd", "secret"}
+            - _LOOSE
+        )
+    )
+)
+_EXACT = {*_CHOSEN_WHOLE, *_DRAWN_WHOLE, *_PHRASE_LAST}
+
+
+def names(text: str) -> Iterator[Name]:  # noqa: C901
+    """Every name in the text that promises something, in its order."""
+    lowered = lower(text)
+    if not text.isascii():
+        yield from _in_other_scripts(lowered)
+    telling = [word for word in {*_LONG.findall(lowered), *_TINY.findall(lowered)} if _may_tell(word)]
+    if not telling:
+        return
+    for start, end, token in _tokens(text, lowered, telling):
+        if not token.isascii() and (cut := _FOREIGN_END.match(token)):  # scripts without blanks
+            end = start + cut.end()
+        if end - start > _NAME_CHARS:
+            start = end - _NAME_CHARS
+        name = text[start:end]
+        promise = promised(name)
+        low = lowered[start:end]
+        if low in _PHRASE_LAST or (promise is Promise.NONE and any(p in low for p in ("passe", "paso"))):
+            before = " ".join(lowered[max(0, start - 20) : end].split())
+            for phrase in _PHRASE.finditer(before):
+                if phrase.end() == len(before):
+                    promise = Promise.CHOSEN if phrase[0] in _PHRASES_CHOSEN else Promise.DRAWN
+        if promise is Promise.FAINT and low in _WEAK:
+            promise = _by_word_before(lowered, start)
+        if promise and (end - start < 12 or score(name) < _NOT_A_NAME):
+            yield Name(start, end, promise)
+
+
+def _tokens(text: str, lowered: str, telling: list[str]) -> Iterator[tuple[int, int, str]]:
+    """The identifiers that hold one of these words."""
+    if len(telling) > _TELLING_MOST:
+        for match in _TOKEN.finditer(text):
+            yield *match.span(), match[0]
+        return
+    done = 0
+    for hit in re.compile(_longest_first(telling)).finditer(lowered):
+        if hit.start() < done:
+            continue
+        start = hit.start()
+        while (
+            start > done
+            and hit.start() - start < _NAME_CHARS
+            and (text[start - 1].isalnum() or text[start - 1] in "_.-")
+        ):
+            start -= 1
+        for match in _TOKEN.finditer(text, start, hit.end() + _NAME_CHARS):
+            if match.end() > hit.start():
+                done = match.end()
+                if match.start() <= hit.start():
+                    yield *match.span(), match[0]
+                break
+
+
+def _in_other_scripts(text: str) -> Iterator[Name]:
+    """Stems of scripts that write marks beside letters or no blanks, wherever they stand."""
+    for match in _WIDE.finditer(text):
+        end = match.end()
+        tail = _WIDE_TAIL.match(text, end)
+        yield Name(
+            match.start(),
+            tail.end() if tail else end,
+            Promise.CHOSEN if match[0] in _ALL_CHOSEN else Promise.DRAWN,
+        )
+
+
+def lower(text: str) -> str:
+    """In small letters, and as long as before."""
+    lowered = text.lower()
+    if len(lowered) != len(text):  # a few letters of other scripts grow when they are lowered
+        lowered = "".join(low if len(low := c.lower()) == 1 else c for c in text)
+    return lowered
+
+
+def _by_word_before(lowered: str, start: int) -> Promise:
+    before = re.findall(r"[a-z0-9]+", lowered[max(0, start - 16) : start])
+    close = lowered[max(0, start - 1) : start] in {" ", "-", "_"}
+    if close and before:
+        if before[-1] in words.NEVER:
+            return Promise.NONE
+        if before[-1] in words.QUALIFIES_KEY:
+            return Promise.DRAWN
+    return Promise.FAINT
+
+
+@lru_cache(maxsize=16_384)
+def _may_tell(word: str) -> bool:
+    return word in _EXACT or _MAYBE.search(word[-_WORD_CHARS:]) is not None
+
+
+@lru_cache(maxsize=16_384)
+def promised(name: str) -> Promise:  # noqa: C901
+    """What a name of one or several words promises."""
+    segments = segments_of(name)
+    if not segments:
+        return Promise.NONE
+    last = segments[-1]
+    if segments[-2:] == ["secret", "id"] or segments == ["secretid"]:  # half of a login, and the secret one
+        return Promise.DRAWN
+    if "".join(segments) in words.NEVER:
+        return Promise.NONE
+    if segments[-1] == "hash" and _of_segment("".join(segments[:-1])) is Promise.CHOSEN:
+        return Promise.DRAWN
+    if any(segment in words.NEVER for segment in segments) or (len(segments) > 1 and last in words.NOT_LAST):
+        return Promise.NONE
+    found = max(map(_of_segment, segments))
+    if found is Promise.FAINT and segments[0] in {"gpg", "pgp"}:  # named by its fingerprint
+        return found
+    joined = "".join(segments)
+    if found < Promise.CHOSEN and len(segments) > 1:
+        found = max(found, _of_segment(joined))
+    if found is Promise.FAINT:  # a key of something
+        if any(segment in words.FAINT for segment in segments):
+            return Promise.FAINT
+        if len(segments) > 1:
+            return Promise.DRAWN
+    if found is Promise.DRAWN and len(segments) == 1 and last in _FAINT_ALONE:
+        return Promise.FAINT
+    return found
+
+
+_FAINT_ALONE = {*words.DRAWN_WHOLE} - {
+    "authorization",
+    "creds",
+    "cred",
+    "community",
+    "totp",
+    "otp",
+    "cookie",
+    "cookies",
+}
+
+
+def segments_of(name: str) -> list[str]:
+    """The words a name is made of, in small letters."""
+    if name.isupper() or name.islower():
+        return [segment.lower() for segment in re.findall(r"[^\W\d_]+", name)]
+    return [segment.lower() for segment in _SEGMENTS.findall(name)]
+
+
+@lru_cache(maxsize=16_384)
+def _of_segment(word: str) -> Promise:
+    word = word[-_WORD_CHARS:]
+    if word in _CHOSEN_WHOLE:
+        return Promise.CHOSEN
+    if word in _DRAWN_WHOLE:
+        return Promise.DRAWN
+    if word in _WEAK:
+        return Promise.FAINT
+    if _IN_CHOSEN.search(word):
+        return Promise.CHOSEN
+    if word.endswith(("secret", "secrets", "passwd", "pwd", "pass")) and word not in words.NEVER:
+        return Promise.CHOSEN
+    if _IN_DRAWN.search(word):
+        return Promise.DRAWN
+    if word.endswith("auth"):
+        return Promise.DRAWN if word.removesuffix("auth") in words.QUALIFIES_KEY else Promise.NONE
+    if word.endswith(("key", "keys")):
+        head = word.removesuffix("s").removesuffix("key")
+        return Promise.DRAWN if head in words.QUALIFIES_KEY else Promise.NONE
+    return Promise.NONE

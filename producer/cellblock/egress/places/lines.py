@@ -1,0 +1,153 @@
+"""Secrets in lines of a fixed form: the user of an address, headers, cookies, commands, .netrc and .pgpass."""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+from cellblock.egress.places.lexicon import Promise
+from cellblock.egress.places.place import KIND
+from cellblock.egress.values import forms
+from cellblock.egress.values.judging import Setting, is_drawn, is_secret, is_sure
+
+#: scheme://user:password@host
+_ADDRESS = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]{1,30}://[^\s:@/\"'<>]{0,128}:(?P<password>[^\s\"'<>]{2,256}?)"
+    r"@(?=\[?[A-Za-z0-9_.:-]{1,255}\]?(?:[/?,\s\"'`)<;\\]|\Z))"
+)
+#: user:password@host and user/password@host without a scheme, and mail:password.
+_BEFORE_AT = re.compile(
+    r"(?:^|(?<=[\s\"'=,(<]))(?:[\w.-]{1,20}:){0,3}[\w.-]{2,40}[:/](?P<password>[!#-&(-.0-9;=?A-~]{6,80})@\Z"
+)
+_HOST = re.compile(r"(?:tcp\(|//)?[\w.-]{2,80}(?:[:/)\s.,\"']|$)")
+_MAILED = re.compile(r"[\w-]{1,60}\.[a-z]{2,12}:(?P<password>[!#-&(-.0-9=?A-{}~]{6,80})")
+_ADDRESSES_MOST, _ADDRESS_REACH = 2000, 150
+#: What signs an address, by the end of its name.
+_QUERY = re.compile(
+    r"(?i)[?&;](?:amp;)?[\w.-]{0,30}?(?:sig|signature|sign|hmac|mac|token|ticket|auth|policy|credential|secret|jwt|sas|hdnea|hdnts|wstoken|signed|seal|assertion|samlresponse|passwd|pwd"
+    r"|key|code|st|hash)=(?P<value>[A-Za-z0-9%+/_.~=*:-]{16,4096})"
+)
+_HASHLIKE = re.compile(r"(?i)(?:[?&;]|amp;)(?:key|hash|code|st)=")
+#: Codes for one time, for a door or a card.
+_CODE = re.compile(
+    r"(?i)\b(?:otp|pin|puk|passcode|(?:verification|security|one-time|login|2fa|mfa|authentication|auth|confirmation|access|door|gate|alarm|unlock|sms|safe|entry)"
+    r"[ _-]?(?:code|pin)s?|(?:backup|recovery|scratch|rescue|emergency)[ _-]?(?:code|key)s?|(?:licen[cs]e|serial|product|activation)[ _-]?(?:key|code|number))\b"
+    r"(?:[^\n\d:=]{0,30}?(?:\bis\b|[:=»#]|->)|[ \t]{0,3}[:=])?[\s\"'`*]{1,12}"
+    r"(?P<codes>(?:(?:\d{4,10}|\d{3}[ -]\d{3}|(?:[A-Z0-9]{3,8}[ -]){1,7}[A-Z0-9]{3,8}|(?:[a-z0-9]{4,6}-){1,7}[a-z0-9]{4,6}|[a-z0-9]{8,12})[\s,;|]{0,4}){1,20})(?![\w.-])"
+)
+_HEADER = re.compile(
+    r"\b(?:Basic\s{1,4}(?P<basic>[A-Za-z0-9+/_-]{8,}={0,2})|(?:Bearer|Token|token|bearer|ApiKey|apikey|SSWS)\s{1,4}(?P<bearer>[A-Za-z0-9._~+/:=-]{16,}))"
+)
+_NETRC = re.compile(
+    r"\b(?:machine\s{1,8}\S{1,200}|default)\s{1,8}login\s{1,8}\S{1,200}\s{1,8}(?:account\s{1,8}\S{1,200}\s{1,8})?"
+    r"password\s{1,8}(?P<password>\S{1,200})"
+)
+_PGPASS = re.compile(
+    r"(?m)^[A-Za-z0-9_.*-]{1,200}:(?:\d{2,5}|\*):[^:\s]{1,64}:[^:\s]{1,64}:(?P<password>[^\s:]{6,200})$"
+)
+_COOKIES = re.compile(r"(?i)\b(?:set-)?cookie2?[\"']?:[ \t\"']{0,4}(?P<cookies>[^\n\"']{8,4096})")
+_COOKIE = re.compile(r"(?<==)[^;\s]{16,}")
+_COMMAND = re.compile(
+    r"\b(?:mysql\w{0,12}|mariadb|mongo\w{0,8}|sshpass|redis-cli)\b[^\n|]{0,160}?[ \t](?:-p|-a)[ \t]{0,2}"
+    r"[\"']?(?P<word>[^\s\"'-][^\s\"']{5,200})"
+    r"|\b(?:curl|wget|http)\b[^\n|]{0,400}?[ \t](?:-u|--user)[ =]{0,2}[\"']?[^\s:\"']{1,100}:"
+    r"(?P<user_word>[^\s\"']{4,200})"
+)
+_COMMANDS = ("mysql", "mariadb", "mongo", "sshpass", "redis-cli", "curl", "wget", "http")
+
+
+def find(text: str) -> Iterator[tuple[str, int, int]]:
+    """Kind and place; names and users stay readable."""
+    lowered = text.lower()
+    for words, look in SOURCES:
+        if any(word in lowered for word in words):
+            yield from look(text)
+
+
+def _addresses(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _ADDRESS.finditer(text):
+        password = match["password"]
+        if not (forms.is_placeholder(password) or forms.is_masked(password)):
+            yield "connection_string", *match.span("password")
+
+
+def _bare_addresses(text: str) -> Iterator[tuple[str, int, int]]:
+    for sign in islice(re.finditer("@", text), _ADDRESSES_MOST):
+        at = sign.start()
+        before = (
+            _BEFORE_AT.search(text, max(0, at - _ADDRESS_REACH), at + 1)
+            if _HOST.match(text, at + 1)
+            else None
+        )
+        for match, setting in ((before, Setting.PROSE), (_MAILED.match(text, at + 1), Setting.SPACED)):
+            if match and is_secret(match["password"], Promise.CHOSEN, setting):
+                yield "connection_string", *match.span("password")
+
+
+def _queries(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _QUERY.finditer(text):
+        value = match["value"]
+        common = _HASHLIKE.match(match[0]) is not None
+        if (
+            (is_sure(value) and len(value) >= 30)
+            if common
+            else (is_drawn(value, Setting.BARE) or forms.is_hex(value))
+        ):
+            yield "signed_url", *match.span("value")
+
+
+def _codes(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _CODE.finditer(text):
+        if any(map(str.isdigit, match["codes"])):
+            start = match.start("codes")
+            yield "access_code", start, start + len(match["codes"].rstrip(" \t\r\n,;|"))
+
+
+def _cookies(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _COOKIES.finditer(text):
+        for cookie in _COOKIE.finditer(text, *match.span("cookies")):
+            if is_drawn(cookie[0], Setting.BARE):
+                yield "cookie", *cookie.span()
+
+
+def _commands(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _COMMAND.finditer(text):
+        name = "word" if match["word"] else "user_word"
+        if is_secret(match[name], Promise.CHOSEN, Setting.QUOTED):
+            yield KIND, *match.span(name)
+
+
+def _netrc(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _NETRC.finditer(text):
+        yield "netrc", *match.span("password")
+
+
+def _pgpass(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _PGPASS.finditer(text):
+        if is_secret(match["password"], Promise.CHOSEN, Setting.CELL):
+            yield "pgpass", *match.span("password")
+
+
+def _headers(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _HEADER.finditer(text):
+        name = "basic" if match["basic"] else "bearer"
+        value = match[name]
+        if len(set(map(forms.char_class, value))) >= 2 and is_drawn(value, Setting.BARE):
+            yield "authorization", *match.span(name)
+
+
+#: What has to be in a text for each to be worth a look.
+SOURCES = (
+    (("://",), _addresses),
+    (("=",), _queries),
+    (("otp", "pin", "puk", "code", "key", "serial", "number"), _codes),
+    (("@",), _bare_addresses),
+    (("basic ", "bearer ", "token ", "apikey ", "ssws "), _headers),
+    (("cookie",), _cookies),
+    (_COMMANDS, _commands),
+    (("machine", "default"), _netrc),
+    ((":",), _pgpass),
+)

@@ -1,0 +1,233 @@
+"""Key and value: ini, env, YAML, TOML, JSON, XML, HCL, properties, PHP, plists, flags, calls, query strings.
+
+What follows a telling name: a sign and a value on its line, a block of lines below, or the member beside it
+that is called "value".
+"""
+
+# ruff: noqa: E501, RUF001
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from cellblock.egress.places.lexicon import Name, Promise
+from cellblock.egress.places.place import Place
+from cellblock.egress.values.judging import Setting
+
+_VALUE_CHARS = 4096
+_SIGN = re.compile(
+    r"(?P<close>\\{0,2}[\"'`]?[\])*_]{0,3}\\?[\"'`]?)[ \t\u00a0\u3000]{0,40}"
+    r"(?P<sign>\([^()\n]{0,30}\)[ \t]?[:=]|=>|:=|\?=|->|→|⇒|={1,3}|:{1,2}|：|＝|\|{1,2}|│|┃|&(?= )|(?:[ ][\w:-]{1,30}=[\"'][^\"'<>\n]{0,80}[\"']){0,4}>|,|\((?=[\"'`]))"
+    r"(?P<blank>[ \t\u00a0\u3000]{0,40})"
+)
+#: ``password: str = "…"``: a type stands between.
+_TYPED = re.compile(
+    r"[\w.]{1,30}(?:\[[^\]\n]{0,30}\]|<[^>\n]{0,30}>)?(?: ?\| ?\w{1,20}){0,3}\??[ \t]{0,3}=[ \t]{0,3}"
+)
+_PREFIX = re.compile(r"(?:!\w{1,20}[ \t]+|(?:new )?[A-Z]\w{2,30}\((?=[\"'`])|[bruflLR@$]{1,2}(?=[\"'`]))?")
+_QUOTES = {"'": "'", '"': '"', "`": "`", "“": "”", "„": "“", "«": "»", "‘": "’", "「": "」"}
+_UNTIL = re.compile(r"[^\s\"'`\\]{1,4096}")
+_SPACED_VALUE = re.compile(r"[ \t\u00a0]{1,40}(?P<quote>[\"'`]?)(?P<value>[^\s\"'`]{4,4096})")
+#: Where another field of a query, a cookie or a connection string begins.
+_NEXT_FIELD = re.compile(r"[&;,](?=[A-Za-z][A-Za-z0-9_. -]{0,40}=)|[;&](?=\s|$)")
+_BLOCK = re.compile(
+    r"[\"'`\])]{0,2}[ \t]{0,8}[:=][ \t]{0,8}(?:!!?\w+[ \t]+)?[|>][+-]?\d?[+-]?[ \t]{0,8}(?:#[^\n]{0,100})?\r?\n"
+)
+_HEREDOC = re.compile(r"[^\n]{0,160}?<<[-~]?[ \t]?[\"'\\]?(?P<mark>\w{2,40})[\"']?[^\n]{0,80}\r?\n")
+_TRIPLE = re.compile(r"[\"'`\])]{0,2}[ \t]{0,8}[:=][ \t]{0,8}(?P<quote>\"\"\"|'''|```)")
+_BELOW = re.compile(
+    r"[\"'`\])*_]{0,4}[ \t]{0,8}(?P<sign>[:=：]?)[ \t]{0,8}[>*_]{0,4}(?:[\[({][ \t]*)?\r?\n(?:[ \t]*\r?\n)?(?P<lead>[ \t>*#-]{0,24})(?P<quote>[\"'`]?)(?P<value>[^\n\"'`]{4,300})"
+)
+_HEADING = re.compile(r"[ \t#>*$-]{0,8}(?:[^\W\d_]{1,14} ){0,3}")
+_BESIDE = re.compile(
+    r"[\"'`]?(?:</\w{1,30}>)?[\s,;>/<({|:=\"'`]{1,60}(?:(?:[\w:-]{1,24})[\"'`]?[ \t]{0,12}[=:>][ \t]{0,3}[\"'`]?[\w.-]{1,30}[\"'`]?[\s,;]{1,40}){0,2}"
+    r"[\"'`<]?(?:\w{1,20}:)?(?i:value|default|string|val|content|defaultvalue|plaintext|secretstring|data|text)(?: [\w:]{1,20}=[\"'][^\"'\n]{0,40}[\"'])?"
+    r"[\"'`]?[ \t]{0,4}(?:=>|[=:>])\s{0,40}(?P<quote>[\"'`]?)(?P<value>[^\n\"'`<]{4,1024})"
+)
+_LIST = re.compile(r"[\"'`\])]{0,2}[ \t]{0,8}(?:[:=]|=>)[ \t]{0,8}[\[({]\s{0,40}")
+_ITEM = re.compile(
+    r"\s{0,20}[\"'`](?P<value>[^\"'`\n]{4,400})[\"'`]\s{0,4},?|[ \t]{0,20}-[ \t]+[\"'`]?(?P<bare>[^\s\"'`]{4,400})[\"'`]?[ \t]*\r?\n"
+)
+_OPENED = re.compile(r"[\"'`]?[ \t]{0,4}:[ \t]{0,8}\r?\n")
+#: ``auth=("user", "…")``
+_PAIR = re.compile(
+    r"[\"']?[ \t]{0,4}[=:][ \t]{0,4}[\w.]{0,40}[(\[][\"'][^\"'\n]{1,80}[\"'],[ ]{0,4}[\"'](?P<value>[^\"'\n]{4,200})[\"'][)\]]"
+)
+_ITEMS_MOST = 200
+_COMMENT = re.compile(r"[ \t]+(?:#|//|;|--)[ \t][^\n]*$")
+
+
+def signed(text: str, name: Name) -> Iterator[Place]:
+    """A value behind a sign: all of it when quoted, else up to a blank, and the rest of the line."""
+    sign = _SIGN.match(text, name.end)
+    if sign is None:
+        yield from _spaced(text, name)
+        return
+    what, close = sign["sign"], sign["close"]
+    what = ">" if what.endswith(">") and "=" in what[:-2] else what
+    start = sign.end()
+    if what == "," and not close.strip("])*_"):
+        return
+    if what == "(" or what[0] == "(":
+        pass
+    if what == ":" and (typed := _TYPED.match(text, start)):
+        start = typed.end()
+    prefix = _PREFIX.match(text, start)
+    start = prefix.end() if prefix else start
+    first = text[start : start + 1]
+    escaped = first == "\\" and text[start + 1 : start + 2] in "\"'"
+    if escaped:
+        start, first = start + 1, text[start + 1]
+    if first in _QUOTES:
+        yield from _quoted(text, name, start + 1, _QUOTES[first], escaped=escaped)
+        return
+    if what == ",":
+        return
+    yield from _unquoted(text, name, start, what)
+
+
+def _quoted(text: str, name: Name, start: int, closing: str, *, escaped: bool) -> Iterator[Place]:
+    end, most = start, min(len(text), start + _VALUE_CHARS)
+    while end < most and text[end] != closing and text[end] != "\n":
+        if text[end] == "\\":
+            if escaped and text[end + 1 : end + 2] == closing:
+                break
+            end += 1
+        end += 1
+    if end > start:
+        yield Place(start, min(end, len(text)), name.promise, Setting.QUOTED)
+
+
+def _unquoted(text: str, name: Name, start: int, sign: str) -> Iterator[Place]:
+    line_end = text.find("\n", start, start + _VALUE_CHARS)
+    line_end = min(len(text), start + _VALUE_CHARS) if line_end < 0 else line_end
+    line = text[start:line_end]
+    if sign == ">":  # of XML: up to the next tag
+        cut = line.find("<")
+        if cut > 0:
+            yield Place(start, start + cut, name.promise, Setting.QUOTED)
+        return
+    if sign in {"|", "||", "│", "┃"}:
+        cell = line.split(sign[0], 1)[0]
+        bare = cell.strip()
+        at = start + cell.find(bare)
+        yield Place(at, at + len(bare), name.promise, Setting.CELL)
+        return
+    value = _UNTIL.match(text, start, line_end)
+    if value is None:
+        return
+    found = _NEXT_FIELD.split(value[0], maxsplit=1)[0].rstrip(",;.)]}>")
+    yield Place(start, start + len(found), name.promise, Setting.BARE)
+    rest = _COMMENT.sub("", line).strip()
+    if " " in rest and len(rest) < 120:
+        yield Place(start, start + len(rest), name.promise, Setting.LINE)
+
+
+def _spaced(text: str, name: Name) -> Iterator[Place]:
+    value = _SPACED_VALUE.match(text, name.end)
+    if value is None:
+        return
+    flag = text[max(0, name.start - 2) : name.start].endswith(("-", "/"))
+    found = value["value"].rstrip(",;.)]}>")
+    quoted = bool(value["quote"])
+    start = value.start("value")
+    if quoted:
+        close = text.find(value["quote"], start, start + 400)
+        if close > 0 and "\n" not in text[start:close]:
+            phrase = text[start:close].count(" ") >= 3
+            yield Place(start, close, name.promise, Setting.QUOTED if flag or phrase else Setting.SPACED)
+            return
+    yield Place(start, start + len(found), name.promise, Setting.BARE if flag else Setting.SPACED)
+
+
+def blocks(text: str, name: Name) -> Iterator[Place]:
+    """Lines below: a YAML block, a TOML or Python text of several lines, a here-document, the next line."""
+    block = _BLOCK.match(text, name.end)
+    if block:
+        yield from _indented(text, name, block.end())
+        return
+    triple = _TRIPLE.match(text, name.end)
+    if triple:
+        end = text.find(triple["quote"], triple.end(), triple.end() + _VALUE_CHARS)
+        if end > 0:
+            yield from _lines(text, name, triple.end(), end)
+        return
+    heredoc = _HEREDOC.match(text, name.end)
+    if heredoc:
+        close = re.compile(rf"(?m)^[ \t]*{re.escape(heredoc['mark'])}\b").search(
+            text, heredoc.end(), heredoc.end() + _VALUE_CHARS
+        )
+        if close:
+            yield from _lines(text, name, heredoc.end(), close.start())
+        return
+    below = _BELOW.match(text, name.end)
+    if below and (below["sign"] in {":", "："} or _is_alone(text, name, below)):
+        bare = below["value"].rstrip()
+        start = below.start("value")
+        if below["quote"]:
+            yield Place(start, start + len(bare), name.promise, Setting.QUOTED)
+        elif " " not in bare:
+            yield Place(start, start + len(bare.rstrip(",;")), name.promise, Setting.LINE)
+        elif len(bare) < 120 and ":" not in bare:
+            yield Place(start, start + len(bare), name.promise, Setting.LINE)
+
+
+def _is_alone(text: str, name: Name, below: re.Match[str]) -> bool:
+    """Whether the name is a heading: nothing else in its line, and a blank line or one of code before its value."""
+    before = text[text.rfind("\n", 0, name.start) + 1 : name.start]
+    return not below["sign"] and _HEADING.fullmatch(before) is not None and " " not in below["value"].strip()
+
+
+def _indented(text: str, name: Name, start: int) -> Iterator[Place]:
+    line_start = text.rfind("\n", 0, name.start) + 1
+    indent = len(text[line_start : name.start]) - len(text[line_start : name.start].lstrip(" \t"))
+    end = start
+    while end < len(text) and end - start < _VALUE_CHARS:
+        line_end = text.find("\n", end)
+        line_end = len(text) if line_end < 0 else line_end
+        line = text[end:line_end]
+        if line.strip() and len(line) - len(line.lstrip(" \t")) <= indent:
+            break
+        end = line_end + 1
+    yield from _lines(text, name, start, min(end, len(text)))
+
+
+def _lines(text: str, name: Name, start: int, end: int) -> Iterator[Place]:
+    body = text[start:end]
+    found = [line.strip(" \t\r\\") for line in body.split("\n")]
+    found = [line for line in found if line]
+    if not found or len(found) > 60:
+        return
+    at = start
+    for line in found:
+        at = text.find(line, at, end)
+        yield Place(at, at + len(line), name.promise, Setting.LINE)
+        at += len(line)
+
+
+def beside(text: str, name: Name) -> Iterator[Place]:
+    """The member called "value" beside the one that holds the name; the item of a list it names."""
+    match = _BESIDE.match(text, name.end)
+    if match:
+        value = match["value"].rstrip()
+        if not match["quote"]:
+            value = value.rstrip(",;)}]")
+        start = match.start("value")
+        yield Place(
+            start, start + len(value), name.promise, Setting.QUOTED if match["quote"] else Setting.LINE
+        )
+    pair = _PAIR.match(text, name.end)
+    if pair:
+        yield Place(*pair.span("value"), Promise.CHOSEN, Setting.QUOTED)
+    opened = _LIST.match(text, name.end)
+    at = opened.end() if opened else -1
+    if at < 0 and (opened := _OPENED.match(text, name.end)):
+        at = opened.end()
+    for _ in range(_ITEMS_MOST if at > 0 else 0):
+        item = _ITEM.match(text, at)
+        if item is None:
+            break
+        group = "value" if item["value"] else "bare"
+        yield Place(*item.span(group), name.promise, Setting.QUOTED)
+        at = item.end()

@@ -1,0 +1,161 @@
+"""What people say: "the password for the staging box is …", "log in with … as password", in any language.
+
+Words stand between the name and the value, so the value has to differ from all words.
+"""
+
+# ruff: noqa: E501, RUF001
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from cellblock.egress.places.lexicon import Name, Promise
+from cellblock.egress.places.place import Place
+from cellblock.egress.values.judging import Setting
+
+_REACH_CHARS, _WORDS_MOST = 110, 12
+_WORD = re.compile(r"[^\s，。、；]+")
+#: Between a name and what it is: in each language one of these.
+_IS = frozenset(
+    [
+        "is",
+        "was",
+        "are",
+        "be",
+        "being",
+        "=",
+        ":",
+        "-",
+        "–",
+        "—",
+        "→",
+        "->",
+        "to",
+        "ist",
+        "lautet",
+        "lauten",
+        "war",
+        "sei",
+        "est",
+        "était",
+        "es",
+        "era",
+        "sera",
+        "será",
+        "é",
+        "è",
+        "jest",
+        "brzmi",
+        "je",
+        "bude",
+        "on",
+        "oli",
+        "er",
+        "var",
+        "är",
+        "este",
+        "e",
+        "είναι",
+        "είναι",
+        "είναι",
+        "это",
+        "есть",
+        "стал",
+        "є",
+        "це",
+        "е",
+        "הוא",
+        "היא",
+        "هو",
+        "هي",
+        "است",
+        "है",
+        "は",
+        "が",
+        "を",
+        "는",
+        "은",
+        "이",
+        "가",
+        "是",
+        "为",
+        "為",
+        "như",
+        "là",
+        "adalah",
+        "ialah",
+        "olarak",
+        "şu",
+        "currently",
+        "changed",
+        "set",
+        "reads",
+        "equals",
+        "with",
+        "als",
+        "как",
+        "como",
+        "comme",
+    ]
+)
+_OPENING, _CLOSING = "\"'`*“‘„«「(<[|_~", "\"'`*”’“»」)>]|_~,.;:!?。，"
+_QUOTED = re.compile(r"[\"`“„«「']([^\"`”“»」'\n]{5,200})[\"`”“»」']|\*\*([^*\n]{5,200})\*\*")
+_BEFORE = re.compile(
+    r"(?P<value>[^\s\"'`]{6,200})[\"'`*]{0,2}[ ,]{1,3}(?:\(?(?:is|as|for|are|was|ist|als|est|comme|es|como|é|is now|=|—|-)[ ]){1,2}"
+    r"(?:[^\W\d_]{1,12}[ ]){0,4}\Z"
+)
+#: No sentence goes on here.
+_STRUCTURE = re.compile(r"[\"'\]})]{1,2}[:,=]|[={}\[\]<>]{2}|^[={}\[\]<>]$|\w=[\w\"']|^[\"'{\[(]{2}")
+#: A sentence that ends in a colon, and what stands on the next line.
+_BELOW = re.compile(
+    r"[^\n]{0,80}:[ \t]{0,4}\r?\n(?:[ \t]{0,8}\r?\n)?[ \t>]{0,24}(?P<value>[^\s:]{6,200})[ \t]{0,8}(?:\r?\n|\Z)"
+)
+#: ``admin / Passw0rd!`` after a word for both.
+_CREDENTIALS = re.compile(
+    r"[ \t]{0,4}[:=–-]?\s{0,4}[\"'`]?[\w.@+-]{2,64}[\"'`]?(?:[ ]?[/:|,][ ]?|[ ]{1,4})[\"'`]?(?P<value>[^\s\"'`,]{6,100})"
+)
+_BOTH = ("cred", "login", "zugang", "identifiant", "inlog", "anmelde", "logowania", "přihlašovací")
+
+
+def said(text: str, name: Name) -> Iterator[Place]:  # noqa: C901
+    """What follows a name in a sentence, or stands before it."""
+    line_end = text.find("\n", name.end, name.end + _REACH_CHARS)
+    line_end = min(len(text), name.end + _REACH_CHARS) if line_end < 0 else line_end
+    if name.promise < Promise.DRAWN:
+        return
+    told = text[name.end : name.end + 1] not in {" ", "\n", ""} and text[name.end - 1 : name.end] > "\u0e00"
+    for number, word in enumerate(_WORD.finditer(text, name.end, line_end)):
+        if number > _WORDS_MOST or _STRUCTURE.search(word[0]):
+            break
+        bare = word[0].strip(_OPENING + _CLOSING)
+        if word[0].lower().strip(",") in _IS or (
+            word[0].endswith((":", "：")) and number < 8 and bare.isalpha()
+        ):
+            told = True
+            quoted = _QUOTED.search(text, word.end(), min(line_end, word.end() + 6))
+            quoted = quoted or _QUOTED.match(text, word.end() + 1, min(len(text), line_end + 1))
+            if quoted:
+                group = 1 if quoted[1] else 2
+                yield Place(*quoted.span(group), name.promise, Setting.QUOTED)
+                return
+            continue
+        if not told and word[0].endswith((".", ";", "!", "?")) and bare.isalpha():
+            break
+        if len(bare) < 6 or (number == 0 and not told):
+            continue
+        start = word.start() + len(word[0]) - len(word[0].lstrip(_OPENING))
+        kept = text[start : word.end()].rstrip("\"'`*”’“»」)>]|_~,.;:。，")
+        yield Place(start, start + len(kept), name.promise, Setting.SPACED if told else Setting.PROSE)
+    below = _BELOW.match(text, name.end)
+    if below:
+        yield Place(*below.span("value"), name.promise, Setting.BARE)
+    before = (
+        _BEFORE.search(text, max(0, name.start - 80), name.start) if name.promise >= Promise.DRAWN else None
+    )
+    if before:
+        kept = before["value"].lstrip(_OPENING).rstrip(_CLOSING)
+        start = before.start("value") + before["value"].find(kept) if kept else before.start("value")
+        yield Place(start, start + len(kept), name.promise, Setting.PROSE)
+    if text[name.start : name.end].lower().startswith(_BOTH) and (both := _CREDENTIALS.match(text, name.end)):
+        yield Place(*both.span("value"), Promise.CHOSEN, Setting.BARE)
