@@ -45,6 +45,8 @@ _LETTER = r"(?>'[ -~\u00a1-\uffff]'|\"[ -~\u00a1-\uffff]\"|[ -~\u00a1-\uffff])"
 _SPELLED = re.compile(
     rf"{_LETTER}(?P<between>[^A-Za-z0-9]{{1,6}}?)(?>{_LETTER}(?P=between)){{6,}}+(?:{_LETTER})?"
 )
+#: Four letters or digits that stand alone, as in everything that is spelled; cheaper to look for.
+_ALONE = re.compile(r"(?:(?<![A-Za-z0-9])[A-Za-z0-9][^A-Za-z0-9]{1,12}){4}(?![A-Za-z0-9]{2})")
 #: A plus between two quotations is a program's way to put them together.
 _UNBROKEN = re.compile(r"(?!\+[\s\"'`])[^\s\"'`,;|\[\]()\\]+")
 _NUMBERED = re.compile(r"(?m)^[ \t]{0,12}\d{1,9}[ \t]{0,3}[:.)|\]\t -][ \t]?")
@@ -110,6 +112,8 @@ def _unquoted(quoted: str) -> str:
 
 def _spelled(text: str, near: int) -> Decoded | None:
     """Characters one by one with the same between them, as in a list."""
+    if not _ALONE.search(text):
+        return None
     return replaced(text, _spellings(text), near)
 
 
@@ -156,7 +160,9 @@ def _even_blanks(text: str) -> Iterator[int]:
     start = 0
     for line in text.split("\n"):
         lengths = [len(word) for word in line.split(" ")] if line.count(" ") >= _BLANKS_LEAST else []
-        width, times = Counter(lengths).most_common(1)[0] if lengths else (0, 0)
+        # With many lengths, none is half of them.
+        even = bool(lengths) and 2 * len(set(lengths)) <= len(lengths) + 2
+        width, times = Counter(lengths).most_common(1)[0] if even else (0, 0)
         if 0 < width <= _WRAPPED_MOST and times >= _BLANKS_LEAST and 2 * times >= len(lengths):
             for match in re.finditer(rf"(?:.{{{width}}} ){{{_BLANKS_LEAST},}}", line):
                 yield from range(start + match.start() + width, start + match.end(), width + 1)

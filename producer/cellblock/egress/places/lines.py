@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from cellblock.egress.places.lexicon import Promise
+from cellblock.egress.places.lexicon import Promise, lower
 from cellblock.egress.places.place import KIND
 from cellblock.egress.values import forms
 from cellblock.egress.values.judging import Setting, is_drawn, is_secret, is_sure
@@ -32,10 +32,12 @@ _QUERY = re.compile(
 )
 _HASHLIKE = re.compile(r"(?i)(?:[?&;]|amp;)(?:key|hash|code|st)=")
 #: Codes for one time, for a door or a card.
-_CODE = re.compile(
-    r"(?i)\b(?:otp|pin|puk|passcode|(?:verification|security|one-time|login|2fa|mfa|authentication|auth|confirmation|access|door|gate|alarm|unlock|sms|safe|entry)"
+_CODE_NAME = re.compile(
+    r"\b(?:otp|pin|puk|passcode|(?:verification|security|one-time|login|2fa|mfa|authentication|auth|confirmation|access|door|gate|alarm|unlock|sms|safe|entry)"
     r"[ _-]?(?:code|pin)s?|(?:backup|recovery|scratch|rescue|emergency)[ _-]?(?:code|key)s?|(?:licen[cs]e|serial|product|activation)[ _-]?(?:key|code|number))\b"
     r"(?:[^\n\d:=]{0,30}?(?:\bis\b|[:=»#]|->)|[ \t]{0,3}[:=])?[\s\"'`*]{1,12}"
+)
+_CODES = re.compile(
     r"(?P<codes>(?:(?:\d{4,10}|\d{3}[ -]\d{3}|(?:[A-Z0-9]{3,8}[ -]){1,7}[A-Z0-9]{3,8}|(?:[a-z0-9]{4,6}-){1,7}[a-z0-9]{4,6}|[a-z0-9]{8,12})[\s,;|]{0,4}){1,20})(?![\w.-])"
 )
 _HEADER = re.compile(
@@ -100,10 +102,10 @@ def _queries(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _codes(text: str) -> Iterator[tuple[str, int, int]]:
-    for match in _CODE.finditer(text):
-        if any(map(str.isdigit, match["codes"])):
-            start = match.start("codes")
-            yield "access_code", start, start + len(match["codes"].rstrip(" \t\r\n,;|"))
+    for name in _CODE_NAME.finditer(lower(text)):
+        match = _CODES.match(text, name.end())
+        if match and any(map(str.isdigit, match["codes"])):
+            yield "access_code", match.start(), match.start() + len(match["codes"].rstrip(" \t\r\n,;|"))
 
 
 def _cookies(text: str) -> Iterator[tuple[str, int, int]]:
