@@ -29,6 +29,7 @@ _PLAIN_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "'": "'", "/": "/",
 #: Encoders break lines at 76 characters.
 _SOFT_BREAK = re.compile(r"(?m)^.{72,75}[^=\n]=$")
 _QUOTED_PRINTABLE = re.compile(r"(?:=[0-9A-F]{2})+|=\r?\n")
+_QUOTED_SIGN = re.compile(r"=(?:[0-9A-F]{2}|\r?\n)")
 _ALL_QUOTED = re.compile(r"(?:=[0-9A-F]{2}){6}")
 _INVISIBLE = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]|"
@@ -101,6 +102,8 @@ def _unescape(escape: str) -> str:
 
 def _quoted_printable(text: str, near: int) -> Decoded | None:
     if "=3D" not in text and not _ALL_QUOTED.search(text) and not _SOFT_BREAK.search(text):
+        return None
+    if 2 * len(_QUOTED_SIGN.findall(text)) < text.count("="):  # of a digest or an assignment
         return None
     found = ((m.start(), m.end(), _unquoted(m[0])) for m in _QUOTED_PRINTABLE.finditer(text))
     return replaced(text, found, near)

@@ -34,6 +34,8 @@ _PUBLIC_BEFORE = re.compile(
     r"|SIGNATURE|MESSAGE|PARAMETERS)-----\s{0,4}(?:\w{1,20}: [^\n]{0,200}\n){0,5}\s{0,4}"
     r"|(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3}|sk-\S{1,60}) )\Z"
 )
+#: The end of one whose beginning is not in the text.
+_PUBLIC_AFTER = re.compile(r"\s{0,4}-----END (?:TRUSTED |X509 )?CERTIFICATE-----")
 _PUBLIC_REACH = 400
 _SSH_BEGINNINGS = ("AAAAB3NzaC1", "AAAAC3NzaC1", "AAAAE2VjZHNh", "AAAAG", "AAAAI")
 _PICTURE = "iVBORw0KGgo"
@@ -56,7 +58,7 @@ def find(text: str, *, least_bits: float, least_chars: int) -> Iterator[tuple[in
     """
     for match in _RUN.finditer(text):
         run, start = match[0], match.start()
-        if len(run) < least_chars or _is_public(text, start, run):
+        if len(run) < least_chars or _is_public(text, start, run) or _PUBLIC_AFTER.match(text, match.end()):
             continue
         if _HEX_ONLY.fullmatch(run):
             yield from _hex_lines(start, run, least_bits, least_chars)

@@ -19,6 +19,7 @@ from cellblock.egress import places, private_keys
 from cellblock.egress.encodings import TOO_LONG
 from cellblock.egress.rules import RULES, Rule, begins_here, drawn_at_random
 from cellblock.egress.values import checksums, prefixed
+from cellblock.egress.values.scorer import score
 from cellblock.egress.views import JOINED, REVERSED, WRAPPED, Budget, View, views
 
 #: Secrets are unbroken, so that all rules need to look at is what is this long.
@@ -33,6 +34,7 @@ _REFUSED_MOST = 64
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 #: Lines of checksums are as regular, and longer.
 _PIECE_CHARS = 24
+_SCORE_LEAST = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -120,7 +122,7 @@ def _known_forms(text: str) -> Iterator[tuple[str, int, int]]:
     long = " ".join(_RUN.findall(text))
     refused = _Refused()
     for rule in RULES if long else ():
-        if rule.literal in long:
+        if rule.literal in (long if rule.border else text):  # of some forms the beginning is a short word
             yield from _by_rule(rule, text, refused)
     yield from checksums.find(text)
 
@@ -155,7 +157,7 @@ def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
     for rule in RULES:
         if len(rule.literal) >= _LITERAL_LEAST and rule.literal in view.text:
             for match in rule.pattern.finditer(view.text):
-                drawn = _is_drawn(rule, match)
+                drawn = _is_sure(rule, match)
                 if drawn and _is_in_halves(view, *match.span()):
                     yield rule.kind, *match.span()
                     continue
@@ -173,6 +175,11 @@ def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
 
 def _is_drawn(rule: Rule, match: re.Match[str]) -> bool:
     return drawn_at_random(match[0][len(rule.literal) :][:64])
+
+
+def _is_sure(rule: Rule, match: re.Match[str]) -> bool:
+    """The same where words stand together, which have digits and capitals by chance."""
+    return _is_drawn(rule, match) and score(match[0][len(rule.literal) :][:64]) > _SCORE_LEAST
 
 
 def _is_in_halves(view: View, start: int, end: int) -> bool:

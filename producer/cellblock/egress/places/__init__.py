@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from cellblock.egress.places import commands, containers, devices, lines, pairs, prose, tables
+from cellblock.egress.places import calls, commands, containers, devices, lines, pairs, prose, tables
 from cellblock.egress.places.lexicon import names
 from cellblock.egress.places.place import Behind, Place
 from cellblock.egress.values import hashes, prefixed
@@ -23,7 +23,7 @@ BEHIND: dict[str, Behind] = {
     "prose": prose.said,
 }
 #: Forms that need no telling name.
-FREE: dict[str, Callable[[str], Iterator[Place]]] = {"commands": commands.find}
+FREE: dict[str, Callable[[str], Iterator[Place]]] = {"commands": commands.find, "databases": calls.find}
 #: What needs no place at all, or is one itself.
 ALONE: dict[str, Callable[[str], Iterator[tuple[str, int, int]]]] = {
     "lines": lines.find,

@@ -21,7 +21,11 @@ _SECRET = re.compile(
     r"[ \t]-(?:[pPwWkKxXAN])[ =]?(?P<quote>[\"']?)(?P<value>[^\s\"'-][^\n\"']{4,120}?)(?:(?P=quote)(?=[\s;|&)]|$))"
 )
 #: ``x -psecret``: flags in one dash that are too long and too mixed to be names of flags.
-_GLUED = re.compile(r"[ \t]-p(?P<value>[^\s\"'=-][^\s\"']{7,80})(?=\s|$)")
+_GLUED = re.compile(r"[ \t]-p(?=\S*[0-9!@#$%^&*])(?P<value>[^\s\"'=-][^\s\"']{7,80})(?=\s|$)")
+#: A short flag and what no file and no number is like.
+_SURE = re.compile(
+    r"[ \t]-[pPkKwWcCsx][ =]?[\"']?(?=[^\s\"']*[a-z])(?=[^\s\"']*[A-Z])(?=[^\s\"']*\d)(?P<value>[^\s\"'/.-][^\s\"'/]{9,120})(?=[\s\"']|\Z)"
+)
 _USER_PAIR = re.compile(
     r"[ \t](?:-\w{0,3}u|--user|--proxy-user|-U)[ =]?[\"']?[\w.@-]{1,60}[:%](?P<value>[^\s\"']{5,120})"
 )
@@ -37,7 +41,10 @@ _READER = re.compile(
 _SAID = re.compile(r"[\"']?(?:[\w.@-]{1,40}:)?(?P<value>[^\s\"'%:]{5,200})[\"']?(?=\s|\Z)")
 
 
-_FLAGS = (" -u", " -U", " -D", " -l", " -a", " --user", " --login", " -p", " --proxy-user")
+_FLAGS = (
+    *(f" -{letter}" for letter in "uUDlapPkKwWcCsx"),
+    *(" --user", " --login", " --proxy-user"),
+)
 
 
 def find(text: str) -> Iterator[Place]:  # noqa: C901
@@ -49,6 +56,8 @@ def find(text: str) -> Iterator[Place]:  # noqa: C901
             for secret in _SECRET.finditer(text, user.end(), end if line_end < 0 else line_end):
                 setting = Setting.QUOTED if secret["quote"] else Setting.BARE
                 yield Place(*secret.span("value"), Promise.CHOSEN, setting)
+        for sure in _SURE.finditer(text):
+            yield Place(*sure.span("value"), Promise.DRAWN, Setting.SPACED)
         for glued in _GLUED.finditer(text):
             yield Place(*glued.span("value"), Promise.CHOSEN, Setting.SPACED)
         for pair in _USER_PAIR.finditer(text):

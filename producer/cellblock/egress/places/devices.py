@@ -24,7 +24,7 @@ _HOW = re.compile(
 )
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f:]+:[0-9a-f:]*")
 _KIND = re.compile(
-    r"\s\d{1,2}\Z|cipher|encrypted|ascii|hex|ENC|md5|BY|by|PASSWORD|password-value|encoded", re.IGNORECASE
+    r"\s\d{1,2}\Z|cipher|encrypted|ascii|hex|ENC|md5|sha|BY|by|PASSWORD|password-value|encoded", re.IGNORECASE
 )
 #: What commands of equipment begin with.
 _COMMAND_LINE = re.compile(

@@ -46,6 +46,8 @@ _FOREIGN_END = re.compile(
 _TINY = re.compile(r"\bp[wa]\b|\bmdp\b")
 #: With more words of these in a text it is cheaper to look at each.
 _TELLING_MOST = 64
+#: Words that say no more than the name did.
+_SAID_AGAIN = re.compile(r" (?:id|value|content|string|text|data)(?=[ \t]{0,40}[:=])")
 _LONG = re.compile(r"[^\W\d_]{3,}")
 
 
@@ -133,7 +135,8 @@ def names(text: str) -> Iterator[Name]:  # noqa: C901
         if promise is Promise.FAINT and low in _WEAK:
             promise = _by_word_before(lowered, start)
         if promise and (end - start < 12 or score(name) < _NOT_A_NAME):
-            yield Name(start, end, promise)
+            more = _SAID_AGAIN.match(lowered, end)
+            yield Name(start, more.end() if more else end, promise)
 
 
 def _tokens(text: str, lowered: str, telling: list[str]) -> Iterator[tuple[int, int, str]]:
@@ -223,7 +226,7 @@ def promised(name: str) -> Promise:  # noqa: C901
             return Promise.FAINT
         if len(segments) > 1:
             return Promise.DRAWN
-    if found is Promise.DRAWN and len(segments) == 1 and last in _FAINT_ALONE:
+    if found is Promise.DRAWN and (joined in words.SHOWN or (len(segments) == 1 and last in _FAINT_ALONE)):
         return Promise.FAINT
     return found
 
@@ -258,12 +261,14 @@ def _of_segment(word: str) -> Promise:
         return Promise.FAINT
     if _IN_CHOSEN.search(word):
         return Promise.CHOSEN
-    if word.endswith(("secret", "secrets", "passwd", "pwd", "pass")) and word not in words.NEVER:
+    if word.endswith(("secret", "secrets", "passwd", "pwd")) and word not in words.NEVER:
+        return Promise.CHOSEN
+    if word.endswith("pass") and word.removesuffix("pass") in words.QUALIFIES_KEY | words.HAS_PASS:  # "Buypass" is a name
         return Promise.CHOSEN
     if _IN_DRAWN.search(word):
         return Promise.DRAWN
     if word.endswith("auth"):
-        return Promise.DRAWN if word.removesuffix("auth") in words.QUALIFIES_KEY else Promise.NONE
+        return Promise.DRAWN if word.removesuffix("auth") in words.QUALIFIES_KEY | {"aspx"} else Promise.NONE
     if word.endswith(("key", "keys")):
         head = word.removesuffix("s").removesuffix("key")
         return Promise.DRAWN if head in words.QUALIFIES_KEY else Promise.NONE

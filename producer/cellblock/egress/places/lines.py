@@ -27,18 +27,24 @@ _MAILED = re.compile(r"[\w-]{1,60}\.[a-z]{2,12}:(?P<password>[!#-&(-.0-9=?A-{}~]
 _ADDRESSES_MOST, _ADDRESS_REACH = 2000, 150
 #: What signs an address, by the end of its name.
 _QUERY = re.compile(
-    r"(?i)[?&;](?:amp;)?[\w.-]{0,30}?(?:sig|signature|sign|hmac|mac|token|ticket|auth|policy|credential|secret|jwt|sas|hdnea|hdnts|wstoken|signed|seal|assertion|samlresponse|passwd|pwd"
+    r"(?i)[?&;](?:amp;)?[\w.-]{0,30}?(?:sig|signature|sign|hmac|mac|token|ticket|auth|policy|credential|secret|jwt|sas|hdnea|hdnts|wstoken|signed|invite|seal|assertion|samlresponse|passwd|pwd"
     r"|key|code|st|hash)=(?P<value>[A-Za-z0-9%+/_.~=*:-]{16,4096})"
 )
+_LINK = re.compile(
+    r"(?i)://[^\s\"'<>?#]{3,120}?/(?:[a-z]{0,12}(?:verify|reset|magic|invit|confirm|activat|hook|token|secret|login|join|share)[a-z-]{0,12}/|private-)"
+    r"(?P<value>[A-Za-z0-9_-]{20,200})(?![A-Za-z0-9_/-]*\.(?:js|css|png|jpg|html|py)\b)"
+)
+_LINK_HEX = 32
+_RESPONSE = re.compile(r"[Dd]igest [^\n]{0,600}?\bresponse=\"(?P<value>[0-9a-f]{32,128})\"")
 _HASHLIKE = re.compile(r"(?i)(?:[?&;]|amp;)(?:key|hash|code|st)=")
 #: Codes for one time, for a door or a card.
 _CODE_NAME = re.compile(
-    r"\b(?:otp|pin|puk|passcode|(?:verification|security|one-time|login|2fa|mfa|authentication|auth|confirmation|access|door|gate|alarm|unlock|sms|safe|entry)"
+    r"(?<![a-z0-9])(?:otp|pin|puk|cvc|cvv2?|passcode|passkey|(?:pairing|device|user|verification|security|one-time|login|2fa|mfa|authentication|auth|confirmation|access|door|gate|alarm|unlock|sms|safe|entry)"
     r"[ _-]?(?:code|pin)s?|(?:backup|recovery|scratch|rescue|emergency)[ _-]?(?:code|key)s?|(?:licen[cs]e|serial|product|activation)[ _-]?(?:key|code|number))\b"
-    r"(?:[^\n\d:=]{0,30}?(?:\bis\b|[:=»#]|->)|[ \t]{0,3}[:=])?[\s\"'`*]{1,12}"
+    r"(?:[^\n\d:=]{0,30}?(?:\bis\b|[:=»#]|->)|[ \t]{0,3}[:=])?[\s\"'`*(\[=:]{1,12}"
 )
 _CODES = re.compile(
-    r"(?P<codes>(?:(?:\d{4,10}|\d{3}[ -]\d{3}|(?:[A-Z0-9]{3,8}[ -]){1,7}[A-Z0-9]{3,8}|(?:[a-z0-9]{4,6}-){1,7}[a-z0-9]{4,6}|[a-z0-9]{8,12})[\s,;|]{0,4}){1,20})(?![\w.-])"
+    r"(?P<codes>(?:(?:\d{3,16}|\d{3}[ -]\d{3}|(?:[A-Z0-9]{3,8}[ -]){1,7}[A-Z0-9]{3,8}|(?:[a-z0-9]{4,6}-){1,7}[a-z0-9]{4,6}|(?=[A-Za-z]{0,15}\d)[A-Za-z0-9]{8,16})[\s,;|\"']{0,6}){1,20})(?![\w.-])"
 )
 _HEADER = re.compile(
     r"\b(?:Basic\s{1,4}(?P<basic>[A-Za-z0-9+/_-]{8,}={0,2})|(?:Bearer|Token|token|bearer|ApiKey|apikey|SSWS)\s{1,4}(?P<bearer>[A-Za-z0-9._~+/:=-]{16,}))"
@@ -101,11 +107,29 @@ def _queries(text: str) -> Iterator[tuple[str, int, int]]:
             yield "signed_url", *match.span("value")
 
 
+def _links(text: str) -> Iterator[tuple[str, int, int]]:
+    """What makes a link one person's: behind a word for it in its path."""
+    for match in _LINK.finditer(text):
+        value = match["value"]
+        if is_sure(value) or (forms.is_hex(value) and len(value) >= _LINK_HEX):
+            yield "signed_url", *match.span("value")
+
+
+def _digests(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _RESPONSE.finditer(text):
+        yield "authorization", *match.span("value")
+
+
 def _codes(text: str) -> Iterator[tuple[str, int, int]]:
     for name in _CODE_NAME.finditer(lower(text)):
         match = _CODES.match(text, name.end())
-        if match and any(map(str.isdigit, match["codes"])):
-            yield "access_code", match.start(), match.start() + len(match["codes"].rstrip(" \t\r\n,;|"))
+        if match is None or (name[0].startswith("serial") and match["codes"].strip().isdigit()):
+            continue  # certificates and disks have numbers, and show them
+        code = match["codes"].rstrip(" \t\r\n,;|\"'")
+        if len(code) < (3 if name[0].startswith(("cvc", "cvv")) else 4):
+            continue
+        if any(map(str.isdigit, code)) or (code.isupper() and "-" in code):
+            yield "access_code", match.start(), match.start() + len(code)
 
 
 def _cookies(text: str) -> Iterator[tuple[str, int, int]]:
@@ -145,7 +169,9 @@ def _headers(text: str) -> Iterator[tuple[str, int, int]]:
 SOURCES = (
     (("://",), _addresses),
     (("=",), _queries),
-    (("otp", "pin", "puk", "code", "key", "serial", "number"), _codes),
+    (("://",), _links),
+    (("digest ",), _digests),
+    (("otp", "pin", "puk", "cvc", "cvv", "passkey", "code", "key", "serial", "number"), _codes),
     (("@",), _bare_addresses),
     (("basic ", "bearer ", "token ", "apikey ", "ssws "), _headers),
     (("cookie",), _cookies),

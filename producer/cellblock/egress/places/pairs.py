@@ -23,7 +23,7 @@ _SIGN = re.compile(
 )
 #: ``password: str = "…"``: a type stands between.
 _TYPED = re.compile(
-    r"[\w.]{1,30}(?:\[[^\]\n]{0,30}\]|<[^>\n]{0,30}>)?(?: ?\| ?\w{1,20}){0,3}\??[ \t]{0,3}=[ \t]{0,3}"
+    r"[\w.]{1,30}(?:\[[^\]\n]{0,30}\]|<[^>\n]{0,30}>)?(?: ?\| ?\w{1,20}){0,3}\??(?:[ \t]{1,3}=[ \t]{1,3}|=(?=[\"']))"
 )
 _PREFIX = re.compile(r"(?:!\w{1,20}[ \t]+|(?:new )?[A-Z]\w{2,30}\((?=[\"'`])|[bruflLR@$]{1,2}(?=[\"'`]))?")
 _QUOTES = {"'": "'", '"': '"', "`": "`", "“": "”", "„": "“", "«": "»", "‘": "’", "「": "」"}
@@ -39,10 +39,10 @@ _TRIPLE = re.compile(r"[\"'`\])]{0,2}[ \t]{0,8}[:=][ \t]{0,8}(?P<quote>\"\"\"|''
 _BELOW = re.compile(
     r"[\"'`\])*_]{0,4}[ \t]{0,8}(?P<sign>[:=：]?)[ \t]{0,8}[>*_]{0,4}(?:[\[({][ \t]*)?\r?\n(?:[ \t]*\r?\n)?(?P<lead>[ \t>*#-]{0,24})(?P<quote>[\"'`]?)(?P<value>[^\n\"'`]{4,300})"
 )
-_HEADING = re.compile(r"[ \t#>*$-]{0,8}(?:[^\W\d_]{1,14} ){0,3}")
+_HEADING = re.compile(r"[ \t#>*$-]{0,8}(?:[^\W\d_]{1,14}:? ){0,5}")
 _BESIDE = re.compile(
     r"[\"'`]?(?:</\w{1,30}>)?[\s,;>/<({|:=\"'`]{1,60}(?:(?:[\w:-]{1,24})[\"'`]?[ \t]{0,12}[=:>][ \t]{0,3}[\"'`]?[\w.-]{1,30}[\"'`]?[\s,;]{1,40}){0,2}"
-    r"[\"'`<]?(?:\w{1,20}:)?(?i:value|default|string|val|content|defaultvalue|plaintext|secretstring|data|text)(?: [\w:]{1,20}=[\"'][^\"'\n]{0,40}[\"'])?"
+    r"[\"'`<]?(?:\w{1,20}:)?(?i:\w{0,12}value|v|default|string|val|content|defaultvalue|plaintext|secretstring|data|text)(?: [\w:]{1,20}=[\"'][^\"'\n]{0,40}[\"'])?"
     r"[\"'`]?[ \t]{0,4}(?:=>|[=:>])\s{0,40}(?P<quote>[\"'`]?)(?P<value>[^\n\"'`<]{4,1024})"
 )
 _LIST = re.compile(r"[\"'`\])]{0,2}[ \t]{0,8}(?:[:=]|=>)[ \t]{0,8}[\[({]\s{0,40}")
@@ -67,10 +67,9 @@ def signed(text: str, name: Name) -> Iterator[Place]:
     what, close = sign["sign"], sign["close"]
     what = ">" if what.endswith(">") and "=" in what[:-2] else what
     start = sign.end()
-    if what == "," and not close.strip("])*_"):
+    in_tuple = text[max(0, name.start - 2) : name.start].rstrip(" :").endswith("{")
+    if what == "," and not close.strip("])*_") and not in_tuple:
         return
-    if what == "(" or what[0] == "(":
-        pass
     if what == ":" and (typed := _TYPED.match(text, start)):
         start = typed.end()
     prefix = _PREFIX.match(text, start)
@@ -118,6 +117,8 @@ def _unquoted(text: str, name: Name, start: int, sign: str) -> Iterator[Place]:
     if value is None:
         return
     found = _NEXT_FIELD.split(value[0], maxsplit=1)[0].rstrip(",;.)]}>")
+    if found.startswith("{") and value[0].startswith(found + "}"):  # as ODBC quotes
+        start, found = start + 1, found[1:]
     yield Place(start, start + len(found), name.promise, Setting.BARE)
     rest = _COMMENT.sub("", line).strip()
     if " " in rest and len(rest) < 120:
@@ -136,7 +137,8 @@ def _spaced(text: str, name: Name) -> Iterator[Place]:
         close = text.find(value["quote"], start, start + 400)
         if close > 0 and "\n" not in text[start:close]:
             phrase = text[start:close].count(" ") >= 3
-            yield Place(start, close, name.promise, Setting.QUOTED if flag or phrase else Setting.SPACED)
+            sure = flag or phrase or "_" in text[name.start : name.end]
+            yield Place(start, close, name.promise, Setting.QUOTED if sure else Setting.SPACED)
             return
     yield Place(start, start + len(found), name.promise, Setting.BARE if flag else Setting.SPACED)
 

@@ -109,24 +109,41 @@ _BEFORE = re.compile(
 _STRUCTURE = re.compile(r"[\"'\]})]{1,2}[:,=]|[={}\[\]<>]{2}|^[={}\[\]<>]$|\w=[\w\"']|^[\"'{\[(]{2}")
 #: A sentence that ends in a colon, and what stands on the next line.
 _BELOW = re.compile(
-    r"[^\n]{0,80}:[ \t]{0,4}\r?\n(?:[ \t]{0,8}\r?\n)?[ \t>]{0,24}(?P<value>[^\s:]{6,200})[ \t]{0,8}(?:\r?\n|\Z)"
+    r"[^\n]{0,160}:[ \t]{0,4}\r?\n(?:[ \t]{0,8}\r?\n)?[ \t>]{0,24}(?P<value>[^\s:]{6,200})[ \t]{0,8}(?:\r?\n|\Z)"
 )
+#: No word has these, told of or not.
+_JOINT = re.compile(r"[\"'\]})]{1,2}[:,=]\S|[={}\[\]<>]{2}|^[={}\[\]<>]$|^[\"'{\[(]{2}")
+#: A question, and what the next line answers.
+_ANSWERED = re.compile(
+    r"[^\n?]{0,40}\?[ \t]{0,4}\r?\n[ \t]{0,8}(?:[<\[(]?[\w .-]{1,24}[>\]):]{1,2}[ \t]{1,4})?(?P<value>\S{6,100})[ \t]{0,4}(?:\r?\n|\Z)"
+)
+#: A colon further on, and the rest of the line is one word.
+_PROMPTED = re.compile(r"[^\n]{1,80}?[\"')\w]:[ \t](?P<value>\S{6,200})[ \t]{0,4}(?:\r?\n|\Z)")
 #: ``admin / Passw0rd!`` after a word for both.
 _CREDENTIALS = re.compile(
-    r"[ \t]{0,4}[:=–-]?\s{0,4}[\"'`]?[\w.@+-]{2,64}[\"'`]?(?:[ ]?[/:|,][ ]?|[ ]{1,4})[\"'`]?(?P<value>[^\s\"'`,]{6,100})"
+    r"[ \t]{0,4}[:=–-]?\s{0,4}[(\[]?[\"'`]?[\w.@+-]{2,64}[\"'`]?(?:[ ]?[/:|,][ ]?|[ ]{1,4})[\"'`]?(?P<value>[^\s\"'`,)]{6,100})"
 )
 _BOTH = ("cred", "login", "zugang", "identifiant", "inlog", "anmelde", "logowania", "přihlašovací")
 
 
-def said(text: str, name: Name) -> Iterator[Place]:  # noqa: C901
+def said(text: str, name: Name) -> Iterator[Place]:
     """What follows a name in a sentence, or stands before it."""
-    line_end = text.find("\n", name.end, name.end + _REACH_CHARS)
-    line_end = min(len(text), name.end + _REACH_CHARS) if line_end < 0 else line_end
     if name.promise < Promise.DRAWN:
         return
+    for form, setting in ((_BELOW, Setting.BARE), (_ANSWERED, Setting.SPACED), (_PROMPTED, Setting.SPACED)):
+        if match := form.match(text, name.end):
+            yield Place(*match.span("value"), name.promise, setting)
+    if text[name.start : name.end].lower() == "pass":  # a verb in sentences
+        return
+    yield from _in_sentence(text, name)
+
+
+def _in_sentence(text: str, name: Name) -> Iterator[Place]:  # noqa: C901
+    line_end = text.find("\n", name.end, name.end + _REACH_CHARS)
+    line_end = min(len(text), name.end + _REACH_CHARS) if line_end < 0 else line_end
     told = text[name.end : name.end + 1] not in {" ", "\n", ""} and text[name.end - 1 : name.end] > "\u0e00"
     for number, word in enumerate(_WORD.finditer(text, name.end, line_end)):
-        if number > _WORDS_MOST or _STRUCTURE.search(word[0]):
+        if number > _WORDS_MOST or (not told and _STRUCTURE.search(word[0])) or _JOINT.search(word[0]):
             break
         bare = word[0].strip(_OPENING + _CLOSING)
         if word[0].lower().strip(",") in _IS or (
@@ -147,12 +164,7 @@ def said(text: str, name: Name) -> Iterator[Place]:  # noqa: C901
         start = word.start() + len(word[0]) - len(word[0].lstrip(_OPENING))
         kept = text[start : word.end()].rstrip("\"'`*”’“»」)>]|_~,.;:。，")
         yield Place(start, start + len(kept), name.promise, Setting.SPACED if told else Setting.PROSE)
-    below = _BELOW.match(text, name.end)
-    if below:
-        yield Place(*below.span("value"), name.promise, Setting.BARE)
-    before = (
-        _BEFORE.search(text, max(0, name.start - 80), name.start) if name.promise >= Promise.DRAWN else None
-    )
+    before = _BEFORE.search(text, max(0, name.start - 80), name.start)
     if before:
         kept = before["value"].lstrip(_OPENING).rstrip(_CLOSING)
         start = before.start("value") + before["value"].find(kept) if kept else before.start("value")

@@ -14,7 +14,7 @@ from cellblock.egress.values.judging import Setting
 
 _ROWS_MOST, _LINE_CHARS = 2000, 2000
 _DELIMITERS = ("|", "│", "┃", "║", "\t", ";", ",", "&")
-_RULE = re.compile(r"[\s|│┃║+=:─━═┼╪╬├┤┬┴╞╡╔╗╚╝╠╣╦╩┌┐└┘-]*")
+_RULE = re.compile("[\\s|+=:\u2500-\u257f-]*")
 _GAPPED = re.compile(r"\S+(?: \S+)*")
 _WORDS = re.compile(r"\S+")
 _HTML_ROW = re.compile(r"<tr\b[^>]{0,200}>(?P<row>(?:(?!</tr).){1,4000})</tr", re.DOTALL | re.IGNORECASE)
@@ -23,7 +23,8 @@ _HTML_CELL = re.compile(
 )
 
 
-_HEAD = re.compile(r"[\"*`#]{0,2}[^\W\d_][\w.-]{0,30}(?: \(?[^\W\d_][\w.-]{0,24}\)?){0,3}[\"*`]{0,2}|[#№]")
+_HEAD = re.compile(r"[\"'*`#]{0,2}[^\W\d_][\w.-]{0,30}(?: \(?[^\W\d_][\w.-]{0,24}\)?){0,3}[\"'*`]{0,2}|[#№]")
+_LISTED = re.compile(r"[^\[\]\n,|]{0,24}\[(?P<row>[^\[\]\n]+)\],?\s*")
 _JSON_COLUMNS = re.compile(
     r"[\"'](?:columns|fields|headers?|names)[\"']\s{0,4}:\s{0,4}\[(?P<heads>[^\[\]]{4,600})\]"
 )
@@ -41,7 +42,7 @@ def columns(text: str, found: list[Name]) -> Iterator[Place]:
         end = text.find("\n", name.end)
         if end < 0 or end - start > _LINE_CHARS:
             continue
-        heading = text[start:end]
+        heading = _unlisted(text[start:end])
         places = [*_delimited(text, start, end, heading)] or [*_aligned(text, start, end, heading)]
         done = end
         yield from places
@@ -63,7 +64,13 @@ def _rows(text: str, end: int) -> Iterator[tuple[int, str]]:
             return
         if len(line) > _LINE_CHARS:
             return
-        yield start, line
+        yield start, _unlisted(line)
+
+
+def _unlisted(line: str) -> str:
+    """A row that is shown as a list, without its brackets and what stands before them, as long as it was."""
+    match = _LISTED.fullmatch(line)
+    return line if match is None else f"{' ' * match.start('row')}{match['row']}".ljust(len(line))
 
 
 def _cells(line: str, delimiter: str) -> list[tuple[int, str]]:

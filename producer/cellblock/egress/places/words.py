@@ -156,6 +156,15 @@ CHOSEN = [
 CHOSEN_WHOLE = ["pass", "pwd", "pw", "psk", "pwds", "passwds", "secret", "secrets"]
 #: A program draws these.
 DRAWN = [
+    "private_exponent",
+    "keystring",
+    "rocommunity",
+    "rwcommunity",
+    "sessid",
+    "sessionid",
+    "nthash",
+    "ntlm",
+    "lmhash",
     "token",
     "apikey",
     "accesskey",
@@ -314,6 +323,9 @@ DRAWN_WHOLE = [
 #: What makes a key one that opens something.
 QUALIFIES_KEY = frozenset(
     [
+        "setup",
+        "view",
+        "spend",
         "api",
         "access",
         "private",
@@ -675,5 +687,9 @@ NOT_LAST = frozenset(
         "header",
     ]
 )
+#: Who or what has a "pass"; other words merely end so.
+HAS_PASS = frozenset("require store key my user login wifi web sudo new old proxy ldap bind vnc rpc sys".split())
+#: What is made to be shown, and only sometimes opens something.
+SHOWN = frozenset(["signature", "sign", "sig"])
 #: With these a key is one of a table or of a storage service that shows it; only a long drawn one counts.
 FAINT = frozenset(["primary", "secondary"])

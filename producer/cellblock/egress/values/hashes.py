@@ -21,6 +21,12 @@ _FORMS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
             r"(?:\$[A-Fa-f0-9]{16,})?"
         ),
     ),
+    (  # the same for crackers, with other signs between
+        ("$", "WPA*"),
+        re.compile(
+            r"(?<![A-Za-z0-9_$])(?:\$[A-Za-z][A-Za-z0-9_.-]{1,24}\$[*#]?[\w*#@./+=:$-]{0,400}?|WPA\*\d\d\*)(?:[0-9a-f]{12,}\*){0,12}[0-9a-f]{32,}[0-9a-f*]*"
+        ),
+    ),
     (  # {SCHEME}rest, of directories
         ("{",),
         re.compile(r"\{(?:[A-Z][A-Z0-9._-]{2,20}|x-[a-z0-9-]{3,20})\}[A-Za-z0-9+/=.$]{20,}"),

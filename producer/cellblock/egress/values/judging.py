@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-from cellblock.egress.places.lexicon import Promise
+from cellblock.egress.places.lexicon import Promise, promised
 from cellblock.egress.values import forms
 from cellblock.egress.values.scorer import score
 
@@ -29,7 +29,7 @@ _LEAST_CHARS = 5
 #: What people put between a word and a year when they are told to.
 _PEOPLES_SIGNS = re.compile(r"[!@#$%^&*~?+=_.-]")
 _STRONG_SIGNS = re.compile(r"[!@#$%^&*~?]")
-_PASSPHRASE = re.compile(r"(?:[^\W\d_]{2,12}\d{0,4}(?P<sep>[ ._+,:/-]|, )){1,11}[^\W\d_]{2,12}\d{0,4}[!?.]?")
+_PASSPHRASE = re.compile(r"(?:[^\W\d_]{2,12}\d{0,4}(?P<sep>[ ._+,:/-]|, )){1,11}(?:[^\W\d_]{2,12}\d{0,4}|\d{1,4})[!?.]?")
 #: ``Copper.Marble93``: capitals where names have none.
 _TITLED = re.compile(r"[A-Z][a-z]+[._-][A-Z][a-z]+\d{1,4}\W?")
 #: Groups of digits, as recovery keys are shown.
@@ -189,7 +189,7 @@ def is_secret(value: str, promise: Promise, setting: Setting) -> bool:
         return True
     if setting >= Setting.BARE and (forms.is_bytes(value) or _is_long_number(value)):
         return True
-    if is_drawn(value, setting):
+    if is_drawn(value, setting) or is_seed(value):
         return True
     return promise is Promise.CHOSEN and is_chosen(value, setting)
 
@@ -248,9 +248,10 @@ def is_drawn(value: str, setting: Setting) -> bool:
         return setting > Setting.SPACED or (
             setting is Setting.SPACED and not value.isupper() and "-" not in value
         )
-    if "d" not in classes and len(value) < 14:
-        return False
     surely = score(value)
+    if "d" not in classes and len(value) < 14:
+        both = {"l", "u"} <= classes and forms.turns(value) * 2 >= len(value)
+        return both and len(value) >= 10 and setting >= Setting.CELL and surely > _LIKELY
     if setting <= Setting.SPACED:
         if setting is Setting.PROSE and (len(value) < 12 or "d" not in classes or not {"l", "u"} <= classes):
             return False
@@ -311,15 +312,17 @@ def is_passphrase(value: str, setting: Setting) -> bool:  # noqa: C901
         return False
     if "_" in value and value.isupper():
         return False
-    if any(word in _FUNCTION_WORDS for word in found) or any(w in _CONFIG_WORDS for w in found):
+    if any(word in _FUNCTION_WORDS or word in _CONFIG_WORDS or promised(word) for word in found):
         return False
     if camel:
-        return len(found) >= 4
+        return len(found) >= 4 and not any(word in _CONFIG_WORDS or promised(word) for word in found)
     separators = set(re.findall(r"[^\w]+|_", value.rstrip("!?.")))
     if len(separators) > 1:
         return False
     if len(found) < 3:
-        return separators == {"-"} and setting >= Setting.BARE and min(map(len, found)) > 3
+        return separators == {"-"} and setting in {Setting.BARE, Setting.QUOTED} and min(map(len, found)) > 3
+    if "_" in separators and (len(found) < 4 or setting is not Setting.QUOTED):  # as identifiers are written
+        return False
     if len(value) < 14:
         return False
     if separators & {".", ":", "/"} and len(found) < 4:

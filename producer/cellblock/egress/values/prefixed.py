@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from cellblock.egress.values import forms
+from cellblock.egress.values.scorer import score
 
 KIND = "prefixed_token"
 _TOKEN = re.compile(
@@ -171,6 +172,8 @@ _IDENTIFIES = frozenset(
     ]
 )
 _DRAWN_LEAST = 24
+_SURELY_DRAWN = 3.0
+_PARTS = re.compile(r"[_.-]")
 
 
 def find(text: str) -> Iterator[tuple[str, int, int]]:
@@ -184,6 +187,9 @@ def find(text: str) -> Iterator[tuple[str, int, int]]:
         if forms.is_hex(body):
             if said and len(body) >= 32:
                 yield KIND, *match.span()
+            continue
+        body = _PARTS.split(body)[0]  # a dotted name has digits in its other parts
+        if score(body) < _SURELY_DRAWN:
             continue
         classes = {*map(forms.char_class, body)}
         if (

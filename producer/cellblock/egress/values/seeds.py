@@ -38,12 +38,26 @@ def find(text: str) -> Iterator[tuple[int, int]]:
                 continue
             yield from _whole(begun)
             begun = []
-        yield from _whole(begun)
+        if begun and _stand_alone(run, begun):
+            yield run.span()
+        else:
+            yield from _whole(begun)
 
 
 def _whole(words: list[re.Match[str]]) -> Iterator[tuple[int, int]]:
     if len(words) in _LENGTHS and _is_checked([beginnings()[word[0][:4]] for word in words]):
         yield words[0].start(), words[-1].end()
+
+
+def _stand_alone(run: re.Match[str], words: list[re.Match[str]]) -> bool:
+    """Whether nothing but these words, in no order, is the run: no list of the language and no sentence is so long."""
+    said = [word[0] for word in words]
+    return (
+        len(said) in _LENGTHS
+        and (words[0].start(), words[-1].end()) == run.span()
+        and len(set(said)) >= len(said) - 1
+        and said != sorted(said)
+    )
 
 
 def _is_checked(numbers: list[int]) -> bool:

@@ -1,0 +1,43 @@
+"""Where a user stands beside a password without a name for it: calls that connect, SQL, "log in with".
+
+What is called or said tells that two words are a login; the second one is the secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from cellblock.egress.places.lexicon import Promise
+from cellblock.egress.places.place import Place
+from cellblock.egress.values.judging import Setting
+
+_QUOTED = r"(?:\"[^\"\n]{1,200}\"|'[^'\n]{1,200}')"
+#: ``connect(host, "user", "…")``; between the last two nothing but a comma.
+_CALL = re.compile(
+    r"\b\w{0,30}(?:[cC]onnect(?:ion)?|[lL]ogin|[lL]ogon|[aA]uth(?:enticate)?|[cC]redentials?|PDO|[bB]ind)\("
+    rf"(?:[^()\"'\n,]{{0,80}},\s{{0,8}}|{_QUOTED},\s{{0,8}}){{0,3}}{_QUOTED},\s{{0,8}}[\"'](?P<value>[^\"'\n]{{5,200}})[\"']"
+)
+#: ``IDENTIFIED BY "…"`` and ``PASSWORD FOR … = '…'``.
+_STATEMENT = re.compile(
+    r"(?i)\b(?:identified\s{1,8}(?:with\s{1,8}\S{1,40}\s{1,8})?by(?:\s{1,8}password)?|password\s{1,8}for\s{1,8}[^\n=;]{1,80}=)"
+    r"\s{0,8}(?:password\()?[\"'](?P<value>[^\"'\n]{5,200})[\"']"
+)
+_SAID = re.compile(
+    r"(?i)\b(?:log|sign)(?:ged|ging)?[ -]?(?:in|on)[ ](?:with|as|using)[ ](?:the[ ])?[\"'`]?[\w.@+-]{2,64}[\"'`]?"
+    r"[ ]{0,2}(?:/|:|,|and|with)[ ]{0,2}[\"'`]?(?P<value>[^\s\"'`]{6,100})"
+)
+#: What each begins to be looked for with.
+_FORMS = (
+    (("(",), _CALL, Setting.SPACED),
+    (("dentified", "DENTIFIED", "assword", "ASSWORD"), _STATEMENT, Setting.QUOTED),
+    (("og in", "ogged in", "ign in", "igned in", "og on", "ogin "), _SAID, Setting.SPACED),
+)
+
+
+def find(text: str) -> Iterator[Place]:
+    """Places of all three."""
+    for needed, form, setting in _FORMS:
+        for match in form.finditer(text) if any(word in text for word in needed) else ():
+            kept = match["value"].rstrip(".,;:!)")
+            yield Place(match.start("value"), match.start("value") + len(kept), Promise.CHOSEN, setting)
