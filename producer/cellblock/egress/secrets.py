@@ -102,7 +102,7 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
         yield from _known_forms(text)
         if view.how[-1:] == ("rot13",) and not text.isascii():
             pass
-        elif view.how[-1:] == ("rot13",):  # what is not a name means nothing else in it
+        elif view.how[-1:] in {("rot13",), ("shifted",)}:  # what is not a name means nothing else in it
             yield from places.find_named(text)
         elif view.how[-1:] != ("swapped",):  # names mean the same in either case
             yield from places.find(text, turned=REVERSED in view.how)

@@ -32,6 +32,8 @@ ALONE: dict[str, Callable[[str], Iterator[tuple[str, int, int]]]] = {
     "prefixed": prefixed.find,
 }
 TABLES = "tables"
+#: Read backwards, numbers and addresses are codes and passwords by chance.
+_NOT_TURNED = {"prefixed", "lines"}
 _NAMES_MOST = 20_000
 
 
@@ -46,8 +48,10 @@ def find(text: str, *, turned: bool = False) -> Iterator[tuple[str, int, int]]:
             if is_secret(text[place.start : place.end], place.promise, place.setting):
                 yield place.kind, place.start, place.end
     for name, alone in ALONE.items():
-        if not (turned and name == "prefixed"):
+        if not turned or name not in _NOT_TURNED:
             yield from alone(text)
+    if turned and "lines" in ALONE:
+        yield from lines.addresses(text)
 
 
 def find_named(text: str) -> Iterator[tuple[str, int, int]]:

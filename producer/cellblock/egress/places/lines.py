@@ -75,7 +75,8 @@ def find(text: str) -> Iterator[tuple[str, int, int]]:
             yield from look(text)
 
 
-def _addresses(text: str) -> Iterator[tuple[str, int, int]]:
+def addresses(text: str) -> Iterator[tuple[str, int, int]]:
+    """The password of an address with a scheme."""
     for match in _ADDRESS.finditer(text):
         password = match["password"]
         if not (forms.is_placeholder(password) or forms.is_masked(password)):
@@ -167,7 +168,7 @@ def _headers(text: str) -> Iterator[tuple[str, int, int]]:
 
 #: What has to be in a text for each to be worth a look.
 SOURCES = (
-    (("://",), _addresses),
+    (("://",), addresses),
     (("=",), _queries),
     (("://",), _links),
     (("digest ",), _digests),

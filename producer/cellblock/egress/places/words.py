@@ -623,6 +623,9 @@ NEVER = frozenset(
 #: As its last word these say that the name holds something about a secret.
 NOT_LAST = frozenset(
     [
+        "encryption",
+        "timeout",
+        "delay",
         "id",
         "ids",
         "name",

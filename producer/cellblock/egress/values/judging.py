@@ -175,6 +175,8 @@ _CONFIG_WORDS = frozenset(
         "k8s",
     ]
 )
+#: Beyond Cyrillic, what stands without blanks is a sentence.
+_SPELLED_MOST = "\u052f"
 _SURE, _LIKELY, _DOUBTFUL = 6.0, 1.5, 0.0
 
 
@@ -273,7 +275,7 @@ def is_chosen(value: str, setting: Setting) -> bool:
     """Whether a person chose this as a password: words and signs, or a phrase of plain words."""
     if is_passphrase(value, setting) or is_seed(value) or _NUMBERED.fullmatch(value):
         return True
-    if any(map(str.isspace, value)):
+    if any(map(str.isspace, value)) or max(value) > _SPELLED_MOST:
         return False
     letters, digits = any(map(str.isalpha, value)), any(map(str.isdigit, value))
     signs = _PEOPLES_SIGNS.search(value) is not None

@@ -173,6 +173,7 @@ _IDENTIFIES = frozenset(
 )
 _DRAWN_LEAST = 24
 _SURELY_DRAWN = 3.0
+_WORD = re.compile(r"(?:[a-z]{2,}|[A-Z]{2,})\d{0,2}|[A-Za-z]?\d{1,2}|[A-Z][a-z]+|[A-Z]{2,}[a-z]")
 _PARTS = re.compile(r"[_.-]")
 
 
@@ -183,6 +184,8 @@ def find(text: str) -> Iterator[tuple[str, int, int]]:
         first, said = words[0].lower(), any(word.lower() in _SAYS for word in words)
         if first in _IDENTIFIES or any(len(word) > 8 for word in words):
             continue
+        if not all(map(_WORD.fullmatch, _PARTS.split(match["prefix"].rstrip("_.-")))):
+            continue  # a part of something drawn, such as base64url
         body = match["body"]
         if forms.is_hex(body):
             if said and len(body) >= 32:

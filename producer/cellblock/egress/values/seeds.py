@@ -15,6 +15,8 @@ from importlib.resources import files
 _RUN = re.compile(r"(?<![a-z])[a-z]{3,8}(?:(?:[\s,;|\"']|\d{1,2}[.):]?(?=[\s|])){1,24}[a-z]{3,8}){11,}")
 #: A run has five words in a row; most texts that are no prose have not.
 _WORDS = re.compile(r"(?<![a-z])[a-z]{3,8}(?:[\s,;|\"']{1,4}(?:\d{1,2}[.):]?\s)?[a-z]{3,8}){6}")
+#: What parts the words of a phrase; a grid of words has other signs, and several.
+_BETWEEN = re.compile(r"(?<=[a-z])[ ,|]+(?=[a-z])|[^a-z]+")
 _WORD = re.compile(r"[a-z]+")
 _LENGTHS = {12, 15, 18, 21, 24}
 
@@ -57,6 +59,7 @@ def _stand_alone(run: re.Match[str], words: list[re.Match[str]]) -> bool:
         and (words[0].start(), words[-1].end()) == run.span()
         and len(set(said)) >= len(said) - 1
         and said != sorted(said)
+        and len(set(_BETWEEN.findall(run[0]))) == 1
     )
 
 
