@@ -21,7 +21,7 @@ from cellblock.egress.decoded import LEAST, Decoded, Decoding, Found, Part, as_t
 _ESCAPES = re.compile(
     r"(?:\\x[0-9A-Fa-f]{2})+|(?:%[0-9A-Fa-f]{2})+|(?:\\[0-7]{3})+"
     r"|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|[\\%]u[0-9A-Fa-f]{4}|\\u\{[0-9A-Fa-f]{1,6}\}|\\U[0-9A-Fa-f]{8}"
-    r"|\\[nrt\"'/\\]|&#\d{2,7};|&#[xX][0-9A-Fa-f]{2,6};|&[a-zA-Z]{2,6};|\\N\{[A-Z -]{1,60}\}"
+    r"|\\[nrt\"'/\\]|&#\d{1,7};|&#[xX][0-9A-Fa-f]{1,6};|&[a-zA-Z]{2,6};|\\N\{[A-Z -]{1,60}\}"
 )
 #: Two escapes that are one character beyond the first 65,536.
 _PAIR_CHARS = 12

@@ -103,7 +103,9 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
         if view.how[-1:] == ("rot13",) and not text.isascii():
             pass
         elif view.how[-1:] in {("rot13",), ("shifted",)}:  # what is not a name means nothing else in it
-            yield from places.find_named(text)
+            for kind, start, end in places.find_named(text):
+                if any(map(str.isdigit, text[start:end])) and " " not in text[start:end]:
+                    yield kind, start, end
         elif view.how[-1:] != ("swapped",):  # names mean the same in either case
             yield from places.find(text, turned=REVERSED in view.how)
     for start, end in private_keys.find(text):
@@ -162,7 +164,7 @@ def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
                     yield rule.kind, *match.span()
                     continue
                 end = _regular_end(view, *match.span(), _ALIKE_IN_A_VALUE if rule.weak else _ALIKE)
-                if end is not None and (drawn or not rule.weak):
+                if end is not None and drawn:
                     yield rule.kind, match.start(), end
                 elif drawn and not rule.weak:
                     yield rule.kind, *match.span()

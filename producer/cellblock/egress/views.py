@@ -188,6 +188,8 @@ def _made_of(view: View) -> Iterator[View]:  # noqa: C901
     for name, decode in {**ENCODINGS, **(_RARER if shallow else {})}.items():
         yield from made(name, decode(view.text, near), loose=False)
     for name, decode in {**CLEANINGS, **(LAYOUTS if shallow else {})}.items():
+        if name == last == "numbered":  # a second number is a table's first column
+            continue
         yield from made(name, decode(view.text, near), loose=view.loose)
     if last == WRAPPED:
         return

@@ -33,7 +33,7 @@ ALONE: dict[str, Callable[[str], Iterator[tuple[str, int, int]]]] = {
 }
 TABLES = "tables"
 #: Read backwards, numbers and addresses are codes and passwords by chance.
-_NOT_TURNED = {"prefixed", "lines"}
+_NOT_TURNED = {"prefixed", "lines", "hashes"}
 _NAMES_MOST = 20_000
 
 

@@ -124,7 +124,7 @@ def _digests(text: str) -> Iterator[tuple[str, int, int]]:
 def _codes(text: str) -> Iterator[tuple[str, int, int]]:
     for name in _CODE_NAME.finditer(lower(text)):
         match = _CODES.match(text, name.end())
-        if match is None or (name[0].startswith("serial") and match["codes"].strip().isdigit()):
+        if match is None or (name[0].startswith("serial") and "-" not in match["codes"]):
             continue  # certificates and disks have numbers, and show them
         code = match["codes"].rstrip(" \t\r\n,;|\"'")
         if len(code) < (3 if name[0].startswith(("cvc", "cvv")) else 4):

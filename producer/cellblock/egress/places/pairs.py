@@ -108,6 +108,9 @@ def _unquoted(text: str, name: Name, start: int, sign: str) -> Iterator[Place]:
             yield Place(start, start + cut, name.promise, Setting.QUOTED)
         return
     if sign in {"|", "||", "│", "┃"}:
+        before = text[text.rfind("\n", 0, name.start) + 1 : name.start]
+        if before.strip(" \t|│┃*`\"'"):  # a row of values, not a name and its value
+            return
         cell = line.split(sign[0], 1)[0]
         bare = cell.strip()
         at = start + cell.find(bare)
@@ -130,6 +133,7 @@ def _spaced(text: str, name: Name) -> Iterator[Place]:
     if value is None:
         return
     flag = text[max(0, name.start - 2) : name.start].endswith(("-", "/"))
+    verb = text[name.start : name.end] == "pass" and text[max(0, name.start - 2) : name.start - 1].isalpha()
     found = value["value"].rstrip(",;.)]}>")
     quoted = bool(value["quote"])
     start = value.start("value")
@@ -140,7 +144,8 @@ def _spaced(text: str, name: Name) -> Iterator[Place]:
             sure = flag or phrase or "_" in text[name.start : name.end]
             yield Place(start, close, name.promise, Setting.QUOTED if sure else Setting.SPACED)
             return
-    yield Place(start, start + len(found), name.promise, Setting.BARE if flag else Setting.SPACED)
+    setting = Setting.BARE if flag else Setting.PROSE if verb else Setting.SPACED
+    yield Place(start, start + len(found), name.promise, setting)
 
 
 def blocks(text: str, name: Name) -> Iterator[Place]:

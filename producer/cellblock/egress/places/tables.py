@@ -25,6 +25,8 @@ _HTML_CELL = re.compile(
 
 _HEAD = re.compile(r"[\"'*`#]{0,2}[^\W\d_][\w.-]{0,30}(?: \(?[^\W\d_][\w.-]{0,24}\)?){0,3}[\"'*`]{0,2}|[#№]")
 _LISTED = re.compile(r"[^\[\]\n,|]{0,24}\[(?P<row>[^\[\]\n]+)\],?\s*")
+#: The first line of a text that is a member's value.
+_IN_MEMBER = re.compile(r"[ {\t]{0,8}[\"'][\w .-]{1,30}[\"'][ ]?:[ ]?[\"'](?P<row>[^\"'\n]+)[\"'},\s]{0,4}")
 _JSON_COLUMNS = re.compile(
     r"[\"'](?:columns|fields|headers?|names)[\"']\s{0,4}:\s{0,4}\[(?P<heads>[^\[\]]{4,600})\]"
 )
@@ -69,7 +71,7 @@ def _rows(text: str, end: int) -> Iterator[tuple[int, str]]:
 
 def _unlisted(line: str) -> str:
     """A row that is shown as a list, without its brackets and what stands before them, as long as it was."""
-    match = _LISTED.fullmatch(line)
+    match = _LISTED.fullmatch(line) or _IN_MEMBER.fullmatch(line)
     return line if match is None else f"{' ' * match.start('row')}{match['row']}".ljust(len(line))
 
 

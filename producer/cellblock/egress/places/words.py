@@ -455,6 +455,7 @@ QUALIFIES_KEY = frozenset(
 #: With one of these anywhere, a name holds no secret.
 NEVER = frozenset(
     [
+        "websocket",
         "recv",
         "inchi",
         "inchikey",

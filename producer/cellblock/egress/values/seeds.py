@@ -15,8 +15,6 @@ from importlib.resources import files
 _RUN = re.compile(r"(?<![a-z])[a-z]{3,8}(?:(?:[\s,;|\"']|\d{1,2}[.):]?(?=[\s|])){1,24}[a-z]{3,8}){11,}")
 #: A run has five words in a row; most texts that are no prose have not.
 _WORDS = re.compile(r"(?<![a-z])[a-z]{3,8}(?:[\s,;|\"']{1,4}(?:\d{1,2}[.):]?\s)?[a-z]{3,8}){6}")
-#: What parts the words of a phrase; a grid of words has other signs, and several.
-_BETWEEN = re.compile(r"(?<=[a-z])[ ,|]+(?=[a-z])|[^a-z]+")
 _WORD = re.compile(r"[a-z]+")
 _LENGTHS = {12, 15, 18, 21, 24}
 
@@ -40,27 +38,12 @@ def find(text: str) -> Iterator[tuple[int, int]]:
                 continue
             yield from _whole(begun)
             begun = []
-        if begun and _stand_alone(run, begun):
-            yield run.span()
-        else:
-            yield from _whole(begun)
+        yield from _whole(begun)
 
 
 def _whole(words: list[re.Match[str]]) -> Iterator[tuple[int, int]]:
     if len(words) in _LENGTHS and _is_checked([beginnings()[word[0][:4]] for word in words]):
         yield words[0].start(), words[-1].end()
-
-
-def _stand_alone(run: re.Match[str], words: list[re.Match[str]]) -> bool:
-    """Whether nothing but these words, in no order, is the run: no list of the language and no sentence is so long."""
-    said = [word[0] for word in words]
-    return (
-        len(said) in _LENGTHS
-        and (words[0].start(), words[-1].end()) == run.span()
-        and len(set(said)) >= len(said) - 1
-        and said != sorted(said)
-        and len(set(_BETWEEN.findall(run[0]))) == 1
-    )
 
 
 def _is_checked(numbers: list[int]) -> bool:
