@@ -18,6 +18,7 @@ from cellblock.egress.decoded import Decoded, Decoding, Found, Part, replaced
 from cellblock.egress.places.lexicon import Promise, names
 
 _SHORT_CHARS, _SHIFTED_CHARS = 8 * 1024, 2 * 1024
+_LINE_CHARS = 4096
 _KNOWN = re.compile(
     r"ghp_\w{30}|AKIA[A-Z2-7]{16}|eyJ[A-Za-z0-9_-]{20,}\.|sk_live_\w{16}|xox[bp]-[\w-]{30}|glpat-[\w-]{20}|://[\w.-]+:[^\s@/]{6,}@"
 )
@@ -53,11 +54,17 @@ _MIXED = re.compile("[A-Za-z0-9][\u0370-\u052f]|[\u0370-\u052f][A-Za-z0-9]")
 
 
 def _concatenated(text: str, near: int) -> Decoded | None:
-    found = [(m.start(), m.end(), "") for m in _JOINT.finditer(text)]
+    joints = list(_JOINT.finditer(text))
     if _JOINED_LIST.search(text):
-        found += [(m.start(), m.end(), "") for m in _LIST_JOINT.finditer(text)]
-        found.sort()
+        joints += _LIST_JOINT.finditer(text)
+    found = sorted((m.start(), m.end(), "") for m in joints if _closes(text, m))
     return replaced(text, found, near) if found else None
+
+
+def _closes(text: str, joint: re.Match[str]) -> bool:
+    """Whether its first quotation mark ends a quotation: an odd number of them stands before it in the line."""
+    line_start = max(text.rfind("\n", 0, joint.start()) + 1, joint.start() - _LINE_CHARS)
+    return text.count(joint["quote"], line_start, joint.start()) % 2 == 1
 
 
 def _labelled(text: str, near: int) -> Decoded | None:

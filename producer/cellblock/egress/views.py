@@ -191,12 +191,12 @@ def _made_of(view: View) -> Iterator[View]:  # noqa: C901
         if name == last == "numbered":  # a second number is a table's first column
             continue
         yield from made(name, decode(view.text, near), loose=view.loose)
-    if last == WRAPPED:
+    if last == WRAPPED or last in LAYOUTS:  # what these put together stands together
         return
     yield from made(WRAPPED, unwrapped(view.text, near), loose=view.loose)
     if last != REVERSED and not view.loose:
         yield from made(JOINED, joined(view.text), loose=True)
-    if REVERSED not in view.how and last not in LAYOUTS:
+    if REVERSED not in view.how:
         yield View(view.text[::-1], (*view.how, REVERSED), view.loose, view)
     if not view.how or last in ENCODINGS:
         for name, change in _LAST_STEPS.items():

@@ -171,6 +171,8 @@ _IDENTIFIES = frozenset(
         "trial",
     ]
 )
+#: What every one of them has; cheaper to look for.
+_BODY = re.compile(r"[_.-](?:[A-Za-z0-9]{20}|[0-9a-f]{8}-[0-9a-f]{4}-)")
 _DRAWN_LEAST = 24
 _SURELY_DRAWN = 3.0
 #: As long as 16, 32 or 64 bytes in base64url are: what seems to be a prefix is drawn like the rest.
@@ -181,7 +183,7 @@ _PARTS = re.compile(r"[_.-]")
 
 def find(text: str) -> Iterator[tuple[str, int, int]]:
     """Kind and place of each."""
-    for match in _TOKEN.finditer(text):
+    for match in _TOKEN.finditer(text) if _BODY.search(text) else ():
         words = re.findall(r"[a-z]+|[A-Z]+", match["prefix"])
         first, said = words[0].lower(), any(word.lower() in _SAYS for word in words)
         if first in _IDENTIFIES or any(len(word) > 8 for word in words):
