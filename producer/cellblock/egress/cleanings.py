@@ -36,6 +36,8 @@ _INVISIBLE = re.compile(
     "[\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]+"
 )
+#: Who hides something behind controls uses few of them.
+_CONTROL, _CONTROLS_MOST = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd]"), 8
 #: Secrets that are broken up are so to hide, not to be read.
 _WRAPPED_MOST, _EQUAL_LINES, _BLANKS_LEAST = 40, 2, 4
 _SWAPPED = str.maketrans({letter: letter.swapcase() for letter in string.ascii_letters})
@@ -58,6 +60,8 @@ def _invisible(text: str, near: int) -> Decoded | None:
     """Without what takes no room on a screen, and with letters in their plain form."""
     plain = text if text.isascii() else _FANCY.sub(_plain_letter, text)
     found = [(m.start(), m.end(), "") for m in _INVISIBLE.finditer(plain)]
+    if len(found) > _CONTROLS_MOST and len({*_CONTROL.findall(plain)}) > _CONTROLS_MOST:  # bytes of a file, no text
+        found = []
     if found:
         return replaced(plain, found, near)
     return None if plain == text else _same_places(plain)

@@ -39,14 +39,15 @@ _BASE64_LINES = re.compile(
     r"(?=[ \t]{0,8}(?:\r?\n|\Z))"
 )
 _BASE32 = re.compile(r"(?:[A-Z2-7]{16,}|[a-z2-7]{16,})={0,6}")
-_HEX = re.compile(r"(?:(?:0[xX]|\\x|%)?[0-9A-Fa-f]{2}(?:,? |[:,;\n-])?){8,}")
+#: Possessive, here and below: what may be given back again is remembered, hundreds of bytes for each byte.
+_HEX = re.compile(r"(?:(?:0[xX]|\\x|%)?[0-9A-Fa-f]{2}(?:,? |[:,;\n-])?){8,}+")
 _BASE85_MOST = 16 * 1024
 _BASE85 = re.compile(r"[!-~]{20,}")
 #: Some of these stand in every run of base85, and few in a path, a name or a call.
 _SIGNS, _SIGNS_LEAST = re.compile(r"[!#$%&*+;<>?@^`{|}~]"), 3
-_NUMBERS = re.compile(r"(?:\b\d{1,3}\b[\s,;|\[\]()']{1,4}){7,}\d{1,3}\b")
+_NUMBERS = re.compile(r"\b\d{1,3}\b(?:[\s,;|\[\]()']{1,4}\d{1,3}\b){7,}+")
 _OCTETS = re.compile(r"(?:[01]{8}[\s,]{0,2}){8,}+")
-_OCTAL_LIST = re.compile(r"(?:\b[0-3][0-7]{2}\b[\s,;]{1,2}){7,}[0-3][0-7]{2}\b")
+_OCTAL_LIST = re.compile(r"\b[0-3][0-7]{2}\b(?:[\s,;]{1,2}[0-3][0-7]{2}\b){7,}+")
 _DUMP = re.compile(
     r"(?m)^[0-9A-Fa-f]{4,8}:?[ \t]{1,3}(?P<bytes>(?:[0-9A-Fa-f]{2,4}[ \t]{1,2}){1,16})[ \t]?.{0,60}$"
 )

@@ -104,7 +104,8 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
             pass
         elif view.how[-1:] in {("rot13",), ("shifted",)}:  # what is not a name means nothing else in it
             for kind, start, end in places.find_named(text):
-                if any(map(str.isdigit, text[start:end])) and " " not in text[start:end]:
+                value = text[start:end]
+                if any(map(str.isdigit, value)) and any(map(str.isalpha, value)) and " " not in value:
                     yield kind, start, end
         elif view.how[-1:] != ("swapped",):  # names mean the same in either case
             yield from places.find(text, turned=REVERSED in view.how)

@@ -118,7 +118,7 @@ _ANSWERED = re.compile(
     r"[^\n?]{0,40}\?[ \t]{0,4}\r?\n[ \t]{0,8}(?:[<\[(]?[\w .-]{1,24}[>\]):]{1,2}[ \t]{1,4})?(?P<value>\S{6,100})[ \t]{0,4}(?:\r?\n|\Z)"
 )
 #: A colon further on, and the rest of the line is one word.
-_PROMPTED = re.compile(r"[^\n]{1,80}?[\"')\w]:[ \t](?P<value>\S{6,200})[ \t]{0,4}(?:\r?\n|\Z)")
+_PROMPTED = re.compile(r"[^\n,{}]{1,80}?[\"')\w]:[ \t](?P<value>[^\s\"'][^\s]{5,199})[ \t]{0,4}(?:\r?\n|\Z)")
 #: ``admin / Passw0rd!`` after a word for both.
 _CREDENTIALS = re.compile(
     r"[ \t]{0,4}[:=–-]?\s{0,4}[(\[]?[\"'`]?[\w.@+-]{2,64}[\"'`]?(?:[ ]?[/:|,][ ]?|[ ]{1,4})[\"'`]?(?P<value>[^\s\"'`,)]{6,100})"

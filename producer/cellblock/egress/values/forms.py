@@ -32,7 +32,7 @@ _CODE = re.compile(
 _DIGEST = re.compile(r"(?:sha\d{1,3}|md5|blake2b?|SHA\d{1,3}|MD5)[:=-]")
 #: Something else that is made of letters and digits.
 _OTHER = re.compile(
-    r"v?\d+(?:\.\d+)+[\w.+-]*|\d{4}-\d\d-\d\d.*|\d\d:\d\d.*|\d+(?:\.\d+)?[a-zA-Z%/]{1,5}|(?:utf|sha|md|int|uint|float|str|base|x|i|u|rs|hs|es|ps"
+    r"v?\d+(?:\.\d+)+[\w.+-]*|(?i:x|ed|curve)(?:25519|448)|\d{4}-\d\d-\d\d.*|\d\d:\d\d.*|\d+(?:\.\d+)?[a-zA-Z%/]{1,5}|(?:utf|sha|md|int|uint|float|str|base|x|i|u|rs|hs|es|ps"
     r"|aes|ecb|cbc|gcm|rsa|p|ed|ecdsa|crc|blake|ipv|http|s|ec|python|py|col|row|item|field|user|test|step|level|version|page|line|part|node"
     r"|model|layer|group|key|token|host|server|db|id|no|n|t|k|job|task|run|v)[_-]?\d{1,6}\w?|0x(?:[0-9a-fA-F]{1,8}|[0-9a-fA-F]{40})"
     r"|\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?"
