@@ -60,7 +60,9 @@ def _invisible(text: str, near: int) -> Decoded | None:
     """Without what takes no room on a screen, and with letters in their plain form."""
     plain = text if text.isascii() else _FANCY.sub(_plain_letter, text)
     found = [(m.start(), m.end(), "") for m in _INVISIBLE.finditer(plain)]
-    if len(found) > _CONTROLS_MOST and len({*_CONTROL.findall(plain)}) > _CONTROLS_MOST:  # bytes of a file, no text
+    if (
+        len(found) > _CONTROLS_MOST and len({*_CONTROL.findall(plain)}) > _CONTROLS_MOST
+    ):  # bytes of a file, no text
         found = []
     if found:
         return replaced(plain, found, near)

@@ -99,16 +99,12 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
     if view.loose:
         yield from _taken_apart(view)
     else:
-        yield from _known_forms(text)
-        if view.how[-1:] == ("rot13",) and not text.isascii():
-            pass
-        elif view.how[-1:] in {("rot13",), ("shifted",)}:  # what is not a name means nothing else in it
-            for kind, start, end in places.find_named(text):
-                value = text[start:end]
-                if any(map(str.isdigit, value)) and any(map(str.isalpha, value)) and " " not in value:
-                    yield kind, start, end
-        elif view.how[-1:] != ("swapped",):  # names mean the same in either case
-            yield from places.find(text, turned=REVERSED in view.how)
+        if view.how[-1:] in {("rot13",), ("shifted",)}:
+            yield from _in_other_letters(text)
+        else:
+            yield from _known_forms(text)
+            if view.how[-1:] != ("swapped",):  # names mean the same in either case
+                yield from places.find(text, turned=REVERSED in view.how)
     for start, end in private_keys.find(text):
         yield private_keys.KIND, start, end
     if TOO_LONG in text:
@@ -119,6 +115,17 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
             folded = text.translate(_LOWER)
         for name, needle in needles:
             yield from _occurrences(folded, name, needle)
+
+
+def _in_other_letters(text: str) -> Iterator[tuple[str, int, int]]:
+    """Of a text whose letters stand for others: only names and known forms tell, and words are no values."""
+    for kind, start, end in _known_forms(text):
+        if drawn_at_random(text[start:end][_LITERAL_LEAST:]):
+            yield kind, start, end
+    for kind, start, end in places.find_named(text) if text.isascii() else ():
+        value = text[start:end]
+        if any(map(str.isdigit, value)) and any(map(str.isalpha, value)) and " " not in value:
+            yield kind, start, end
 
 
 def _known_forms(text: str) -> Iterator[tuple[str, int, int]]:

@@ -29,20 +29,174 @@ SITES = sorted(
 )
 STDLIB = Path(sysconfig.get_path("stdlib"))
 #: Modules of CPython's regression tests whose reports are short enough and need no network.
-TESTS = """
-uuid shutil hashlib hmac secrets random base64 binascii json csv configparser tomllib argparse getpass netrc
-urlparse http_cookies http_cookiejar httplib urllib email mailbox smtplib ssl crypt pathlib tempfile zipfile
-tarfile gzip bz2 lzma zlib struct array decimal fractions float int long complex datetime calendar time
-locale gettext string textwrap re difflib pprint reprlib enum dataclasses typing inspect ast dis tokenize
-keyword pickle copy shelve dbm sqlite3 logging warnings traceback unittest doctest subprocess os posix stat
-glob fnmatch linecache heapq bisect collections itertools functools operator contextlib weakref types
-""".split()
-COMMANDS = """
-bash sed grep awk find sort tar gzip curl wget git diff patch make gcc ld nm objdump readelf perl python3 pip
-ssh-keygen openssl gpg rsync rsyslogd mount lsblk df du ps top kill nice ionice taskset ip ss nft iptables
-docker redis-server redis-cli sqlite3 psql mysql useradd passwd chage su sudo crontab systemctl journalctl dpkg
-apt-get apt-cache node npm man less cat ls cp mv rm chmod chown date xargs tee split uniq cut tr jq strace
-""".split()
+TESTS = [
+    "uuid",
+    "shutil",
+    "hashlib",
+    "hmac",
+    "secrets",
+    "random",
+    "base64",
+    "binascii",
+    "json",
+    "csv",
+    "configparser",
+    "tomllib",
+    "argparse",
+    "getpass",
+    "netrc",
+    "urlparse",
+    "http_cookies",
+    "http_cookiejar",
+    "httplib",
+    "urllib",
+    "email",
+    "mailbox",
+    "smtplib",
+    "ssl",
+    "crypt",
+    "pathlib",
+    "tempfile",
+    "zipfile",
+    "tarfile",
+    "gzip",
+    "bz2",
+    "lzma",
+    "zlib",
+    "struct",
+    "array",
+    "decimal",
+    "fractions",
+    "float",
+    "int",
+    "long",
+    "complex",
+    "datetime",
+    "calendar",
+    "time",
+    "locale",
+    "gettext",
+    "string",
+    "textwrap",
+    "re",
+    "difflib",
+    "pprint",
+    "reprlib",
+    "enum",
+    "dataclasses",
+    "typing",
+    "inspect",
+    "ast",
+    "dis",
+    "tokenize",
+    "keyword",
+    "pickle",
+    "copy",
+    "shelve",
+    "dbm",
+    "sqlite3",
+    "logging",
+    "warnings",
+    "traceback",
+    "unittest",
+    "doctest",
+    "subprocess",
+    "os",
+    "posix",
+    "stat",
+    "glob",
+    "fnmatch",
+    "linecache",
+    "heapq",
+    "bisect",
+    "collections",
+    "itertools",
+    "functools",
+    "operator",
+    "contextlib",
+    "weakref",
+    "types",
+]
+COMMANDS = [
+    "bash",
+    "sed",
+    "grep",
+    "awk",
+    "find",
+    "sort",
+    "tar",
+    "gzip",
+    "curl",
+    "wget",
+    "git",
+    "diff",
+    "patch",
+    "make",
+    "gcc",
+    "ld",
+    "nm",
+    "objdump",
+    "readelf",
+    "perl",
+    "python3",
+    "pip",
+    "ssh-keygen",
+    "openssl",
+    "gpg",
+    "rsync",
+    "rsyslogd",
+    "mount",
+    "lsblk",
+    "df",
+    "du",
+    "ps",
+    "top",
+    "kill",
+    "nice",
+    "ionice",
+    "taskset",
+    "ip",
+    "ss",
+    "nft",
+    "iptables",
+    "docker",
+    "redis-server",
+    "redis-cli",
+    "sqlite3",
+    "psql",
+    "mysql",
+    "useradd",
+    "passwd",
+    "chage",
+    "su",
+    "sudo",
+    "crontab",
+    "systemctl",
+    "journalctl",
+    "dpkg",
+    "apt-get",
+    "apt-cache",
+    "node",
+    "npm",
+    "man",
+    "less",
+    "cat",
+    "ls",
+    "cp",
+    "mv",
+    "rm",
+    "chmod",
+    "chown",
+    "date",
+    "xargs",
+    "tee",
+    "split",
+    "uniq",
+    "cut",
+    "tr",
+    "jq",
+    "strace",
+]
 _RUNS = {
     "listings": [
         "ls -lR /usr/share/doc/bash /usr/share/zoneinfo /etc/ssl/certs",
@@ -144,7 +298,8 @@ def files(*patterns: str, roots: list[Path], most: int) -> Callable[[], Sources]
         for path in random.Random(2).sample(found, min(most, len(found))):
             if not path.is_file() or path.is_symlink() or not os.access(path, os.R_OK):
                 continue
-            raw = gzip.open(path).read(_FILE_BYTES) if path.suffix == ".gz" else path.read_bytes()[:_FILE_BYTES]
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+                raw = file.read(_FILE_BYTES)
             if b"\0" not in raw:
                 yield str(path), raw.decode("utf-8", "replace")
 
@@ -187,7 +342,8 @@ def _arrays() -> Sources:
         array = rng.normal(size=shape) * 10.0 ** rng.integers(-4, 9)
         yield f"array {n}", f"{array!r}\n{array.astype('int64')!r}\n{array > 0!r}\n"
         frame = pd.DataFrame(
-            rng.integers(0, 10**6, size=(60, 6)), columns=["key", "token_count", "x", "id", "hash", "pass_rate"]
+            rng.integers(0, 10**6, size=(60, 6)),
+            columns=["key", "token_count", "x", "id", "hash", "pass_rate"],
         )
         frame["uid"] = [rng.bytes(8).hex() for _ in range(60)]
         shown = io.StringIO()
@@ -222,14 +378,36 @@ def families(python: str) -> dict[str, Callable[[], Sources]]:
         "arrays": _arrays,
         "problems": _problems,
         "sources": files("**/*.py", roots=code, most=500),
-        "tests of packages": files("**/test*/**/*.py", "**/test_*.py", roots=[*SITES, here / "tests"], most=200),
+        "tests of packages": files(
+            "**/test*/**/*.py", "**/test_*.py", roots=[*SITES, here / "tests"], most=200
+        ),
         "headers": files("*.h", "linux/*.h", roots=[Path("/usr/include")], most=120),
         "data": files(
-            *(f"**/*.{end}" for end in "json csv toml yaml yml ini cfg sql xml html js css rst md".split()),
+            *(
+                f"**/*.{end}"
+                for end in [
+                    "json",
+                    "csv",
+                    "toml",
+                    "yaml",
+                    "yml",
+                    "ini",
+                    "cfg",
+                    "sql",
+                    "xml",
+                    "html",
+                    "js",
+                    "css",
+                    "rst",
+                    "md",
+                ]
+            ),
             roots=[*code, Path("/usr/share/mime"), Path("/usr/share/zoneinfo")],
             most=300,
         ),
-        "settings": files("*.conf", "*/*.conf", "services", "mime.types", "init.d/*", roots=[Path("/etc")], most=80),
+        "settings": files(
+            "*.conf", "*/*.conf", "services", "mime.types", "init.d/*", roots=[Path("/etc")], most=80
+        ),
         "scripts": files("*", roots=[Path("/usr/share/perl/5.36.0"), Path("/usr/lib/git-core")], most=80),
         **{family: _commands(family) for family in _RUNS},
         "test reports": reports(python),

@@ -9,6 +9,8 @@ secret by its form (a key of a test, a token of an example) is counted apart, an
 checkout's filter sees the same pieces with its producer/ and config/ on PYTHONPATH.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import argparse
@@ -19,14 +21,14 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bench.egress.found_sources import families
 from cellblock.egress import filter_text
+from cellblock.egress.filtering import Redaction
 
 PIECES = Path("build/bench/found-texts.jsonl")
-OUT = Path("build/bench/egress-found.json")
 LEAST_CHARS, MOST_CHARS = 200, 30 * 1024
 #: Of one source, and of one family, so that none outweighs the others.
 SOURCE_MOST, FAMILY_MOST = 8, 320
@@ -80,59 +82,70 @@ def pieces(path: Path, python: str) -> list[Piece]:
     return [Piece(**json.loads(line)) for line in path.read_text().splitlines()]
 
 
+@dataclass
+class Count:
+    """Pieces by half and family: all, those that were changed, those that held what is a secret by its form."""
+
+    total: Counter[tuple[str, str]] = field(default_factory=Counter)
+    changed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    by_form: Counter[tuple[str, str]] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    chars: int = 0
+
+    def add(self, piece: Piece) -> list[Redaction]:
+        """What was taken out of it wrongly."""
+        self.total[piece.half, piece.family] += 1
+        self.chars += len(piece.text)
+        found = [one for one in filter_text(piece.text).redactions if one.kind != CONTROL]
+        wrong = {one.kind for one in found} - BY_FORM
+        if found:
+            (self.changed if wrong else self.by_form)[piece.half, piece.family] += 1
+        self.kinds.update(wrong)
+        return found if wrong else []
+
+    def show(self, half: str) -> None:
+        print(f"\n{half}: family, changed, holding a secret by its form, of")
+        for (of, family), count in sorted(self.total.items()):
+            if of == half and (self.changed[of, family] or self.by_form[of, family]):
+                print(f"  {family:20} {self.changed[of, family]:4} {self.by_form[of, family]:4} {count:5}")
+        bad, formed, count = (
+            sum(n for (of, _), n in counts.items() if of == half)
+            for counts in (self.changed, self.by_form, self.total)
+        )
+        print(f"  {'all':20} {bad:4} {formed:4} {count:5}  changed {bad / max(1, count):.2%}")
+
+
+def _explain(piece: Piece, found: list[Redaction]) -> None:
+    for one in found[:4]:
+        before, after = piece.text[max(0, one.start - 70) : one.start], piece.text[one.end :][:20]
+        print(f"{piece.family} | {piece.source[-40:]} | {one.kind} {one.how}")
+        print(f"    {before!r} [[{piece.text[one.start : one.end][:90]!r}]] {after!r}")
+
+
 def main() -> int:
     """Count changed pieces by family and by kind, and show those that may be looked at."""
     parser = argparse.ArgumentParser(description="Honest texts that were found, not written.")
-    parser.add_argument("--python", default="/usr/bin/python3", help="an interpreter that has CPython's tests")
+    parser.add_argument(
+        "--python", default="/usr/bin/python3", help="an interpreter that has CPython's tests"
+    )
     parser.add_argument("--pieces", type=Path, default=PIECES, help="where they are kept")
     parser.add_argument("--half", choices=(LOOK, HELD), action="append", help="default: both")
     parser.add_argument("--family", action="append", help="default: all")
-    parser.add_argument("--every", type=int, default=1, help="only each so manieth piece")
     parser.add_argument("--show", type=int, default=0, metavar="N", help="changes shown, of the first half")
     chosen = parser.parse_args()
-    total: Counter[tuple[str, str]] = Counter()
-    changed: Counter[tuple[str, str]] = Counter()
-    by_form: Counter[tuple[str, str]] = Counter()
-    kinds: Counter[str] = Counter()
-    shown = 0
-    started, chars = time.process_time(), 0
-    for piece in pieces(chosen.pieces, chosen.python)[:: chosen.every]:
-        if chosen.half and piece.half not in chosen.half:
-            continue
-        if chosen.family and piece.family not in chosen.family:
-            continue
-        total[piece.half, piece.family] += 1
-        chars += len(piece.text)
-        found = [one for one in filter_text(piece.text).redactions if one.kind != CONTROL]
-        if not found:
-            continue
-        if {one.kind for one in found} <= BY_FORM:
-            by_form[piece.half, piece.family] += 1
-            continue
-        changed[piece.half, piece.family] += 1
-        kinds.update({one.kind for one in found} - BY_FORM)
-        if piece.half == LOOK and shown < chosen.show:
-            shown += 1
-            for one in found[:4]:
-                before, after = piece.text[max(0, one.start - 70) : one.start], piece.text[one.end :][:20]
-                print(f"{piece.family} | {piece.source[-40:]} | {one.kind} {one.how}")
-                print(f"    {before!r} [[{piece.text[one.start : one.end][:90]!r}]] {after!r}")
-    took_s = time.process_time() - started
-    for half in (LOOK, HELD):
-        print(f"\n{half}: family, changed, of which form alone, of")
-        for (of, family), count in sorted(total.items()):
-            if of == half and (changed[of, family] or by_form[of, family]):
-                print(f"  {family:20} {changed[of, family]:4} {by_form[of, family]:4} {count:5}")
-        of_all = sum(count for (of, _), count in total.items() if of == half)
-        bad = sum(count for (of, _), count in changed.items() if of == half)
-        formed = sum(count for (of, _), count in by_form.items() if of == half)
-        print(f"  {'all':20} {bad:4} {formed:4} {of_all:5}  changed {bad / max(1, of_all):.2%}")
-    print(f"kinds: {dict(kinds.most_common())}; {took_s / max(1, chars) * 1024 * 1000:.2f} ms of CPU for each KiB")
-    OUT.write_text(
-        json.dumps(
-            {"total": [[*key, n] for key, n in total.items()], "changed": [[*key, n] for key, n in changed.items()]}
-        )
-    )
+    halves = chosen.half or [LOOK, HELD]
+    counted, shown, started = Count(), 0, time.process_time()
+    for piece in pieces(chosen.pieces, chosen.python):
+        if piece.half in halves and piece.family in (chosen.family or [piece.family]):
+            wrong = counted.add(piece)
+            if wrong and piece.half == LOOK and shown < chosen.show:
+                shown += 1
+                _explain(piece, wrong)
+    took_ms = 1000 * (time.process_time() - started)
+    for half in halves:
+        counted.show(half)
+    kinds = ", ".join(f"{kind} {count}" for kind, count in counted.kinds.most_common())
+    print(f"kinds: {kinds}; {took_ms / max(1, counted.chars) * 1024:.2f} ms of CPU for each KiB")
     return 0
 
 

@@ -3,6 +3,8 @@
 What is called or said tells that two words are a login; the second one is the secret.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import re
@@ -23,6 +25,7 @@ _STATEMENT = re.compile(
     r"(?i)\b(?:identified\s{1,8}(?:with\s{1,8}\S{1,40}\s{1,8})?by(?:\s{1,8}password)?|password\s{1,8}for\s{1,8}[^\n=;]{1,80}=)"
     r"\s{0,8}(?:password\()?[\"'](?P<value>[^\"'\n]{5,200})[\"']"
 )
+_UNQUOTED = re.compile(r"(?i)\bidentified\s{1,8}by\s{1,8}(?P<value>[^\s;\"']{6,200})")
 _SAID = re.compile(
     r"(?i)\b(?:log|sign)(?:ged|ging)?[ -]?(?:in|on)[ ](?:with|as|using)[ ](?:the[ ])?[\"'`]?[\w.@+-]{2,64}[\"'`]?"
     r"[ ]{0,2}(?:/|:|,|and|with)[ ]{0,2}[\"'`]?(?P<value>[^\s\"'`]{6,100})"
@@ -31,6 +34,7 @@ _SAID = re.compile(
 _FORMS = (
     (("(",), _CALL, Setting.SPACED),
     (("dentified", "DENTIFIED", "assword", "ASSWORD"), _STATEMENT, Setting.QUOTED),
+    (("dentified", "DENTIFIED"), _UNQUOTED, Setting.SPACED),
     (("og in", "ogged in", "ign in", "igned in", "og on", "ogin "), _SAID, Setting.SPACED),
 )
 

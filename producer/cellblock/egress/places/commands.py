@@ -21,7 +21,9 @@ _SECRET = re.compile(
     r"[ \t]-(?:[pPwWkKxXAN])[ =]?(?P<quote>[\"']?)(?P<value>[^\s\"'-][^\n\"']{4,120}?)(?:(?P=quote)(?=[\s;|&)]|$))"
 )
 #: ``x -psecret``: flags in one dash that are too long and too mixed to be names of flags.
-_GLUED = re.compile(r"[ \t]-p(?=\S*[!@#$%^&*]|\S*\d\S*[A-Z]|\S*[A-Z]\S*\d)(?P<value>[^\s\"'=-][^\s\"']{7,80})(?=\s|$)")
+_GLUED = re.compile(
+    r"[ \t]-p(?=\S*[!@#$%^&*]|\S*\d\S*[A-Z]|\S*[A-Z]\S*\d)(?P<value>[^\s\"'=-][^\s\"']{7,80})(?=\s|$)"
+)
 #: A short flag and what no file and no number is like.
 _SURE = re.compile(
     r"[ \t]-[pPkKwWcCsx][ =]?[\"']?(?=[^\s\"']*[a-z])(?=[^\s\"']*[A-Z])(?=[^\s\"']*\d)(?P<value>[^\s\"'/.-][^\s\"'/]{9,120})(?=[\s\"']|\Z)"

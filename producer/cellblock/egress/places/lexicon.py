@@ -136,6 +136,8 @@ def names(text: str) -> Iterator[Name]:  # noqa: C901
             promise = _by_word_before(lowered, start)
         if promise and (end - start < 12 or score(name) < _NOT_A_NAME):
             more = _SAID_AGAIN.match(lowered, end)
+            if more and promise is Promise.FAINT and more[0] == " content":
+                promise = Promise.DRAWN
             yield Name(start, more.end() if more else end, promise)
 
 
@@ -197,7 +199,7 @@ def _by_word_before(lowered: str, start: int) -> Promise:
 
 @lru_cache(maxsize=16_384)
 def _may_tell(word: str) -> bool:
-    return word in _EXACT or _MAYBE.search(word[-_WORD_CHARS:]) is not None
+    return word in _EXACT or word.endswith("auth") or _MAYBE.search(word[-_WORD_CHARS:]) is not None
 
 
 @lru_cache(maxsize=16_384)
@@ -212,6 +214,8 @@ def promised(name: str) -> Promise:  # noqa: C901
     if "".join(segments) in words.NEVER:
         return Promise.NONE
     if segments[-1] == "hash" and _of_segment("".join(segments[:-1])) is Promise.CHOSEN:
+        return Promise.DRAWN
+    if segments[0] == "hashed" and _of_segment("".join(segments[1:])) is Promise.CHOSEN:
         return Promise.DRAWN
     if any(segment in words.NEVER for segment in segments) or (len(segments) > 1 and last in words.NOT_LAST):
         return Promise.NONE
@@ -231,6 +235,7 @@ def promised(name: str) -> Promise:  # noqa: C901
     return found
 
 
+_HAS_PASS = words.QUALIFIES_KEY | words.HAS_PASS
 _FAINT_ALONE = {*words.DRAWN_WHOLE} - {
     "authorization",
     "creds",
@@ -263,7 +268,9 @@ def _of_segment(word: str) -> Promise:
         return Promise.CHOSEN
     if word.endswith(("secret", "secrets", "passwd", "pwd")) and word not in words.NEVER:
         return Promise.CHOSEN
-    if word.endswith("pass") and word.removesuffix("pass") in words.QUALIFIES_KEY | words.HAS_PASS:  # "Buypass" is a name
+    if (
+        word.endswith("pass") and word.removesuffix("pass") in words.QUALIFIES_KEY | words.HAS_PASS
+    ):  # "Buypass" is a name
         return Promise.CHOSEN
     if _IN_DRAWN.search(word):
         return Promise.DRAWN

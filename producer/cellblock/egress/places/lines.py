@@ -39,15 +39,15 @@ _RESPONSE = re.compile(r"[Dd]igest [^\n]{0,600}?\bresponse=\"(?P<value>[0-9a-f]{
 _HASHLIKE = re.compile(r"(?i)(?:[?&;]|amp;)(?:key|hash|code|st)=")
 #: Codes for one time, for a door or a card.
 _CODE_NAME = re.compile(
-    r"(?<![a-z0-9])(?:otp|pin|puk|cvc|cvv2?|passcode|passkey|(?:pairing|device|user|verification|security|one-time|login|2fa|mfa|authentication|auth|confirmation|access|door|gate|alarm|unlock|sms|safe|entry)"
+    r"(?<![a-z0-9])(?:otp|pin|puk|cvc|cvv2?|passcode|passkey|(?:use|enter)(?: the)? code|(?:pairing|setup|device|user|verification|security|one-time|login|2fa|mfa|authentication|auth|confirmation|access|door|gate|alarm|unlock|sms|safe|entry)"
     r"[ _-]?(?:code|pin)s?|(?:backup|recovery|scratch|rescue|emergency)[ _-]?(?:code|key)s?|(?:licen[cs]e|serial|product|activation)[ _-]?(?:key|code|number))\b"
     r"(?:[^\n\d:=]{0,30}?(?:\bis\b|[:=»#]|->)|[ \t]{0,3}[:=])?[\s\"'`*(\[=:]{1,12}"
 )
 _CODES = re.compile(
-    r"(?P<codes>(?:(?:\d{3,16}|\d{3}[ -]\d{3}|(?:[A-Z0-9]{3,8}[ -]){1,7}[A-Z0-9]{3,8}|(?:[a-z0-9]{4,6}-){1,7}[a-z0-9]{4,6}|(?=[A-Za-z]{0,15}\d)[A-Za-z0-9]{8,16})[\s,;|\"']{0,6}){1,20})(?![\w.-])"
+    r"(?P<codes>(?:(?:\d{2,4}(?:-\d{2,4}){1,4}|\d{3,16}|\d{3}[ -]\d{3}|(?:[A-Z0-9]{3,8}[ -]){1,7}[A-Z0-9]{3,8}|(?:[a-z0-9]{4,6}-){1,7}[a-z0-9]{4,6}|(?=[A-Za-z]{0,15}\d)[A-Za-z0-9]{8,16})[\s,;|\"']{0,6}){1,20}(?:(?<=\")[A-Za-z0-9]{8,16}\"[\s,\"]{0,6}){0,20})(?![\w.-])"
 )
 _HEADER = re.compile(
-    r"\b(?:Basic\s{1,4}(?P<basic>[A-Za-z0-9+/_-]{8,}={0,2})|(?:Bearer|Token|token|bearer|ApiKey|apikey|SSWS)\s{1,4}(?P<bearer>[A-Za-z0-9._~+/:=-]{16,}))"
+    r"\b(?:[Bb]asic\s{1,4}(?P<basic>[A-Za-z0-9+/_-]{8,}={0,2})|(?:Bearer|Token|token|bearer|ApiKey|apikey|SSWS)\s{1,4}(?P<bearer>[A-Za-z0-9._~+/:=-]{16,}))"
 )
 _NETRC = re.compile(
     r"\b(?:machine\s{1,8}\S{1,200}|default)\s{1,8}login\s{1,8}\S{1,200}\s{1,8}(?:account\s{1,8}\S{1,200}\s{1,8})?"

@@ -18,14 +18,16 @@ from cellblock.egress.values.judging import Setting
 _VALUE_CHARS = 4096
 _SIGN = re.compile(
     r"(?P<close>\\{0,2}[\"'`]?[\])*_]{0,3}\\?[\"'`]?)[ \t\u00a0\u3000]{0,40}"
-    r"(?P<sign>\([^()\n]{0,30}\)[ \t]?[:=]|=>|:=|\?=|->|→|⇒|={1,3}|:{1,2}|：|＝|\|{1,2}|│|┃|&(?= )|(?:[ ][\w:-]{1,30}=[\"'][^\"'<>\n]{0,80}[\"']){0,4}>|,|\((?=[\"'`]))"
+    r"(?P<sign>\([^()\n]{0,30}\)[ \t]?[:=]|=>|:=|\?=|->|→|⇒|={1,3}|:{1,2}|：|＝|\|{1,2}|│|┃|&(?= )|(?:[ ][\w:-]{1,30}=[\"'][^\"'<>\n]{0,80}[\"']){0,4}>|,|\((?=[\"'`]))(?:\*\*(?= ))?"
     r"(?P<blank>[ \t\u00a0\u3000]{0,40})"
 )
 #: ``password: str = "…"``: a type stands between.
 _TYPED = re.compile(
     r"[\w.]{1,30}(?:\[[^\]\n]{0,30}\]|<[^>\n]{0,30}>)?(?: ?\| ?\w{1,20}){0,3}\??(?:[ \t]{1,3}=[ \t]{1,3}|=(?=[\"']))"
 )
-_PREFIX = re.compile(r"(?:!\w{1,20}[ \t]+|(?:new )?[A-Z]\w{2,30}\((?=[\"'`])|[bruflLR@$]{1,2}(?=[\"'`]))?")
+_PREFIX = re.compile(
+    r"(?:!\w{1,20}[ \t]+|(?:new )?[A-Z]\w{2,30}\((?=[\"'`])|<<(?=\")|[bruflLNR@$]{1,2}(?=[\"'`]))?"
+)
 _QUOTES = {"'": "'", '"': '"', "`": "`", "“": "”", "„": "“", "«": "»", "‘": "’", "「": "」"}
 _UNTIL = re.compile(r"[^\s\"'`\\]{1,4096}")
 _SPACED_VALUE = re.compile(r"[ \t\u00a0]{1,40}(?P<quote>[\"'`]?)(?P<value>[^\s\"'`]{4,4096})")
@@ -144,7 +146,11 @@ def _spaced(text: str, name: Name) -> Iterator[Place]:
             sure = flag or phrase or "_" in text[name.start : name.end]
             yield Place(start, close, name.promise, Setting.QUOTED if sure else Setting.SPACED)
             return
-    setting = Setting.BARE if flag else Setting.PROSE if verb else Setting.SPACED
+    line_start = text.rfind("\n", 0, name.start) + 1
+    listed = (
+        start - name.end > 2 and not text[line_start : name.start].strip()
+    )  # names and values in two columns
+    setting = Setting.BARE if flag or listed else Setting.PROSE if verb else Setting.SPACED
     yield Place(start, start + len(found), name.promise, setting)
 
 

@@ -138,7 +138,7 @@ def said(text: str, name: Name) -> Iterator[Place]:
     yield from _in_sentence(text, name)
 
 
-def _in_sentence(text: str, name: Name) -> Iterator[Place]:  # noqa: C901
+def _in_sentence(text: str, name: Name) -> Iterator[Place]:
     line_end = text.find("\n", name.end, name.end + _REACH_CHARS)
     line_end = min(len(text), name.end + _REACH_CHARS) if line_end < 0 else line_end
     told = text[name.end : name.end + 1] not in {" ", "\n", ""} and text[name.end - 1 : name.end] > "\u0e00"

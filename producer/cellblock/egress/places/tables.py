@@ -28,9 +28,10 @@ _LISTED = re.compile(r"[^\[\]\n,|]{0,24}\[(?P<row>[^\[\]\n]+)\],?\s*")
 #: The first line of a text that is a member's value.
 _IN_MEMBER = re.compile(r"[ {\t]{0,8}[\"'][\w .-]{1,30}[\"'][ ]?:[ ]?[\"'](?P<row>[^\"'\n]+)[\"'},\s]{0,4}")
 _JSON_COLUMNS = re.compile(
-    r"[\"'](?:columns|fields|headers?|names)[\"']\s{0,4}:\s{0,4}\[(?P<heads>[^\[\]]{4,600})\]"
+    r"[\"']?(?:columns|fields|headers?|names)[\"']?\s{0,4}[:=]\s{0,4}[\[(](?P<heads>[^\[\]()]{4,600})[\])]"
+    r"|(?i:insert\s{1,8}into)\s{1,8}[^\s()]{1,80}\s{0,8}\((?P<columns>[^()]{4,600})\)\s{0,8}(?i:values)"
 )
-_JSON_ROW = re.compile(r"\[(?P<row>[^\[\]]{2,2000})\]")
+_JSON_ROW = re.compile(r"[\[(](?P<row>[^\[\]()]{2,2000})[\])]")
 _JSON_VALUE = re.compile(r"[\"'](?P<text>[^\"'\n]{0,400})[\"']|[^\s,\"']{1,60}")
 
 
@@ -50,7 +51,7 @@ def columns(text: str, found: list[Name]) -> Iterator[Place]:
         yield from places
     if "<t" in text and found:
         yield from _html(text)
-    if found and "columns" in text:
+    if found and ("columns" in text or "nsert" in text or "NSERT" in text):
         yield from _json(text)
 
 
@@ -186,7 +187,8 @@ def _html(text: str) -> Iterator[Place]:
     for row in _HTML_ROW.finditer(text):
         cells = list(_HTML_CELL.finditer(text, *row.span("row")))
         heads = {n: told for n, cell in enumerate(cells) if (told := _heading_promise(cell["cell"].strip()))}
-        if ("<th" in row["row"].lower() and len(cells) > 2) or (heads and len(cells) > 2):
+        titled = len(cells) > 1 and row["row"].lower().count("<th") == len(cells)
+        if titled or (heads and len(cells) > 2):
             telling = heads
             continue
         if heads and len(cells) == 2:  # a name and its value
@@ -199,7 +201,7 @@ def _html(text: str) -> Iterator[Place]:
 def _json(text: str) -> Iterator[Place]:
     """Names of columns in one list, rows in others."""
     for heads in _JSON_COLUMNS.finditer(text):
-        cells = [cell.strip(" \"'") for cell in heads["heads"].split(",")]
+        cells = [cell.strip(" \"'") for cell in (heads["heads"] or heads["columns"]).split(",")]
         telling = {n: told for n, cell in enumerate(cells) if (told := _heading_promise(cell))}
         for number, row in enumerate(_JSON_ROW.finditer(text, heads.end())):
             if number > _ROWS_MOST or not telling:

@@ -9,7 +9,7 @@ import re
 from enum import IntEnum
 
 from cellblock.egress.places.lexicon import Promise, promised
-from cellblock.egress.values import forms
+from cellblock.egress.values import forms, words
 from cellblock.egress.values.scorer import score
 
 
@@ -29,152 +29,14 @@ _LEAST_CHARS = 5
 #: What people put between a word and a year when they are told to.
 _PEOPLES_SIGNS = re.compile(r"[!@#$%^&*~?+=_.-]")
 _STRONG_SIGNS = re.compile(r"[!@#$%^&*~?]")
-_PASSPHRASE = re.compile(r"(?:[^\W\d_]{2,12}\d{0,4}(?P<sep>[ ._+,:/-]|, )){1,11}(?:[^\W\d_]{2,12}\d{0,4}|\d{1,4})[!?.]?")
+_PASSPHRASE = re.compile(
+    r"(?:[^\W\d_]{2,12}\d{0,4}(?P<sep>[ ._+,:/-]|, )){1,11}(?:[^\W\d_]{2,12}\d{0,4}|\d{1,4})[!?.]?"
+)
 #: ``Copper.Marble93``: capitals where names have none.
 _TITLED = re.compile(r"[A-Z][a-z]+[._-][A-Z][a-z]+\d{1,4}\W?")
 #: Groups of digits, as recovery keys are shown.
 _NUMBERED = re.compile(r"(?:\d{4,6}[ -]){3,11}\d{4,6}")
 _CAMEL = re.compile(r"(?:[A-Z][a-z]{2,9}){3,8}\d{0,4}")
-_FUNCTION_WORDS = frozenset(
-    [
-        "the",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "must",
-        "should",
-        "may",
-        "can",
-        "not",
-        "and",
-        "or",
-        "of",
-        "to",
-        "for",
-        "in",
-        "on",
-        "at",
-        "by",
-        "with",
-        "your",
-        "you",
-        "our",
-        "we",
-        "this",
-        "that",
-        "if",
-        "when",
-        "from",
-        "as",
-        "muss",
-        "mindestens",
-        "haben",
-        "zeichen",
-        "debe",
-        "tener",
-        "menos",
-        "caracteres",
-        "doit",
-        "contenir",
-        "moins",
-        "deve",
-        "ter",
-        "pelo",
-        "almeno",
-        "caratteri",
-        "moet",
-        "bevatten",
-        "it",
-        "its",
-        "has",
-        "have",
-        "had",
-        "will",
-        "does",
-        "do",
-        "no",
-        "use",
-        "used",
-        "using",
-        "see",
-        "please",
-        "enter",
-        "required",
-        "invalid",
-        "must",
-        "least",
-        "characters",
-        "character",
-    ]
-)
-#: Words of configuration: names are made of them, phrases are not.
-_CONFIG_WORDS = frozenset(
-    [
-        "secret",
-        "password",
-        "passwd",
-        "key",
-        "token",
-        "credential",
-        "credentials",
-        "name",
-        "value",
-        "field",
-        "input",
-        "user",
-        "username",
-        "file",
-        "config",
-        "app",
-        "service",
-        "server",
-        "db",
-        "database",
-        "prod",
-        "production",
-        "env",
-        "environment",
-        "default",
-        "test",
-        "example",
-        "manager",
-        "store",
-        "vault",
-        "auth",
-        "login",
-        "admin",
-        "api",
-        "client",
-        "id",
-        "type",
-        "string",
-        "text",
-        "ref",
-        "settings",
-        "get",
-        "set",
-        "new",
-        "old",
-        "current",
-        "reset",
-        "policy",
-        "hash",
-        "validator",
-        "form",
-        "data",
-        "spec",
-        "none",
-        "null",
-        "true",
-        "false",
-        "optional",
-        "kubernetes",
-        "k8s",
-    ]
-)
 #: Beyond Cyrillic, what stands without blanks is a sentence.
 _SPELLED_MOST = "\u052f"
 _SURE, _LIKELY, _DOUBTFUL = 6.0, 1.5, 0.0
@@ -231,7 +93,7 @@ def is_seed(value: str) -> bool:
     found = value.replace(",", " ").split()
     if not 12 <= len(found) <= 33 or not all(word.isalpha() and 2 < len(word) < 10 for word in found):
         return False
-    return not any(word in _FUNCTION_WORDS for word in found)
+    return not any(word in words.SENTENCES for word in found)
 
 
 def _is_long_number(value: str) -> bool:
@@ -253,7 +115,8 @@ def is_drawn(value: str, setting: Setting) -> bool:
     surely = score(value)
     if "d" not in classes and len(value) < 14:
         both = {"l", "u"} <= classes and forms.turns(value) * 2 >= len(value)
-        return both and len(value) >= 10 and setting >= Setting.CELL and surely > _LIKELY
+        signed = both and "o" in classes and setting >= Setting.SPACED
+        return len(value) >= 10 and surely > _LIKELY and (signed or (both and setting >= Setting.BARE))
     if setting <= Setting.SPACED:
         if setting is Setting.PROSE and (len(value) < 12 or "d" not in classes or not {"l", "u"} <= classes):
             return False
@@ -294,7 +157,7 @@ def is_chosen(value: str, setting: Setting) -> bool:
 
 
 _IDENTIFIER = re.compile(
-    r"[a-z]{2,}(?:[_.-][a-z]{2,}|[A-Z][a-z]+)*(?:[_.-]?\d{1,3})?|(?:[A-Z][a-z]+)+\d{0,2}|[A-Z][A-Z0-9_]+|[a-z]+(?:_[a-z0-9]+)+"
+    r"[a-z]{2,}(?:[_.-][a-z]{2,}|[A-Z][a-z]+)*(?:[_.-]?\d{1,3})?|(?:[A-Z][a-z]+)+\d{0,2}|[A-Z][A-Z0-9_]+|[a-z][a-z0-9]*(?:_[a-z0-9]+)+"
 )
 
 
@@ -314,10 +177,10 @@ def is_passphrase(value: str, setting: Setting) -> bool:  # noqa: C901
         return False
     if "_" in value and value.isupper():
         return False
-    if any(word in _FUNCTION_WORDS or word in _CONFIG_WORDS or promised(word) for word in found):
+    if any(word in words.SENTENCES or word in words.CONFIGURATION or promised(word) for word in found):
         return False
     if camel:
-        return len(found) >= 4 and not any(word in _CONFIG_WORDS or promised(word) for word in found)
+        return len(found) >= 4 and not any(word in words.CONFIGURATION or promised(word) for word in found)
     separators = set(re.findall(r"[^\w]+|_", value.rstrip("!?.")))
     if len(separators) > 1:
         return False

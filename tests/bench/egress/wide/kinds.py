@@ -75,8 +75,10 @@ def _providers() -> dict[str, Make]:
 
 def _token(rng: Rng, name: str, form: str, layouts: list[str], marked: bool) -> tuple[str, bool]:
     layout = fill(rng, rng.choice(layouts))
-    layout = layout.replace("NAME", name).replace("name", name.lower())
-    return layout.replace("TOKEN", f"\u00ab{fill(rng, form)}\u00bb", 1), marked
+    before, after = layout.split("TOKEN", 1)  # first, for names end in this word too
+    token = f"\u00ab{fill(rng, form)}\u00bb"
+    named = [part.replace("NAME", name).replace("name", name.lower()) for part in (before, after)]
+    return token.join(named), marked
 
 
 def _of_forms(rng: Rng, forms: list[str], marked: bool) -> tuple[str, bool]:
