@@ -149,7 +149,7 @@ def _by_rule(rule: Rule, text: str, refused: _Refused) -> Iterator[tuple[str, in
     at = 0
     while (match := rule.pattern.search(text, at)) is not None:
         alone = begins_here(rule, text, match.start())
-        sure = _is_drawn(rule, match) if rule.mixed or not alone else True
+        sure = _is_drawn(rule, match) if rule.mixed or not alone else not _is_of_words(rule, match)
         if sure and (alone or not rule.weak):
             yield rule.kind, *match.span()
             at = match.end()
@@ -185,6 +185,12 @@ def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
 
 def _is_drawn(rule: Rule, match: re.Match[str]) -> bool:
     return drawn_at_random(match[0][len(rule.literal) :][:64])
+
+
+def _is_of_words(rule: Rule, match: re.Match[str]) -> bool:
+    """Whether small letters alone follow the literal, as in an identifier that begins with it."""
+    body = match[0][len(rule.literal) :]
+    return rule.border and body.islower() and not any(map(str.isdigit, body))
 
 
 def _is_sure(rule: Rule, match: re.Match[str]) -> bool:

@@ -67,6 +67,9 @@ def signed(text: str, name: Name) -> Iterator[Place]:
         yield from _spaced(text, name)
         return
     what, close = sign["sign"], sign["close"]
+    before = text[max(0, name.start - 2) : name.start]
+    if before == "::" or (before.endswith(":") and what == ":" and not sign["blank"]):
+        return  # a type, or a part of an address such as an ARN
     what = ">" if what.endswith(">") and "=" in what[:-2] else what
     start = sign.end()
     in_tuple = text[max(0, name.start - 2) : name.start].rstrip(" :").endswith("{")

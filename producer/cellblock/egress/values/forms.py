@@ -23,7 +23,7 @@ _MASKED = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _CODE = re.compile(
-    r"[A-Za-z_$][\w$]*(?:(?:\.|::|->|\?\.)[\w$]+)*[(\[{].*|.*[()].*|https?:.*|\w+\[.*|@[A-Za-z_]+(?:\.[A-Za-z_]+)*"
+    r"[A-Za-z_$][\w$]*(?:(?:\.|::|->|\?\.)[\w$]+)*(?:->)?[(\[{].*|.*[()].*|https?:.*|\w+\[.*|@[A-Za-z_]+(?:\.[A-Za-z_]+)*"
     r"|(?:self|this|config|settings|os|process|env|request|req|ctx|data|args|params|options|opts|cfg)\.[\w.]+"
     r"|(?:True|False|None|null|nil|str|int|bool|bytes|string|String|SecretStr|Optional|undefined)(?:[|,;].*)?"
     r"|[=<>!&|+*/-]{1,3}.{0,2}",

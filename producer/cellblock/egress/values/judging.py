@@ -145,6 +145,8 @@ def is_chosen(value: str, setting: Setting) -> bool:
     strong = _STRONG_SIGNS.search(value) is not None
     if not letters or len(value) < 6:
         return False
+    if setting <= Setting.SPACED and _is_identifier(value):
+        return False
     if setting is Setting.PROSE:
         return digits and strong and not value.isupper() and score(value) > -3
     if setting is Setting.SPACED:
@@ -162,7 +164,8 @@ _IDENTIFIER = re.compile(
 
 
 def _is_identifier(value: str) -> bool:
-    return _IDENTIFIER.fullmatch(value) is not None and len(value) > 2 and score(value) < -3.5
+    parted = any(sign in value for sign in "_-.")
+    return _IDENTIFIER.fullmatch(value) is not None and score(value) < (0 if parted else -3.5)
 
 
 def is_passphrase(value: str, setting: Setting) -> bool:  # noqa: C901
@@ -188,7 +191,7 @@ def is_passphrase(value: str, setting: Setting) -> bool:  # noqa: C901
         return separators == {"-"} and setting in {Setting.BARE, Setting.QUOTED} and min(map(len, found)) > 3
     if "_" in separators and (len(found) < 4 or setting is not Setting.QUOTED):  # as identifiers are written
         return False
-    if len(value) < 14:
+    if len(value) < 14 or (setting is Setting.SPACED and len(found) < 4):
         return False
     if separators & {".", ":", "/"} and len(found) < 4:
         return False

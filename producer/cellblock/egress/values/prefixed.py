@@ -25,6 +25,7 @@ _SURELY_DRAWN = 3.0
 #: As long as 16, 32 or 64 bytes in base64url are: what seems to be a prefix is drawn like the rest.
 _WHOLE_CHARS = {22, 43, 86}
 _WORD = re.compile(r"(?:[a-z]{2,}|[A-Z]{2,})\d{0,2}|[A-Za-z]?\d{1,2}|[A-Z][a-z]+|[A-Z]{2,}[a-z]")
+_WORD_LEAST = 3
 _PARTS = re.compile(r"[_.-]")
 
 
@@ -37,7 +38,7 @@ def find(text: str) -> Iterator[tuple[str, int, int]]:
             continue
         if not all(map(_WORD.fullmatch, _PARTS.split(match["prefix"].rstrip("_.-")))):
             continue  # a part of something drawn, such as base64url
-        if not said and len(match[0]) in _WHOLE_CHARS:
+        if not said and (len(match[0]) in _WHOLE_CHARS or len(words[0]) < _WORD_LEAST):
             continue
         body = match["body"]
         if forms.is_hex(body):
