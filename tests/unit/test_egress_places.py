@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import random
 import time
 import tracemalloc
@@ -49,6 +50,7 @@ FOUND = {
     "a report of test_uuid": (
         "test_uuid1 (test.test_uuid.TestUUIDWithExtModule.test_uuid1) ... ok\n"
         "test_find_under_heading_ipv6 (test.test_uuid.TestInternalsWithoutExtModule.test_find_under_heading_ipv6) ... ok\n"
+        "test_decode (test.test_base64.LegacyBase64TestCase.test_decode) ... ok\n"
         "testIssue8621 (test.test_uuid.TestUUIDWithExtModule.testIssue8621) ... skipped 'requires getpass'\n"
     ),
     "a report of test_shutil": (
@@ -183,6 +185,22 @@ CONCATENATED = 's = "pass" + "word: Xk9" + "mPq2vTz"'
 )
 def test_layouts_and_codecs_are_undone(text: str) -> None:
     assert filter_text(text).redactions
+
+
+def test_a_text_read_backwards_is_not_looked_through_for_numbers() -> None:
+    assert filter_text("42.7143,0505 :nip\nd5145cf0503cbadbe277:moc.elpmaxe@bob\n").redactions == ()
+
+
+def test_in_other_letters_words_are_no_values() -> None:
+    words = codecs.encode("password: apple river stone window\n", "rot13")
+    assert filter_text(words).redactions == ()
+    assert filter_text(codecs.encode("password: Xk9mPq2vTzRw\n", "rot13")).redactions
+
+
+def test_a_mark_that_ends_a_quotation_is_a_joint_and_no_other() -> None:
+    text = "f(nargs='+', x='+', y='')\n"
+    assert not any("concatenated" in view.how for view in views(text))
+    assert any("concatenated" in view.how for view in views(CONCATENATED))
 
 
 def test_readings_of_a_job_share_a_budget_and_what_is_beyond_it_goes() -> None:

@@ -146,6 +146,23 @@ def test_a_hostile_file_costs_its_budget_and_nothing_but_itself(hasty: OutgoingF
     assert counted > 20
 
 
+@pytest.mark.long("the filter reads 4.5 MiB of text")
+def test_an_honest_text_of_4_5_mib_passes_within_the_default_budget() -> None:
+    """The standard library's sources, as a job may hand them on: nothing is withheld for want of time."""
+    held = bytearray()
+    for path in sorted(Path(os.__file__).parent.glob("**/*.py")):
+        if len(held) < 4.5 * MIB:
+            held += path.read_bytes()
+    one = OutgoingFilter(EgressSettings())
+    try:
+        looked = one.look(Outgoing(artifacts=(Artifact(path="sources.txt", data=bytes(held)),)), tenant="t")
+    finally:
+        one.close()
+    assert [kept.path for kept in looked.said.artifacts] == ["sources.txt"]
+    assert looked.said.artifacts_skipped == ()
+    assert len(looked.said.artifacts[0].data) > 0.99 * len(held)
+
+
 def test_memory_is_bounded_too(hasty: OutgoingFilter) -> None:
     noise = random.Random(1)
     emoji = "\U0001f600" + "".join(noise.choices(string.ascii_letters + " ", k=MIB))
