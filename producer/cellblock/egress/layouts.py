@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, pairwise, zip_longest
 
@@ -38,6 +39,8 @@ _INDEXED = re.compile(
 )
 #: Pieces that somebody hides between other lines are short.
 _PIECE_CHARS = 24
+#: What stands between them says more, and the same again.
+_SENTENCE_BLANKS, _NOISY_LINES, _NOISE_LEAST = 2, 400, 4
 _WORD_OR_BLANK = re.compile(r"\S+|\s+")
 _LETTERS = string.ascii_lowercase
 #: What comes out where a layout was undone; words that nothing else is made of.
@@ -127,7 +130,8 @@ def whole(text: str) -> Iterator[tuple[str, str, Callable[[], list[Part]]]]:
     if "\n" in text:
         named = sum(name.promise > Promise.FAINT for name in names(text))
         for reading, parts in _without_noise(text):
-            if sum(name.promise > Promise.FAINT for name in names(reading)) > named or _KNOWN.search(reading):
+            comes_out = sum(name.promise > Promise.FAINT for name in names(reading))
+            if comes_out > named or (comes_out and _is_repeated(text, reading)) or _KNOWN.search(reading):
                 yield "noise", reading, parts
     if not told and len(text) <= _SHIFTED_CHARS:
         for step in range(1, 26):
@@ -138,19 +142,36 @@ def whole(text: str) -> Iterator[tuple[str, str, Callable[[], list[Part]]]]:
 
 
 def _without_noise(text: str) -> Iterator[tuple[str, Callable[[], list[Part]]]]:
-    """Every second or third line, where others stand between."""
+    """The lines that others stand between: every second or third one, or those that stand there once."""
     lines = text.split("\n")
     for step in (2, 3):
         for first in range(step if len(lines) > 2 * step else 0):
-            kept = lines[first::step]
-            if max(map(len, kept)) <= _PIECE_CHARS:
-                yield "".join(kept), partial(_lines, text, first, step)
+            yield from _of_kept(text, lines, range(first, len(lines), step))
+    counted = Counter(lines)
+    once = [number for number, line in enumerate(lines) if counted[line] == 1]
+    short = [number for number in once if lines[number].count(" ") < _SENTENCE_BLANKS]
+    for kept in (once, short) if len(lines) <= _NOISY_LINES else ():
+        if 3 <= len(kept) <= 2 * (len(lines) - len(kept)):
+            yield from _of_kept(text, lines, kept)
 
 
-def _lines(text: str, first: int, step: int) -> list[Part]:
+def _is_repeated(text: str, reading: str) -> bool:
+    """Whether what stands between says the same again and again, and so is there to stand between."""
+    dropped = [line for line in text.split("\n") if line and line not in reading]
+    return len(dropped) >= _NOISE_LEAST and 2 * len(set(dropped)) <= len(dropped)
+
+
+def _of_kept(
+    text: str, lines: list[str], kept: Sequence[int]
+) -> Iterator[tuple[str, Callable[[], list[Part]]]]:
+    if max(len(lines[number]) for number in kept) <= _PIECE_CHARS:
+        yield "".join(lines[number] for number in kept), partial(_lines, text, frozenset(kept))
+
+
+def _lines(text: str, kept: frozenset[int]) -> list[Part]:
     parts, at, start = [], 0, 0
     for number, line in enumerate(text.split("\n")):
-        if number % step == first:
+        if number in kept:
             parts.append(Part(at, start, start + len(line), whole=False))
             at += len(line)
         start += len(line) + 1

@@ -35,6 +35,7 @@ BEHIND = {
     "network": ("devices",),
     "databases": ("beside",),
 }
+FREE = {"commands": ("commands",), "databases": ("calls",), "chat": ("calls",)}
 ALONE = {
     "containers": ("containers",),
     "hashes": ("hashes",),
@@ -70,8 +71,9 @@ def without(name: str) -> Iterator[None]:  # noqa: C901  # one line for each cla
         for table, taken in ((places.BEHIND, BEHIND), (places.ALONE, ALONE)):
             left = {key: value for key, value in table.items() if key not in taken.get(name, ())}
             stack.enter_context(patch.dict(table, left, clear=True))
+        free = {key: look for key, look in places.FREE.items() if key not in FREE.get(name, ())}
+        stack.enter_context(patch.dict(places.FREE, free, clear=True))
         if name == "commands":
-            stack.enter_context(patch.dict(places.FREE, clear=True))
             put(lines, "SOURCES", tuple(one for one in lines.SOURCES if one[1].__name__ != "_commands"))
         if name == "tables":
             put(tables, "columns", lambda text, found: iter(()))

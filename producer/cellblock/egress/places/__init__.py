@@ -23,7 +23,7 @@ BEHIND: dict[str, Behind] = {
     "prose": prose.said,
 }
 #: Forms that need no telling name.
-FREE: dict[str, Callable[[str], Iterator[Place]]] = {"commands": commands.find, "databases": calls.find}
+FREE: dict[str, Callable[[str], Iterator[Place]]] = {"commands": commands.find, "calls": calls.find}
 #: What needs no place at all, or is one itself.
 ALONE: dict[str, Callable[[str], Iterator[tuple[str, int, int]]]] = {
     "lines": lines.find,
