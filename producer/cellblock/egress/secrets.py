@@ -18,7 +18,7 @@ from urllib.parse import quote
 from cellblock.egress import places, private_keys
 from cellblock.egress.encodings import TOO_LONG
 from cellblock.egress.rules import RULES, Rule, begins_here, drawn_at_random
-from cellblock.egress.values import checksums, prefixed
+from cellblock.egress.values import checksums, forms, prefixed
 from cellblock.egress.values.scorer import score
 from cellblock.egress.views import JOINED, REVERSED, WRAPPED, Budget, View, views
 
@@ -188,9 +188,12 @@ def _is_drawn(rule: Rule, match: re.Match[str]) -> bool:
 
 
 def _is_of_words(rule: Rule, match: re.Match[str]) -> bool:
-    """Whether small letters alone follow the literal, as in an identifier that begins with it."""
+    """Whether words follow the literal, as in an identifier that begins with it."""
     body = match[0][len(rule.literal) :]
-    return rule.border and body.islower() and not any(map(str.isdigit, body))
+    if not rule.border:
+        return False
+    parted = "_" in body or "-" in body
+    return (body.islower() and not any(map(str.isdigit, body))) or (parted and forms.is_written(body))
 
 
 def _is_sure(rule: Rule, match: re.Match[str]) -> bool:

@@ -230,7 +230,7 @@ def promised(name: str) -> Promise:  # noqa: C901
             return Promise.FAINT
         if len(segments) > 1:
             return Promise.DRAWN
-    if found is Promise.DRAWN and (joined in words.SHOWN or (len(segments) == 1 and last in _FAINT_ALONE)):
+    if found is Promise.DRAWN and (last in words.SHOWN or (len(segments) == 1 and last in _FAINT_ALONE)):
         return Promise.FAINT
     return found
 

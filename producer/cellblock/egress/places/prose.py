@@ -170,4 +170,4 @@ def _in_sentence(text: str, name: Name) -> Iterator[Place]:
         start = before.start("value") + before["value"].find(kept) if kept else before.start("value")
         yield Place(start, start + len(kept), name.promise, Setting.PROSE)
     if text[name.start : name.end].lower().startswith(_BOTH) and (both := _CREDENTIALS.match(text, name.end)):
-        yield Place(*both.span("value"), Promise.CHOSEN, Setting.BARE)
+        yield Place(*both.span("value"), Promise.CHOSEN, Setting.SPACED)

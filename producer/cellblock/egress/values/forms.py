@@ -34,7 +34,7 @@ _DIGEST = re.compile(r"(?:sha\d{1,3}|md5|blake2b?|SHA\d{1,3}|MD5)[:=-]")
 _OTHER = re.compile(
     r"v?\d+(?:\.\d+)+[\w.+-]*|(?i:x|ed|curve)(?:25519|448)|\d{4}-\d\d-\d\d.*|\d\d:\d\d.*|\d+(?:\.\d+)?[a-zA-Z%/]{1,5}|(?:utf|sha|md|int|uint|float|str|base|x|i|u|rs|hs|es|ps"
     r"|aes|ecb|cbc|gcm|rsa|p|ed|ecdsa|crc|blake|ipv|http|s|ec|python|py|col|row|item|field|user|test|step|level|version|page|line|part|node"
-    r"|model|layer|group|key|token|host|server|db|id|no|n|t|k|job|task|run|v)[_-]?\d{1,6}\w?|[0-9a-fA-F]{4,16}:|0x(?:[0-9a-fA-F]{1,8}|[0-9a-fA-F]{40})"
+    r"|model|layer|group|key|token|host|server|db|id|no|n|t|k|job|task|run|v)[_-]?\d{1,6}\w?|[A-Z_]{3,40}=.*|[0-9a-fA-F]{4,16}:|0x(?:[0-9a-fA-F]{1,8}|[0-9a-fA-F]{40})"
     r"|\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?"
     r"|[\w.+-]+@[\w-]+\.[\w.-]+|[a-z]+://.*|arn:.*|(?i:aes|rsa|hmac|pbkdf2|sha|rs|hs|es|scram|bcrypt|argon2|scrypt|ed25519|chacha20)[-_/][-_/\w]*|(?:AES|RSA|HMAC|PBKDF2|SHA|RS|HS|ES)\w*"
 )
