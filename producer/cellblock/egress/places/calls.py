@@ -30,9 +30,21 @@ _SAID = re.compile(
     r"(?i)\b(?:log|sign)(?:ged|ging)?[ -]?(?:in|on)[ ](?:with|as|using)[ ](?:the[ ])?[\"'`]?[\w.@+-]{2,64}[\"'`]?"
     r"[ ]{0,2}(?:/|:|,|and|with)[ ]{0,2}[\"'`]?(?P<value>[^\s\"'`]{6,100})"
 )
+_CALLED = (
+    "onnect(",
+    "onnection(",
+    "ogin(",
+    "ogon(",
+    "uth(",
+    "uthenticate(",
+    "edential(",
+    "edentials(",
+    "PDO(",
+    "ind(",
+)
 #: What each begins to be looked for with.
 _FORMS = (
-    (("(",), _CALL, Setting.SPACED),
+    (_CALLED, _CALL, Setting.SPACED),
     (("dentified", "DENTIFIED", "assword", "ASSWORD"), _STATEMENT, Setting.QUOTED),
     (("dentified", "DENTIFIED"), _UNQUOTED, Setting.SPACED),
     (("og in", "ogged in", "ign in", "igned in", "og on", "ogin "), _SAID, Setting.SPACED),
@@ -40,7 +52,7 @@ _FORMS = (
 
 
 def find(text: str) -> Iterator[Place]:
-    """Places of all three."""
+    """Places of all forms."""
     for needed, form, setting in _FORMS:
         for match in form.finditer(text) if any(word in text for word in needed) else ():
             kept = match["value"].rstrip(".,;:!)")
