@@ -169,6 +169,7 @@ def test_base_58_keeps_leading_zeros() -> None:
     assert from_base58("112") == b"\0\0\x01"
 
 
+PIECES = ("cGFzc3dvc", "mQ6IFhrOW", "1QcTJ2VHp", "SdyBmb3Ig", "c3RhZ2luZw")
 CONCATENATED = 's = "pass" + "word: Xk9" + "mPq2vTz"'
 
 
@@ -176,12 +177,13 @@ CONCATENATED = 's = "pass" + "word: Xk9" + "mPq2vTz"'
     "text",
     [
         CONCATENATED,
+        "".join(f"{n},{piece}\n" for n, piece in enumerate(PIECES, 1)),
         "part 1/3: password\npart 2/3: =Xk9mPq\npart 3/3: 2vTzRw\n",
         str(int.from_bytes(b"password=Xk9mPq2vTz", "big")),
         "\n".join(f"{n} {char}" for n, char in enumerate("password=Xk9mPq2vTz")),
         "p\u0430ssw\u043erd=Xk9mPq2vTz",
     ],
-    ids=["concatenated", "labelled", "big integer", "indexed", "look-alike"],
+    ids=["concatenated", "numbered cells", "labelled", "big integer", "indexed", "look-alike"],
 )
 def test_layouts_and_codecs_are_undone(text: str) -> None:
     assert filter_text(text).redactions

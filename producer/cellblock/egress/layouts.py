@@ -79,8 +79,10 @@ def _labelled(text: str, near: int) -> Decoded | None:
     for _, run in groupby(lines, key=lambda m: (_NUMBER.sub("#", m["label"], count=1), m["sign"])):
         parts = list(run)
         numbers = [int(_NUMBER.search(part["label"])[0]) for part in parts]  # type: ignore[index]
-        bare = parts[0]["label"].strip().isdigit() and not parts[0]["sign"].strip()  # a table's index
-        if bare or len(parts) < 2 or any(b - a != 1 for a, b in pairwise(numbers)):
+        row = (
+            parts[0]["label"].strip().isdigit() and not parts[0]["sign"].strip() and " " in parts[0]["piece"]
+        )
+        if row or len(parts) < 2 or any(b - a != 1 for a, b in pairwise(numbers)):  # of a table, by its index
             continue
         found.append((parts[0].start(), parts[0].start("piece"), ""))
         for before, after in pairwise(parts):

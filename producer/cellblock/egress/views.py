@@ -191,7 +191,7 @@ def _made_of(view: View) -> Iterator[View]:  # noqa: C901
         if name == last == "numbered":  # a second number is a table's first column
             continue
         yield from made(name, decode(view.text, near), loose=view.loose)
-    if last == WRAPPED or last in LAYOUTS:  # what these put together stands together
+    if last == WRAPPED or (last in LAYOUTS and last != "labelled"):  # what these put together stands together
         return
     yield from made(WRAPPED, unwrapped(view.text, near), loose=view.loose)
     if last != REVERSED and not view.loose:
