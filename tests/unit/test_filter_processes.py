@@ -146,6 +146,7 @@ def test_a_hostile_file_costs_its_budget_and_nothing_but_itself(hasty: OutgoingF
     assert counted > 20
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.long("the filter reads 4.5 MiB of text")
 def test_an_honest_text_of_4_5_mib_passes_within_the_default_budget() -> None:
     """The standard library's sources, as a job may hand them on: nothing is withheld for want of time."""
