@@ -78,7 +78,7 @@ def _labelled(text: str, near: int) -> Decoded | None:
     found: list[Found] = []
     for _, run in groupby(lines, key=lambda m: (_NUMBER.sub("#", m["label"], count=1), m["sign"])):
         parts = list(run)
-        numbers = [int(_NUMBER.search(part["label"])[0]) for part in parts]  # type: ignore[index]
+        numbers = [int(one[0]) for part in parts if (one := _NUMBER.search(part["label"]))]
         row = (
             parts[0]["label"].strip().isdigit() and not parts[0]["sign"].strip() and " " in parts[0]["piece"]
         )

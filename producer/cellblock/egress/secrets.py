@@ -118,7 +118,7 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
 
 
 def _in_other_letters(text: str) -> Iterator[tuple[str, int, int]]:
-    """Of a text whose letters stand for others: only names and known forms tell, and words are no values."""
+    """Secrets of a text in a shifted alphabet: known forms, values of names. Words come there by chance."""
     for kind, start, end in _known_forms(text):
         if drawn_at_random(text[start:end][_LITERAL_LEAST:]):
             yield kind, start, end

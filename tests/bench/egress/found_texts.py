@@ -33,7 +33,7 @@ LEAST_CHARS, MOST_CHARS = 200, 30 * 1024
 #: Of one source, and of one family, so that none outweighs the others.
 SOURCE_MOST, FAMILY_MOST = 8, 320
 LOOK, HELD = "look", "held"
-#: What these find is a secret by itself, whoever shows it: a private key, a token with its signature, a
+#: What these find is a secret in any text: a private key, a token with its signature, a
 #: password between a user and a host.
 BY_FORM = {"private_key", "jwt", "connection_string", "password_hash", "wallet_key", "seed_phrase"}
 CONTROL = "control"

@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python tests/bench/egress/held_out.py [--seed N] [--class NAME]
 
-What a class may not use is named here: its forms of places, its values, its words, and the families of values
-that the scorer is trained on, for which weights are made anew and kept in memory.
+The tables below name what is taken out for each class: its forms of places, its values, its words, and the
+families of values that the scorer learns from. New weights are made without those, and kept in memory.
 """
 
 from __future__ import annotations

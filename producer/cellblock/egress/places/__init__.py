@@ -1,4 +1,4 @@
-"""Places that promise a secret, and what of their values is one.
+"""Finds the places that promise a secret, and which of their values are secrets.
 
 Places are found by structure alone, from the names that promise something (lexicon.py); whether what stands
 there is a secret is judged by values/judging.py. No product is named in either.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from cellblock.egress.places import calls, commands, containers, devices, lines, pairs, prose, tables
-from cellblock.egress.places.lexicon import names
+from cellblock.egress.places.lexicon import Name, names
 from cellblock.egress.places.place import Behind, Place
 from cellblock.egress.values import hashes, prefixed
 from cellblock.egress.values.judging import is_secret
@@ -31,7 +31,6 @@ ALONE: dict[str, Callable[[str], Iterator[tuple[str, int, int]]]] = {
     "hashes": hashes.find,
     "prefixed": prefixed.find,
 }
-TABLES = "tables"
 #: Read backwards, numbers and addresses are codes and passwords by chance.
 _NOT_TURNED = {"prefixed", "lines", "hashes"}
 _NAMES_MOST = 20_000
@@ -69,12 +68,12 @@ def find_named(text: str) -> Iterator[tuple[str, int, int]]:
             if is_secret(text[place.start : place.end], place.promise, place.setting):
                 done = max(done, place.end)
                 yield place.kind, place.start, place.end
-    if found and TABLES:
+    if found:
         for place in tables.columns(text, found):
             if is_secret(text[place.start : place.end], place.promise, place.setting):
                 yield place.kind, place.start, place.end
 
 
-def _behind(text: str, name: object) -> Iterator[Place]:
+def _behind(text: str, name: Name) -> Iterator[Place]:
     for look in BEHIND.values():
-        yield from look(text, name)  # type: ignore[arg-type]
+        yield from look(text, name)

@@ -104,7 +104,7 @@ def _quoted_cells(line: str, delimiter: str) -> list[tuple[int, str]]:
 
 
 def _heading_promise(cell: str) -> Promise:
-    """Of a heading of up to three words."""
+    """What a heading of up to four words promises."""
     parts = re.findall(r"[\w.-]+", cell.strip("\"'`*"))
     if not parts or len(parts) > 4 or len(cell) > 40:
         return Promise.NONE

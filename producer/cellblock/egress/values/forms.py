@@ -67,7 +67,7 @@ def is_code(value: str) -> bool:
 
 
 def is_path(value: str) -> bool:
-    """Of a file, or a dotted name."""
+    """The path of a file, or a dotted name."""
     return _PATH.fullmatch(value) is not None or _NAMED.fullmatch(value) is not None
 
 
@@ -116,5 +116,5 @@ def turns(value: str) -> int:
 
 
 def char_class(char: str) -> str:
-    """Of four: digit, upper, lower, other."""
+    """One of four: d for a digit, u and l for upper and lower case, o for any other."""
     return "d" if char.isdigit() else "u" if char.isupper() else "l" if char.islower() else "o"
