@@ -25,11 +25,12 @@ pytestmark = [
 MIB = 2**20
 #: A worker runs eight at once. They belong to two tenants, since one may not have all of its slots.
 JOBS = 10
-#: As much as it may say; of it what takes seconds to look through is a megabyte.
+#: As much as it may say, and little that takes seconds to look through.
 SAYS = """
 import os
-for n in range(3): open(f'{n}.txt', 'wb').write(os.urandom(4 << 20))
-open('words.txt', 'w').write('word ' * 200_000)
+open('0.txt', 'wb').write(os.urandom(4 << 20))
+for n in (1, 2): open(f'{n}.txt', 'wb').write(bytes(4 << 20))
+open('words.txt', 'w').write('word ' * 20_000)
 for n in range(100): print('line ' * 12_000)
 result = 'v' * 900_000
 """

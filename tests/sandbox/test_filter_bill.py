@@ -15,7 +15,7 @@ OF_CPU = Rates(per_run=0, per_cpu_second=10**9, per_gib_second=0, percent=100)
 #: Base64 of packed beginnings of tokens: a moment to write, and seconds to look through.
 HOSTILE = """
 import base64, zlib
-run = ("gh" "p_" "xox" "b-" "AK" "IA") * 60_000
+run = ("gh" "p_" "xox" "b-" "AK" "IA") * 20_000
 text = base64.b64encode(zlib.compress(run.encode(), 0)).decode()
 open("a.txt", "w").write(text)
 open("b.txt", "w").write("honest")

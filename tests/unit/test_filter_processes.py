@@ -28,7 +28,7 @@ from cellblock_config.levels import MIB
 from cellblock_workers.filtering import wire
 from cellblock_workers.filtering.heeding import Heed
 from cellblock_workers.filtering.looking import OutgoingFilter
-from cellblock_workers.filtering.processes import FilterFailed, Stopped, environment
+from cellblock_workers.filtering.processes import FilterFailed, Stopped, _Talk, environment
 from cellblock_workers.filtering.turns import Turns
 from cellblock_workers.filtering.words import answer_from_wire, answer_to_wire, from_wire, to_wire
 from cellblock_workers.worker.lease import Lease
@@ -255,6 +255,29 @@ def test_a_process_that_is_stopped_is_not_waited_for_for_ever(monkeypatch: pytes
             one.look(Outgoing(stdout=text("two")), tenant="t")
     finally:
         one.close()
+
+
+def test_what_a_worn_process_took_is_there_for_a_worker_that_looks_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is worn by what costs most, and its time is on a bill. The mock is a worker on a busy host."""
+    late: list[float] = []
+    through = _Talk.through
+
+    def slowly(talk: _Talk) -> object:
+        answer = through(talk)
+        time.sleep(0.5)
+        late.append(time.clock_gettime(talk._process._clock))
+        return answer
+
+    monkeypatch.setattr(_Talk, "through", slowly)
+    one = OutgoingFilter(EgressSettings(filter_cpu_s=0.3, filter_cpu_s_per_mib=0))
+    try:
+        found = one.look(Outgoing(stdout=text("word " * 100_000)), tenant="t")
+    finally:
+        one.close()
+    assert late
+    assert found.cpu_s > 0.1
 
 
 CLOSES = """

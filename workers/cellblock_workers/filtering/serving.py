@@ -60,11 +60,14 @@ class Connection:
 
 
 def serve(stream: socket.socket, settings: EgressSettings) -> None:
-    """Answer until the worker closes its end, or this process is worn out."""
+    """Answer until the worker closes its end. A process that is worn out only waits for that."""
     connection, server = Connection(stream), _Server(settings)
     while True:
         request = wire.read(connection.receive)
-        if request is None or server.answer(connection, *request):
+        if request is None:
+            return
+        if server.answer(connection, *request):
+            connection.receive(1)  # ended by the worker, once that has read this process's clock for the bill
             return
         del request
         connection.close_descriptors()
