@@ -25,6 +25,8 @@ COMPOSED = pytest.mark.long("starts five containers, one after the other")
 SERVICES = ("redis", "launcher", "worker", "flower")
 WORKER_UID = 10001
 UP_S = 150.0
+#: Other tests load the same host, and Docker asks for a state of health every ten seconds.
+HEALTHY_S = 180.0
 _YAML_TO_JSON = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)"
 _SOCKET = "/var/run/docker.sock"
 
@@ -127,7 +129,7 @@ def running(project: Project) -> Iterator[Daemon]:
         try:
             project.compose("up", "--detach", timeout_s=UP_S)
             try:
-                wait_until(lambda: daemon.health() == dict.fromkeys(SERVICES, "healthy"), 60, "health")
+                wait_until(lambda: daemon.health() == dict.fromkeys(SERVICES, "healthy"), HEALTHY_S, "health")
             except AssertionError:
                 print(daemon.health(), project.compose("logs", "--no-color", "--tail", "50").stdout)
                 raise
