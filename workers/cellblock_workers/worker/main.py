@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import sys
 import time
 import warnings
 from typing import Any
@@ -42,6 +43,8 @@ _log = structlog.get_logger(__name__)
 _PAUSED_HOLD_S = 1.0
 _DRAINING_HOLD_S = 0.3
 _EVENTS_S = 0.2
+#: How long a thread that computes may keep the others waiting: one job's words must not slow down another's.
+_SWITCH_S = 0.0005
 
 
 class Runtime:
@@ -228,6 +231,7 @@ def _heed_memory(settings: Settings) -> None:
 def main() -> None:
     """Run a worker until TERM: running jobs finish first, or are given back after ``drain_s``."""
     die_with_parent()
+    sys.setswitchinterval(_SWITCH_S)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # its memory holds keys, and what is confidential
     settings = load_settings()
     configure_logging(settings.telemetry)
