@@ -74,7 +74,12 @@ class LauncherSettings(Group):
     warm: int = Field(2, ge=0, le=64, description="Sandboxes kept ready for each profile asked for often.")
     warm_total: int = Field(8, ge=0, le=256, description="Sandboxes kept ready in all.")
     sandboxes_max: int = Field(64, ge=1, le=1024)
-    starters: int = Field(2, ge=1, le=16, description="Sandboxes started at the same time.")
+    starters: int = Field(
+        3,
+        ge=1,
+        le=16,
+        description="Sandboxes started at the same time; one tenant has half while others share the host.",
+    )
     context_roots: tuple[Path, ...] = Field(
         (),
         description="Folders whose files jobs may ask for as their context; only operators may write there.",

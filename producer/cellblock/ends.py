@@ -39,8 +39,9 @@ class JobError(Contract):
 class Usage(Contract):
     """What the run used, measured by the host's kernel where it can be (``evidence`` says by whom).
 
-    ``filter_cpu_ms``: what looking through its words took, in a process of the worker's. It costs what the
-    run's own CPU time costs, and is not part of it.
+    ``filter_cpu_ms``: what looking through its words took, in a process of the worker's. ``start_cpu_ms``:
+    what starting its sandbox took, where that was started for this job alone (limits that others seldom ask
+    for, a context, a series of trials). Both cost what the run's own CPU time costs, and are not part of it.
     """
 
     wall_ms: int = 0
@@ -48,3 +49,9 @@ class Usage(Contract):
     peak_memory_bytes: int = 0
     output_bytes: int = 0
     filter_cpu_ms: int = 0
+    start_cpu_ms: int = 0
+
+    @property
+    def paid_cpu_ms(self) -> int:
+        """All CPU time on the job's bill."""
+        return self.cpu_ms + self.filter_cpu_ms + self.start_cpu_ms

@@ -198,7 +198,7 @@ class _Attacker(threading.Thread):
             result = job.result(timeout_s=60)
             outcomes[result.outcome.value] += 1
             cost_micros += result.cost_micros or 0
-            cpu_ms += result.usage.cpu_ms + result.usage.filter_cpu_ms
+            cpu_ms += result.usage.paid_cpu_ms
         return dict(outcomes), cost_micros, cpu_ms
 
 

@@ -27,7 +27,7 @@ FAST = {"a judge that calls for ever", "beginnings of tokens, packed", "ever new
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, Waits]]:
     folder: Path = tmp_path_factory.mktemp("neighbours")
     folder.chmod(0o755)
-    with fleet(folder, level="standard") as made:
+    with fleet(folder) as made:
         yield made, made.alone(SECONDS)
 
 

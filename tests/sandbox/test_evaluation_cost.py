@@ -68,7 +68,7 @@ def test_the_cap_holds_within_a_trial(host: Host, where: str) -> None:
     trial = result.trials[0]
     assert (trial.verdict, trial.outcome) == (TrialVerdict.FAILED, Outcome.COST_CAP), result
     assert result.cost_micros == 1000
-    assert 800 <= result.usage.cpu_ms <= 3000, "stopped, and not at its timeout of ten seconds"
+    assert 800 <= result.usage.paid_cpu_ms <= 3000, "stopped, and not at its timeout of ten seconds"
 
 
 def test_the_cap_holds_for_all_trials_together(host: Host) -> None:

@@ -47,6 +47,20 @@ def test_its_job_has_the_share_it_asked_for(run: Run, way: str) -> None:
     assert used_ms < 1000, "of three seconds, a fifth"
 
 
+def test_a_start_for_one_job_alone_is_on_its_bill(sandbox_hosts: dict[str, Host], any_way: str) -> None:
+    """A micro for each millisecond of CPU time, and limits that no other test asks for."""
+    host = sandbox_hosts[any_way]
+    rates = Rates(per_run=0, per_cpu_second=10**9, per_gib_second=0, percent=100)
+    spec = JobSpec(code="print(1)", level="permissive", limits={"memory_bytes": 333 * MIB})
+    results = [host.run_at_price(spec, rates, 10**6) for _ in range(5)]
+    starts_ms = [result.usage.start_cpu_ms for result in results]
+    assert min(starts_ms[:3]) > 0, starts_ms
+    assert max(starts_ms[3:]) == 0, "what many ask for is kept ready, and nobody's order"
+    for result in results:
+        assert result.cost_micros is not None
+        assert abs(result.cost_micros - result.usage.paid_cpu_ms) <= 2
+
+
 @pytest.mark.way("gvisor-oci")
 def test_what_cannot_start_ends_at_once_and_at_a_price(sandbox_hosts: dict[str, Host]) -> None:
     """Limits that an image does not start with, where the operator has not said so."""

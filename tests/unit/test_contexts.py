@@ -91,8 +91,13 @@ class Standing:
         self.stream, self.guest = socket.socketpair()
         self.destroyed = False
 
-    def lend(self) -> None:
+    def lend(self) -> int:
         """Nothing to count."""
+        return 0
+
+    def give_way(self, after_cpu_ms: int) -> bool:
+        """It has no weight."""
+        return True
 
     def evidence(self, *, ended: bool) -> Evidence:
         """Nothing to tell."""
@@ -114,9 +119,10 @@ def test_a_sandbox_with_a_context_is_started_for_its_job_and_never_ahead() -> No
 
     pool = Pool(start, LauncherSettings(warm=2, warm_total=4))
     with_context = Profile("standard", "python", 1, 1.0, 1, "/a")
-    sandbox, warm = pool.acquire(with_context, 10)
-    assert (warm, sandbox.profile.context) == (False, "/a")
-    plain, _ = pool.acquire(Profile("standard", "python", 1, 1.0, 1), 10)
+    taken = pool.acquire(with_context, 10)
+    sandbox = taken.sandbox
+    assert (taken.warm, taken.to_order, sandbox.profile.context) == (False, True, "/a")
+    plain = pool.acquire(Profile("standard", "python", 1, 1.0, 1), 10).sandbox
     pool.warm(Profile("standard", "python", 1, 1.0, 1))
     wait_until(lambda: pool.counts()["idle"] == 2 and pool.counts()["starting"] == 0, what="a full pool")
     assert [one.profile.context for one in started].count("/a") == 1

@@ -11,6 +11,7 @@ import pytest
 
 from cellblock_config import LauncherSettings
 from cellblock_workers.launcher import pool as pool_module
+from cellblock_workers.launcher import shelves
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile
 from cellblock_workers.launcher.pool import Pool
 from parts import wait_until
@@ -49,7 +50,7 @@ def test_what_was_being_started_when_the_pool_was_cleared_is_for_nobody() -> Non
         assert begun.wait(10)
         pool.clear()
         go.set()
-        sandbox, _ = pool.acquire(PROFILE, 10)
+        sandbox = pool.acquire(PROFILE, 10).sandbox
         assert sandbox.isolation == "new"
         assert started[0].destroyed.wait(10)
         pool.discard(sandbox)
@@ -74,7 +75,7 @@ def test_a_pool_that_closes_destroys_what_nobody_gives_back(monkeypatch: pytest.
 
 
 def test_what_cannot_be_started_is_tried_again_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "_REST_S", 0.05)
+    monkeypatch.setattr(shelves, "_REST_S", 0.05)
     tries: list[Profile] = []
 
     def start(profile: Profile) -> Stub:
@@ -88,7 +89,7 @@ def test_what_cannot_be_started_is_tried_again_ever_more_seldom(monkeypatch: pyt
         assert 3 <= len(tries) <= 12, "one each 0.05 s would be forty"
         with pytest.raises(BackendUnavailable, match="there is no runtime"):
             pool.acquire(PROFILE, 5)  # a job that waits is not left to rest
-        pool._shelf(PROFILE).failed_in_row = 5000
+        pool._shelves[PROFILE].failed_in_row = 5000
         with pytest.raises(BackendUnavailable, match="there is no runtime"):
             pool.acquire(PROFILE, 5)
         with pytest.raises(BackendUnavailable, match="there is no runtime"):
@@ -154,7 +155,7 @@ def test_starts_are_shared_out_among_tenants() -> None:
 def test_images_that_start_slowly_never_take_all_starters() -> None:
     start = Starts()
     pool = Pool(start, LauncherSettings(warm=0, warm_total=0, starters=2))  # type: ignore[arg-type]
-    pool._took_s = {"python": 0.1, "datascience": 5.0}
+    pool._shelves._took_s = {"python": 0.1, "datascience": 5.0}
     try:
         slow, quick = sized(1, 2, 3, image="datascience"), sized(10)
         threads = asks(pool, "one", slow)
@@ -188,7 +189,7 @@ def test_only_what_is_asked_for_again_and_again_is_kept_ready() -> None:
             pool.acquire(whim, 10)
         time.sleep(0.2)
         assert pool.counts()["idle"] == 1
-        assert pool.acquire(often, 10)[1], "the whims of one tenant drive out nothing of the others"
+        assert pool.acquire(often, 10).warm, "the whims of one tenant drive out nothing of the others"
         assert {started.count(whim) for whim in whims} == {1}
     finally:
         pool.close()
@@ -198,7 +199,7 @@ def test_only_what_is_asked_for_again_and_again_is_kept_ready() -> None:
 def test_a_flood_of_quick_images_does_not_keep_a_slow_one_waiting() -> None:
     start = Starts()
     pool = Pool(start, LauncherSettings(warm=0, warm_total=0, starters=2))  # type: ignore[arg-type]
-    pool._took_s = {"python": 0.1, "datascience": 5.0}
+    pool._shelves._took_s = {"python": 0.1, "datascience": 5.0}
     try:
         quick, slow = sized(*range(1, 7)), sized(10, image="datascience")
         threads = asks(pool, "one", quick)
@@ -208,5 +209,41 @@ def test_a_flood_of_quick_images_does_not_keep_a_slow_one_waiting() -> None:
         start.let(6)
         for thread in threads:
             thread.join(10)
+    finally:
+        pool.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_topping_up_leaves_starters_to_jobs() -> None:
+    start = Starts()
+    pool = Pool(start, LauncherSettings(warm=3, warm_total=9, starters=3))  # type: ignore[arg-type]
+    try:
+        kept = sized(1, 2, 3)
+        for profile in kept:
+            pool.warm(profile)
+        wait_until(lambda: len(start.begun) == 1, what="the first to be kept ready")
+        wanted = sized(10, 11)
+        threads = asks(pool, "one", wanted)
+        wait_until(lambda: len(start.begun) == 3, what="both jobs' starts beside it")
+        assert set(start.begun[1:]) == set(wanted)
+        start.let(12)
+        for thread in threads:
+            thread.join(10)
+        wait_until(lambda: pool.counts()["idle"] == 9, what="all kept ready in the end")
+    finally:
+        start.let(12)
+        pool.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_start_is_to_order_where_no_other_job_has_use_for_it() -> None:
+    pool = Pool(lambda profile: Stub("one"), LauncherSettings(warm=0, warm_total=0))  # type: ignore[arg-type,return-value]
+    try:
+        [seldom] = sized(1)
+        series = replace(PROFILE, series=4)
+        assert [pool.acquire(seldom, 10).to_order for _ in range(5)] == [True, True, True, False, False]
+        assert [pool.acquire(series, 10).to_order for _ in range(5)] == [True] * 5
+        pool.warm(PROFILE)
+        assert not pool.acquire(PROFILE, 10).to_order, "what every host keeps ready is nobody's order"
     finally:
         pool.close()

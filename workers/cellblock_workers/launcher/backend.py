@@ -95,8 +95,14 @@ class Sandbox(Protocol):
         """Bytes to and from the guest. The launcher passes it on and never reads it."""
         ...
 
-    def lend(self) -> None:
-        """The sandbox goes to its job: what it used so far is not the job's."""
+    def lend(self) -> int:
+        """The sandbox goes to its job: how many milliseconds of CPU time its start took, which the job's own
+        are counted from."""
+        ...
+
+    def give_way(self, after_cpu_ms: int) -> bool:
+        """Let others go first once the job has used this much. Whether there is nothing more to be done:
+        it gives way now, or never can here."""
         ...
 
     def evidence(self, *, ended: bool) -> Evidence:

@@ -11,6 +11,8 @@ from cellblock_workers.launcher.limits import CPU_PERIOD_US
 _ROOT = Path("/sys/fs/cgroup")
 #: The least there may be (kernel/sched/core.c).
 _LEAST_QUOTA_US = 1000
+#: A cgroup's weight by default, v1 and v2 (kernel/sched/sched.h; Documentation/admin-guide/cgroup-v2.rst).
+_DEFAULT_SHARES, _DEFAULT_WEIGHT = 1024, 100
 _COUNTER_BYTES = 16 * 1024
 #: What the sockets of one sandbox may hold under v1, where its memory limit does not count them (under v2 it
 #: does). They reach nothing but each other; unbounded, they would use up the TCP memory of the whole host.
@@ -73,6 +75,17 @@ class SandboxCgroup:
         if self._v1:
             return self._write("cpu", "cpu.cfs_quota_us", str(quota))
         return self._write("", "cpu.max", f"{quota} {CPU_PERIOD_US}")
+
+    def yield_cpu(self, after_ms: int) -> bool:
+        """Once it has used this much, a tenth of its weight among others. False until then."""
+        used_ms = self.cpu_ms()
+        if used_ms is not None and used_ms < after_ms:
+            return False
+        if self._v1:
+            self._write("cpu", "cpu.shares", str(_DEFAULT_SHARES // 10))
+        else:
+            self._write("", "cpu.weight", str(_DEFAULT_WEIGHT // 10))
+        return True
 
     def bound_sockets(self) -> bool:
         """Bound what sockets hold where memory's own limit does not; False where nobody here can.

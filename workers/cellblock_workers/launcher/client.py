@@ -76,8 +76,8 @@ class Lent:
     stream: socket.socket
     context_bytes: int | None = None  #: how long the mounted context is; None where none was asked for
     context: int | None = None  #: a descriptor to read it by; whoever borrowed the sandbox closes it
-
     series: int = 0  #: sandboxes under one guest; 0: a single one
+    start_cpu_ms: int = 0  #: what its start took, of one that was started for this job alone
 
     def close(self) -> None:
         """Close what was passed with the sandbox; more than once does no harm."""
@@ -162,15 +162,16 @@ class LauncherClient:
             raise SandboxUnavailable("the launcher lent a sandbox without its stream or its context")
         stream = socket.socket(fileno=descriptors[0])
         lent = Lent(
-            reply.sandbox,
-            reply.isolation,
-            reply.backend,
-            reply.framing,
-            bool(reply.warm),
-            stream,
-            reply.context_bytes,
-            descriptors[1] if context is not None else None,
-            reply.series or 0,
+            id=reply.sandbox,
+            isolation=reply.isolation,
+            backend=reply.backend,
+            framing=reply.framing,
+            warm=bool(reply.warm),
+            stream=stream,
+            context_bytes=reply.context_bytes,
+            context=descriptors[1] if context is not None else None,
+            series=reply.series or 0,
+            start_cpu_ms=reply.start_cpu_ms or 0,
         )
         try:
             why = self._refuse(lent)

@@ -77,7 +77,7 @@ class DockerSandbox:
         """Whether what its sockets hold is bounded now."""
         return self._cgroup.bound_sockets()
 
-    def lend(self) -> None:
+    def lend(self) -> int:
         """Hold it to the job's share of CPU time, and start counting that."""
         late = self._starts_fast and self.profile.cpus < START_CPUS
         if late and not self._cgroup.limit_cpus(self.profile.cpus):
@@ -87,6 +87,11 @@ class DockerSandbox:
             )
         self._cpu_ms_before = self._cgroup.cpu_ms() or 0
         self._host_oom_kills_before = host_oom_kills()
+        return self._cpu_ms_before
+
+    def give_way(self, after_cpu_ms: int) -> bool:
+        """By its cgroup's weight."""
+        return self._cgroup.yield_cpu(self._cpu_ms_before + after_cpu_ms)
 
     def evidence(self, *, ended: bool) -> Evidence:
         """Read the cgroup while it is there, and the daemon's word when the sandbox has ended."""

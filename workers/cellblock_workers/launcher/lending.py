@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cellblock_config import Settings
 from cellblock_config.levels import MIB
@@ -16,7 +16,16 @@ from cellblock_workers.launcher.backend import (
     StartFailed,
 )
 from cellblock_workers.launcher.cascade import Cascade, LevelRefused
-from cellblock_workers.launcher.pool import Pool
+from cellblock_workers.launcher.pool import Pool, Taken
+
+
+@dataclass(frozen=True, slots=True)
+class Lending:
+    """A sandbox for a job. ``start_cpu_ms``: what its start took, of one made for this job alone; else 0."""
+
+    sandbox: Sandbox
+    warm: bool
+    start_cpu_ms: int
 
 
 class Lender:
@@ -30,20 +39,20 @@ class Lender:
         self._settings = settings
         self._on_change = on_change
 
-    def lend(self, profile: Profile, tenant: str) -> tuple[Sandbox, bool]:
-        """A fresh sandbox for a job of this tenant, and whether it was warm.
+    def lend(self, profile: Profile, tenant: str) -> Lending:
+        """A fresh sandbox for a job of this tenant.
 
         Raises :class:`CannotStart` if the job asked for too little, else :class:`BackendUnavailable`.
         """
-        sandbox, warm = self._acquire(profile, tenant)
+        taken = self._acquire(profile, tenant)
         try:
-            sandbox.lend()
+            cpu_ms = taken.sandbox.lend()
         except BackendUnavailable:
-            self._pool.discard(sandbox)
+            self._pool.discard(taken.sandbox)
             raise
-        return sandbox, warm
+        return Lending(taken.sandbox, taken.warm, cpu_ms if taken.to_order else 0)
 
-    def _acquire(self, profile: Profile, tenant: str) -> tuple[Sandbox, bool]:
+    def _acquire(self, profile: Profile, tenant: str) -> Taken:
         """A refused start is tried once more, after a probe has shown whether the host is at fault."""
         timeout_s = self._settings.sandbox.start_timeout_s
         try:
@@ -68,8 +77,8 @@ class Lender:
 
     def _starts(self, profile: Profile, tenant: str) -> bool:
         try:
-            sandbox, _ = self._pool.acquire(profile, self._settings.sandbox.start_timeout_s, tenant)
+            taken = self._pool.acquire(profile, self._settings.sandbox.start_timeout_s, tenant)
         except BackendUnavailable:
             return False
-        self._pool.discard(sandbox)
+        self._pool.discard(taken.sandbox)
         return True

@@ -1,8 +1,8 @@
 """Warm pools: sandboxes started ahead, used once, never reused.
 
-Starter threads serve waiting jobs first: those of the tenant with the fewest starts under way. After that
-they top up the profiles in recent use. Images that start slowly never take all starters. The numbers alive
-and idle are bounded by ``launcher.sandboxes_max`` and ``launcher.warm_total``.
+Starter threads serve waiting jobs first, in turns by tenant (waiters.py). After that they top up the
+profiles in recent use (shelves.py), and leave most starters to jobs. ``launcher.sandboxes_max`` bounds how
+many are alive, ``launcher.warm_total`` how many are ready.
 """
 
 from __future__ import annotations
@@ -10,53 +10,34 @@ from __future__ import annotations
 import select
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import structlog
 
 from cellblock_config import LauncherSettings
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sandbox
+from cellblock_workers.launcher.shelves import ASKED_OFTEN, Shelf, Shelves, may_be_kept
+from cellblock_workers.launcher.waiters import Waiters
 
 _log = structlog.get_logger(__name__)
 
-_PROFILES_KEPT = 16
-#: A profile is kept ready once so many jobs have asked for it: any combination of limits makes one.
-_ASKED_OFTEN = 3
-#: An image is slow if its last start took longer than this, and so many times as long as the fastest image's.
-_SLOW_S, _SLOW_TIMES = 1.0, 3.0
 #: The job that was just given a sandbox goes first: the place it left is filled this much later.
 _AFTER_S = 0.05
-#: How long topping up rests after a first failure, and at most after many.
-_REST_S = 1.0
-_REST_MOST_S = 60.0
 #: How long a pool that closes waits for those who hang up on what they were lent.
 _LENT_S = 5.0
 
 Start = Callable[[Profile], Sandbox]
 
 
-@dataclass(slots=True)
-class _Shelf:
-    """The sandboxes of one profile."""
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A sandbox out of the pool. ``to_order``: it was started for this job, as no other had use for it."""
 
-    ready: deque[Sandbox] = field(default_factory=deque)
-    asked: int = 0
-    starting: int = 0
-    waiting: int = 0
-    failures: deque[BackendUnavailable] = field(default_factory=deque)
-    failed_in_row: int = 0
-    rest_until: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
-class _Waiter:
-    """Somebody's job. ``begun``: a start was begun for it."""
-
-    tenant: str
-    profile: Profile
-    begun: bool = False
+    sandbox: Sandbox
+    warm: bool
+    to_order: bool
 
 
 class Pool:
@@ -65,11 +46,11 @@ class Pool:
     def __init__(self, start: Start, settings: LauncherSettings) -> None:
         self._start = start
         self._settings = settings
-        self._shelves: OrderedDict[Profile, _Shelf] = OrderedDict()  # most recently used last
-        self._waiters: list[_Waiter] = []  # who came first, first
-        self._took_s: dict[str, float] = {}  # the last start of each image
+        self._waiters = Waiters(settings.starters)
         self._lent: list[Sandbox] = []
         self._doomed: deque[Sandbox] = deque()
+        self._shelves = Shelves(settings, self._doomed)
+        self._ahead = 0  # starts under way that no job waits for
         self._closed = False
         self._lent_until = 0.0
         self._epoch = 0  # raised by clear(): what was begun before it is not for any job
@@ -85,30 +66,32 @@ class Pool:
     def warm(self, profile: Profile) -> None:
         """Keep sandboxes of this profile ready from now on."""
         with self._changed:
-            self._shelf(profile).asked = _ASKED_OFTEN
+            self._shelves.used(profile).asked = ASKED_OFTEN
             self._changed.notify_all()
 
-    def acquire(self, profile: Profile, timeout_s: float, tenant: str = "") -> tuple[Sandbox, bool]:
-        """A fresh sandbox, and whether it was warm.
+    def acquire(self, profile: Profile, timeout_s: float, tenant: str = "") -> Taken:
+        """A fresh sandbox.
 
         Raises :class:`BackendUnavailable` when it cannot be started, or not within ``timeout_s``.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
-            shelf = self._shelf(profile)
+            self._waiters.heard(tenant)
+            shelf = self._shelves.used(profile)
             shelf.asked += 1
-            if (sandbox := self._take(shelf)) is not None:
-                return sandbox, True
-            waiter = _Waiter(tenant, profile)
-            self._waiters.append(waiter)
+            if not shelf.waiting and (sandbox := self._take(shelf)) is not None:
+                return Taken(sandbox, warm=True, to_order=False)
+            to_order = shelf.asked <= ASKED_OFTEN or not may_be_kept(profile)
+            waiter = self._waiters.add(tenant, profile)
             shelf.waiting += 1
             self._changed.notify_all()
             try:
                 while True:
-                    if (sandbox := self._take(shelf)) is not None:
-                        return sandbox, False
-                    if shelf.failures:
-                        raise shelf.failures.popleft()
+                    if self._waiters.is_first(waiter):
+                        if (sandbox := self._take(shelf)) is not None:
+                            return Taken(sandbox, warm=False, to_order=to_order)
+                        if shelf.failures:
+                            raise shelf.failures.popleft()
                     left = deadline - time.monotonic()
                     if left <= 0 or self._closed:
                         raise BackendUnavailable(f"no sandbox became free within {timeout_s:g} s")
@@ -118,7 +101,8 @@ class Pool:
                 shelf.waiting -= 1
                 if not shelf.waiting:
                     shelf.failures.clear()
-                self._drop_context(profile, shelf)
+                self._shelves.drop_context(profile)
+                self._changed.notify_all()  # the next one's turn
 
     def discard(self, sandbox: Sandbox) -> None:
         """Destroy a sandbox that was handed out, off the caller's path."""
@@ -132,17 +116,13 @@ class Pool:
         """Drop everything idle: what was started under another isolation may not be handed out."""
         with self._changed:
             self._epoch += 1
-            for shelf in self._shelves.values():
-                self._doomed.extend(shelf.ready)
-                shelf.ready.clear()
-                shelf.failed_in_row, shelf.rest_until = 0, 0.0
+            self._shelves.clear()
             self._changed.notify_all()
 
     def counts(self) -> dict[str, int]:
         """How many sandboxes are idle, starting and in use."""
         with self._changed:
-            idle = sum(len(shelf.ready) for shelf in self._shelves.values())
-            starting = sum(shelf.starting for shelf in self._shelves.values())
+            idle, starting = self._shelves.counts()
             return {"idle": idle, "starting": starting, "in_use": len(self._lent)}
 
     def close(self) -> None:
@@ -154,32 +134,7 @@ class Pool:
         for thread in self._threads:
             thread.join(timeout=30)
 
-    def _shelf(self, profile: Profile) -> _Shelf:
-        shelf = self._shelves.setdefault(profile, _Shelf())
-        self._shelves.move_to_end(profile)
-        # Profiles nobody asked for lately are forgotten, those seldom asked for first: jobs with ever new
-        # limits must neither fill the memory nor drive out what others have ready.
-        unused = [
-            (one.asked >= _ASKED_OFTEN, old)
-            for old, one in self._shelves.items()
-            if not one.waiting and not one.starting and old != profile
-        ]
-        unused.sort(key=lambda one: one[0])
-        for _, old in unused[: max(0, len(self._shelves) - _PROFILES_KEPT)]:
-            self._doomed.extend(self._shelves.pop(old).ready)
-        return shelf
-
-    def _drop_context(self, profile: Profile, shelf: _Shelf) -> None:
-        """A sandbox with somebody's file in it is for a job that waits, and never kept ready for another."""
-        if profile.context is None or shelf.waiting:
-            return
-        self._doomed.extend(shelf.ready)
-        shelf.ready.clear()
-        if not shelf.starting:
-            self._shelves.pop(profile, None)
-        self._changed.notify_all()
-
-    def _take(self, shelf: _Shelf) -> Sandbox | None:
+    def _take(self, shelf: Shelf) -> Sandbox | None:
         while shelf.ready:
             sandbox = shelf.ready.popleft()
             self._changed.notify_all()  # a place to fill
@@ -193,22 +148,27 @@ class Pool:
     def _fill(self) -> None:
         while True:
             with self._changed:
-                while (profile := self._next_profile()) is None:
+                while (following := self._next()) is None:
                     if self._closed:
                         return
                     self._changed.wait(self._rest_s())
+                profile, ahead = following
                 shelf = self._shelves[profile]
                 shelf.starting += 1
+                self._ahead += ahead
                 epoch = self._epoch
             self._start_one(profile, shelf, epoch)
+            with self._changed:
+                self._ahead -= ahead
+                self._changed.notify_all()
 
     def _rest_s(self) -> float:
         """How long to wait until there may be something to start that nobody tells of."""
         now = time.monotonic()
-        rests = [self._pause_until, *(shelf.rest_until for shelf in self._shelves.values())]
+        rests = [self._pause_until, *self._shelves.rests()]
         return min([until - now for until in rests if until > now], default=1.0)
 
-    def _start_one(self, profile: Profile, shelf: _Shelf, epoch: int) -> None:
+    def _start_one(self, profile: Profile, shelf: Shelf, epoch: int) -> None:
         began = time.monotonic()
         try:
             sandbox = self._start(profile)
@@ -222,90 +182,49 @@ class Pool:
             return
         with self._changed:
             shelf.starting -= 1
-            self._took_s[profile.image] = time.monotonic() - began
-            shelf.failed_in_row, shelf.rest_until = 0, 0.0
+            self._shelves.started(profile, took_s=time.monotonic() - began)
             unwanted = self._closed or epoch != self._epoch
             (self._doomed if unwanted else shelf.ready).append(sandbox)
-            self._drop_context(profile, shelf)
+            self._shelves.drop_context(profile)
             self._changed.notify_all()
 
-    def _failed(self, shelf: _Shelf, error: BackendUnavailable) -> None:
+    def _failed(self, shelf: Shelf, error: BackendUnavailable) -> None:
         with self._changed:
             shelf.starting -= 1
-            # One waiter hears why. Topping up rests, the longer the more often in a row it has failed.
-            if shelf.waiting > len(shelf.failures):
-                shelf.failures.append(error)
-            shelf.rest_until = time.monotonic() + min(
-                _REST_S * 2 ** min(shelf.failed_in_row, 10), _REST_MOST_S
-            )
-            shelf.failed_in_row += 1
+            shelf.failed(error)
             self._changed.notify_all()
 
-    def _next_profile(self) -> Profile | None:
-        """What to start next: for a waiting job, else to top up, else nothing. Called with the lock held."""
+    def _next(self) -> tuple[Profile, bool] | None:
+        """What to start next, and whether ahead of any job: for one that waits, else to top up, else nothing.
+        Called with the lock held."""
         if self._closed:
             return None
-        idle = sum(len(shelf.ready) + shelf.starting for shelf in self._shelves.values())
-        room = self._settings.sandboxes_max - idle - len(self._lent) - len(self._doomed)
-        if (waiter := self._next_waiter()) is not None:
+        alive = sum(self._shelves.counts()) + len(self._lent) + len(self._doomed)
+        room = self._settings.sandboxes_max - alive
+        if (waiter := self._waiters.next(self._coming, self._leaves_a_starter)) is not None:
             if room > 0:
                 waiter.begun = True
-                return waiter.profile
-            if not self._doomed:
-                self._evict()
-            return None
-        return self._to_top_up(idle) if room > 0 else None
-
-    def _next_waiter(self) -> _Waiter | None:
-        """The next job to start a sandbox for: the oldest of the tenant with the fewest starts under way."""
-        begun = Counter(waiter.tenant for waiter in self._waiters if waiter.begun)
-        missing = [waiter for waiter in self._waiters if self._is_missing(waiter.profile)]
-        return min(missing, key=lambda waiter: begun[waiter.tenant], default=None)
-
-    def _is_missing(self, profile: Profile) -> bool:
-        shelf = self._shelves[profile]
-        wanted = shelf.waiting > shelf.starting + len(shelf.ready) + len(shelf.failures)
-        return wanted and not self._would_take_all(profile.image)
-
-    def _would_take_all(self, image: str) -> bool:
-        """Whether one start more of a slow image leaves no starter for the others."""
-        if not self._is_slow(image):
-            return False
-        slow = sum(one.starting for profile, one in self._shelves.items() if self._is_slow(profile.image))
-        return slow >= self._settings.starters - 1 > 0
-
-    def _is_slow(self, image: str) -> bool:
-        took_s = self._took_s.get(image, 0.0)
-        return took_s > _SLOW_S and took_s > _SLOW_TIMES * min(self._took_s.values())
-
-    def _to_top_up(self, idle: int) -> Profile | None:
-        now = time.monotonic()
-        if now < self._pause_until:
-            return None
-        for profile, shelf in reversed(self._shelves.items()):
-            if now < shelf.rest_until or profile.context is not None or profile.series:
-                continue
-            if shelf.asked < _ASKED_OFTEN or self._would_take_all(profile.image):
-                continue
-            if len(shelf.ready) + shelf.starting < self._settings.warm:
-                if idle < self._settings.warm_total or self._evict(keep=profile):
-                    return profile
-                return None
-        return None
-
-    def _evict(self, keep: Profile | None = None) -> bool:
-        """Make room by dropping an idle sandbox of a profile used less recently than ``keep``.
-
-        Never of one used more recently: two profiles would evict each other for ever.
-        """
-        for profile, shelf in self._shelves.items():
-            if profile == keep:
-                return False
-            if shelf.ready and not shelf.waiting:
-                self._doomed.append(shelf.ready.popleft())
+                return waiter.profile, False
+            if not self._doomed and self._shelves.evict():
                 self._changed.notify_all()
-                return True
-        return False
+            return None
+        profile = self._to_top_up() if room > 0 else None
+        return None if profile is None else (profile, True)
+
+    def _coming(self, profile: Profile) -> int:
+        return self._shelves[profile].coming
+
+    def _leaves_a_starter(self, profile: Profile) -> bool:
+        return not self._shelves.would_take_all(profile.image)
+
+    def _to_top_up(self) -> Profile | None:
+        if time.monotonic() < self._pause_until or self._ahead >= max(1, self._settings.starters - 2):
+            return None
+        before = len(self._doomed)
+        profile = self._shelves.to_fill()
+        if len(self._doomed) > before:
+            self._changed.notify_all()
+        return profile
 
     def _destroy(self) -> None:
         while True:
@@ -329,10 +248,8 @@ class Pool:
         if time.monotonic() >= self._lent_until:
             self._doomed.extend(self._lent)
             self._lent.clear()
-        for shelf in self._shelves.values():
-            self._doomed.extend(shelf.ready)
-            shelf.ready.clear()
-        starting = sum(shelf.starting for shelf in self._shelves.values())
+        self._shelves.clear()
+        _, starting = self._shelves.counts()
         return not self._doomed and not starting and not self._lent
 
 

@@ -103,6 +103,7 @@ class Reply(_Message):
     backend: str | None = None
     framing: Literal["raw", "docker"] | None = None
     warm: bool | None = None
+    start_cpu_ms: int | None = None
     context_bytes: int | None = None
     series: int | None = None
     # report

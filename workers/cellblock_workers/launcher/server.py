@@ -34,6 +34,7 @@ from cellblock_workers.launcher.oci.backend import OciBackend
 from cellblock_workers.launcher.oci.runtime import RUNTIMES
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.pool import Pool
+from cellblock_workers.launcher.precedence import Precedence
 from cellblock_workers.launcher.private_folder import make_private
 from cellblock_workers.launcher.protocol import (
     REQUEST,
@@ -69,6 +70,7 @@ class Launcher:
         self._cascade = cascade
         self._pool = Pool(self._start, settings.launcher)
         self._leases = SandboxLeases()
+        self._precedence = Precedence()
         self._stopping = threading.Event()
         self._doubtful = threading.Event()
         self._lender = Lender(self._pool, cascade, settings, on_change=self._doubtful.set)
@@ -119,6 +121,7 @@ class Launcher:
 
     def close(self) -> None:
         """Wait until the last sandbox is gone."""
+        self._precedence.close()
         self._pool.close()
         self._cascade.close()
 
@@ -214,10 +217,11 @@ class Launcher:
             send(connection, Reply(ok=False, error="context", message=str(refusal)))
             return
         try:
-            sandbox, warm = self._lender.lend(profile, request.tenant)
+            lending = self._lender.lend(profile, request.tenant)
         except BackendUnavailable as error:
             send(connection, Reply(ok=False, error=self._code(error, request.level), message=str(error)))
             return
+        sandbox, warm = lending.sandbox, lending.warm
         try:
             context = [] if profile.context is None else [open_context(profile.context)]
         except ContextRefused as refusal:
@@ -226,6 +230,7 @@ class Launcher:
             return
         try:
             owned[sandbox.id] = sandbox
+            self._precedence.lent(sandbox)
             if request.lease_s is not None:
                 self._leases.add(sandbox, request.lease_s)
             _log.debug("acquired", sandbox=sandbox.id, job_id=request.job_id, fence=request.fence, warm=warm)
@@ -235,6 +240,7 @@ class Launcher:
                 backend=sandbox.backend,
                 framing=sandbox.framing,
                 warm=warm,
+                start_cpu_ms=lending.start_cpu_ms,
                 context_bytes=os.fstat(context[0]).st_size if context else None,
                 series=sandbox.series,
             )
@@ -246,6 +252,7 @@ class Launcher:
 
     def _discard(self, sandbox: Sandbox) -> None:
         self._leases.remove(sandbox.id)
+        self._precedence.back(sandbox)
         self._pool.discard(sandbox)
 
     def _end_unwanted(self) -> None:

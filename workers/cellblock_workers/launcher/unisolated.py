@@ -231,7 +231,7 @@ class UnisolatedSandbox:
         """The guest's frames as they are."""
         return "raw"
 
-    def lend(self) -> None:
+    def lend(self) -> int:
         """Say at whose risk the job runs, and start counting its CPU time."""
         _log.warning(
             "job_not_isolated",
@@ -241,6 +241,11 @@ class UnisolatedSandbox:
         )
         MemoryWatch.look(self.watched)
         self._cpu_ms_before = self.watched.cpu_ms
+        return self._cpu_ms_before
+
+    def give_way(self, after_cpu_ms: int) -> bool:
+        """Never: one user's processes have no weight among themselves."""
+        return True
 
     def evidence(self, *, ended: bool) -> Evidence:
         """What the watch saw, and how the guest ended if it has."""

@@ -58,6 +58,13 @@ class Bill:
             )
         self.beside = self.beside.model_copy(update={"filter_cpu_ms": filter_cpu_ms})
 
+    def add_start(self, cpu_ms: int) -> None:
+        """What starting a sandbox for this evaluation alone took."""
+        if self._charge is not None:
+            self._cost_micros += cost_of(_of_judges(self._charge), Usage(start_cpu_ms=cpu_ms))
+        total_ms = self.beside.start_cpu_ms + cpu_ms
+        self.beside = self.beside.model_copy(update={"start_cpu_ms": total_ms})
+
     def affordable_cpu_s(self) -> float | None:
         """How much CPU time there is money left for; None without a price."""
         if self._charge is None:

@@ -252,6 +252,7 @@ def add_usage(one: Usage, other: Usage) -> Usage:
         peak_memory_bytes=max(one.peak_memory_bytes, other.peak_memory_bytes),
         output_bytes=one.output_bytes + other.output_bytes,
         filter_cpu_ms=one.filter_cpu_ms + other.filter_cpu_ms,
+        start_cpu_ms=one.start_cpu_ms + other.start_cpu_ms,
     )
 
 

@@ -78,7 +78,7 @@ def execute(
         return fault_result(claim, str(refusal))
     lease.borrowed(lent.id)
     try:
-        meter = _meter(lease, lambda: launcher.usage(lent))
+        meter = _meter(lease, lent, launcher)
         session = Session(lent, launcher.connection(), lease, settings, meter)
         job = job_frames(manifest, settings, lent.context_bytes)
         conversation = session.run(job, manifest.limits, artifacts=bool(manifest.artifacts))
@@ -97,7 +97,7 @@ def execute(
         lent.close()
 
 
-def _meter(lease: Lease, usage: Callable[[], Reply]) -> Callable[[], CostMeter] | None:
+def _meter(lease: Lease, lent: Lent, launcher: LauncherClient) -> Callable[[], CostMeter] | None:
     """Of a job with a price: what watches its cost from when it begins."""
     claim = lease.claim
     charge = claim.manifest.charge
@@ -107,7 +107,13 @@ def _meter(lease: Lease, usage: Callable[[], Reply]) -> Callable[[], CostMeter] 
     def elsewhere_micros() -> int:
         return claim.charged_micros + lease.lent_micros
 
-    return lambda: CostMeter(charge, claim.manifest.limits, usage, elsewhere_micros)
+    return lambda: CostMeter(
+        charge,
+        claim.manifest.limits,
+        lambda: launcher.usage(lent),
+        elsewhere_micros,
+        start_cpu_ms=lent.start_cpu_ms,
+    )
 
 
 def _measured(
@@ -117,7 +123,7 @@ def _measured(
     claim = lease.claim
     limits = claim.manifest.limits
     verdict = for_tenants(judge(conversation, kernel, limits), claim)
-    usage = usage_of(conversation, kernel)
+    usage = with_start(usage_of(conversation, kernel), lent)
     try:
         looked = outgoing.look(
             _said(conversation, verdict),
@@ -156,8 +162,13 @@ def affordable_cpu_s(lease: Lease, usage: Usage) -> float | None:
         return None
     left_micros = charge.cap_micros - lease.claim.charged_micros - lease.lent_micros
     return charge.rates.cpu_s_for(
-        left_micros, cpu_ms=usage.cpu_ms, wall_ms=usage.wall_ms, memory_bytes=usage.peak_memory_bytes
+        left_micros, cpu_ms=usage.paid_cpu_ms, wall_ms=usage.wall_ms, memory_bytes=usage.peak_memory_bytes
     )
+
+
+def with_start(usage: Usage, lent: Lent) -> Usage:
+    """The same, and what starting its sandbox took."""
+    return usage.model_copy(update={"start_cpu_ms": lent.start_cpu_ms})
 
 
 def with_filter(usage: Usage, cpu_s: float) -> Usage:
@@ -230,8 +241,7 @@ def usage_of(conversation: Conversation, kernel: Reply) -> Usage:
 
 def cost_of(charge: Charge, usage: Usage) -> int:
     """What this much use costs, as far as it is paid for."""
-    cpu_ms = usage.cpu_ms + usage.filter_cpu_ms
-    used = {"cpu_ms": cpu_ms, "wall_ms": usage.wall_ms, "memory_bytes": usage.peak_memory_bytes}
+    used = {"cpu_ms": usage.paid_cpu_ms, "wall_ms": usage.wall_ms, "memory_bytes": usage.peak_memory_bytes}
     return min(charge.cap_micros, charge.rates.cost_micros(**used))
 
 

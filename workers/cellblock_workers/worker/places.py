@@ -205,6 +205,7 @@ class Places:
             tenant=asked.tenant,
         )
         self._lease.borrowed(lent.id)
+        self._bill.add_start(lent.start_cpu_ms)
         return lent
 
     def _give_up(self, lent: Lent) -> None:

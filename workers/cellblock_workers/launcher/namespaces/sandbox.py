@@ -42,9 +42,14 @@ class ForkedSandbox:
         """The guest's own end of the socket: nothing is wrapped."""
         return "raw"
 
-    def lend(self) -> None:
+    def lend(self) -> int:
         """Start counting the job's CPU time."""
         self._cpu_ms_before = self._cpu_ms() or 0
+        return self._cpu_ms_before
+
+    def give_way(self, after_cpu_ms: int) -> bool:
+        """By its cgroup's weight."""
+        return self._cgroup.yield_cpu(self._cpu_ms_before + after_cpu_ms)
 
     def evidence(self, *, ended: bool) -> Evidence:
         """The cgroup's counters, or the watch's without one, and how PID 1 ended if it has."""

@@ -64,7 +64,7 @@ class OciSandbox:
         """The guest's frames as they are."""
         return "raw"
 
-    def lend(self) -> None:
+    def lend(self) -> int:
         """Hold it to the job's share of CPU time, and start counting that."""
         if self.profile.cpus < START_CPUS and not self._cgroup.limit_cpus(self.profile.cpus):
             raise StartFailed(
@@ -72,6 +72,11 @@ class OciSandbox:
                 "the launcher needs the cpu controller below /sys/fs/cgroup, writable"
             )
         self._cpu_ms_before = self._cgroup.cpu_ms() or 0
+        return self._cpu_ms_before
+
+    def give_way(self, after_cpu_ms: int) -> bool:
+        """By its cgroup's weight."""
+        return self._cgroup.yield_cpu(self._cpu_ms_before + after_cpu_ms)
 
     def evidence(self, *, ended: bool) -> Evidence:
         """The kernel's counters, which outlive the processes, and how the first of them ended."""

@@ -1,0 +1,108 @@
+"""Whose start comes next while several tenants share a host, and whose sandbox it is then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cellblock_workers.launcher.backend import Profile
+from cellblock_workers.launcher.waiters import Waiter, Waiters
+
+PROFILE = Profile("standard", "python", 1 << 28, 1.0, 10)
+
+
+class Host:
+    """Waiters, and a count of what is started or being started of each profile."""
+
+    def __init__(self, starters: int) -> None:
+        self.waiters = Waiters(starters)
+        self.coming: dict[Profile, int] = {}
+
+    def asks(self, tenant: str, *sizes: int) -> list[Waiter]:
+        """A job of the tenant waits for a sandbox of each size."""
+        self.waiters.heard(tenant)
+        return [self.waiters.add(tenant, replace(PROFILE, memory_bytes=size)) for size in sizes]
+
+    def begin(self) -> Waiter | None:
+        """The next start begins."""
+        waiter = self.waiters.next(lambda profile: self.coming.get(profile, 0), lambda profile: True)
+        if waiter is not None:
+            waiter.begun = True
+            self.coming[waiter.profile] = self.coming.get(waiter.profile, 0) + 1
+        return waiter
+
+    def begin_all(self) -> list[Waiter]:
+        """All starts that may begin now."""
+        return [waiter for waiter in iter(self.begin, None) if waiter is not None]
+
+
+def test_a_tenant_that_is_alone_may_use_all_starters() -> None:
+    host = Host(starters=4)
+    jobs = host.asks("one", 1, 2, 3, 4)
+    assert host.begin_all() == jobs
+
+
+def test_a_tenant_may_use_half_the_starters_of_a_host_that_it_shares() -> None:
+    host = Host(starters=4)
+    host.waiters.heard("two")
+    jobs = host.asks("one", 1, 2, 3, 4)
+    assert host.begin_all() == jobs[:2]
+    late = host.asks("two", 5, 6, 7)
+    assert host.begin_all() == late[:2]
+
+
+def test_a_tenant_that_has_not_asked_for_a_while_leaves_the_host_to_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("cellblock_workers.launcher.waiters.time.monotonic", lambda: now)
+    host = Host(starters=4)
+    host.waiters.heard("two")
+    now += 11.0
+    jobs = host.asks("one", 1, 2, 3)
+    assert host.begin_all() == jobs
+
+
+def test_the_tenant_with_the_fewest_starts_under_way_is_next() -> None:
+    host = Host(starters=6)
+    first = host.asks("one", 1, 2, 3)
+    other = host.asks("two", 4)
+    assert host.begin() is first[0]
+    assert host.begin() is other[0]
+    assert host.begin() is first[1]
+
+
+def test_a_sandbox_is_for_the_job_that_it_was_begun_for() -> None:
+    host = Host(starters=2)
+    host.waiters.heard("one")
+    theirs = host.asks("two", 1, 1)
+    begun = host.begin()
+    assert begun is theirs[0]
+    [late] = host.asks("one", 1)
+    assert host.waiters.is_first(theirs[0])
+    assert not host.waiters.is_first(theirs[1])
+    assert not host.waiters.is_first(late)
+    host.waiters.remove(theirs[0])
+    host.coming.clear()
+    assert host.begin() is theirs[1]
+    host.waiters.remove(theirs[1])
+    host.coming.clear()
+    assert host.begin() is late
+
+
+def test_a_start_that_came_to_nothing_is_begun_again() -> None:
+    host = Host(starters=2)
+    host.waiters.heard("two")
+    [job] = host.asks("one", 1)
+    assert host.begin() is job
+    assert host.begin() is None
+    host.coming.clear()  # it failed, and somebody else heard why
+    assert host.begin() is job
+
+
+def test_no_more_is_started_than_there_are_jobs() -> None:
+    host = Host(starters=4)
+    host.asks("one", 1)
+    host.coming[replace(PROFILE, memory_bytes=1)] = 1  # one is on its way, started ahead
+    assert host.begin() is None

@@ -1,0 +1,158 @@
+"""The sandboxes that stand ready, by profile: which to keep, which to drop for room, which to start next."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cellblock_config import LauncherSettings
+from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sandbox
+
+_PROFILES_KEPT = 16
+#: A profile is kept ready once so many jobs have asked for it: any combination of limits makes one.
+ASKED_OFTEN = 3
+#: An image is slow if its last start took longer than this, and so many times as long as the fastest image's.
+_SLOW_S, _SLOW_TIMES = 1.0, 3.0
+#: How long topping up rests after a first failure, and at most after many.
+_REST_S = 1.0
+_REST_MOST_S = 60.0
+
+
+@dataclass(slots=True)
+class Shelf:
+    """The sandboxes of one profile."""
+
+    ready: deque[Sandbox] = field(default_factory=deque)
+    asked: int = 0
+    starting: int = 0
+    waiting: int = 0
+    failures: deque[BackendUnavailable] = field(default_factory=deque)
+    failed_in_row: int = 0
+    rest_until: float = 0.0
+
+    @property
+    def coming(self) -> int:
+        """Starts of which a job that waits will hear, or has not yet heard."""
+        return self.starting + len(self.ready) + len(self.failures)
+
+    def failed(self, error: BackendUnavailable) -> None:
+        """One job that waits hears why. Topping up rests, longer with each failure in a row."""
+        if self.waiting > len(self.failures):
+            self.failures.append(error)
+        self.rest_until = time.monotonic() + min(_REST_S * 2 ** min(self.failed_in_row, 10), _REST_MOST_S)
+        self.failed_in_row += 1
+
+    def started(self) -> None:
+        """The profile can be started: no rest is due."""
+        self.failed_in_row, self.rest_until = 0, 0.0
+
+
+class Shelves:
+    """A shelf for each profile in use. Its owner holds a lock around every call.
+
+    ``doomed``: where sandboxes go that nobody is to have; its owner destroys them.
+    """
+
+    def __init__(self, settings: LauncherSettings, doomed: deque[Sandbox]) -> None:
+        self._settings = settings
+        self._doomed = doomed
+        self._all: OrderedDict[Profile, Shelf] = OrderedDict()  # most recently used last
+        self._took_s: dict[str, float] = {}  # the last start of each image
+
+    def __getitem__(self, profile: Profile) -> Shelf:
+        return self._all[profile]
+
+    def used(self, profile: Profile) -> Shelf:
+        """The profile's shelf, from now on the most recently used.
+
+        Profiles that nobody asked for lately are forgotten, those seldom asked for first: jobs with ever new
+        limits must neither fill the memory nor drive out what others have ready.
+        """
+        shelf = self._all.setdefault(profile, Shelf())
+        self._all.move_to_end(profile)
+        unused = [
+            (one.asked >= ASKED_OFTEN, old)
+            for old, one in self._all.items()
+            if not one.waiting and not one.starting and old != profile
+        ]
+        unused.sort(key=lambda one: one[0])
+        for _, old in unused[: max(0, len(self._all) - _PROFILES_KEPT)]:
+            self._doomed.extend(self._all.pop(old).ready)
+        return shelf
+
+    def clear(self) -> None:
+        """Keep nothing that is ready, and rest no longer."""
+        for shelf in self._all.values():
+            self._drop(shelf)
+            shelf.started()
+
+    def counts(self) -> tuple[int, int]:
+        """How many are ready, and how many are being started."""
+        shelves = self._all.values()
+        return sum(len(shelf.ready) for shelf in shelves), sum(shelf.starting for shelf in shelves)
+
+    def started(self, profile: Profile, took_s: float) -> None:
+        """One of this profile was started in this time."""
+        self._took_s[profile.image] = took_s
+        self._all[profile].started()
+
+    def drop_context(self, profile: Profile) -> None:
+        """A sandbox with somebody's file in it is for a job that waits, and never kept ready for another."""
+        shelf = self._all.get(profile)
+        if shelf is None or profile.context is None or shelf.waiting:
+            return
+        self._drop(shelf)
+        if not shelf.starting:
+            del self._all[profile]
+
+    def evict(self, keep: Profile | None = None) -> bool:
+        """Make room by dropping one that is ready, of a profile used less recently than ``keep``.
+
+        Never of one used more recently: two profiles would evict each other for ever.
+        """
+        for profile, shelf in self._all.items():
+            if profile == keep:
+                return False
+            if shelf.ready and not shelf.waiting:
+                self._doomed.append(shelf.ready.popleft())
+                return True
+        return False
+
+    def to_fill(self) -> Profile | None:
+        """The most recently used profile with fewer ready than there should be. May evict for it."""
+        now = time.monotonic()
+        for profile, shelf in reversed(self._all.items()):
+            if now < shelf.rest_until or not may_be_kept(profile):
+                continue
+            if shelf.asked < ASKED_OFTEN or self.would_take_all(profile.image):
+                continue
+            if len(shelf.ready) + shelf.starting < self._settings.warm:
+                has_room = sum(self.counts()) < self._settings.warm_total
+                return profile if has_room or self.evict(keep=profile) else None
+        return None
+
+    def rests(self) -> Iterable[float]:
+        """Until when profiles rest, on the monotonic clock."""
+        return (shelf.rest_until for shelf in self._all.values())
+
+    def would_take_all(self, image: str) -> bool:
+        """Whether one start more of a slow image leaves no starter for the others."""
+        if not self._is_slow(image):
+            return False
+        slow = sum(shelf.starting for profile, shelf in self._all.items() if self._is_slow(profile.image))
+        return slow >= self._settings.starters - 1 > 0
+
+    def _is_slow(self, image: str) -> bool:
+        took_s = self._took_s.get(image, 0.0)
+        return took_s > _SLOW_S and took_s > _SLOW_TIMES * min(self._took_s.values())
+
+    def _drop(self, shelf: Shelf) -> None:
+        self._doomed.extend(shelf.ready)
+        shelf.ready.clear()
+
+
+def may_be_kept(profile: Profile) -> bool:
+    """Whether it may stand ready for any job: with a tenant's file in it, or in a series, it may not."""
+    return profile.context is None and not profile.series
