@@ -47,8 +47,23 @@ def alternatives(rule: Table) -> list[list[Table]]:
     return list(rule["any"])
 
 
+def ruled(rule: Table, action: Table) -> list[Table]:
+    """What is done with the rule's calls, for each of its alternatives."""
+    comment = f"{', '.join(rule['calls'])}: {rule['why']}"
+    return [
+        {
+            "names": sorted(rule["calls"]),
+            **action,
+            "args": [compare(test) for test in tests],
+            "comment": comment,
+        }
+        for tests in alternatives(rule)
+    ]
+
+
 def profile(groups: Table) -> Table:
-    """The whole profile: an allow-list, EPERM for the rest, another errno where a refusal asks for it."""
+    """The whole profile: an allow-list, EPERM for the rest, another errno where a refusal asks for it, and
+    errno 0, which is success, for what is ignored."""
     syscalls: list[Table] = []
     for group in groups["group"]:
         names = sorted(group["calls"] + group.get("extra", []))
@@ -61,13 +76,9 @@ def profile(groups: Table) -> Table:
             }
         )
     for rule in groups["rule"]:
-        for tests in alternatives(rule):
-            entry = {
-                "names": sorted(rule["calls"]),
-                "action": "SCMP_ACT_ALLOW",
-                "args": [compare(test) for test in tests],
-            }
-            syscalls.append(entry | {"comment": f"{', '.join(rule['calls'])}: {rule['why']}"})
+        syscalls += ruled(rule, action={"action": "SCMP_ACT_ALLOW"})
+    for rule in groups["ignored"]:
+        syscalls += ruled(rule, action={"action": "SCMP_ACT_ERRNO", "errnoRet": 0})
     for refused in groups["refused"]:
         if "errno" in refused:
             entry = {

@@ -24,16 +24,16 @@ def strict_profile(isolation: Isolation) -> dict[str, Any]:
     """The allow-list in Docker's format.
 
     runsc turns every refusal into EPERM, on which the C library gives up where it would go on after ENOSYS;
-    so there clone3 is left to gVisor's own answer, and the canary judges that. And runsc looks names up in
-    the table of its own kernel, where one call has another name; a name it does not know it ignores.
+    so there calls with another answer are left to gVisor's own kernel: it has no clone3, which the canary
+    judges, and takes no advice on files. And runsc looks names up in the table of its own kernel, where one
+    call has another name; a name it does not know it ignores.
     """
     text = (resources.files("cellblock_config") / "data" / "seccomp-strict.json").read_text()
     profile: dict[str, Any] = json.loads(text)
     if isolation == "gvisor":
         for rule in profile["syscalls"]:
-            if rule["names"] == ["clone3"]:
+            if rule.pop("errnoRet", None) is not None:
                 rule.update(action="SCMP_ACT_ALLOW")
-                rule.pop("errnoRet", None)
             rule["names"] += [_GVISOR_NAMES[name] for name in rule["names"] if name in _GVISOR_NAMES]
     return profile
 
