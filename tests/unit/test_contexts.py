@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,34 @@ def test_a_sandbox_with_a_context_is_started_for_its_job_and_never_ahead() -> No
     pool.discard(plain)
     pool.close()
     assert all(one.destroyed for one in started)
+
+
+def test_no_more_is_started_with_a_context_than_jobs_wait_for_it() -> None:
+    started: list[Standing] = []
+    begun = threading.Semaphore(0)
+    go = threading.Event()
+
+    def start(profile: Profile) -> Standing:
+        begun.release()
+        assert go.wait(10)
+        started.append(Standing(profile))
+        return started[-1]
+
+    pool = Pool(start, LauncherSettings(warm=9, warm_total=9, starters=8))
+    with_context = Profile("standard", "python", 1, 1.0, 1, "/a")
+    jobs = [threading.Thread(target=pool.acquire, args=(with_context, 10)) for _ in range(4)]
+    for job in jobs:
+        job.start()
+    for _ in jobs:
+        assert begun.acquire(timeout=10)
+    assert not begun.acquire(timeout=0.5), "a fifth, for nobody"
+    go.set()
+    for job in jobs:
+        job.join(10)
+    assert len(started) == 4
+    for sandbox in started:
+        pool.discard(sandbox)
+    pool.close()
 
 
 def test_a_sandbox_whose_job_gave_up_waiting_is_destroyed_with_its_context() -> None:
