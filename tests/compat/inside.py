@@ -25,9 +25,9 @@ SANDBOX = {
     },
     "timeout_max_s": 1800,
     "tmp_bytes": 512 * MIB,
-    "memory_max_bytes": 2048 * MIB,
+    "memory_max_bytes": 4096 * MIB,
 }
-LIMITS = {"memory_bytes": 2048 * MIB, "pids": 256, "cpus": 1.0, "output_bytes": 16 * MIB}
+LIMITS = {"memory_bytes": 4096 * MIB, "pids": 256, "cpus": 1.0, "output_bytes": 16 * MIB}
 LEDGER = {"lease_s": 3600}
 WORKER = {"visibility_timeout_s": 7200}
 

@@ -116,6 +116,18 @@ def test_processes_share_memory_locks_and_queues(run: Run, any_way: str) -> None
     assert (result.outcome, result.value) == (Outcome.OK, [squares, squares, ["x"] * 3, 3, "abc"]), result
 
 
+def test_as_many_processes_run_as_the_limit_says(run: Run, way: str) -> None:
+    """Under gVisor each of them takes several threads of the host."""
+    code = """
+import subprocess
+running = [subprocess.Popen(["sleep", "60"]) for _ in range(220)]
+result = sum(process.poll() is None for process in running)
+for process in running: process.kill()
+"""
+    ended = run(code, way=way, limits={"pids": 250, "memory_bytes": 1024 * MIB, "timeout_s": 60})
+    assert (ended.outcome, ended.value) == (Outcome.OK, 220), ended.error
+
+
 def test_streams_are_opened_by_name(run: Run, any_way: str) -> None:
     result = run(STREAMS, way=any_way, stdin="given")
     assert (result.value, result.stderr) == ("given", "to stderr"), result

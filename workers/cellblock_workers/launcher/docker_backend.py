@@ -42,11 +42,11 @@ from cellblock_workers.launcher.limits import (
     GUEST_PIDS,
     MASKED,
     RLIMITS,
-    SENTRY_PIDS,
     SHM_INODES,
     START_CPUS,
     TERMINAL_OPTIONS,
     TMP_INODES,
+    sentry_pids,
     tmpfs_options,
 )
 from cellblock_workers.launcher.ownership import Ownership
@@ -281,7 +281,7 @@ class DockerBackend:
             mem_limit=profile.memory_bytes,
             memswap_limit=profile.memory_bytes,  # no swap: the limit is the limit
             mem_swappiness=0 if not gvisor else None,
-            pids_limit=SENTRY_PIDS if gvisor else profile.pids + GUEST_PIDS,
+            pids_limit=sentry_pids(profile.pids) if gvisor else profile.pids + GUEST_PIDS,
             sysctls=_LOOPBACK_SIX if not gvisor and _SIX.exists() else None,
             nano_cpus=round(profile.cpus * 1e9),
             ulimits=[Ulimit(name=name.lower(), soft=value, hard=value) for name, value in RLIMITS.items()],

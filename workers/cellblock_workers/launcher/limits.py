@@ -6,9 +6,9 @@ from cellblock_workers.guest.root import MASKED_FILES, MASKED_FOLDERS
 
 #: Processes of a sandbox that are none of the job's.
 GUEST_PIDS = 1
-#: Under runsc the host's process limit counts the sentry's own threads: too tight a one crashes the
-#: sentry under a fork bomb, so the job is held by RLIMIT_NPROC inside (measured, docs/adr/0004).
-SENTRY_PIDS = 1000
+#: Under runsc the host's process limit counts the sentry's own threads, up to eight for each process of the
+#: job (measured, docs/adr/0004). Too tight a limit crashes the sentry: RLIMIT_NPROC inside holds the job.
+_SENTRY_PIDS, _SENTRY_PIDS_EACH = 400, 10
 #: Over which quotas of processor time are counted.
 CPU_PERIOD_US = 100_000
 #: So many processors a container may use until it is lent: a job that asked for a twentieth of one would else
@@ -28,6 +28,11 @@ CAPABILITIES = ("SETUID", "SETGID", "KILL")
 RLIMITS = {"NOFILE": 1024, "CORE": 0, "MEMLOCK": 65_536, "SIGPENDING": 1024}
 #: What the kernel tells in /proc of the whole host.
 MASKED = tuple(f"/proc/{name}" for name in (*MASKED_FILES, *MASKED_FOLDERS))
+
+
+def sentry_pids(pids: int) -> int:
+    """The host's process limit for a sandbox of gVisor whose job may have this many."""
+    return _SENTRY_PIDS + _SENTRY_PIDS_EACH * pids
 
 
 def tmpfs_options(size_bytes: int, inodes: int) -> tuple[str, ...]:

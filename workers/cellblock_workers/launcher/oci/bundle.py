@@ -21,11 +21,11 @@ from cellblock_workers.launcher.limits import (
     GUEST_PIDS,
     MASKED,
     RLIMITS,
-    SENTRY_PIDS,
     SHM_INODES,
     START_CPUS,
     TERMINAL_OPTIONS,
     TMP_INODES,
+    sentry_pids,
     tmpfs_options,
 )
 from cellblock_workers.launcher.seccomp import oci_filter, strict_profile
@@ -130,7 +130,7 @@ class Bundle:
         return {
             "devices": [{"allow": False, "access": "rwm"}],
             "memory": memory if gvisor else {**memory, "swappiness": 0},
-            "pids": {"limit": SENTRY_PIDS if gvisor else self.profile.pids + GUEST_PIDS},
+            "pids": {"limit": sentry_pids(self.profile.pids) if gvisor else self.profile.pids + GUEST_PIDS},
             "cpu": {"period": CPU_PERIOD_US, "quota": quota_us},
         }
 
