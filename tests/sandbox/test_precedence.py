@@ -58,8 +58,8 @@ def test_a_job_that_computes_gives_way(
     sandbox_hosts: dict[str, Host], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(sandbox_hosts[way], SPIN, monkeypatch) as sandbox:
-        assert weights(sandbox) <= {FULL, FULL // 10}
-        wait_until(lambda: weights(sandbox) == {FULL // 10}, what="the weight of one that gives way")
+        assert weights(sandbox) <= {FULL, FULL // 3}
+        wait_until(lambda: weights(sandbox) == {FULL // 3}, what="the weight of one that gives way")
 
 
 @pytest.mark.way("namespaces")

@@ -16,9 +16,7 @@ def host(sandbox_hosts: dict[str, Host], kernel_way: str) -> Host:
     return sandbox_hosts[kernel_way]
 
 
-def test_a_byte_at_a_time_is_a_thousand_messages_a_second_at_most(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_byte_at_a_time_is_few_messages(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces, feed = [], Governor.feed
 
     def counted(self: Governor, chunk: bytes) -> None:
@@ -29,7 +27,7 @@ def test_a_byte_at_a_time_is_a_thousand_messages_a_second_at_most(
     code = f"import os\nfor _ in range({COUNT}): os.write(1, b'x')"
     result = host.run(code, limits={"timeout_s": 60})
     assert (result.outcome, sum(pieces)) == (Outcome.OK, COUNT)
-    assert len(pieces) < result.usage.wall_ms + COUNT / 4096 + 20
+    assert len(pieces) < result.usage.wall_ms / 4 + COUNT / 4096 + 20
 
 
 def test_what_a_job_says_is_not_held_back(host: Host) -> None:

@@ -1,10 +1,12 @@
-"""The wide corpus through two scanners of others, beside the filter: detect-secrets and secretlint.
+"""The wide corpus through the scanners of others, beside the filter: credsweeper, detect-secrets, secretlint.
 
+    python -m venv C && C/bin/pip install credsweeper==1.19.5
     python -m venv D && D/bin/pip install detect-secrets==1.5.0
     cd S && npm install secretlint @secretlint/secretlint-rule-preset-recommend
-    PYTHONPATH=tests python tests/bench/egress/wide_compare.py --detect-secrets D/bin/python --secretlint S
+    PYTHONPATH=tests python tests/bench/egress/wide_compare.py \\
+        --credsweeper C/bin/credsweeper --detect-secrets D/bin/python --secretlint S
 
-Both only find secrets; what they find is taken out of the text, and the same judge looks at what is left.
+They only find secrets; what they find is taken out of the text, and the same judge looks at what is left.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.egress.wide_score import Measured, measured, show
+from bench.egress.wide_score import Measured, by_cellblock, measured, show
 
 #: A whole list at a time, for to start such a scanner takes seconds.
 Batch = Callable[[list[str]], list[str]]
 OUT = Path("build/bench/egress-wide-others.json")
 RULES = {"rules": [{"id": "@secretlint/secretlint-rule-preset-recommend"}]}
 TIMEOUT_S = 1_800
+BATCH, BATCH_S = 100, 60
 
 
 def detect_secrets(python: Path, mode: str) -> Batch:
@@ -43,34 +46,79 @@ def detect_secrets(python: Path, mode: str) -> Batch:
     return clean
 
 
-def secretlint(folder: Path) -> Batch:
+def credsweeper(program: Path) -> Batch:
+    """With its own rules, filters and learned model, as it is without an option."""
+
     def clean(texts: list[str]) -> list[str]:
-        with tempfile.TemporaryDirectory(dir=folder) as given:
-            for n, text in enumerate(texts):
-                (Path(given) / f"{n}.txt").write_text(text, errors="replace", newline="")
-            rules = Path(given) / "rules.json"
-            rules.write_text(json.dumps(RULES))
+        with tempfile.TemporaryDirectory() as given:
+            _write(texts, Path(given))
+            report = Path(given) / "report.json"
             command: list[str | Path] = [
-                "npx",
-                "secretlint",
-                "--format",
-                "json",
-                "--secretlintrc",
-                rules,
-                f"{given}/*.txt",
+                program,
+                "--path",
+                given,
+                "--save-json",
+                report,
+                "--no-stdout",
+                "--no-error",
             ]
-            ran = subprocess.run(command, cwd=folder, capture_output=True, timeout=TIMEOUT_S)
-        if ran.returncode not in (0, 1):
-            raise RuntimeError(f"secretlint ended with {ran.returncode}: {ran.stderr.decode()[-300:]}")
-        cleaned = list(texts)
-        for found in json.loads(ran.stdout):
-            n = int(Path(found["filePath"]).stem)
-            for message in sorted(found["messages"], key=lambda message: message["range"], reverse=True):
-                start, end = message["range"]
-                cleaned[n] = f"{cleaned[n][:start]}[found]{cleaned[n][end:]}"
+            subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
+            found = json.loads(report.read_text())
+        values: dict[int, set[str]] = {}
+        for line in (line for credential in found for line in credential["line_data_list"]):
+            values.setdefault(int(Path(line["path"]).stem), set()).add(line["value"])
+        return [_without(text, values.get(n, set())) for n, text in enumerate(texts)]
+
+    return clean
+
+
+def secretlint(folder: Path) -> Batch:
+    """It does not come back from some texts: a batch that takes longer than a minute is left as it is."""
+
+    def clean(texts: list[str]) -> list[str]:
+        cleaned: list[str] = []
+        unread = 0
+        for start in range(0, len(texts), BATCH):
+            batch = texts[start : start + BATCH]
+            try:
+                cleaned += _linted(folder, batch)
+            except subprocess.TimeoutExpired:
+                cleaned += batch
+                unread += len(batch)
+        sys.stderr.write(f"secretlint: {unread} of {len(texts)} texts took longer than {BATCH_S} s\n")
         return cleaned
 
     return clean
+
+
+def _linted(folder: Path, texts: list[str]) -> list[str]:
+    with tempfile.TemporaryDirectory(dir=folder) as given:
+        _write(texts, Path(given))
+        rules = Path(given) / "rules.json"
+        rules.write_text(json.dumps(RULES))
+        program = folder / "node_modules/.bin/secretlint"
+        command: list[str | Path] = [program, "--format", "json", "--secretlintrc", rules, f"{given}/*.txt"]
+        ran = subprocess.run(command, cwd=folder, capture_output=True, timeout=BATCH_S)
+    if ran.returncode not in (0, 1):
+        raise RuntimeError(f"secretlint ended with {ran.returncode}: {ran.stderr.decode()[-300:]}")
+    cleaned = list(texts)
+    for found in json.loads(ran.stdout):
+        n = int(Path(found["filePath"]).stem)
+        for message in sorted(found["messages"], key=lambda message: message["range"], reverse=True):
+            start, end = message["range"]
+            cleaned[n] = f"{cleaned[n][:start]}[found]{cleaned[n][end:]}"
+    return cleaned
+
+
+def _write(texts: list[str], folder: Path) -> None:
+    for n, text in enumerate(texts):
+        (folder / f"{n}.txt").write_text(text, errors="replace", newline="")
+
+
+def _without(text: str, values: set[str]) -> str:
+    for value in sorted(filter(None, values), key=len, reverse=True):
+        text = text.replace(value, "[found]")
+    return text
 
 
 def measured_in_batch(clean: Batch, seed: int, repeats: int) -> Measured:
@@ -88,13 +136,16 @@ def measured_in_batch(clean: Batch, seed: int, repeats: int) -> Measured:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Two other scanners on the wide corpus.")
+    parser = argparse.ArgumentParser(description="The wide corpus through other scanners.")
+    parser.add_argument("--credsweeper", type=Path, help="the program")
     parser.add_argument("--detect-secrets", type=Path, help="an interpreter that has it")
     parser.add_argument("--secretlint", type=Path, help="the folder where npm installed it")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=1)
     chosen = parser.parse_args()
-    scanners: dict[str, Batch] = {}
+    scanners: dict[str, Batch] = {"cellblock": lambda texts: [by_cellblock(text) for text in texts]}
+    if chosen.credsweeper:
+        scanners["credsweeper"] = credsweeper(chosen.credsweeper)
     if chosen.detect_secrets:
         scanners["detect-secrets by line"] = detect_secrets(chosen.detect_secrets, "line")
         scanners["detect-secrets by file"] = detect_secrets(chosen.detect_secrets, "file")

@@ -23,7 +23,7 @@ _AGAIN_S = 0.05
 #: What does not heed the timer is ended by the kernel so much later.
 _GRACE_S = 2
 #: What takes longer goes behind everything that is short.
-NICE_S, _NICE = 0.1, 10
+NICE_S, _NICE = 0.1, 5
 _PAGE_BYTES = resource.getpagesize()
 
 

@@ -47,8 +47,8 @@ from .processes import is_crowded, kill_and_reap_everything, kill_everything
 
 FRAME_LIMIT_BYTES = 128 * 1024 * 1024
 RAISED_LIMIT_BYTES = 32 * 1024
-#: After a piece of output smaller than this, more is gathered for so long.
-SMALL_BYTES, GATHER_S = 4096, 0.001
+#: After a piece of output smaller than this, more is gathered for so long: longer while pieces stay small.
+SMALL_BYTES, GATHER_S, GATHER_MOST_S = 4096, 0.001, 0.032
 
 
 class ReplyCounter:
@@ -107,6 +107,7 @@ class Guest:
         self.values = bytearray()
         self.artifacts: dict[str, Any] | None = None
         self.gathering_until = 0.0
+        self.gather_s = GATHER_S
         self.inbox = bytearray() if inbox is None else inbox
         self.raised = b""
         self.poller = select.poll()
@@ -173,6 +174,8 @@ class Guest:
         rest_s = self.gathering_until - time.monotonic()
         if rest_s > 0:
             time.sleep(rest_s)
+        elif rest_s < -GATHER_MOST_S:
+            self.gather_s = GATHER_S
 
     def relay(self, fd: int) -> bool:
         """Pass one piece on. True while there may be more."""
@@ -203,7 +206,10 @@ class Guest:
 
     def relay_output(self, kind: bytes, piece: bytes) -> None:
         if len(piece) < SMALL_BYTES:
-            self.gathering_until = time.monotonic() + GATHER_S
+            self.gathering_until = time.monotonic() + self.gather_s
+            self.gather_s = min(2 * self.gather_s, GATHER_MOST_S)
+        else:
+            self.gather_s = max(self.gather_s / 2, GATHER_S)
         if self.output_left > 0:
             send(kind, piece[: self.output_left])
         self.output_left -= len(piece)

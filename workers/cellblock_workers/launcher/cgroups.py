@@ -77,14 +77,14 @@ class SandboxCgroup:
         return self._write("", "cpu.max", f"{quota} {CPU_PERIOD_US}")
 
     def yield_cpu(self, after_ms: int) -> bool:
-        """Once it has used this much, a tenth of its weight among others. False until then."""
+        """Once it has used this much, a third of its weight among others. False until then."""
         used_ms = self.cpu_ms()
         if used_ms is not None and used_ms < after_ms:
             return False
         if self._v1:
-            self._write("cpu", "cpu.shares", str(_DEFAULT_SHARES // 10))
+            self._write("cpu", "cpu.shares", str(_DEFAULT_SHARES // 3))
         else:
-            self._write("", "cpu.weight", str(_DEFAULT_WEIGHT // 10))
+            self._write("", "cpu.weight", str(_DEFAULT_WEIGHT // 3))
         return True
 
     def bound_sockets(self) -> bool:

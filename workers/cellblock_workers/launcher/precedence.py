@@ -1,8 +1,8 @@
 """Short jobs first: a sandbox that has computed for a while gives way to those that have just begun.
 
 Most jobs end within milliseconds of processor time. Among equals one of them waits for a turn at every step
-beside jobs that compute without a pause; with ten times their weight it hardly waits. All that compute long
-share what is left equally.
+beside jobs that compute without a pause; with three times their weight it waits less. All that compute long
+share what is left equally, and a host full of short jobs leaves them a third of what each of those has.
 """
 
 from __future__ import annotations

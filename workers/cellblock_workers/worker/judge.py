@@ -17,7 +17,8 @@ from cellblock_workers.worker.dialogue import Dialogue
 
 #: Beyond the time the tests have: for what is read and written around them.
 _AROUND_S = 2.0
-_LEARN_S = 10.0
+#: To import what the tests need, which is a second's work: on a host that is busy with twenty others as well.
+_LEARN_S = 30.0
 #: What an honest judge rehearses at most (guest/judging.py), and what is kept of all checks of a job.
 _REHEARSED_CALLS, _REHEARSED_CHARACTERS = 256, 256 * 1024
 _KEPT_CHARACTERS = 4 * 1024 * 1024
