@@ -213,6 +213,23 @@ def test_a_flood_of_quick_images_does_not_keep_a_slow_one_waiting() -> None:
         pool.close()
 
 
+def test_only_where_none_is_left_is_the_job_that_took_it_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    monkeypatch.setattr(pool_module, "_AFTER_S", 60.0)
+    pool = Pool(lambda _: Stub("ready"), LauncherSettings(warm=2, warm_total=2))  # type: ignore[arg-type,return-value]
+    try:
+        pool.warm(PROFILE)
+        wait_until(lambda: pool.counts()["idle"] == 2, what="two that are ready")
+        pool.acquire(PROFILE, 10)
+        time.sleep(0.3)
+        assert pool.counts()["idle"] == 1
+        pool.acquire(PROFILE, 10)
+        wait_until(lambda: pool.counts()["idle"] == 1, what="one that is ready again")
+    finally:
+        pool.close()
+
+
 @pytest.mark.usefixtures("impatient")
 def test_topping_up_leaves_starters_to_jobs() -> None:
     start = Starts()

@@ -23,7 +23,8 @@ from cellblock_workers.launcher.waiters import Waiters
 
 _log = structlog.get_logger(__name__)
 
-#: The job that was just given a sandbox goes first: the place it left is filled this much later.
+#: The job that was just given a sandbox goes first: the place it left is filled this much later, unless none
+#: of its profile is left.
 _AFTER_S = 0.05
 #: How long a pool that closes waits for those who hang up on what they were lent.
 _LENT_S = 5.0
@@ -218,10 +219,10 @@ class Pool:
         return not self._shelves.would_take_all(profile.image)
 
     def _to_top_up(self) -> Profile | None:
-        if time.monotonic() < self._pause_until or self._ahead >= max(1, self._settings.starters - 2):
+        if self._ahead >= max(1, self._settings.starters - 2):
             return None
         before = len(self._doomed)
-        profile = self._shelves.to_fill()
+        profile = self._shelves.to_fill(empty_only=time.monotonic() < self._pause_until)
         if len(self._doomed) > before:
             self._changed.notify_all()
         return profile

@@ -120,15 +120,19 @@ class Shelves:
                 return True
         return False
 
-    def to_fill(self) -> Profile | None:
-        """The most recently used profile with fewer ready than there should be. May evict for it."""
+    def to_fill(self, *, empty_only: bool) -> Profile | None:
+        """The most recently used profile with fewer ready than there should be. May evict for it.
+
+        ``empty_only``: of those that have none ready.
+        """
         now = time.monotonic()
+        least = min(1, self._settings.warm) if empty_only else self._settings.warm
         for profile, shelf in reversed(self._all.items()):
             if now < shelf.rest_until or not may_be_kept(profile):
                 continue
             if shelf.asked < ASKED_OFTEN or self.would_take_all(profile.image):
                 continue
-            if len(shelf.ready) + shelf.starting < self._settings.warm:
+            if len(shelf.ready) + shelf.starting < least:
                 has_room = sum(self.counts()) < self._settings.warm_total
                 return profile if has_room or self.evict(keep=profile) else None
         return None
