@@ -253,6 +253,24 @@ def test_topping_up_leaves_starters_to_jobs() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
+def test_topping_up_is_no_second_start_for_a_tenant_whose_jobs_wait() -> None:
+    start = Starts()
+    pool = Pool(start, LauncherSettings(warm=2, warm_total=8, starters=3))  # type: ignore[arg-type]
+    try:
+        pool._waiters.heard("other")
+        pool._shelves.used(PROFILE).asked = shelves.ASKED_OFTEN
+        threads = asks(pool, "greedy", [PROFILE] * 3)
+        time.sleep(0.3)
+        assert len(start.begun) == 1, "half of three starters, while another tenant shares the host"
+        start.let(12)
+        for thread in threads:
+            thread.join(10)
+    finally:
+        start.let(12)
+        pool.close()
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_start_is_to_order_where_no_other_job_has_use_for_it() -> None:
     pool = Pool(lambda profile: Stub("one"), LauncherSettings(warm=0, warm_total=0))  # type: ignore[arg-type,return-value]
     try:

@@ -28,9 +28,14 @@ class Host:
         """The next start begins."""
         waiter = self.waiters.next(lambda profile: self.coming.get(profile, 0), lambda profile: True)
         if waiter is not None:
-            waiter.begun = True
+            self.waiters.begin(waiter)
             self.coming[waiter.profile] = self.coming.get(waiter.profile, 0) + 1
         return waiter
+
+    def ended(self, waiter: Waiter) -> None:
+        """The start for this job has ended; what it made is taken, or it made nothing."""
+        self.waiters.ended(waiter.tenant)
+        self.coming[waiter.profile] -= 1
 
     def begin_all(self) -> list[Waiter]:
         """All starts that may begin now."""
@@ -64,6 +69,18 @@ def test_a_tenant_that_has_not_asked_for_a_while_leaves_the_host_to_the_other(
     assert host.begin_all() == jobs
 
 
+def test_a_start_counts_until_it_ends_even_if_its_job_took_another_sandbox() -> None:
+    host = Host(starters=2)
+    host.waiters.heard("two")
+    first, second = host.asks("one", 1, 1)
+    assert host.begin() is first
+    host.waiters.remove(first)  # it has one that was started ahead; its own is still on its way
+    host.waiters.add("one", second.profile)
+    assert host.begin() is None
+    host.ended(first)
+    assert host.begin() is second
+
+
 def test_the_tenant_with_the_fewest_starts_under_way_is_next() -> None:
     host = Host(starters=6)
     first = host.asks("one", 1, 2, 3)
@@ -71,6 +88,18 @@ def test_the_tenant_with_the_fewest_starts_under_way_is_next() -> None:
     assert host.begin() is first[0]
     assert host.begin() is other[0]
     assert host.begin() is first[1]
+
+
+def test_with_a_single_starter_tenants_take_turns() -> None:
+    host = Host(starters=1)
+    first = host.asks("one", 1, 2, 3)
+    other = host.asks("two", 4, 5)
+    order = []
+    while (waiter := host.begin()) is not None:
+        order.append(waiter)
+        host.ended(waiter)
+        host.waiters.remove(waiter)
+    assert order == [first[0], other[0], first[1], other[1], first[2]]
 
 
 def test_a_sandbox_is_for_the_job_that_it_was_begun_for() -> None:
@@ -83,12 +112,11 @@ def test_a_sandbox_is_for_the_job_that_it_was_begun_for() -> None:
     assert host.waiters.is_first(theirs[0])
     assert not host.waiters.is_first(theirs[1])
     assert not host.waiters.is_first(late)
+    host.ended(theirs[0])
     host.waiters.remove(theirs[0])
-    host.coming.clear()
-    assert host.begin() is theirs[1]
-    host.waiters.remove(theirs[1])
-    host.coming.clear()
-    assert host.begin() is late
+    assert host.begin() is late, "the other tenant's turn, although its job came last"
+    assert host.waiters.is_first(late)
+    assert not host.waiters.is_first(theirs[1])
 
 
 def test_a_start_that_came_to_nothing_is_begun_again() -> None:
@@ -97,7 +125,7 @@ def test_a_start_that_came_to_nothing_is_begun_again() -> None:
     [job] = host.asks("one", 1)
     assert host.begin() is job
     assert host.begin() is None
-    host.coming.clear()  # it failed, and somebody else heard why
+    host.ended(job)  # it failed, and somebody else heard why
     assert host.begin() is job
 
 

@@ -153,14 +153,17 @@ class Pool:
                     if self._closed:
                         return
                     self._changed.wait(self._rest_s())
-                profile, ahead = following
+                profile, tenant = following
                 shelf = self._shelves[profile]
                 shelf.starting += 1
-                self._ahead += ahead
+                self._ahead += tenant is None
                 epoch = self._epoch
             self._start_one(profile, shelf, epoch)
             with self._changed:
-                self._ahead -= ahead
+                if tenant is None:
+                    self._ahead -= 1
+                else:
+                    self._waiters.ended(tenant)
                 self._changed.notify_all()
 
     def _rest_s(self) -> float:
@@ -195,8 +198,8 @@ class Pool:
             shelf.failed(error)
             self._changed.notify_all()
 
-    def _next(self) -> tuple[Profile, bool] | None:
-        """What to start next, and whether ahead of any job: for one that waits, else to top up, else nothing.
+    def _next(self) -> tuple[Profile, str | None] | None:
+        """What to start next and for whose job: for one that waits, else to top up (None), else nothing.
         Called with the lock held."""
         if self._closed:
             return None
@@ -204,13 +207,13 @@ class Pool:
         room = self._settings.sandboxes_max - alive
         if (waiter := self._waiters.next(self._coming, self._leaves_a_starter)) is not None:
             if room > 0:
-                waiter.begun = True
-                return waiter.profile, False
+                self._waiters.begin(waiter)
+                return waiter.profile, waiter.tenant
             if not self._doomed and self._shelves.evict():
                 self._changed.notify_all()
             return None
         profile = self._to_top_up() if room > 0 else None
-        return None if profile is None else (profile, True)
+        return None if profile is None else (profile, None)
 
     def _coming(self, profile: Profile) -> int:
         return self._shelves[profile].coming

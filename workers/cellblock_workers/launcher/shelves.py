@@ -123,12 +123,13 @@ class Shelves:
     def to_fill(self, *, empty_only: bool) -> Profile | None:
         """The most recently used profile with fewer ready than there should be. May evict for it.
 
-        ``empty_only``: of those that have none ready.
+        ``empty_only``: of those that have none ready. Never one that jobs wait for: their sandboxes are
+        started in turns by tenant, and one more for the shelf would be one more for the tenant that waits.
         """
         now = time.monotonic()
         least = min(1, self._settings.warm) if empty_only else self._settings.warm
         for profile, shelf in reversed(self._all.items()):
-            if now < shelf.rest_until or not may_be_kept(profile):
+            if shelf.waiting or now < shelf.rest_until or not may_be_kept(profile):
                 continue
             if shelf.asked < ASKED_OFTEN or self.would_take_all(profile.image):
                 continue

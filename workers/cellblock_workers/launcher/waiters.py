@@ -33,6 +33,8 @@ class Waiters:
         self._most_begun = max(1, starters // 2)
         self._all: list[Waiter] = []
         self._asked_at: dict[str, float] = {}  # by tenant, of those that share the host
+        self._under_way: Counter[str] = Counter()  # starts by tenant, whoever takes what they make
+        self._begun_at: dict[str, float] = {}  # by tenant, when the last one began
 
     def __len__(self) -> int:
         return len(self._all)
@@ -42,6 +44,7 @@ class Waiters:
         now = time.monotonic()
         self._asked_at = {one: at for one, at in self._asked_at.items() if now - at < _SHARES_S}
         self._asked_at[tenant] = now
+        self._begun_at = {one: at for one, at in self._begun_at.items() if one in self._asked_at}
 
     def add(self, tenant: str, profile: Profile) -> Waiter:
         """One more, behind all others."""
@@ -59,22 +62,34 @@ class Waiters:
         return waiter is min(same, key=lambda one: not one.begun)
 
     def next(self, coming: Callable[[Profile], int], may_start: Callable[[Profile], bool]) -> Waiter | None:
-        """The job to start a sandbox for: the oldest of the tenant with the fewest starts under way.
+        """The job to start a sandbox for: the oldest of the tenant with the fewest starts under way, and
+        among equals of the one whose last start is longest ago.
 
         ``coming``: how many of a profile are started or being started, and not yet taken.
         """
         self._forget_lost(coming)
-        begun = Counter(waiter.tenant for waiter in self._all if waiter.begun)
         waiting = Counter(waiter.profile for waiter in self._all)
         able = [
             one
             for one in self._all
             if not one.begun
-            and begun[one.tenant] < self._most(one.tenant)
+            and self._under_way[one.tenant] < self._most(one.tenant)
             and waiting[one.profile] > coming(one.profile)
             and may_start(one.profile)
         ]
-        return min(able, key=lambda one: begun[one.tenant], default=None)
+        return min(able, key=self._turn, default=None)
+
+    def begin(self, waiter: Waiter) -> None:
+        """A start for this job begins; :meth:`ended` is called when it has ended, well or badly."""
+        waiter.begun = True
+        self._under_way[waiter.tenant] += 1
+        self._begun_at[waiter.tenant] = time.monotonic()
+
+    def ended(self, tenant: str) -> None:
+        """A start that was begun for a job of this tenant has ended."""
+        self._under_way[tenant] -= 1
+        if not self._under_way[tenant]:
+            del self._under_way[tenant]
 
     def _forget_lost(self, coming: Callable[[Profile], int]) -> None:
         """A start may come to nothing: then nothing was begun for the job that waits."""
@@ -83,6 +98,9 @@ class Waiters:
             lost = max(0, count - coming(profile))
             for waiter in [one for one in begun if one.profile == profile][:lost]:
                 waiter.begun = False
+
+    def _turn(self, waiter: Waiter) -> tuple[int, float]:
+        return self._under_way[waiter.tenant], self._begun_at.get(waiter.tenant, 0.0)
 
     def _most(self, tenant: str) -> int:
         now = time.monotonic()
