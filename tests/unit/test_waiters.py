@@ -34,7 +34,7 @@ class Host:
 
     def ended(self, waiter: Waiter) -> None:
         """The start for this job has ended; what it made is taken, or it made nothing."""
-        self.waiters.ended(waiter.tenant)
+        self.waiters.ended(waiter)
         self.coming[waiter.profile] -= 1
 
     def begin_all(self) -> list[Waiter]:
@@ -102,21 +102,31 @@ def test_with_a_single_starter_tenants_take_turns() -> None:
     assert order == [first[0], other[0], first[1], other[1], first[2]]
 
 
-def test_a_sandbox_is_for_the_job_that_it_was_begun_for() -> None:
-    host = Host(starters=2)
-    host.waiters.heard("one")
-    theirs = host.asks("two", 1, 1)
-    begun = host.begin()
-    assert begun is theirs[0]
-    [late] = host.asks("one", 1)
-    assert host.waiters.is_first(theirs[0])
-    assert not host.waiters.is_first(theirs[1])
-    assert not host.waiters.is_first(late)
-    host.ended(theirs[0])
-    host.waiters.remove(theirs[0])
-    assert host.begin() is late, "the other tenant's turn, although its job came last"
-    assert host.waiters.is_first(late)
-    assert not host.waiters.is_first(theirs[1])
+def test_sandboxes_are_handed_out_in_turns_by_tenant_and_to_the_oldest_job() -> None:
+    host = Host(starters=4)
+    jobs = host.asks("two", 1, 1) + host.asks("one", 1, 1)
+    order = []
+    for _ in range(4):
+        [first] = [job for job in jobs if job not in order and host.waiters.is_first(job)]
+        order.append(first)
+        host.waiters.served(first.tenant)
+        host.waiters.remove(first)
+    assert order == [jobs[0], jobs[2], jobs[1], jobs[3]]
+
+
+def test_a_sandbox_of_another_profile_is_no_turn_lost() -> None:
+    host = Host(starters=4)
+    [theirs] = host.asks("two", 1)
+    [other] = host.asks("one", 2)
+    assert host.waiters.is_first(theirs)
+    assert host.waiters.is_first(other)
+
+
+def test_no_tenant_is_started_for_more_often_than_it_has_jobs_that_wait() -> None:
+    host = Host(starters=8)
+    host.asks("one", 1)
+    host.asks("two", 1, 1, 1)
+    assert [waiter.tenant for waiter in host.begin_all()] == ["one", "two", "two", "two"]
 
 
 def test_a_start_that_came_to_nothing_is_begun_again() -> None:

@@ -19,7 +19,7 @@ import structlog
 from cellblock_config import LauncherSettings
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sandbox
 from cellblock_workers.launcher.shelves import ASKED_OFTEN, Shelf, Shelves, may_be_kept
-from cellblock_workers.launcher.waiters import Waiters
+from cellblock_workers.launcher.waiters import Waiter, Waiters
 
 _log = structlog.get_logger(__name__)
 
@@ -80,7 +80,7 @@ class Pool:
             self._waiters.heard(tenant)
             shelf = self._shelves.used(profile)
             shelf.asked += 1
-            if not shelf.waiting and (sandbox := self._take(shelf)) is not None:
+            if not shelf.waiting and (sandbox := self._take(shelf, tenant)) is not None:
                 return Taken(sandbox, warm=True, to_order=False)
             to_order = shelf.asked <= ASKED_OFTEN or not may_be_kept(profile)
             waiter = self._waiters.add(tenant, profile)
@@ -89,7 +89,7 @@ class Pool:
             try:
                 while True:
                     if self._waiters.is_first(waiter):
-                        if (sandbox := self._take(shelf)) is not None:
+                        if (sandbox := self._take(shelf, tenant)) is not None:
                             return Taken(sandbox, warm=False, to_order=to_order)
                         if shelf.failures:
                             raise shelf.failures.popleft()
@@ -135,12 +135,13 @@ class Pool:
         for thread in self._threads:
             thread.join(timeout=30)
 
-    def _take(self, shelf: Shelf) -> Sandbox | None:
+    def _take(self, shelf: Shelf, tenant: str) -> Sandbox | None:
         while shelf.ready:
             sandbox = shelf.ready.popleft()
             self._changed.notify_all()  # a place to fill
             if _alive(sandbox):
                 self._lent.append(sandbox)
+                self._waiters.served(tenant)
                 self._pause_until = max(self._pause_until, time.monotonic() + _AFTER_S)
                 return sandbox
             self._doomed.append(sandbox)
@@ -153,17 +154,17 @@ class Pool:
                     if self._closed:
                         return
                     self._changed.wait(self._rest_s())
-                profile, tenant = following
+                profile, waiter = following
                 shelf = self._shelves[profile]
                 shelf.starting += 1
-                self._ahead += tenant is None
+                self._ahead += waiter is None
                 epoch = self._epoch
             self._start_one(profile, shelf, epoch)
             with self._changed:
-                if tenant is None:
+                if waiter is None:
                     self._ahead -= 1
                 else:
-                    self._waiters.ended(tenant)
+                    self._waiters.ended(waiter)
                 self._changed.notify_all()
 
     def _rest_s(self) -> float:
@@ -198,7 +199,7 @@ class Pool:
             shelf.failed(error)
             self._changed.notify_all()
 
-    def _next(self) -> tuple[Profile, str | None] | None:
+    def _next(self) -> tuple[Profile, Waiter | None] | None:
         """What to start next and for whose job: for one that waits, else to top up (None), else nothing.
         Called with the lock held."""
         if self._closed:
@@ -208,7 +209,7 @@ class Pool:
         if (waiter := self._waiters.next(self._coming, self._leaves_a_starter)) is not None:
             if room > 0:
                 self._waiters.begin(waiter)
-                return waiter.profile, waiter.tenant
+                return waiter.profile, waiter
             if not self._doomed and self._shelves.evict():
                 self._changed.notify_all()
             return None

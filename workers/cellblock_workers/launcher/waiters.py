@@ -13,13 +13,12 @@ from cellblock_workers.launcher.backend import Profile
 _SHARES_S = 10.0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Waiter:
-    """Somebody's job. ``begun``: a start was begun for it."""
+    """Somebody's job."""
 
     tenant: str
     profile: Profile
-    begun: bool = False
 
 
 class Waiters:
@@ -30,11 +29,13 @@ class Waiters:
     """
 
     def __init__(self, starters: int) -> None:
-        self._most_begun = max(1, starters // 2)
+        self._most_under_way = max(1, starters // 2)
         self._all: list[Waiter] = []
-        self._asked_at: dict[str, float] = {}  # by tenant, of those that share the host
-        self._under_way: Counter[str] = Counter()  # starts by tenant, whoever takes what they make
-        self._begun_at: dict[str, float] = {}  # by tenant, when the last one began
+        self._under_way: Counter[tuple[str, Profile]] = Counter()  # starts, whoever takes what they make
+        # By tenant, of those that share the host: when it last asked, was started for, was given one.
+        self._asked_at: dict[str, float] = {}
+        self._begun_at: dict[str, float] = {}
+        self._served_at: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._all)
@@ -44,7 +45,9 @@ class Waiters:
         now = time.monotonic()
         self._asked_at = {one: at for one, at in self._asked_at.items() if now - at < _SHARES_S}
         self._asked_at[tenant] = now
-        self._begun_at = {one: at for one, at in self._begun_at.items() if one in self._asked_at}
+        for times in (self._begun_at, self._served_at):
+            for gone in times.keys() - self._asked_at.keys():
+                del times[gone]
 
     def add(self, tenant: str, profile: Profile) -> Waiter:
         """One more, behind all others."""
@@ -56,10 +59,15 @@ class Waiters:
         """It has a sandbox, or has waited long enough."""
         self._all.remove(waiter)
 
+    def served(self, tenant: str) -> None:
+        """A job of this tenant was given a sandbox."""
+        self._served_at[tenant] = time.monotonic()
+
     def is_first(self, waiter: Waiter) -> bool:
-        """Whether the next sandbox of its profile is this job's: not the one's that wakes first."""
+        """Whether the next sandbox of its profile is this job's: the oldest of the tenant that was given one
+        longest ago, not the one that wakes first."""
         same = [one for one in self._all if one.profile == waiter.profile]
-        return waiter is min(same, key=lambda one: not one.begun)
+        return waiter is min(same, key=lambda one: self._served_at.get(one.tenant, 0.0))
 
     def next(self, coming: Callable[[Profile], int], may_start: Callable[[Profile], bool]) -> Waiter | None:
         """The job to start a sandbox for: the oldest of the tenant with the fewest starts under way, and
@@ -67,42 +75,37 @@ class Waiters:
 
         ``coming``: how many of a profile are started or being started, and not yet taken.
         """
-        self._forget_lost(coming)
         waiting = Counter(waiter.profile for waiter in self._all)
+        of_tenant = Counter((waiter.tenant, waiter.profile) for waiter in self._all)
         able = [
             one
             for one in self._all
-            if not one.begun
-            and self._under_way[one.tenant] < self._most(one.tenant)
-            and waiting[one.profile] > coming(one.profile)
+            if waiting[one.profile] > coming(one.profile)
+            and of_tenant[one.tenant, one.profile] > self._under_way[one.tenant, one.profile]
+            and self._starts(one.tenant) < self._most(one.tenant)
             and may_start(one.profile)
         ]
         return min(able, key=self._turn, default=None)
 
     def begin(self, waiter: Waiter) -> None:
         """A start for this job begins; :meth:`ended` is called when it has ended, well or badly."""
-        waiter.begun = True
-        self._under_way[waiter.tenant] += 1
+        self._under_way[waiter.tenant, waiter.profile] += 1
         self._begun_at[waiter.tenant] = time.monotonic()
 
-    def ended(self, tenant: str) -> None:
-        """A start that was begun for a job of this tenant has ended."""
-        self._under_way[tenant] -= 1
-        if not self._under_way[tenant]:
-            del self._under_way[tenant]
+    def ended(self, waiter: Waiter) -> None:
+        """A start that was begun for this job has ended, whether the job still waits or not."""
+        key = waiter.tenant, waiter.profile
+        self._under_way[key] -= 1
+        if not self._under_way[key]:
+            del self._under_way[key]
 
-    def _forget_lost(self, coming: Callable[[Profile], int]) -> None:
-        """A start may come to nothing: then nothing was begun for the job that waits."""
-        begun = [waiter for waiter in self._all if waiter.begun]
-        for profile, count in Counter(waiter.profile for waiter in begun).items():
-            lost = max(0, count - coming(profile))
-            for waiter in [one for one in begun if one.profile == profile][:lost]:
-                waiter.begun = False
+    def _starts(self, tenant: str) -> int:
+        return sum(count for (one, _), count in self._under_way.items() if one == tenant)
 
     def _turn(self, waiter: Waiter) -> tuple[int, float]:
-        return self._under_way[waiter.tenant], self._begun_at.get(waiter.tenant, 0.0)
+        return self._starts(waiter.tenant), self._begun_at.get(waiter.tenant, 0.0)
 
     def _most(self, tenant: str) -> int:
         now = time.monotonic()
         shared = any(now - at < _SHARES_S for one, at in self._asked_at.items() if one != tenant)
-        return self._most_begun if shared else len(self._all)
+        return self._most_under_way if shared else len(self._all)
