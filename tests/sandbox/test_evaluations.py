@@ -61,6 +61,16 @@ def test_what_a_time_slice_does_not_reach_is_given_back(host: Host, monkeypatch:
 
 
 @pytest.mark.parametrize("verdict", ["split", "inline"])
+def test_a_line_printed_in_each_call_costs_no_wait(host: Host, verdict: str) -> None:
+    check = FunctionCheck(functions=("f",), tests="assert [f(n) for n in range(200)] == list(range(200))\n")
+    said = "def f(n):\n    print(n % 10)\n    return n\n"
+    wrong = said.replace("return n", "return n if n < 199 else None")
+    found = judge(host, {"right": said, "wrong": wrong}, check, verdict, timeout_s=4.0)
+    assert {name: one.verdict.value for name, one in found.items()} == {"right": "passed", "wrong": "failed"}
+    assert found["wrong"].stdout == "".join(f"{number % 10}\n" for number in range(200))
+
+
+@pytest.mark.parametrize("verdict", ["split", "inline"])
 def test_each_is_judged_by_itself(host: Host, verdict: str) -> None:
     found = judge(
         host,

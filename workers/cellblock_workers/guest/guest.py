@@ -47,7 +47,7 @@ from .processes import is_crowded, kill_and_reap_everything, kill_everything
 
 FRAME_LIMIT_BYTES = 128 * 1024 * 1024
 RAISED_LIMIT_BYTES = 32 * 1024
-#: After a piece of output smaller than this, more is gathered for so long: longer while pieces stay small.
+#: After a piece of output smaller than this, output is left to gather for so long: longer while pieces stay small.
 SMALL_BYTES, GATHER_S, GATHER_MOST_S = 4096, 0.001, 0.032
 
 
@@ -106,6 +106,8 @@ class Guest:
         self.reply = ReplyCounter()
         self.values = bytearray()
         self.artifacts: dict[str, Any] | None = None
+        self.outputs = [pipes.stdout, pipes.stderr]  # those the job has not closed
+        self.gathering = False  # nobody listens to them
         self.gathering_until = 0.0
         self.gather_s = GATHER_S
         self.inbox = bytearray() if inbox is None else inbox
@@ -116,7 +118,8 @@ class Guest:
             os.set_blocking(fd, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
-        os.set_blocking(pipes.stdin, False)
+        for fd in (pipes.stdin, *self.outputs):
+            os.set_blocking(fd, False)
         for fd in (0, self.wake, pipes.stdout, pipes.stderr, pipes.raised, pipes.value):
             self.poller.register(fd, select.POLLIN)
 
@@ -124,8 +127,9 @@ class Guest:
         self.reap()  # who died before anybody listened
         while self.status is None:
             self.check_deadline()
-            for fd, event in self.poller.poll(self.poll_ms()):
-                self.handle(fd, writers=not event & select.POLLHUP)
+            self.check_gathered()
+            for fd, _ in self.poller.poll(self.poll_ms()):
+                self.handle(fd)
         self.end()
 
     def close(self) -> None:
@@ -136,9 +140,10 @@ class Guest:
             os.close(fd)
 
     def poll_ms(self) -> int | None:
-        if self.deadline is None:
-            return None
-        return max(0, math.ceil((self.deadline - time.monotonic()) * 1000))
+        until = [self.deadline] if self.deadline is not None else []
+        if self.gathering:
+            until.append(self.gathering_until)
+        return max(0, math.ceil((min(until) - time.monotonic()) * 1000)) if until else None
 
     def check_deadline(self) -> None:
         if self.deadline is not None and self.reason is None and time.monotonic() >= self.deadline:
@@ -152,8 +157,8 @@ class Guest:
     def kill(self) -> None:
         kill_everything()
 
-    def handle(self, fd: int, writers: bool) -> None:
-        """Something happened there. ``writers``: whether more may come."""
+    def handle(self, fd: int) -> None:
+        """Something happened there."""
         if fd == 0:
             self.read_host()
         elif fd == self.wake:
@@ -164,24 +169,38 @@ class Guest:
         elif fd == self.pipes.control:
             if self.feed_calls():
                 self.poller.unregister(fd)
-        else:
-            if writers and fd in (self.pipes.stdout, self.pipes.stderr):
-                self.gather()
+        elif fd not in self.outputs:
             self.relay(fd)
+        elif not self.gathering:
+            self.relay(fd)
+            if time.monotonic() < self.gathering_until:
+                self.gather()
 
     def gather(self) -> None:
-        """Soon after a small piece wait for more: each costs the host as much as a large one."""
-        rest_s = self.gathering_until - time.monotonic()
-        if rest_s > 0:
-            time.sleep(rest_s)
-        elif rest_s < -GATHER_MOST_S:
-            self.gather_s = GATHER_S
+        """Soon after a small piece leave output alone: each piece costs the host as much as a large one."""
+        self.gathering = True
+        for fd in self.outputs:
+            self.poller.unregister(fd)
+
+    def check_gathered(self) -> None:
+        if self.gathering and time.monotonic() >= self.gathering_until:
+            self.gathering = False
+            for fd in self.outputs:
+                self.poller.register(fd, select.POLLIN)
+
+    def pass_on_gathered(self) -> None:
+        """Now: what a job has said before a reply arrives before it."""
+        for fd in self.outputs[:]:
+            try:
+                self.relay(fd)
+            except BlockingIOError:
+                continue
 
     def relay(self, fd: int) -> bool:
         """Pass one piece on. True while there may be more."""
         piece = os.read(fd, PIECE_BYTES)
         if not piece:
-            self.poller.unregister(fd)
+            self.forget(fd)
             return False
         if fd == self.pipes.raised:
             self.raised = (self.raised + piece)[:RAISED_LIMIT_BYTES]
@@ -191,12 +210,21 @@ class Guest:
             self.values += piece[: max(0, self.value_left)]
             self.value_left -= len(piece)
             if self.answers and self.reply.passed(piece):
+                self.pass_on_gathered()
                 self.next_call()
             if not (self.reply.awaited and self.gathers):
                 self.send_values()
         else:
             self.relay_output(b"O" if fd == self.pipes.stdout else b"E", piece)
         return True
+
+    def forget(self, fd: int) -> None:
+        """The job has closed it."""
+        if fd in self.outputs:
+            self.outputs.remove(fd)
+            if self.gathering:
+                return
+        self.poller.unregister(fd)
 
     def send_values(self) -> None:
         """Of calls that came together the replies go together: each message wakes the host."""
@@ -205,8 +233,11 @@ class Guest:
             self.values.clear()
 
     def relay_output(self, kind: bytes, piece: bytes) -> None:
+        now = time.monotonic()
+        if now > self.gathering_until + GATHER_MOST_S:
+            self.gather_s = GATHER_S
         if len(piece) < SMALL_BYTES:
-            self.gathering_until = time.monotonic() + self.gather_s
+            self.gathering_until = now + self.gather_s
             self.gather_s = min(2 * self.gather_s, GATHER_MOST_S)
         else:
             self.gather_s = max(self.gather_s / 2, GATHER_S)
