@@ -33,6 +33,15 @@ def test_a_sandbox_has_its_limits_in_every_hierarchy_of_this_host_and_is_gone_wh
     assert not [folder for folder in group.folders if folder.exists()]
 
 
+def test_all_sandboxes_together_leave_the_host_a_quarter_of_its_process_ids() -> None:
+    assert CgroupTree().refusal() is None
+    root = Path("/sys/fs/cgroup")
+    folder = root / "pids/cellblock" if (root / "memory").is_dir() else root / "cellblock"
+    assert (
+        int((folder / "pids.max").read_text()) == int(Path("/proc/sys/kernel/pid_max").read_text()) * 3 // 4
+    )
+
+
 def test_version_two_is_one_folder_with_memory_swap_processes_and_cpu(tmp_path: Path) -> None:
     (tmp_path / "cellblock").mkdir()
     (tmp_path / "cellblock/memory.swap.max").write_text("max")

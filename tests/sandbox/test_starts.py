@@ -62,6 +62,18 @@ def test_a_start_for_one_job_alone_is_on_its_bill(sandbox_hosts: dict[str, Host]
 
 
 @pytest.mark.way("gvisor-oci")
+def test_no_job_ends_for_what_its_start_took(sandbox_hosts: dict[str, Host]) -> None:
+    """The cap is what the job itself may use; the start is on the bill as far as that allows."""
+    host = sandbox_hosts["gvisor-oci"]
+    rates = Rates(per_run=0, per_cpu_second=10**9, per_gib_second=0, percent=100)
+    limits = Limits(memory_bytes=334 * MIB, cpus=0.1, timeout_s=1.0)
+    spec = JobSpec(code="import time; time.sleep(0.5)", level="strict", limits=limits)
+    result = host.run_at_price(spec, rates, 100)
+    assert (result.outcome, result.cost_micros) == (Outcome.OK, 100), result
+    assert result.usage.start_cpu_ms > 100
+
+
+@pytest.mark.way("gvisor-oci")
 def test_what_cannot_start_ends_at_once_and_at_a_price(sandbox_hosts: dict[str, Host]) -> None:
     """Limits that an image does not start with, where the operator has not said so."""
     socket = sandbox_hosts["gvisor-oci"].settings.launcher.socket

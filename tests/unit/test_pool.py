@@ -196,6 +196,32 @@ def test_only_what_is_asked_for_again_and_again_is_kept_ready() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
+def test_limits_in_rotation_pay_for_their_starts_and_drive_out_nothing_that_is_kept() -> None:
+    started: list[Profile] = []
+
+    def start(profile: Profile) -> Stub:
+        started.append(profile)
+        return Stub("one")
+
+    pool = Pool(start, LauncherSettings(warm=2, warm_total=8))  # type: ignore[arg-type]
+    try:
+        pool.warm(PROFILE)
+        taken = []
+        for _ in range(8):
+            for profile in sized(*range(1, 13)):
+                taken.append(pool.acquire(profile, 10))
+                pool.discard(taken[-1].sandbox)
+                time.sleep(0.01)
+        paid = sum(one.to_order for one in taken)
+        unpaid = sum(profile != PROFILE for profile in started) - paid
+        assert unpaid < paid, f"{paid} paid, {unpaid} started for nobody, for {len(taken)} jobs"
+        ours = [pool.acquire(PROFILE, 10) for _ in range(3)]
+        assert not any(one.to_order for one in ours), "the host keeps it, whatever others ask for"
+    finally:
+        pool.close()
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_flood_of_quick_images_does_not_keep_a_slow_one_waiting() -> None:
     start = Starts()
     pool = Pool(start, LauncherSettings(warm=0, warm_total=0, starters=2))  # type: ignore[arg-type]

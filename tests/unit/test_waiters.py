@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -79,6 +80,38 @@ def test_a_start_counts_until_it_ends_even_if_its_job_took_another_sandbox() -> 
     assert host.begin() is None
     host.ended(first)
     assert host.begin() is second
+
+
+def test_a_tenant_that_waits_for_long_still_shares_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("cellblock_workers.launcher.waiters.time.monotonic", lambda: now)
+    host = Host(starters=4)
+    [theirs] = host.asks("two", 1)
+    host.waiters.served("two")
+    now += 11.0
+    host.asks("one", 2, 3, 4, 5)
+    assert [waiter.tenant for waiter in host.begin_all()] == ["two", "one", "one"]
+    [ours] = host.asks("one", 1)
+    assert host.waiters.is_first(theirs)
+    assert not host.waiters.is_first(ours)
+
+
+def test_ever_new_names_do_not_go_before_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(1000.0)
+    monkeypatch.setattr("cellblock_workers.launcher.waiters.time.monotonic", lambda: next(clock))
+    host = Host(starters=1)
+    jobs = host.asks("honest", 1, 1, 1)
+    order = []
+    for number in range(4):
+        begun = host.begin()
+        assert begun is not None
+        host.ended(begun)
+        [first] = [one for one in jobs if one not in order and host.waiters.is_first(one)]
+        order.append(first)
+        host.waiters.served(first.tenant)
+        host.waiters.remove(first)
+        jobs += host.asks(f"new-{number}", 1)
+    assert [waiter.tenant for waiter in order] == ["honest", "honest", "new-0", "honest"]
 
 
 def test_the_tenant_with_the_fewest_starts_under_way_is_next() -> None:

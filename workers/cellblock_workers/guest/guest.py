@@ -47,7 +47,7 @@ from .processes import is_crowded, kill_and_reap_everything, kill_everything
 
 FRAME_LIMIT_BYTES = 128 * 1024 * 1024
 RAISED_LIMIT_BYTES = 32 * 1024
-#: After a piece of output smaller than this, output is left to gather for so long: longer while pieces stay small.
+#: After a piece of output smaller than this, output gathers for so long: longer while pieces stay small.
 SMALL_BYTES, GATHER_S, GATHER_MOST_S = 4096, 0.001, 0.032
 
 

@@ -20,6 +20,7 @@ PARENT = Path("cellblock")
 _ROOT = Path("/sys/fs/cgroup")
 _CONTROLLERS_V1 = ("memory", "pids", "cpu", "cpuacct")
 _CONTROLLERS_V2 = ("memory", "pids", "cpu")
+_PID_MAX = Path("/proc/sys/kernel/pid_max")
 _GONE_S = 10.0
 
 
@@ -114,6 +115,14 @@ class SandboxGroup:
                     break
 
 
+def _all_pids() -> int:
+    """Of the process ids that the host has, how many all sandboxes together may hold: the rest is the host's.
+
+    A sandbox of gVisor may have some 3,000 threads, and a host has 32,768 ids or more.
+    """
+    return int(_PID_MAX.read_text()) * 3 // 4
+
+
 class CgroupTree:
     """Makes and finds the cgroups of this launcher's sandboxes."""
 
@@ -166,7 +175,7 @@ class CgroupTree:
             return
         if self._v1:
             for controller in _CONTROLLERS_V1:
-                folder = self._root / controller / PARENT
+                folder = self._parent(controller)
                 folder.mkdir(exist_ok=True)
                 if not os.access(folder, os.W_OK):
                     raise PermissionError(errno.EACCES, "no permission", str(folder))
@@ -176,7 +185,11 @@ class CgroupTree:
             (self._root / "cgroup.subtree_control").write_text(wanted)
             parent.mkdir(exist_ok=True)
             (parent / "cgroup.subtree_control").write_text(wanted)
+        (self._parent("pids") / "pids.max").write_text(str(_all_pids()))
         self._prepared = True
+
+    def _parent(self, controller: str) -> Path:
+        return self._root / (controller if self._v1 else "") / PARENT
 
     def _limits(self, profile: Profile, extra_pids: int) -> list[tuple[str, str]]:
         memory, pids = str(profile.memory_bytes), str(profile.pids + extra_pids)

@@ -18,7 +18,7 @@ import structlog
 
 from cellblock_config import LauncherSettings
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sandbox
-from cellblock_workers.launcher.shelves import ASKED_OFTEN, Shelf, Shelves, may_be_kept
+from cellblock_workers.launcher.shelves import Shelf, Shelves, may_be_kept
 from cellblock_workers.launcher.waiters import Waiter, Waiters
 
 _log = structlog.get_logger(__name__)
@@ -67,7 +67,7 @@ class Pool:
     def warm(self, profile: Profile) -> None:
         """Keep sandboxes of this profile ready from now on."""
         with self._changed:
-            self._shelves.used(profile).asked = ASKED_OFTEN
+            self._shelves.keep(profile)
             self._changed.notify_all()
 
     def acquire(self, profile: Profile, timeout_s: float, tenant: str = "") -> Taken:
@@ -79,10 +79,10 @@ class Pool:
         with self._changed:
             self._waiters.heard(tenant)
             shelf = self._shelves.used(profile)
+            to_order = not (self._shelves.is_common(profile) and may_be_kept(profile))
             shelf.asked += 1
             if not shelf.waiting and (sandbox := self._take(shelf, tenant)) is not None:
                 return Taken(sandbox, warm=True, to_order=False)
-            to_order = shelf.asked <= ASKED_OFTEN or not may_be_kept(profile)
             waiter = self._waiters.add(tenant, profile)
             shelf.waiting += 1
             self._changed.notify_all()

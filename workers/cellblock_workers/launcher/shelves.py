@@ -26,6 +26,7 @@ class Shelf:
 
     ready: deque[Sandbox] = field(default_factory=deque)
     asked: int = 0
+    kept: bool = False  # whatever is asked for: the host's own choice
     starting: int = 0
     waiting: int = 0
     failures: deque[BackendUnavailable] = field(default_factory=deque)
@@ -73,14 +74,18 @@ class Shelves:
         shelf = self._all.setdefault(profile, Shelf())
         self._all.move_to_end(profile)
         unused = [
-            (one.asked >= ASKED_OFTEN, old)
+            (self.is_common(old), old)
             for old, one in self._all.items()
-            if not one.waiting and not one.starting and old != profile
+            if not one.kept and not one.waiting and not one.starting and old != profile
         ]
         unused.sort(key=lambda one: one[0])
         for _, old in unused[: max(0, len(self._all) - _PROFILES_KEPT)]:
             self._doomed.extend(self._all.pop(old).ready)
         return shelf
+
+    def keep(self, profile: Profile) -> None:
+        """This one is kept ready whatever is asked for."""
+        self.used(profile).kept = True
 
     def clear(self) -> None:
         """Keep nothing that is ready, and rest no longer."""
@@ -110,13 +115,16 @@ class Shelves:
     def evict(self, keep: Profile | None = None) -> bool:
         """Make room by dropping one that is ready, of a profile used less recently than ``keep``.
 
-        Never of one used more recently: two profiles would evict each other for ever.
+        Never of one used more recently: two profiles would evict each other for ever. What is dropped was
+        asked for too seldom, so its profile has to be asked for often anew: jobs that rotate among limits
+        must not have sandboxes started that nobody uses.
         """
         for profile, shelf in self._all.items():
             if profile == keep:
                 return False
             if shelf.ready and not shelf.waiting:
                 self._doomed.append(shelf.ready.popleft())
+                shelf.asked = 0
                 return True
         return False
 
@@ -131,12 +139,17 @@ class Shelves:
         for profile, shelf in reversed(self._all.items()):
             if shelf.waiting or now < shelf.rest_until or not may_be_kept(profile):
                 continue
-            if shelf.asked < ASKED_OFTEN or self.would_take_all(profile.image):
+            if not self.is_common(profile) or self.would_take_all(profile.image):
                 continue
             if len(shelf.ready) + shelf.starting < least:
                 has_room = sum(self.counts()) < self._settings.warm_total
                 return profile if has_room or self.evict(keep=profile) else None
         return None
+
+    def is_common(self, profile: Profile) -> bool:
+        """Whether it is asked for often, or kept anyway."""
+        shelf = self._all[profile]
+        return shelf.kept or shelf.asked >= ASKED_OFTEN
 
     def rests(self) -> Iterable[float]:
         """Until when profiles rest, on the monotonic clock."""

@@ -15,10 +15,11 @@ _SHARES_S = 10.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiter:
-    """Somebody's job."""
+    """A job that waits for a sandbox, since then on the monotonic clock."""
 
     tenant: str
     profile: Profile
+    since: float
 
 
 class Waiters:
@@ -43,15 +44,16 @@ class Waiters:
     def heard(self, tenant: str) -> None:
         """This tenant asks for a sandbox."""
         now = time.monotonic()
-        self._asked_at = {one: at for one, at in self._asked_at.items() if now - at < _SHARES_S}
         self._asked_at[tenant] = now
-        for times in (self._begun_at, self._served_at):
-            for gone in times.keys() - self._asked_at.keys():
-                del times[gone]
+        waiting = {waiter.tenant for waiter in self._all}
+        gone = {one for one, at in self._asked_at.items() if now - at >= _SHARES_S} - waiting
+        for times in (self._asked_at, self._begun_at, self._served_at):
+            for one in gone:
+                times.pop(one, None)
 
     def add(self, tenant: str, profile: Profile) -> Waiter:
         """One more, behind all others."""
-        waiter = Waiter(tenant, profile)
+        waiter = Waiter(tenant, profile, time.monotonic())
         self._all.append(waiter)
         return waiter
 
@@ -65,9 +67,10 @@ class Waiters:
 
     def is_first(self, waiter: Waiter) -> bool:
         """Whether the next sandbox of its profile is this job's: the oldest of the tenant that was given one
-        longest ago, not the one that wakes first."""
+        longest ago, not the one that wakes first. A tenant that was given none has waited since it came: a
+        new name is no way past those that wait."""
         same = [one for one in self._all if one.profile == waiter.profile]
-        return waiter is min(same, key=lambda one: self._served_at.get(one.tenant, 0.0))
+        return waiter is min(same, key=lambda one: self._served_at.get(one.tenant, one.since))
 
     def next(self, coming: Callable[[Profile], int], may_start: Callable[[Profile], bool]) -> Waiter | None:
         """The job to start a sandbox for: the oldest of the tenant with the fewest starts under way, and
@@ -103,9 +106,11 @@ class Waiters:
         return sum(count for (one, _), count in self._under_way.items() if one == tenant)
 
     def _turn(self, waiter: Waiter) -> tuple[int, float]:
-        return self._starts(waiter.tenant), self._begun_at.get(waiter.tenant, 0.0)
+        return self._starts(waiter.tenant), self._begun_at.get(waiter.tenant, waiter.since)
 
     def _most(self, tenant: str) -> int:
         now = time.monotonic()
-        shared = any(now - at < _SHARES_S for one, at in self._asked_at.items() if one != tenant)
+        others = {one for one, at in self._asked_at.items() if now - at < _SHARES_S}
+        others |= {waiter.tenant for waiter in self._all}
+        shared = bool(others - {tenant})
         return self._most_under_way if shared else len(self._all)

@@ -22,14 +22,16 @@ class Bill:
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
         self._charge = lease.claim.manifest.charge
-        self._cost_micros = 0
+        self._cost_micros = self._starts_micros = 0
         self._filter_cpu_s = 0.0
         self.beside = Usage()  #: of judges, and of runs that no trial's result tells of
 
     @property
     def cost_micros(self) -> int | None:
         """Of this attempt so far; None without a price."""
-        return None if self._charge is None else min(self._cost_micros, self._charge.cap_micros)
+        if self._charge is None:
+            return None
+        return min(self._cost_micros + self._starts_micros, self._charge.cap_micros)
 
     def add(self, usage: Usage) -> None:
         """One run, at the price of a run."""
@@ -59,9 +61,9 @@ class Bill:
         self.beside = self.beside.model_copy(update={"filter_cpu_ms": filter_cpu_ms})
 
     def add_start(self, cpu_ms: int) -> None:
-        """What starting a sandbox for this evaluation alone took."""
+        """What starting a sandbox for this evaluation alone took: on its bill as far as its cap allows."""
         if self._charge is not None:
-            self._cost_micros += cost_of(_of_judges(self._charge), Usage(start_cpu_ms=cpu_ms))
+            self._starts_micros += cost_of(_of_judges(self._charge), Usage(start_cpu_ms=cpu_ms))
         total_ms = self.beside.start_cpu_ms + cpu_ms
         self.beside = self.beside.model_copy(update={"start_cpu_ms": total_ms})
 

@@ -19,7 +19,8 @@ class CostMeter:
     """Asks the kernel what the job has used, as seldom as its cap allows.
 
     Memory costs its peak for all the time there was, so a job that takes all it may late is dearer at once.
-    One that cannot reach its cap within its timeout even so is never looked at.
+    One that cannot reach its cap within its timeout even so is never looked at. What its sandbox took to
+    start is on its bill as far as its cap allows, and never ends it.
     """
 
     def __init__(
@@ -29,21 +30,18 @@ class CostMeter:
         usage: Callable[[], Reply],
         elsewhere_micros: Callable[[], int] = lambda: 0,
         busy_ms: Callable[[], int] | None = None,
-        start_cpu_ms: int = 0,
     ) -> None:
         """``usage``: the kernel's word on the sandbox. ``elsewhere_micros``: what of the cap is not this
         run's, because earlier ones used it or nested runs have it. ``busy_ms``: of a sandbox that mostly
-        waits, how long it was at work; else all the time since now. ``start_cpu_ms``: on its bill before it
-        begins.
+        waits, how long it was at work; else all the time since now.
         """
         self._charge = charge
         self._limits = limits
         self._usage = usage
         self._elsewhere_micros = elsewhere_micros
         self._busy_ms = busy_ms
-        self._start_cpu_ms = start_cpu_ms
-        nothing = charge.rates.cost_micros(cpu_ms=start_cpu_ms, wall_ms=0, memory_bytes=0)
-        self._micros_per_s = max(1, self._worst(start_cpu_ms + round(1000 * limits.cpus), 1000) - nothing)
+        nothing = charge.rates.cost_micros(cpu_ms=0, wall_ms=0, memory_bytes=0)
+        self._micros_per_s = max(1, self._worst(round(1000 * limits.cpus), 1000) - nothing)
         self._began = self._looked = time.monotonic()
         self._worst_micros = nothing
 
@@ -62,7 +60,7 @@ class CostMeter:
         """Look. Whether the job has cost all it may."""
         used = self._usage()
         self._looked = time.monotonic()
-        cpu_ms = self._start_cpu_ms + (used.cpu_ms or 0)
+        cpu_ms = used.cpu_ms or 0
         wall_ms = self._busy_ms() if self._busy_ms else round(1000 * (self._looked - self._began))
         self._worst_micros = self._worst(cpu_ms, wall_ms)
         cost = self._charge.rates.cost_micros(

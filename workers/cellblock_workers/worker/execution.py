@@ -112,7 +112,6 @@ def _meter(lease: Lease, lent: Lent, launcher: LauncherClient) -> Callable[[], C
         claim.manifest.limits,
         lambda: launcher.usage(lent),
         elsewhere_micros,
-        start_cpu_ms=lent.start_cpu_ms,
     )
 
 
@@ -123,7 +122,7 @@ def _measured(
     claim = lease.claim
     limits = claim.manifest.limits
     verdict = for_tenants(judge(conversation, kernel, limits), claim)
-    usage = with_start(usage_of(conversation, kernel), lent)
+    usage = usage_of(conversation, kernel)
     try:
         looked = outgoing.look(
             _said(conversation, verdict),
@@ -144,7 +143,7 @@ def _measured(
         verdict = _unfiltered(verdict, error)
         cpu_s = error.cpu_s if isinstance(error, FilterFailed) else 0.0
         looked = Looked(Outgoing(error=verdict.error, evidence=verdict.evidence), cpu_s)
-    said, usage = looked.said, with_filter(usage, looked.cpu_s)
+    said, usage = looked.said, with_start(with_filter(usage, looked.cpu_s), lent)
     if said.blocked:
         verdict, said = replace(verdict, outcome=Outcome.LEAK_BLOCKED), replace(said, error=_LEAK)
     elif looked.over_cost:
