@@ -35,7 +35,8 @@ def test_a_byte_at_a_time_is_few_messages(host: Host, monkeypatch: pytest.Monkey
 
 def test_what_a_job_says_is_not_held_back(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line, a pause, a line: each arrives by itself, and soon after it was written."""
-    late_ms, feed = [], Governor.feed
+    late_ms: list[float] = []
+    feed = Governor.feed
 
     def timed(self: Governor, chunk: bytes) -> None:
         late_ms.extend(1000 * (time.time() - float(line)) for line in chunk.split())

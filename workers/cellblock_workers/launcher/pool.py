@@ -1,7 +1,7 @@
 """Warm pools: sandboxes started ahead, used once, never reused.
 
 Starter threads serve waiting jobs first, in turns by tenant (waiters.py). After that they top up the
-profiles in recent use (shelves.py), and leave most starters to jobs. ``launcher.sandboxes_max`` bounds how
+profiles in recent use (shelves.py), and leave two starters to jobs. ``launcher.sandboxes_max`` bounds how
 many are alive, ``launcher.warm_total`` how many are ready.
 """
 
