@@ -152,6 +152,31 @@ def test_starts_are_shared_out_among_tenants() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
+def test_what_was_started_is_handed_out_in_turns_by_tenant() -> None:
+    start = Starts()
+    pool = Pool(start, LauncherSettings(warm=0, warm_total=0, starters=1))  # type: ignore[arg-type]
+    served: list[str] = []
+
+    def take(tenant: str) -> None:
+        pool.acquire(PROFILE, 10, tenant)
+        served.append(tenant)
+
+    try:
+        threads = []
+        for number, tenant in enumerate(["greedy", "greedy", "greedy", "other"]):
+            threads.append(threading.Thread(target=take, args=(tenant,)))
+            threads[-1].start()
+            wait_until(lambda waiting=number: len(pool._waiters) > waiting, what="the job waiting")  # type: ignore[misc]
+        for number in range(4):
+            start.let(1)
+            wait_until(lambda before=number: len(served) > before, what="the next sandbox")  # type: ignore[misc]
+        assert served == ["greedy", "other", "greedy", "greedy"]
+    finally:
+        start.let(4)
+        pool.close()
+
+
+@pytest.mark.usefixtures("impatient")
 def test_images_that_start_slowly_never_take_all_starters() -> None:
     start = Starts()
     pool = Pool(start, LauncherSettings(warm=0, warm_total=0, starters=2))  # type: ignore[arg-type]
