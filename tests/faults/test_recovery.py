@@ -153,8 +153,8 @@ class CuttableProxy:
             self._pairs += [near, far]
             for source, sink in ((near, far), (far, near)):
                 thread = threading.Thread(target=self._copy, args=(source, sink), daemon=True)
-                self._threads.append(thread)
                 thread.start()
+                self._threads.append(thread)  # what cut() waits for has to be running
 
     @staticmethod
     def _copy(source: socket.socket, sink: socket.socket) -> None:
