@@ -355,6 +355,7 @@ KILLERS = {
 }
 
 
+@pytest.mark.long("each takes several times what ordinary text does: minutes together")
 @pytest.mark.parametrize("name", KILLERS)
 def test_hostile_text_takes_no_more_than_several_times_what_ordinary_text_does(name: str) -> None:
     ordinary = (Path(__file__).read_text() * 10)[:50_000]

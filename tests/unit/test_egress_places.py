@@ -228,6 +228,7 @@ EMOJI_ZLIB = base64.b64encode(
     ],
     ids=["glued beginnings", "zlib with an emoji", "both"],
 )
+@pytest.mark.long("half a minute each")
 def test_hostile_text_of_256_KiB_stays_within_bounds_of_time_and_memory(text: str) -> None:
     text = text[:262_144]
     ordinary = (Path(__file__).read_text() * 100)[:262_144]
