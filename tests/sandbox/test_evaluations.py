@@ -70,6 +70,28 @@ def test_a_line_printed_in_each_call_costs_no_wait(host: Host, verdict: str) -> 
     assert found["wrong"].stdout == "".join(f"{number % 10}\n" for number in range(200))
 
 
+LATE = """
+import os, time
+def f(n):
+    time.sleep(0.05)  # longer than output gathers
+    {says}
+    return n
+"""
+
+
+@pytest.mark.parametrize("verdict", ["split", "inline"])
+def test_what_is_said_together_with_a_reply_costs_no_verdict(host: Host, verdict: str) -> None:
+    check = FunctionCheck(functions=("f",), tests="for n in range(6): assert f(n) == n\n")
+    says = {
+        "prints": "print('asked for', n)",
+        "prints errors": "print(n, file=__import__('sys').stderr)",
+        "closes its output": "n == 3 and os.close(1)",
+        "closes both": "n == 2 and (os.write(2, b'x'), os.close(2), os.close(1))",
+    }
+    found = judge(host, {name: LATE.format(says=code) for name, code in says.items()}, check, verdict)
+    assert {name: one.verdict.value for name, one in found.items()} == dict.fromkeys(says, "passed")
+
+
 @pytest.mark.parametrize("verdict", ["split", "inline"])
 def test_each_is_judged_by_itself(host: Host, verdict: str) -> None:
     found = judge(

@@ -47,3 +47,31 @@ def test_what_a_job_says_is_not_held_back(host: Host, monkeypatch: pytest.Monkey
     result = host.run(code)
     assert (result.outcome, len(late_ms)) == (Outcome.OK, 20)
     assert statistics.median(late_ms) < 50, "gathered, it would be half the run: 1,000"
+
+
+OWN_PIPES = """
+import os, threading, time
+def is_pipe(n):
+    try: return os.readlink(f'/proc/self/fd/{n}').startswith('pipe')
+    except OSError: return False
+def eat(end):
+    while True: os.read(end, 65536)
+own = [n for n in NUMBERS if is_pipe(n)]
+for one in own:
+    try: end = os.open(f'/proc/self/fd/{one}', os.O_RDONLY)
+    except OSError: continue
+    for _ in range(3): threading.Thread(target=eat, args=(end,), daemon=True).start()
+for _ in range(1000):
+    for one in own:
+        try: os.write(one, b'x')
+        except OSError: pass
+    time.sleep(0.0005)
+os._exit(3)
+"""
+
+
+@pytest.mark.parametrize("numbers", ["[1]", "[2]", "range(3, 200)"])
+def test_a_job_that_reads_what_it_says_itself_harms_itself_alone(host: Host, numbers: str) -> None:
+    """Between the guest's looking and its reading nothing may be left to read."""
+    result = host.run(OWN_PIPES.replace("NUMBERS", numbers), limits={"timeout_s": 20})
+    assert (result.outcome, result.exit_code) == (Outcome.EXIT, 3), result

@@ -96,13 +96,15 @@ def _linted(folder: Path, texts: list[str]) -> list[str]:
         _write(texts, Path(given))
         rules = Path(given) / "rules.json"
         rules.write_text(json.dumps(RULES))
+        report = Path(given) / "report.json"  # of a pipe it writes the first 64 KiB and ends
         program = folder / "node_modules/.bin/secretlint"
-        command: list[str | Path] = [program, "--format", "json", "--secretlintrc", rules, f"{given}/*.txt"]
-        ran = subprocess.run(command, cwd=folder, capture_output=True, timeout=BATCH_S)
-    if ran.returncode not in (0, 1):
-        raise RuntimeError(f"secretlint ended with {ran.returncode}: {ran.stderr.decode()[-300:]}")
+        command: list[str | Path] = [program, "--format", "json", "--secretlintrc", rules, "--output", report]
+        ran = subprocess.run([*command, f"{given}/*.txt"], cwd=folder, capture_output=True, timeout=BATCH_S)
+        if ran.returncode not in (0, 1) or not report.exists():
+            raise RuntimeError(f"secretlint ended with {ran.returncode}: {ran.stderr.decode()[-300:]}")
+        reported = json.loads(report.read_text())
     cleaned = list(texts)
-    for found in json.loads(ran.stdout):
+    for found in reported:
         n = int(Path(found["filePath"]).stem)
         for message in sorted(found["messages"], key=lambda message: message["range"], reverse=True):
             start, end = message["range"]

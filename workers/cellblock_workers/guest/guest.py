@@ -118,9 +118,10 @@ class Guest:
             os.set_blocking(fd, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
-        for fd in (pipes.stdin, *self.outputs):
+        said = (pipes.stdout, pipes.stderr, pipes.raised, pipes.value)
+        for fd in (pipes.stdin, *said):  # what is there to read a job can take away before it is read
             os.set_blocking(fd, False)
-        for fd in (0, self.wake, pipes.stdout, pipes.stderr, pipes.raised, pipes.value):
+        for fd in (0, self.wake, *said):
             self.poller.register(fd, select.POLLIN)
 
     def run(self) -> None:
@@ -169,10 +170,10 @@ class Guest:
         elif fd == self.pipes.control:
             if self.feed_calls():
                 self.poller.unregister(fd)
-        elif fd not in self.outputs:
-            self.relay(fd)
-        elif not self.gathering:
-            self.relay(fd)
+        elif fd not in (self.pipes.stdout, self.pipes.stderr):
+            self.relay_now(fd)
+        elif fd in self.outputs and not self.gathering:
+            self.relay_now(fd)
             if time.monotonic() < self.gathering_until:
                 self.gather()
 
@@ -189,12 +190,16 @@ class Guest:
                 self.poller.register(fd, select.POLLIN)
 
     def pass_on_gathered(self) -> None:
-        """Now: what a job has said before a reply arrives before it."""
+        """What a job has said before a reply arrives before it."""
         for fd in self.outputs[:]:
-            try:
-                self.relay(fd)
-            except BlockingIOError:
-                continue
+            self.relay_now(fd)
+
+    def relay_now(self, fd: int) -> None:
+        """What is there, if anything: it was passed on meanwhile, or the job has read it itself."""
+        try:
+            self.relay(fd)
+        except BlockingIOError:
+            return
 
     def relay(self, fd: int) -> bool:
         """Pass one piece on. True while there may be more."""
@@ -363,7 +368,6 @@ class Guest:
         crowded = bool(status and self.nproc) and is_crowded(self.uid, self.nproc)
         all_dead = self.end_all()
         for fd in (self.pipes.stdout, self.pipes.stderr, self.pipes.raised, self.pipes.value):
-            os.set_blocking(fd, False)
             try:
                 while self.relay(fd):
                     pass
