@@ -71,6 +71,15 @@ def test_the_cap_holds_within_a_trial(host: Host, where: str) -> None:
     assert 800 <= result.usage.paid_cpu_ms <= 3000, "stopped, and not at its timeout of ten seconds"
 
 
+def test_of_programs_that_are_stopped_one_after_the_other_each_is_paid_for(host: Host) -> None:
+    """They may share a sandbox, one after the other, and a stopped one is the last in it."""
+    spins = [(f"def f(x):\n    {SPIN}# {n}\n", CHECK) for n in range(4)]
+    result = evaluate(host, spins, 1000)
+    assert result.outcome is Outcome.COST_CAP
+    assert result.cost_micros == 1000
+    assert 800 <= result.usage.paid_cpu_ms <= 3000
+
+
 def test_the_cap_holds_for_all_trials_together(host: Host) -> None:
     burns = BURN.format(millions=30) + RIGHT
     result = evaluate(host, [(f"{burns}# {n}", CHECK) for n in range(6)], 600)

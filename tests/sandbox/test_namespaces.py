@@ -148,6 +148,48 @@ def test_a_sandbox_holds_no_descriptor_but_its_stream_and_leaves_no_cgroup(
     assert not [folder for folder in groups if folder.exists()]
 
 
+def test_a_sandbox_dies_at_full_speed(backend: NamespacesBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a twentieth of a processor sixty processes with memory take half a minute to die."""
+    held = backend.start(replace(PROFILE, cpus=0.05))
+    held.lend()
+    [quota] = [one for one in CgroupTree().find(held.id).folders for one in quotas_in(one)]
+    seen: list[str] = []
+    kill = held.child.kill
+
+    def killed() -> None:
+        seen.append(quota.read_text().split()[0])
+        kill()
+
+    assert quota.read_text().split()[0] == "5000"
+    monkeypatch.setattr(held.child, "kill", killed)
+    held.destroy()
+    assert seen == ["100000"]
+
+
+def quotas_in(folder: Path) -> list[Path]:
+    return [path for name in ("cpu.cfs_quota_us", "cpu.max") if (path := folder / name).exists()]
+
+
+def test_what_takes_long_to_die_keeps_its_place_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal that does not arrive stands in for a slow death."""
+    monkeypatch.setattr("cellblock_workers.launcher.namespaces.backend._GONE_S", 0.1)
+    backend = backend_in(tmp_path)
+    held = backend.start(PROFILE)
+    kill = held.child.kill
+    monkeypatch.setattr(held.child, "kill", lambda: None)
+    os.kill(pid_of(held.child.pidfd or 0), signal.SIGSTOP)  # it would end by itself when the stream does
+    with pytest.raises(StartFailed, match="did not die"):
+        held.destroy()
+    assert held.place in backend._places._taken
+    kill()
+    wait_until(lambda: held.place not in backend._places._taken, 10, "the place being free")
+    wait_until(lambda: held.child.pidfd is None, 1, "its descriptor being closed")
+    backend.sweep()
+    backend.close()
+
+
 def test_a_zygote_that_dies_takes_its_sandboxes_along_and_the_next_one_starts(tmp_path: Path) -> None:
     backend = backend_in(tmp_path)
     held = backend.start(PROFILE)

@@ -247,6 +247,25 @@ def test_limits_in_rotation_pay_for_their_starts_and_drive_out_nothing_that_is_k
 
 
 @pytest.mark.usefixtures("impatient")
+def test_a_tenant_with_many_limits_makes_room_by_its_own() -> None:
+    pool = Pool(lambda _: Stub("one"), LauncherSettings(warm=2, warm_total=8))  # type: ignore[arg-type,return-value]
+    try:
+        [ours], theirs = sized(1), sized(*range(10, 15))
+        for _ in range(3):
+            pool.discard(pool.acquire(ours, 10, "quiet").sandbox)
+        for _ in range(5):
+            for profile in theirs:
+                for _ in range(2):
+                    pool.discard(pool.acquire(profile, 10, "nasty").sandbox)
+                time.sleep(0.05)
+        taken = pool.acquire(ours, 10, "quiet")
+        assert taken.warm, "what others ask for drives out nothing of it"
+        assert not taken.to_order
+    finally:
+        pool.close()
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_flood_of_quick_images_does_not_keep_a_slow_one_waiting() -> None:
     start = Starts()
     pool = Pool(start, LauncherSettings(warm=0, warm_total=0, starters=2))  # type: ignore[arg-type]

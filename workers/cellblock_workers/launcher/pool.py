@@ -28,6 +28,8 @@ _log = structlog.get_logger(__name__)
 _AFTER_S = 0.05
 #: How long a pool that closes waits for those who hang up on what they were lent.
 _LENT_S = 5.0
+#: One sandbox that takes long to die does not keep the others' places.
+_DESTROYERS = 3
 
 Start = Callable[[Profile], Sandbox]
 
@@ -50,6 +52,7 @@ class Pool:
         self._waiters = Waiters(settings.starters)
         self._lent: list[Sandbox] = []
         self._doomed: deque[Sandbox] = deque()
+        self._dying = 0
         self._shelves = Shelves(settings, self._doomed)
         self._ahead = 0  # starts under way that no job waits for
         self._closed = False
@@ -57,9 +60,8 @@ class Pool:
         self._epoch = 0  # raised by clear(): what was begun before it is not for any job
         self._pause_until = 0.0
         self._changed = threading.Condition()
-        names = [(self._fill, f"starter-{i}") for i in range(settings.starters)] + [
-            (self._destroy, "destroyer")
-        ]
+        names = [(self._fill, f"starter-{i}") for i in range(settings.starters)]
+        names += [(self._destroy, f"destroyer-{i}") for i in range(_DESTROYERS)]
         self._threads = [threading.Thread(target=target, name=name, daemon=True) for target, name in names]
         for thread in self._threads:
             thread.start()
@@ -81,6 +83,7 @@ class Pool:
             shelf = self._shelves.used(profile)
             to_order = not (self._shelves.is_common(profile) and may_be_kept(profile))
             shelf.asked += 1
+            shelf.tenant = tenant
             if not shelf.waiting and (sandbox := self._take(shelf, tenant)) is not None:
                 return Taken(sandbox, warm=True, to_order=False)
             waiter = self._waiters.add(tenant, profile)
@@ -204,13 +207,14 @@ class Pool:
         Called with the lock held."""
         if self._closed:
             return None
-        alive = sum(self._shelves.counts()) + len(self._lent) + len(self._doomed)
+        going = len(self._doomed) + self._dying
+        alive = sum(self._shelves.counts()) + len(self._lent) + going
         room = self._settings.sandboxes_max - alive
         if (waiter := self._waiters.next(self._coming, self._leaves_a_starter)) is not None:
             if room > 0:
                 self._waiters.begin(waiter)
                 return waiter.profile, waiter
-            if not self._doomed and self._shelves.evict():
+            if not going and self._shelves.evict():
                 self._changed.notify_all()
             return None
         profile = self._to_top_up() if room > 0 else None
@@ -238,15 +242,16 @@ class Pool:
                     if self._closed and self._all_dropped():
                         return
                     self._changed.wait(0.2 if self._closed else None)
-                sandbox = self._doomed[0]
+                sandbox = self._doomed.popleft()
+                self._dying += 1
             try:
                 sandbox.destroy()
             except BackendUnavailable as error:  # what is left is the sweep's now
                 _log.warning("sandbox_removal_failed", sandbox=sandbox.id, error=str(error))
-            except Exception:  # a defect of ours may not end the only destroyer
+            except Exception:  # a defect of ours may not end a destroyer
                 _log.exception("sandbox_removal_crashed", sandbox=sandbox.id)
             with self._changed:
-                self._doomed.popleft()
+                self._dying -= 1
                 self._changed.notify_all()
 
     def _all_dropped(self) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ class Shelf:
 
     ready: deque[Sandbox] = field(default_factory=deque)
     asked: int = 0
+    tenant: str = ""  # whose job asked last
     kept: bool = False  # whatever is asked for: the host's own choice
     starting: int = 0
     waiting: int = 0
@@ -68,18 +70,20 @@ class Shelves:
     def used(self, profile: Profile) -> Shelf:
         """The profile's shelf, from now on the most recently used.
 
-        Profiles that nobody asked for lately are forgotten, those seldom asked for first: jobs with ever new
-        limits must neither fill the memory nor drive out what others have ready.
+        Profiles that nobody asked for lately are forgotten, those seldom asked for first, then those of the
+        tenant that has most: jobs with ever new limits must neither fill the memory nor drive out what others
+        have ready.
         """
         shelf = self._all.setdefault(profile, Shelf())
         self._all.move_to_end(profile)
+        held = self._profiles_by_tenant()
         unused = [
-            (self.is_common(old), old)
+            (self.is_common(old), -held[one.tenant], old)
             for old, one in self._all.items()
             if not one.kept and not one.waiting and not one.starting and old != profile
         ]
-        unused.sort(key=lambda one: one[0])
-        for _, old in unused[: max(0, len(self._all) - _PROFILES_KEPT)]:
+        unused.sort(key=lambda one: one[:2])
+        for *_, old in unused[: max(0, len(self._all) - _PROFILES_KEPT)]:
             self._doomed.extend(self._all.pop(old).ready)
         return shelf
 
@@ -113,20 +117,25 @@ class Shelves:
             del self._all[profile]
 
     def evict(self, keep: Profile | None = None) -> bool:
-        """Make room by dropping one that is ready, of a profile used less recently than ``keep``.
+        """Make room by dropping one that is ready, of a profile used less recently than ``keep``: of the
+        tenant whose jobs asked last for most of them, and of its profiles the one used least recently.
 
         Never of one used more recently: two profiles would evict each other for ever. What is dropped was
         asked for too seldom, so its profile has to be asked for often anew: jobs that rotate among limits
-        must not have sandboxes started that nobody uses.
+        must not have sandboxes started that nobody uses, and are the first that make room.
         """
-        for profile, shelf in self._all.items():
-            if profile == keep:
-                return False
-            if shelf.ready and not shelf.waiting:
-                self._doomed.append(shelf.ready.popleft())
-                shelf.asked = 0
-                return True
-        return False
+        older = list(itertools.takewhile(lambda one: one != keep, self._all))
+        able = [self._all[one] for one in older if self._all[one].ready and not self._all[one].waiting]
+        if not able:
+            return False
+        held = self._profiles_by_tenant()
+        shelf = min(able, key=lambda one: (one.kept, -held[one.tenant]))
+        self._doomed.append(shelf.ready.popleft())
+        shelf.asked = 0
+        return True
+
+    def _profiles_by_tenant(self) -> Counter[str]:
+        return Counter(shelf.tenant for shelf in self._all.values() if not shelf.kept)
 
     def to_fill(self, *, empty_only: bool) -> Profile | None:
         """The most recently used profile with fewer ready than there should be. May evict for it.

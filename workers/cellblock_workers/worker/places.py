@@ -175,7 +175,7 @@ class Places:
         place.over = not dialogue.enough(self._settings.sandbox.kill_grace_s)
         priced = self._lease.claim.manifest.charge is not None
         known, added = place.known, Reply()
-        if not place.over and (priced or dialogue.killed):
+        if priced or dialogue.killed:  # one that had to be stopped has used most of all
             place.known = self._launcher.usage(place.lent)
             added = Reply(
                 oom_kills=(place.known.oom_kills or 0) - (known.oom_kills or 0),

@@ -125,9 +125,19 @@ class NamespacesBackend:
             self._watch.remove(sandbox.watched)
         try:
             self._take_down(sandbox.id, sandbox.child, sandbox.group)
-        finally:
-            if sandbox.child.ended.is_set():  # else its ids and devices are still somebody's
-                self._places.give_back(sandbox.place)
+        except StartFailed:
+            if not sandbox.child.ended.is_set():
+                threading.Thread(target=self._bury, args=(sandbox,), daemon=True).start()
+                raise
+            self._places.give_back(sandbox.place)
+            raise
+        self._places.give_back(sandbox.place)
+
+    def _bury(self, sandbox: ForkedSandbox) -> None:
+        """Wait for one that takes long to die: until it has, its ids and devices are still somebody's."""
+        sandbox.child.ended.wait()
+        sandbox.child.close()
+        self._places.give_back(sandbox.place)
 
     def _settle_limits(self) -> None:
         """Once: by cgroup where the launcher may make them, else by a watch and per-process limits."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from cellblock_workers.launcher.backend import Evidence, Framing, Profile
 from cellblock_workers.launcher.cgroup_tree import Group
 from cellblock_workers.launcher.cgroups import SandboxCgroup
+from cellblock_workers.launcher.limits import START_CPUS
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
 from cellblock_workers.launcher.namespaces.fork_server import Child
 
@@ -75,6 +76,8 @@ class ForkedSandbox:
         """Kill and remove. Idempotent."""
         if not self._destroyed:
             self._destroyed = True
+            # Many processes that each give back much memory would take minutes at a small share.
+            self._cgroup.limit_cpus(max(self.profile.cpus, START_CPUS))
             self._discard(self)
 
     def _cpu_ms(self) -> int | None:
