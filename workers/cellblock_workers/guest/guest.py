@@ -195,10 +195,9 @@ class Guest:
             self.relay_now(fd)
 
     def relay_now(self, fd: int) -> None:
-        """What is there, if anything: it was passed on meanwhile, or the job has read it itself."""
         try:
             self.relay(fd)
-        except BlockingIOError:
+        except BlockingIOError:  # passed on meanwhile, or read by the job itself
             return
 
     def relay(self, fd: int) -> bool:
