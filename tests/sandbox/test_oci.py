@@ -11,12 +11,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cellblock_config import LEVELS, Isolation, load_settings
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, Profile, StartFailed
+from cellblock_workers.launcher.cgroup_tree import CgroupTree
 from cellblock_workers.launcher.oci.backend import OciBackend
 from cellblock_workers.launcher.oci.bundle import Bundle
 from cellblock_workers.launcher.oci.children import adopt_orphans
@@ -130,6 +132,24 @@ def test_a_root_without_python_is_refused_in_the_runtimes_words(isolation: str, 
     with pytest.raises(StartFailed, match="python3"):
         backend.start(PROFILE)
     assert left_in(tmp_path / "state") == []
+
+
+def test_a_sandbox_dies_at_full_speed(backend: OciBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = backend.start(replace(PROFILE, cpus=0.05))
+    held.lend()
+    files = [f / n for f in CgroupTree().find(held.id).folders for n in ("cpu.cfs_quota_us", "cpu.max")]
+    [quota] = [file for file in files if file.exists()]
+    assert quota.read_text().split()[0] == "5000"
+    seen: list[str] = []
+    discard = backend.discard
+
+    def discarded(sandbox: OciSandbox) -> None:
+        seen.append(quota.read_text().split()[0])
+        discard(sandbox)
+
+    monkeypatch.setattr(backend, "discard", discarded)
+    held.destroy()
+    assert seen == ["100000"]
 
 
 def test_a_broken_bundle_is_refused_and_removed(

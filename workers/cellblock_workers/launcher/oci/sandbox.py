@@ -97,5 +97,6 @@ class OciSandbox:
         if self._destroyed:
             return
         self.stream.close()
+        self._cgroup.limit_cpus(max(self.profile.cpus, START_CPUS))  # else it may take minutes to die
         self.owner.discard(self)
         self._destroyed = True
