@@ -195,7 +195,7 @@ class _Attacker(threading.Thread):
         outcomes: Counter[str] = Counter({"refused": self.refused} if self.refused else {})
         cost_micros = cpu_ms = 0
         for job in self.jobs:
-            result = job.result(timeout_s=60)
+            result = job.result(timeout_s=HELLO_S)
             outcomes[result.outcome.value] += 1
             cost_micros += result.cost_micros or 0
             cpu_ms += result.usage.paid_cpu_ms
