@@ -116,7 +116,7 @@ class SandboxGroup:
 
 
 def _all_pids() -> int:
-    """Of the process ids that the host has, how many all sandboxes together may hold: the rest is the host's.
+    """How many process ids all sandboxes together may hold; the host keeps the other quarter.
 
     A sandbox of gVisor may have some 3,000 threads, and a host has 32,768 ids or more.
     """

@@ -248,7 +248,7 @@ class Pool:
                 sandbox.destroy()
             except BackendUnavailable as error:  # what is left is the sweep's now
                 _log.warning("sandbox_removal_failed", sandbox=sandbox.id, error=str(error))
-            except Exception:  # a defect of ours may not end a destroyer
+            except Exception:  # a defect of ours must not end a destroyer
                 _log.exception("sandbox_removal_crashed", sandbox=sandbox.id)
             with self._changed:
                 self._dying -= 1

@@ -32,7 +32,8 @@ class Waiters:
     def __init__(self, starters: int) -> None:
         self._most_under_way = max(1, starters // 2)
         self._all: list[Waiter] = []
-        self._under_way: Counter[tuple[str, Profile]] = Counter()  # starts, whoever takes what they make
+        # A start counts for its tenant until it ends, whoever takes its sandbox.
+        self._under_way: Counter[tuple[str, Profile]] = Counter()
         # By tenant, of those that share the host: when it last asked, was started for, was given one.
         self._asked_at: dict[str, float] = {}
         self._begun_at: dict[str, float] = {}

@@ -125,13 +125,11 @@ class NamespacesBackend:
             self._watch.remove(sandbox.watched)
         try:
             self._take_down(sandbox.id, sandbox.child, sandbox.group)
-        except StartFailed:
-            if not sandbox.child.ended.is_set():
+        finally:
+            if sandbox.child.ended.is_set():
+                self._places.give_back(sandbox.place)
+            else:
                 threading.Thread(target=self._bury, args=(sandbox,), daemon=True).start()
-                raise
-            self._places.give_back(sandbox.place)
-            raise
-        self._places.give_back(sandbox.place)
 
     def _bury(self, sandbox: ForkedSandbox) -> None:
         """Wait for one that takes long to die: until it has, its ids and devices are still somebody's."""
