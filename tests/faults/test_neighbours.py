@@ -13,14 +13,12 @@ import pytest
 from faults.nasty import ATTACKS, Attack
 from faults.neighbours import Fleet, Waits, fleet
 
-pytestmark = [pytest.mark.whole_host, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.quiet_host, pytest.mark.timeout(240)]
 SECONDS = 4.0
-#: Three is what `python -m faults.neighbours` has to show; other suites share this host.
+#: Three is what `python -m faults.neighbours` has to show, which measures for longer.
 TIMES = 8
-#: Of a p95 that a busy host alone may come to.
+#: Of a p95 that a slow host alone may come to.
 LEAST_MS = 400
-#: One of each kind of harm: to the worker's memory and time, its filter, the starters.
-FAST = {"a judge that calls for ever", "beginnings of tokens, packed", "ever new limits"}
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +29,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, Wait
         yield made, made.alone(SECONDS)
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        pytest.param(one, id=one.name, marks=() if one.name in FAST else pytest.mark.long("an attack's time"))
-        for one in ATTACKS
-    ],
-)
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda one: one.name)
 def test_a_neighbour_hardly_notices(host: tuple[Fleet, Waits], attack: Attack) -> None:
     made, alone = host
     found = made.beside(attack, SECONDS)

@@ -17,11 +17,7 @@ from cellblock_workers.worker.memory_need import need
 from faults.neighbours import PLAN, Fleet, fleet
 from parts import descendants
 
-pytestmark = [
-    pytest.mark.whole_host,
-    pytest.mark.timeout(400),
-    pytest.mark.long("jobs as large as they may be"),
-]
+pytestmark = [pytest.mark.quiet_host, pytest.mark.timeout(400)]
 MIB = 2**20
 #: A worker runs eight at once. They belong to two tenants, since one may not have all of its slots.
 JOBS = 10

@@ -6,6 +6,7 @@ what the marker ``way`` says. From it follows the tier:
 * ``fast``: no way, or one of :data:`suite.ways.FAST_WAYS` (of a parameter ``evaluation_way``, one of
   :data:`suite.ways.FAST_EVALUATION_WAYS`); besides, of every other way the first case of each suite and of
   each group of attacks. A case marked ``long`` is not among them.
+* ``quiet``: cases marked ``quiet_host``, one after the other: their figures are of a host with no other work.
 * ``rest``: all others.
 
 A case marked ``after_attacks`` is in each tier that attacks its way.
@@ -17,11 +18,12 @@ import pytest
 
 from suite.ways import EVERY_WAY, FAST_EVALUATION_WAYS, FAST_WAYS
 
-TIERS = ("all", "fast", "rest")
+TIERS = ("all", "fast", "rest", "quiet")
 _MARKERS = (
     "way(name): the case runs in this way of making sandboxes, though it is not parametrised with it",
     "long(reason): the case is not in the fast tier",
     "whole_host: the case does not run beside others with this mark",
+    "quiet_host: nothing runs beside the case; it is in the tier quiet",
     "after_attacks: the case looks at what the attacks of its way have left",
 )
 
@@ -48,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = _of_the_way(items, way) if way else list(items)
     if tier != "all":
         fast = _fast(chosen)
-        chosen = [item for item in chosen if _is_after(item) or (item.nodeid in fast) == (tier == "fast")]
+        chosen = [item for item in chosen if tier in _tiers_of(item, fast)]
     attacked = {way_of(item) for item in chosen if "attack" in _parameters(item)}
     chosen = [item for item in chosen if not _is_after(item) or way_of(item) in attacked]
     chosen = _that_failed_last(config, chosen)
@@ -82,6 +84,14 @@ def _parameter(item: pytest.Item) -> tuple[str, str | None]:
     return "", None
 
 
+def _tiers_of(item: pytest.Item, fast: set[str]) -> set[str]:
+    if item.get_closest_marker("quiet_host"):
+        return {"quiet"}
+    if _is_after(item):
+        return {"fast", "rest"}
+    return {"fast"} if item.nodeid in fast else {"rest"}
+
+
 def _is_after(item: pytest.Item) -> bool:
     return item.get_closest_marker("after_attacks") is not None
 
@@ -109,7 +119,7 @@ def _fast(items: list[pytest.Item]) -> set[str]:
     found = set()
     tasted: set[tuple[str, str, str]] = set()
     for item in items:
-        if item.get_closest_marker("long") or _is_after(item):
+        if any(item.get_closest_marker(name) for name in ("long", "quiet_host", "after_attacks")):
             continue
         if _is_fast(item):
             found.add(item.nodeid)

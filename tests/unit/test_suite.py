@@ -51,6 +51,10 @@ def test_of_one_way(): pass
 @pytest.mark.long("takes an hour")
 def test_long(): pass
 
+@pytest.mark.quiet_host
+@pytest.mark.parametrize("way", ["namespaces", "runc-oci"])
+def test_quiet(way): pass
+
 @pytest.mark.after_attacks
 @pytest.mark.parametrize("way", ["namespaces", "systemd", "runc-oci"])
 def test_after(way): pass
@@ -69,6 +73,7 @@ def test_judged(evaluation_way): pass
 def test_judged_too(evaluation_way): pass
 """
 IN_BOTH = {"test_after[systemd]"}
+QUIET = {"test_quiet[namespaces]", "test_quiet[runc-oci]"}
 REST = {
     *("test_second[systemd]", "test_of_one_way", "test_long", "test_attack[b-systemd]"),
     *("test_judged_too[gvisor-oci]", *IN_BOTH),
@@ -84,6 +89,7 @@ EVERY = {
         "test_judged_too[namespaces]",
     ),
     *REST,
+    *QUIET,
 }
 
 
@@ -99,7 +105,8 @@ def test_every_case_is_in_one_tier_and_other_ways_have_one_of_each_module_in_the
 ) -> None:
     assert chosen(pytester) == EVERY
     assert chosen(pytester, "--tier", "rest") == REST
-    assert chosen(pytester, "--tier", "fast") == EVERY - REST | IN_BOTH
+    assert chosen(pytester, "--tier", "quiet") == QUIET
+    assert chosen(pytester, "--tier", "fast") == EVERY - REST - QUIET | IN_BOTH
 
 
 def test_a_way_that_is_named_leaves_out_the_others(pytester: pytest.Pytester) -> None:
@@ -110,7 +117,7 @@ def test_a_way_that_is_named_leaves_out_the_others(pytester: pytest.Pytester) ->
         "test_after[systemd]",
         *(f"test_attack[{attack}-systemd]" for attack in "abc"),
     }
-    assert chosen(pytester, "--way", "runc-oci") == set()
+    assert chosen(pytester, "--way", "runc-oci") == {"test_quiet[runc-oci]"}
     assert chosen(pytester, "--way", "systemd", "-k", "without") == set(), "-k chooses afterwards"
 
 
