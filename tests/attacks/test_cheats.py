@@ -45,6 +45,7 @@ def test_inline_some_of_them_do(host: Host) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long("a hundred evaluations")
 def test_no_cheat_passes_and_the_honest_between_them_do(host: Host) -> None:
     programs: dict[str, str] = {}
     for number, (name, source) in enumerate(CHEATS.items()):

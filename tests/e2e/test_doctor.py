@@ -89,6 +89,7 @@ def test_the_checklist_is_one_json_object_with_a_remedy_for_everything_amiss() -
 
 @pytest.mark.docker
 @pytest.mark.timeout(240)
+@pytest.mark.long("every layer is asked")
 def test_a_host_without_docker_and_images_is_told_what_to_do_and_exits_1(tmp_path: Path) -> None:
     done = doctor(
         CELLBLOCK_LAUNCHER_DOCKER_URL=f"unix://{tmp_path}/none.sock",

@@ -12,11 +12,16 @@ from faults import chaos, soak
 
 
 @pytest.mark.timeout(400)
-def test_under_random_faults_every_accepted_job_ends_once_and_nothing_is_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("jobs", "for_s"), [(60, 15), pytest.param(150, 40, marks=pytest.mark.long("150 jobs under faults"))]
+)
+def test_under_random_faults_every_accepted_job_ends_once_and_nothing_is_left(
+    tmp_path: Path, jobs: int, for_s: float
+) -> None:
     tmp_path.chmod(0o755)
     seed = random.SystemRandom().randrange(1 << 30)
     print(f"seed {seed}")
-    print(json.dumps(chaos.run(tmp_path, jobs=150, for_s=40, seed=seed)))
+    print(json.dumps(chaos.run(tmp_path, jobs=jobs, for_s=for_s, seed=seed)))
 
 
 @pytest.mark.timeout(400)

@@ -264,6 +264,7 @@ def test_an_oversized_frame_is_refused_before_its_docker_piece_is_complete():
         list(reader.feed(start))
 
 
+@pytest.mark.long("a million pieces are traced")
 def test_the_governor_holds_no_more_than_the_limit_whatever_the_chunks():
     limit = 1024 * 1024
     governor = Governor(

@@ -14,6 +14,7 @@ from parts import NAMESPACES, launcher_process, worker_process
 pytestmark = pytest.mark.way("namespaces")
 
 
+@pytest.mark.long("what is not answered is waited for")
 def test_a_worker_answers_flower_and_takes_no_orders(tmp_path: Path, redis_url: str) -> None:
     with (
         launcher_process(tmp_path, **NAMESPACES) as (socket, _),

@@ -101,6 +101,7 @@ with Client() as client:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long("an environment is installed")
 def test_a_base_install_in_an_empty_venv_submits_without_docker(
     wheel: Path, tmp_path: Path, redis_url: str, ledger: Ledger
 ) -> None:

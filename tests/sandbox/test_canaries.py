@@ -269,6 +269,7 @@ def test_a_control_that_stops_biting_pauses_a_working_host_until_it_bites_again(
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.long("a host is proved twice")
 def test_a_failed_round_withdraws_what_an_earlier_one_proved(weakened: Weakened) -> None:
     proof = Proof(settings_for(weakened.socket))
     proof.renew({"standard": "runc", "strict": "runc"})

@@ -15,9 +15,15 @@ from sandbox.judging import CHECK, RIGHT, judge
 PASSED = "['verdict', 'passed', '', '']"
 
 
+@pytest.fixture(params=["namespaces", "gvisor-oci"])
+def evaluation_way(request: pytest.FixtureRequest) -> str:
+    """In series, and one by one."""
+    return str(request.param)
+
+
 @pytest.fixture
-def host(sandbox_hosts: dict[str, Host], kernel_way: str) -> Host:
-    return sandbox_hosts[kernel_way]
+def host(sandbox_hosts: dict[str, Host], evaluation_way: str) -> Host:
+    return sandbox_hosts[evaluation_way]
 
 
 def hostile(tests: str) -> FunctionCheck:
