@@ -43,3 +43,34 @@ def test_names_that_a_killed_launcher_left_go_with_the_next_sweep(tmp_path: Path
         assert {one.name for one in names.iterdir()} == {sandbox.id, "just made"}
     finally:
         sandbox.destroy()
+
+
+def test_a_sandbox_dies_at_full_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load_settings(launcher={"state": tmp_path})
+    backend = DockerBackend("runc", settings, Ownership(f"test-{os.getpid()}-dies"))
+    held = backend.start(Profile("standard", settings.sandbox.default_image, 64 * MIB, 0.05, 10))
+    seen: list[str] = []
+    discard = backend.discard
+
+    def discarded(sandbox_id: str, container: str) -> None:
+        seen.append(_quota_of(container))
+        discard(sandbox_id, container)
+
+    monkeypatch.setattr(backend, "discard", discarded)
+    try:
+        held.lend()
+        seen.append(_quota_of(held._container))
+    finally:
+        held.destroy()
+    assert seen == ["5000", "100000"]
+
+
+def _quota_of(container: str) -> str:
+    """Of each 100,000 microseconds, as the kernel has it."""
+    found = [
+        folder / name
+        for name in ("cpu.cfs_quota_us", "cpu.max")
+        for folder in Path("/sys/fs/cgroup").glob(f"**/*{container}*")
+        if (folder / name).is_file()
+    ]
+    return found[0].read_text().split()[0]

@@ -118,8 +118,7 @@ class DockerSandbox:
     def destroy(self) -> None:
         """Kill and remove the container."""
         self.stream.close()
-        if self._starts_fast:  # else its quota cannot be written here, and it dies at its job's share
-            self._cgroup.limit_cpus(max(self.profile.cpus, START_CPUS))
+        self._cgroup.limit_cpus(max(self.profile.cpus, START_CPUS))  # where the launcher cannot, it dies slowly
         self._backend.discard(self.id, self._container)
 
     def _final_state(self) -> dict[str, Any]:
