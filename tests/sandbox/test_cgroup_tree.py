@@ -42,6 +42,14 @@ def test_all_sandboxes_together_leave_the_host_a_quarter_of_its_process_ids() ->
     )
 
 
+def test_where_all_cannot_be_bounded_each_still_is(tmp_path: Path) -> None:
+    (tmp_path / "cellblock/pids.max").mkdir(parents=True)  # no file to write to
+    tree = CgroupTree(tmp_path)
+    assert tree.refusal() is None
+    tree.create("one", PROFILE, 1)
+    assert limits(tmp_path / "cellblock/one")["pids.max"] == "21"
+
+
 def test_version_two_is_one_folder_with_memory_swap_processes_and_cpu(tmp_path: Path) -> None:
     (tmp_path / "cellblock").mkdir()
     (tmp_path / "cellblock/memory.swap.max").write_text("max")
@@ -54,6 +62,8 @@ def test_version_two_is_one_folder_with_memory_swap_processes_and_cpu(tmp_path: 
     }
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
     assert (tmp_path / "cellblock/cgroup.subtree_control").read_text() == "+memory +pids +cpu"
+    all_pids = int(Path("/proc/sys/kernel/pid_max").read_text()) * 3 // 4
+    assert (tmp_path / "cellblock/pids.max").read_text() == str(all_pids)
     assert (group.folders, group.membership) == ((tmp_path / "cellblock/one",), "cgroup.procs")
 
 

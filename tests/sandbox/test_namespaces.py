@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,8 +20,9 @@ from cellblock_workers.guest import kernel
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import CgroupTree
 from cellblock_workers.launcher.namespaces import fork_server
-from cellblock_workers.launcher.namespaces.backend import NamespacesBackend
+from cellblock_workers.launcher.namespaces.backend import NamespacesBackend, _Places
 from cellblock_workers.launcher.namespaces.canary import pid_of
+from cellblock_workers.launcher.namespaces.fork_server import Child
 from cellblock_workers.launcher.namespaces.sandbox import ForkedSandbox
 from cellblock_workers.launcher.ownership import Ownership
 from parts import wait_until
@@ -188,6 +190,40 @@ def test_what_takes_long_to_die_keeps_its_place_until_then(
     wait_until(lambda: held.child.pidfd is None, 1, "its descriptor being closed")
     backend.sweep()
     backend.close()
+
+
+def test_a_start_that_fails_and_takes_long_to_die_keeps_its_place_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal that does not arrive stands in for a slow death."""
+    monkeypatch.setattr("cellblock_workers.launcher.namespaces.backend._GONE_S", 0.1)
+    backend = backend_in(tmp_path)
+    children: list[Child] = []
+
+    def never(child: Child, stream: socket.socket, which: int | None) -> None:
+        os.kill(pid_of(child.pidfd or 0), signal.SIGSTOP)
+        children.append(child)
+        monkeypatch.setattr(child, "kill", lambda: None)
+        raise StartFailed("it said nothing")
+
+    monkeypatch.setattr(backend, "_await", never)
+    with pytest.raises(StartFailed, match="it said nothing"):
+        backend.start(PROFILE)
+    assert backend._places._taken == {0}
+    Child.kill(children[0])
+    wait_until(lambda: not backend._places._taken, 10, "the place being free")
+    wait_until(lambda: children[0].pidfd is None, 1, "its descriptor being closed")
+    backend.sweep()
+    backend.close()
+
+
+def test_a_full_host_is_no_sign_that_the_isolation_does_not_work(tmp_path: Path) -> None:
+    places = _Places(4, tmp_path)
+    assert [places.take(leave=2) for _ in range(2)] == [0, 1]
+    with pytest.raises(BackendUnavailable, match="sandboxes_max") as caught:
+        places.take(leave=2)
+    assert not isinstance(caught.value, StartFailed), "or the host would be probed, and others used instead"
+    assert places.take(leave=0) == 2, "a canary has a place all the same"
 
 
 def test_a_zygote_that_dies_takes_its_sandboxes_along_and_the_next_one_starts(tmp_path: Path) -> None:

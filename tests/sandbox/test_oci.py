@@ -134,6 +134,15 @@ def test_a_root_without_python_is_refused_in_the_runtimes_words(isolation: str, 
     assert left_in(tmp_path / "state") == []
 
 
+def test_a_probe_bounds_the_process_ids_of_all_sandboxes(
+    backend: OciBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(CgroupTree, "_bound_all", lambda tree: written.append("all"))
+    backend.probe()
+    assert written == ["all"]
+
+
 def test_a_sandbox_dies_at_full_speed(backend: OciBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     held = backend.start(replace(PROFILE, cpus=0.05))
     held.lend()

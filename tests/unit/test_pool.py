@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from cellblock_config import LauncherSettings
+from cellblock_config import LauncherSettings, load_settings
 from cellblock_workers.launcher import pool as pool_module
 from cellblock_workers.launcher import shelves
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile
+from cellblock_workers.launcher.lending import Lender
 from cellblock_workers.launcher.pool import Pool
 from parts import wait_until
 
@@ -350,5 +351,96 @@ def test_a_start_is_to_order_where_no_other_job_has_use_for_it() -> None:
         assert [pool.acquire(series, 10).to_order for _ in range(5)] == [True] * 5
         pool.warm(PROFILE)
         assert not pool.acquire(PROFILE, 10).to_order, "what every host keeps ready is nobody's order"
+    finally:
+        pool.close()
+
+
+class Slow(Stub):
+    """One that dies when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__("slow")
+        self.go = threading.Event()
+
+    def destroy(self) -> None:
+        self.go.wait(20)
+        super().destroy()
+
+
+def test_two_that_are_long_in_dying_do_not_keep_a_third_from_it(impatient: None) -> None:
+    started: list[Stub] = [Slow(), Slow(), Stub("quick")]
+    rest = iter(started)
+    pool = Pool(lambda profile: next(rest), LauncherSettings(warm=0, warm_total=0))  # type: ignore[arg-type,return-value]
+    try:
+        for sandbox in [pool.acquire(PROFILE, 10).sandbox for _ in started]:
+            pool.discard(sandbox)
+        assert started[2].destroyed.wait(10)
+    finally:
+        for one in started[:2]:
+            assert isinstance(one, Slow)
+            one.go.set()
+        pool.close()
+
+
+def test_where_one_is_long_in_dying_another_that_is_ready_makes_room(
+    impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_DIES_S", 0.2)
+    other = replace(PROFILE, pids=11)
+    slow = Slow()
+    made: dict[Profile, list[Stub]] = {PROFILE: [], other: [slow, Stub("second")]}
+
+    def start(profile: Profile) -> Stub:
+        if profile == PROFILE:
+            made[PROFILE].append(Stub("ready"))
+            return made[PROFILE][-1]
+        return made[other].pop(0)
+
+    pool = Pool(start, LauncherSettings(warm=1, warm_total=1, sandboxes_max=2))  # type: ignore[arg-type]
+    try:
+        pool.warm(PROFILE)
+        wait_until(lambda: pool.counts()["idle"] == 1, what="one that is ready")
+        pool.discard(pool.acquire(other, 10).sandbox)
+        assert pool.acquire(other, 10).sandbox.isolation == "second"
+        assert made[PROFILE][0].destroyed.is_set() or made[PROFILE][0].destroyed.wait(5)
+        assert not slow.destroyed.is_set()
+    finally:
+        slow.go.set()
+        pool.close()
+
+
+class Unlendable(Stub):
+    """One whose limits cannot be read when it is lent."""
+
+    def lend(self) -> int:
+        raise OSError("no such counter")
+
+
+def test_what_cannot_be_lent_is_destroyed_whatever_the_reason(impatient: None) -> None:
+    started: list[Unlendable] = []
+
+    def start(profile: Profile) -> Stub:
+        started.append(Unlendable("odd"))
+        return started[-1]
+
+    pool = Pool(start, LauncherSettings(warm=0, warm_total=0))  # type: ignore[arg-type]
+    lender = Lender(pool, None, load_settings(), on_change=lambda: None)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(OSError, match="no such counter"):
+            lender.lend(PROFILE, "acme")
+        assert started[0].destroyed.wait(10)
+        assert pool.counts()["in_use"] == 0
+    finally:
+        pool.close()
+
+
+def test_asking_for_anothers_limits_does_not_make_them_ones_own(impatient: None) -> None:
+    """The flood asks once for what another keeps ready: it still makes room by its own."""
+    pool = Pool(lambda profile: Stub("any"), LauncherSettings(warm=1, warm_total=4))  # type: ignore[arg-type,return-value]
+    try:
+        for _ in range(3):
+            pool.discard(pool.acquire(PROFILE, 10, "neighbour").sandbox)
+        pool.discard(pool.acquire(PROFILE, 10, "flood").sandbox)
+        assert pool._shelves[PROFILE].tenant == "neighbour"
     finally:
         pool.close()

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from _pytest.mark.expression import Expression
 
 from parts import REPOSITORY
 from suite import closing
@@ -36,6 +37,8 @@ def test_every_mutant_fits_its_file_and_names_tests_that_are_there() -> None:
     mutants = load_mutants("")
     assert len(mutants) >= 80
     for mutant in mutants:
+        if "-k" in mutant.noticed_by:
+            Expression.compile(mutant.noticed_by[mutant.noticed_by.index("-k") + 1])
         path, _, case = mutant.noticed_by[0].partition("::")
         assert (REPOSITORY / path).exists(), mutant
         assert case.partition("[")[0] in (REPOSITORY / path).read_text() if case else True, mutant

@@ -95,7 +95,7 @@ def _outline_exception(logger: object, method: str, event: Any) -> Any:
     if isinstance(error, BaseException):
         try:
             event["exception"] = _outline(error)
-        except Exception:  # one that cannot even be named: a log line may not fail over it
+        except Exception:  # one that cannot even be named: a log line must not fail over it
             event["exception"] = type(error).__name__
     return event
 

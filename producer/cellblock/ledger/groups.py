@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 #: Of `cellblock webhooks`; nobody else may read in its name.
 WEBHOOKS_GROUP = "webhooks"
-#: One blocking read may not outlast the socket's own timeout.
+#: One blocking read must not outlast the socket's own timeout.
 _STEP_S = 1.0
 #: A consumer that was not heard of for a day, and how often to look for such.
 _CONSUMER_IDLE_S = 86_400.0
@@ -110,7 +110,7 @@ class EventGroups:
         return events
 
     def _forget_consumers(self, group: str) -> None:
-        """Every process reads under a name of its own: those of long ago may not pile up."""
+        """Every process reads under a name of its own: those of long ago must not pile up."""
         now = time.monotonic()
         if now - self._pruned.get(group, float("-inf")) > _PRUNE_S:
             with store_errors("forgetting consumers"):

@@ -105,7 +105,7 @@ class Reads:
         deadline = time.monotonic() + wait_s
         while True:
             left_s = deadline - time.monotonic()
-            # In steps: one blocking read may not outlast the socket's own timeout.
+            # In steps: one blocking read must not outlast the socket's own timeout.
             block = max(1, round(1000 * min(left_s, _EVENTS_STEP_S))) if left_s > 0 else None
             with store_errors("reading events"):
                 reply = self._redis.xread({self.keys.events: after}, count=limit, block=block)

@@ -13,7 +13,7 @@ from cellblock.ledger.reads import Reads
 from cellblock.ledger.scripts import Scripts
 from cellblock_config import Settings
 
-#: Retries spread out: what failed together may not come back together.
+#: Retries spread out: what failed together must not come back together.
 _SPREAD_PERCENT = (50, 150)
 
 

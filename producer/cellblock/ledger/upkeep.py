@@ -138,7 +138,7 @@ class Upkeep(Transitions):
                 _check_whole(job_id, record)
             except UnknownJob:
                 pass
-            except (KeyError, ValueError):  # not written by us: it may not stop the others
+            except (KeyError, ValueError):  # not written by us: it must not stop the others
                 _log.error("the record of job %s is not whole: %s leaves it alone now", job_id, index)
             else:
                 yield job_id, record

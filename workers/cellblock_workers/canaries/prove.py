@@ -97,7 +97,7 @@ def prove(
     :class:`SandboxUnavailable` when no sandbox could be had: then nothing is known.
     """
     client = LauncherClient(launcher, timeout_s=2 * settings.sandbox.start_timeout_s + 10)
-    # What a control says may not be cut short by an operator's limits on output or on what jobs bring.
+    # What a control says must not be cut short by an operator's limits on output or on what jobs bring.
     settings = settings.model_copy(update={"egress": EgressSettings(), "ledger": LedgerSettings()})
 
     def work(control: Control) -> Finding:

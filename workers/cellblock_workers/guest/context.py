@@ -22,7 +22,7 @@ class ContextHandle:
     def __init__(self, path: str = CONTEXT_PATH, at_least: int = 0) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.size = os.fstat(self._fd).st_size
-        if self.size < at_least:  # an image's empty mount point may not pass for the file
+        if self.size < at_least:  # an image's empty mount point must not pass for the file
             raise OSError(f"the context has {at_least} bytes on the host and {self.size} here: not mounted")
 
     def __repr__(self) -> str:

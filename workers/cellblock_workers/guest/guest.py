@@ -171,9 +171,9 @@ class Guest:
             if self.feed_calls():
                 self.poller.unregister(fd)
         elif fd not in (self.pipes.stdout, self.pipes.stderr):
-            self.relay_now(fd)
+            self.relay(fd)
         elif fd in self.outputs and not self.gathering:
-            self.relay_now(fd)
+            self.relay(fd)
             if time.monotonic() < self.gathering_until:
                 self.gather()
 
@@ -190,19 +190,16 @@ class Guest:
                 self.poller.register(fd, select.POLLIN)
 
     def pass_on_gathered(self) -> None:
-        """What a job has said before a reply arrives before it."""
+        """What a job has said before a reply arrives before it, up to 64 KiB of each output."""
         for fd in self.outputs[:]:
-            self.relay_now(fd)
-
-    def relay_now(self, fd: int) -> None:
-        try:
             self.relay(fd)
-        except BlockingIOError:  # passed on meanwhile, or read by the job itself
-            return
 
     def relay(self, fd: int) -> bool:
         """Pass one piece on. True while there may be more."""
-        piece = os.read(fd, PIECE_BYTES)
+        try:
+            piece = os.read(fd, PIECE_BYTES)
+        except BlockingIOError:  # empty: passed on meanwhile, or read by the job itself
+            return False
         if not piece:
             self.forget(fd)
             return False
@@ -333,7 +330,7 @@ class Guest:
                 self.poller.register(self.pipes.control, select.POLLOUT)
 
     def feed_calls(self) -> bool:
-        """As fast as the job takes them: one that does not may not stop this process. Whether it has all."""
+        """As fast as the job takes them: one that does not must not stop this process. Whether it has all."""
         try:
             written = os.write(self.pipes.control, self.calls_pending[:PIECE_BYTES])
             del self.calls_pending[:written]
@@ -370,7 +367,7 @@ class Guest:
             try:
                 while self.relay(fd):
                     pass
-            except (BlockingIOError, KeyError):  # empty, or closed by the job before
+            except KeyError:  # closed by the job before
                 continue
         self.send_values()
         if self.raised:

@@ -61,7 +61,7 @@ class CheckText:
         self.functions = functions
 
     def learn(self) -> None:
-        """Import what it imports: the alarm of a rehearsal may not come in the midst of that."""
+        """Import what it imports: the alarm of a rehearsal must not come in the midst of that."""
         exec(self.setup, {"__name__": "tests", **dict.fromkeys(self.functions, Anything())})
 
     def rehearse(self, rehearsal: Rehearsal) -> None:

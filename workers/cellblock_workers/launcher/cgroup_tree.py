@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import structlog
+
 from cellblock_workers.launcher.backend import Profile, StartFailed
 from cellblock_workers.launcher.cgroups import TCP_BYTES
 from cellblock_workers.launcher.limits import CPU_PERIOD_US
+
+_log = structlog.get_logger(__name__)
 
 #: Below each controller's root; the sandbox's id comes below this.
 PARENT = Path("cellblock")
@@ -185,8 +189,15 @@ class CgroupTree:
             (self._root / "cgroup.subtree_control").write_text(wanted)
             parent.mkdir(exist_ok=True)
             (parent / "cgroup.subtree_control").write_text(wanted)
-        (self._parent("pids") / "pids.max").write_text(str(_all_pids()))
+        self._bound_all()
         self._prepared = True
+
+    def _bound_all(self) -> None:
+        file = self._parent("pids") / "pids.max"
+        try:
+            file.write_text(str(_all_pids()))
+        except OSError as error:  # each sandbox has its own bound all the same
+            _log.warning("process_ids_of_all_not_bounded", file=str(file), reason=error.strerror)
 
     def _parent(self, controller: str) -> Path:
         return self._root / (controller if self._v1 else "") / PARENT

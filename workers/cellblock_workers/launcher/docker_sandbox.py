@@ -118,7 +118,8 @@ class DockerSandbox:
     def destroy(self) -> None:
         """Kill and remove the container."""
         self.stream.close()
-        self._cgroup.limit_cpus(max(self.profile.cpus, START_CPUS))  # where the launcher cannot, it dies slowly
+        # Where the launcher cannot write that, it dies at its job's share.
+        self._cgroup.limit_cpus(max(self.profile.cpus, START_CPUS))
         self._backend.discard(self.id, self._container)
 
     def _final_state(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Lender:
         taken = self._acquire(profile, tenant)
         try:
             cpu_ms = taken.sandbox.lend()
-        except BackendUnavailable:
+        except BaseException:
             self._pool.discard(taken.sandbox)
             raise
         return Lending(taken.sandbox, taken.warm, cpu_ms if taken.to_order else 0)

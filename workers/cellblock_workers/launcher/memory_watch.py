@@ -73,7 +73,7 @@ class MemoryWatch:
             for one in now:
                 try:
                     self.look(one)
-                except Exception:  # what cannot be watched may not run on, and the others have to be watched
+                except Exception:  # what cannot be watched must not run on, and the others have to be watched
                     _log.exception("watch_failed", pid=one.pid)
                     one.child.kill()
             time.sleep(_LOOK_S)

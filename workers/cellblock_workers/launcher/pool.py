@@ -1,8 +1,8 @@
 """Warm pools: sandboxes started ahead, used once, never reused.
 
 Starter threads serve waiting jobs first, in turns by tenant (waiters.py). After that they top up the
-profiles in recent use (shelves.py), and leave two starters to jobs. ``launcher.sandboxes_max`` bounds how
-many are alive, ``launcher.warm_total`` how many are ready.
+profiles in recent use (shelves.py); of three starters or more they leave two to jobs.
+``launcher.sandboxes_max`` bounds how many are alive, ``launcher.warm_total`` how many are ready.
 """
 
 from __future__ import annotations
@@ -28,15 +28,20 @@ _log = structlog.get_logger(__name__)
 _AFTER_S = 0.05
 #: How long a pool that closes waits for those who hang up on what they were lent.
 _LENT_S = 5.0
-#: One sandbox that takes long to die does not keep the others' places.
+#: So many sandboxes that take long to die at once do not keep others from dying.
 _DESTROYERS = 3
+#: A place is not waited for any longer if what has it does not die within this time: another makes room.
+_DIES_S = 1.0
+#: Nobody tells the starters that a tenant has left the host to another, or that a sandbox is long in dying.
+_LOOK_AGAIN_S = 1.0
 
 Start = Callable[[Profile], Sandbox]
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A sandbox out of the pool. ``to_order``: it was started for this job, as no other had use for it."""
+    """A sandbox out of the pool. ``to_order``: its start is on this job's bill, as too few have asked for its
+    profile to keep one ready."""
 
     sandbox: Sandbox
     warm: bool
@@ -52,7 +57,7 @@ class Pool:
         self._waiters = Waiters(settings.starters)
         self._lent: list[Sandbox] = []
         self._doomed: deque[Sandbox] = deque()
-        self._dying = 0
+        self._dying: list[float] = []  # since when
         self._shelves = Shelves(settings, self._doomed)
         self._ahead = 0  # starts under way that no job waits for
         self._closed = False
@@ -82,8 +87,9 @@ class Pool:
             self._waiters.heard(tenant)
             shelf = self._shelves.used(profile)
             to_order = not (self._shelves.is_common(profile) and may_be_kept(profile))
+            if not shelf.asked:
+                shelf.tenant = tenant
             shelf.asked += 1
-            shelf.tenant = tenant
             if not shelf.waiting and (sandbox := self._take(shelf, tenant)) is not None:
                 return Taken(sandbox, warm=True, to_order=False)
             waiter = self._waiters.add(tenant, profile)
@@ -97,7 +103,9 @@ class Pool:
                         if shelf.failures:
                             raise shelf.failures.popleft()
                     left = deadline - time.monotonic()
-                    if left <= 0 or self._closed:
+                    if self._closed:
+                        raise BackendUnavailable("this launcher ends")
+                    if left <= 0:
                         raise BackendUnavailable(f"no sandbox became free within {timeout_s:g} s")
                     self._changed.wait(left)
             finally:
@@ -117,7 +125,7 @@ class Pool:
             self._changed.notify_all()
 
     def clear(self) -> None:
-        """Drop everything idle: what was started under another isolation may not be handed out."""
+        """Drop everything idle: what was started under another isolation must not be handed out."""
         with self._changed:
             self._epoch += 1
             self._shelves.clear()
@@ -174,7 +182,7 @@ class Pool:
         """How long to wait until there may be something to start that nobody tells of."""
         now = time.monotonic()
         rests = [self._pause_until, *self._shelves.rests()]
-        return min([until - now for until in rests if until > now], default=1.0)
+        return min([_LOOK_AGAIN_S, *(until - now for until in rests if until > now)])
 
     def _start_one(self, profile: Profile, shelf: Shelf, epoch: int) -> None:
         began = time.monotonic()
@@ -207,18 +215,22 @@ class Pool:
         Called with the lock held."""
         if self._closed:
             return None
-        going = len(self._doomed) + self._dying
-        alive = sum(self._shelves.counts()) + len(self._lent) + going
+        alive = sum(self._shelves.counts()) + len(self._lent) + len(self._doomed) + len(self._dying)
         room = self._settings.sandboxes_max - alive
         if (waiter := self._waiters.next(self._coming, self._leaves_a_starter)) is not None:
             if room > 0:
                 self._waiters.begin(waiter)
                 return waiter.profile, waiter
-            if not going and self._shelves.evict():
+            if not self._place_comes() and self._shelves.evict():
                 self._changed.notify_all()
             return None
         profile = self._to_top_up() if room > 0 else None
         return None if profile is None else (profile, None)
+
+    def _place_comes(self) -> bool:
+        """Whether a sandbox is about to be gone."""
+        now = time.monotonic()
+        return bool(self._doomed) or any(now - since < _DIES_S for since in self._dying)
 
     def _coming(self, profile: Profile) -> int:
         return self._shelves[profile].coming
@@ -243,7 +255,7 @@ class Pool:
                         return
                     self._changed.wait(0.2 if self._closed else None)
                 sandbox = self._doomed.popleft()
-                self._dying += 1
+                self._dying.append(since := time.monotonic())
             try:
                 sandbox.destroy()
             except BackendUnavailable as error:  # what is left is the sweep's now
@@ -251,7 +263,7 @@ class Pool:
             except Exception:  # a defect of ours must not end a destroyer
                 _log.exception("sandbox_removal_crashed", sandbox=sandbox.id)
             with self._changed:
-                self._dying -= 1
+                self._dying.remove(since)
                 self._changed.notify_all()
 
     def _all_dropped(self) -> bool:

@@ -59,6 +59,6 @@ class Precedence:
     def _gives_way(self, sandbox: Sandbox) -> bool:
         try:
             return sandbox.give_way(_SHORT_CPU_MS)
-        except Exception:  # a defect of ours may not end what all others are watched by
+        except Exception:  # a defect of ours must not end what all others are watched by
             _log.exception("precedence_crashed", sandbox=sandbox.id)
             return True

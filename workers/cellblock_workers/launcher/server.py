@@ -222,14 +222,14 @@ class Launcher:
             send(connection, Reply(ok=False, error=self._code(error, request.level), message=str(error)))
             return
         sandbox, warm = lending.sandbox, lending.warm
+        owned[sandbox.id] = sandbox  # whatever happens now, it goes with the connection
         try:
             context = [] if profile.context is None else [open_context(profile.context)]
         except ContextRefused as refusal:
-            self._discard(sandbox)
+            self._discard(owned.pop(sandbox.id))
             send(connection, Reply(ok=False, error="context", message=str(refusal)))
             return
         try:
-            owned[sandbox.id] = sandbox
             self._precedence.lent(sandbox)
             if request.lease_s is not None:
                 self._leases.add(sandbox, request.lease_s)
@@ -264,7 +264,7 @@ class Launcher:
                 )
                 try:
                     self._pool.discard(sandbox)
-                except Exception:  # a defect of ours may not end what destroys the sandboxes of the frozen
+                except Exception:  # a defect of ours must not end what destroys the sandboxes of the frozen
                     _log.exception("janitor_crashed", sandbox=sandbox.id)
 
     def _profile(self, request: Acquire) -> Profile:

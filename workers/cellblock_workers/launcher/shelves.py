@@ -27,7 +27,7 @@ class Shelf:
 
     ready: deque[Sandbox] = field(default_factory=deque)
     asked: int = 0
-    tenant: str = ""  # whose job asked last
+    tenant: str = ""  # whose job asked first: nobody makes another's profile his own by asking too
     kept: bool = False  # whatever is asked for: the host's own choice
     starting: int = 0
     waiting: int = 0
@@ -118,7 +118,7 @@ class Shelves:
 
     def evict(self, keep: Profile | None = None) -> bool:
         """Make room by dropping one that is ready, of a profile used less recently than ``keep``: of the
-        tenant whose jobs asked last for most of them, and of its profiles the one used least recently.
+        tenant whose jobs asked first for most of them, and of its profiles the one used least recently.
 
         Never of one used more recently: two profiles would evict each other for ever. What is dropped was
         asked for too seldom, so its profile has to be asked for often anew: jobs that rotate among limits

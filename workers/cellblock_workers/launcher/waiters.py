@@ -15,7 +15,7 @@ _SHARES_S = 10.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiter:
-    """A job that waits for a sandbox, since then on the monotonic clock."""
+    """A job that waits for a sandbox. ``since``: from when on, by the monotonic clock."""
 
     tenant: str
     profile: Profile
@@ -75,7 +75,8 @@ class Waiters:
 
     def next(self, coming: Callable[[Profile], int], may_start: Callable[[Profile], bool]) -> Waiter | None:
         """The job to start a sandbox for: the oldest of the tenant with the fewest starts under way, and
-        among equals of the one whose last start is longest ago.
+        among equals of the one whose last start is longest ago. A tenant has no more starts of a profile
+        under way than jobs that wait for it, and where others share the host no more than half the starters.
 
         ``coming``: how many of a profile are started or being started, and not yet taken.
         """

@@ -116,7 +116,7 @@ class Sender:
                     _log.warning("webhooks_without_store", error=str(error))
                 away, busy = True, False
                 self._closing.wait(_AWAY_S)
-            except Exception:  # a defect of ours may not end the deliveries
+            except Exception:  # a defect of ours must not end the deliveries
                 _log.exception("webhooks_crashed")
                 busy = False
             if not busy:

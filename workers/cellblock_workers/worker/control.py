@@ -46,7 +46,7 @@ class Control:
             except RedisError as error:
                 _log.warning("control_lost", error=str(error))
                 self._closing.wait(_AGAIN_S)
-            except Exception:  # a defect of ours may not make this worker deaf
+            except Exception:  # a defect of ours must not make this worker deaf
                 _log.exception("control_crashed")
                 self._closing.wait(_AGAIN_S)
 

@@ -83,7 +83,7 @@ class Health:
     def _keep(self) -> None:
         while not self._closing.is_set():
             if self._paused.wait(_LOOK_S):
-                if self._isolations:  # it worked a moment ago: what lasts may not be asked about in a spin
+                if self._isolations:  # it worked a moment ago: what lasts must not be asked about in a spin
                     self._closing.wait(self._probe_s)
                 if not self._closing.is_set():
                     self._closing.wait(self._recover())

@@ -190,7 +190,7 @@ class Heart:
                     lease.stop("lost")
 
     def _keep_sandboxes(self) -> None:
-        # Apart from the beats: a launcher that hangs may not cost this worker its leases.
+        # Apart from the beats: a launcher that hangs must not cost this worker its leases.
         while not self._closing.wait(self._settings.beat_s):
             with self._lock:
                 fresh = time.monotonic() - self._settings.lease_s
@@ -217,7 +217,7 @@ class Heart:
         while not self._closing.is_set():
             try:
                 self.beat()
-            except Exception:  # the heart may not stop for a defect of ours
+            except Exception:  # the heart must not stop for a defect of ours
                 _log.exception("beat_crashed")
             self._nudged.wait(self._settings.beat_s)
             self._nudged.clear()

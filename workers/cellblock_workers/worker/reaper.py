@@ -62,7 +62,7 @@ class Reaper:
                 step()
             except StoreUnavailable:
                 raise
-            except Exception:  # a defect in one step may not stop the others, in every worker
+            except Exception:  # a defect in one step must not stop the others, in every worker
                 _log.exception("reaper_step_crashed")
 
     def _judge(self, judged: Iterable[Transition]) -> None:
@@ -88,6 +88,6 @@ class Reaper:
             except StoreUnavailable as error:
                 self._failed = True
                 _log.warning("reaper_without_store", error=str(error))
-            except Exception:  # the reaper may not stop for a defect of ours
+            except Exception:  # the reaper must not stop for a defect of ours
                 _log.exception("reaper_crashed")
             self._closing.wait(self._settings.ledger.reap_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter

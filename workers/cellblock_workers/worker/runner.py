@@ -131,7 +131,7 @@ class JobRunner:
             return fault_result(claim, str(error))
 
     def _refusal(self, claim: Claim) -> JobResult | None:
-        """Before a sandbox is asked for: what nobody vouches for may not come near one."""
+        """Before a sandbox is asked for: what nobody vouches for must not come near one."""
         refusal = self._verifier.refusal(claim.job_id, claim.manifest)
         return rejected_result(claim, refusal.kind, refusal.why) if refusal else None
 

@@ -26,7 +26,7 @@ if not job[1] then
   return { 'passed' }
 end
 if job[1] ~= 'queued' or not manifest or now >= tonumber(job[6]) then
-  -- It is late, and the reaper ends it: it may not stand before the others.
+  -- It is late, and the reaper ends it: it must not stand before the others.
   redis.call('ZREM', keys.ready, a.job_id)
   seat(a)
   return { job[1] == 'queued' and 'passed' or 'again' }

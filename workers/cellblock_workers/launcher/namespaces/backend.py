@@ -39,7 +39,8 @@ from cellblock_workers.launcher.user_ids import IdBlock, IdRange
 
 _log = structlog.get_logger(__name__)
 
-_PROBES = 8  # places for canaries, and for what is being taken down
+_SPARE = 2  # places for canaries alone
+_DYING = 6  # and for what takes long to die
 _GONE_S = 10.0
 _LAST_WORD_S = 1.0
 _IDS = IdRange("namespaces", 2, USER_IDS_EACH - 2)
@@ -59,7 +60,9 @@ class NamespacesBackend:
         self._records = Records(settings.launcher.state / self.sweeps / "records", ownership)
         self._cgroups = groups or CgroupTree()
         self._several_ids = os.geteuid() == 0
-        self._places = _Places(settings.launcher.sandboxes_max + _PROBES, settings.launcher.state / "ids")
+        self._places = _Places(
+            settings.launcher.sandboxes_max + _DYING + _SPARE, settings.launcher.state / "ids"
+        )
         self._servers: dict[str, ForkServer] = {}
         self._locks = {image: threading.Lock() for image in settings.sandbox.images}
         self._settling = threading.Lock()
@@ -123,19 +126,23 @@ class NamespacesBackend:
         sandbox.stream.close()
         if sandbox.watched and self._watch:
             self._watch.remove(sandbox.watched)
-        try:
-            self._take_down(sandbox.id, sandbox.child, sandbox.group)
-        finally:
-            if sandbox.child.ended.is_set():
-                self._places.give_back(sandbox.place)
-            else:
-                threading.Thread(target=self._bury, args=(sandbox,), daemon=True).start()
+        self._end(sandbox.id, sandbox.child, sandbox.group, sandbox.place)
 
-    def _bury(self, sandbox: ForkedSandbox) -> None:
-        """Wait for one that takes long to die: until it has, its ids and devices are still somebody's."""
-        sandbox.child.ended.wait()
-        sandbox.child.close()
-        self._places.give_back(sandbox.place)
+    def _end(self, sandbox_id: str, child: Child | None, group: Group | None, place: int) -> None:
+        """Take one down. Its place is free once it is dead: until then its ids and devices are somebody's."""
+        try:
+            self._take_down(sandbox_id, child, group)
+        finally:
+            if child is None or child.ended.is_set():
+                self._bury(child, place)
+            else:
+                threading.Thread(target=self._bury, args=(child, place), daemon=True).start()
+
+    def _bury(self, child: Child | None, place: int) -> None:
+        if child is not None:
+            child.ended.wait()
+            child.close()
+        self._places.give_back(place)
 
     def _settle_limits(self) -> None:
         """Once: by cgroup where the launcher may make them, else by a watch and per-process limits."""
@@ -160,8 +167,8 @@ class NamespacesBackend:
         server = self._server(profile.image)
         ours, theirs = sandbox_stream()
         try:
-            place, group, child = self._places.take(), None, None
-        except StartFailed:
+            place, group, child = self._places.take(leave=_SPARE if which is None else 0), None, None
+        except BackendUnavailable:
             ours.close()
             theirs.close()
             raise
@@ -188,11 +195,10 @@ class NamespacesBackend:
                 self.discard,
                 self._series(profile),
             )
-        except (BackendUnavailable, OSError) as error:
+        except BaseException as error:
             ours.close()
             with suppress(BackendUnavailable, OSError):  # what is left of it is the sweep's
-                self._take_down(sandbox_id, child, group)
-                self._places.give_back(place)
+                self._end(sandbox_id, child, group, place)
             if isinstance(error, OSError):
                 raise StartFailed(f"namespaces: a sandbox could not be started: {error}") from error
             raise
@@ -287,7 +293,7 @@ class NamespacesBackend:
 
     def _program(self, image: str, root: Root) -> Program:
         profile = strict_profile(self.isolation)
-        if self._watch is not None:  # the processors it is bound to are its limit: it may not unbind itself
+        if self._watch is not None:  # the processors it is bound to are its limit: it must not unbind itself
             for rule in profile["syscalls"]:
                 rule["names"] = [name for name in rule["names"] if name != "sched_setaffinity"]
         return Program(
@@ -325,7 +331,7 @@ def _counts_by_namespace() -> bool:
 
 
 class _Places:
-    """What running sandboxes may not share: a number, and the ids that belong to it. Thread-safe."""
+    """What running sandboxes must not share: a number, and the ids that belong to it. Thread-safe."""
 
     def __init__(self, count: int, folder: Path) -> None:
         self.count = count
@@ -334,14 +340,18 @@ class _Places:
         self._taken: set[int] = set()
         self._lock = threading.Lock()
 
-    def take(self) -> int:
-        """Raises :class:`StartFailed` when all are taken."""
+    def take(self, *, leave: int) -> int:
+        """One of all but ``leave``. Raises :class:`BackendUnavailable` when those are taken: a full host is
+        no sign that this isolation does not work."""
         with self._lock:
-            for place in range(self.count):
+            for place in range(self.count - leave):
                 if place not in self._taken:
                     self._taken.add(place)
                     return place
-        raise StartFailed(f"namespaces: {self.count} sandboxes are alive; launcher.sandboxes_max bounds them")
+        raise BackendUnavailable(
+            f"namespaces: {self.count - leave} sandboxes are alive or not yet dead; "
+            "launcher.sandboxes_max bounds them"
+        )
 
     def give_back(self, place: int) -> None:
         """It is free again. Idempotent."""

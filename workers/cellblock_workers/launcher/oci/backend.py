@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import structlog
+
 from cellblock_config import Isolation, Settings
 from cellblock_workers.launcher.announcement import await_guest
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, Profile, StartFailed
 from cellblock_workers.launcher.canary import CANARY, judge_canary
-from cellblock_workers.launcher.cgroup_tree import PARENT
+from cellblock_workers.launcher.cgroup_tree import PARENT, CgroupTree
 from cellblock_workers.launcher.cgroups import SandboxCgroup
 from cellblock_workers.launcher.guest_program import guest_program
 from cellblock_workers.launcher.oci.bundle import Bundle
@@ -24,6 +26,8 @@ from cellblock_workers.launcher.oci.sandbox import OciSandbox
 from cellblock_workers.launcher.ownership import Ownership, Records
 from cellblock_workers.launcher.streams import sandbox_stream
 from cellblock_workers.launcher.user_ids import UserIds, id_ranges
+
+_log = structlog.get_logger(__name__)
 
 _CANARY_S = 30.0
 _DEATH_S = 5.0
@@ -54,6 +58,9 @@ class OciBackend:
                 f"{self.isolation}: an OCI runtime needs root to make a sandbox; run the launcher as root"
             )
         self._runtime.locate(self.isolation)
+        # The runtime makes the cgroup of each sandbox; this bounds what all of them hold together.
+        if (refusal := CgroupTree().refusal()) is not None:
+            _log.warning("process_ids_of_all_not_bounded", reason=refusal)
         profile = Profile("standard", self._settings.sandbox.default_image, 256 * 1024 * 1024, 1.0, 20)
         self._root(profile.image)
         adopt_orphans()
