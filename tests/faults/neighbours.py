@@ -36,7 +36,7 @@ from parts import RedisServer, launcher_process, wait_until, worker_process
 
 PATH = Path("build/bench/neighbours.json")
 _POLL_S = 0.1
-HELLO_S = 120
+RESULT_S = 120
 #: A plan of the ones that come with cellblock, large enough for every attack.
 PLAN = "premium"
 PLAN_RATE_PER_S = 5
@@ -122,7 +122,7 @@ class Fleet:
             began = time.monotonic()
             try:
                 job = self.client.submit(spec)
-                stdout = job.result(timeout_s=HELLO_S).stdout
+                stdout = job.result(timeout_s=RESULT_S).stdout
             except CellblockError as error:
                 stdout = str(error)
             with lock:
@@ -195,7 +195,7 @@ class _Attacker(threading.Thread):
         outcomes: Counter[str] = Counter({"refused": self.refused} if self.refused else {})
         cost_micros = cpu_ms = 0
         for job in self.jobs:
-            result = job.result(timeout_s=HELLO_S)
+            result = job.result(timeout_s=RESULT_S)
             outcomes[result.outcome.value] += 1
             cost_micros += result.cost_micros or 0
             cpu_ms += result.usage.paid_cpu_ms

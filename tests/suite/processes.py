@@ -1,7 +1,7 @@
 """Which cases share a process, and which of them begin first. A pytest plugin that is always on.
 
 Cases of one way of making sandboxes are one group, so that its launcher starts once. Cases marked
-``whole_host`` are one group, and so are those that use the fleet's launcher. All others are grouped by
+``whole_host`` or ``quiet_host`` are one group, and so are those that use the fleet's launcher. All others are grouped by
 module.
 
 pytest-xdist's own groups (``--dist loadgroup``) write the group into the case's id, which pytest 9.2 computes
@@ -37,7 +37,7 @@ _FILE = "cellblock_groups"
 
 def group_of(item: pytest.Item) -> str:
     """The cases that have to run in one process."""
-    if item.get_closest_marker("whole_host"):
+    if item.get_closest_marker("whole_host") or item.get_closest_marker("quiet_host"):
         return _WHOLE_HOST
     fixtures: Iterable[str] = getattr(item, "fixturenames", ())
     return way_of(item) or (_FLEET if "launcher_socket" in fixtures else item.nodeid.partition("::")[0])

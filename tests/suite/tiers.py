@@ -23,7 +23,7 @@ _MARKERS = (
     "way(name): the case runs in this way of making sandboxes, though it is not parametrised with it",
     "long(reason): the case is not in the fast tier",
     "whole_host: the case does not run beside others with this mark",
-    "quiet_host: nothing runs beside the case; it is in the tier quiet",
+    "quiet_host: the case is in the tier quiet, where nothing runs beside it",
     "after_attacks: the case looks at what the attacks of its way have left",
 )
 
