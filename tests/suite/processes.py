@@ -1,8 +1,8 @@
 """Which cases share a process, and which of them begin first. A pytest plugin that is always on.
 
 Cases of one way of making sandboxes are one group, so that its launcher starts once. Cases marked
-``whole_host`` or ``quiet_host`` are one group, and so are those that use the fleet's launcher. All others are grouped by
-module.
+``whole_host`` or ``quiet_host`` are one group, and so are those that use the fleet's launcher. All others
+are grouped by module.
 
 pytest-xdist's own groups (``--dist loadgroup``) write the group into the case's id, which pytest 9.2 computes
 anew each time. So the processes that collect leave the groups in a file, and the one that schedules reads it.
