@@ -12,9 +12,9 @@ class Program:
     """One program, and how it ends.
 
     ``stdout`` is all of it; in its place ``begins``, ``ends`` and ``cut`` (how many bytes it prints) of one
-    that prints more than is kept. ``stderr``: what appears there. ``bare``: why it means nothing without a
-    sandbox; ``bare_stdout``: what it prints there, if that differs. ``not_on``: the ways that stop it, and
-    the control.
+    that prints more than is kept. ``stderr``: what appears there; without it nothing does. ``bare``: why it
+    means nothing without a sandbox; ``bare_stdout``: what it prints there, if that differs. ``not_on``: the
+    ways that stop it, and the control.
     """
 
     group: str

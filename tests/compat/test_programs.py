@@ -28,13 +28,17 @@ def test_a_program_runs_as_without_a_sandbox(
     as_expected = (
         result.outcome == program.outcome
         and result.exit_code == program.exit_code
-        and all(words in result.stderr for words in program.stderr)
+        and _is_stderr(program, result.stderr)
         and _is_stdout(program, result.stdout, result.truncated.get("stdout", 0))
     )
     said = (
         f"{result.outcome} {result.exit_code}\nstdout: {result.stdout[-800:]}\nstderr: {result.stderr[-800:]}"
     )
     assert as_expected == (way not in program.not_on), said
+
+
+def _is_stderr(program: Program, stderr: str) -> bool:
+    return all(words in stderr for words in program.stderr) and bool(program.stderr) == bool(stderr)
 
 
 def _is_stdout(program: Program, stdout: str, left_out: int) -> bool:

@@ -96,6 +96,30 @@ def test_a_forked_childs_value_is_not_the_jobs(run: Run, kernel_way: str) -> Non
     assert run(code, way=kernel_way).value == "parent"
 
 
+def test_nor_is_that_of_a_child_that_leads_a_session_of_its_own(run: Run, kernel_way: str) -> None:
+    code = """
+import os
+until_done, hold = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.close(until_done)
+    os.setsid()
+else:
+    os.close(hold)
+    os.read(until_done, 1)
+'parent' if pid else 'child'
+"""
+    result = run(code, way=kernel_way)
+    assert (result.value, result.value_error) == ("parent", None)
+
+
+@pytest.mark.parametrize("ending", ["", "import os; os._exit(0)", "raise ValueError"])
+def test_what_a_program_wrote_and_did_not_close_comes_back(host: Host, ending: str) -> None:
+    code = f"import atexit\nf = open('a.txt', 'w')\nf.write('written')\ndef g(): return f\n{ending}"
+    [file] = host.run(code, artifacts=("*.txt",)).artifacts
+    assert file.data == (b"" if "_exit" in ending else b"written")
+
+
 @pytest.mark.parametrize(
     "written",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import atexit
+import gc
 import json
 import linecache  # noqa: F401 - what tracebacks need, imported before the job is there to wait for it
 import math
@@ -34,8 +35,10 @@ LAST_EXPRESSION_BYTES = 256 * 1024
 
 #: What is used after the job has begun, which may replace it in its module: its end is its own all the same.
 end_process, await_threads, run_exit_functions = os._exit, threading._shutdown, atexit._run_exitfuncs  # type: ignore[attr-defined]
+collect_garbage, own_pid = gc.collect, os.getpid
 format_exception, print_exception = traceback.format_exception, traceback.print_exception
 written_raised = json.JSONEncoder(ensure_ascii=False).encode
+job_pid = 0  #: of the process that runs the program
 
 
 def become_job(pipes: Pipes, options: dict[str, Any]) -> None:
@@ -120,8 +123,11 @@ class Delivery:
             length -= len(piece)
 
 
-def run_job() -> int:
-    """Take delivery, run the program as __main__, send its value. Returns its exit status."""
+def run_job() -> tuple[int, dict[str, Any], str]:
+    """Take delivery, run the program as __main__, send its value. Returns its exit status, its names, and the
+    folder of its own modules."""
+    global job_pid
+    job_pid = own_pid()
     delivery = Delivery(CONTROL)
     job = delivery.description()
     be_victim(RUNNING)
@@ -141,7 +147,7 @@ def run_job() -> int:
             given["ctx"] = ContextHandle(at_least=job["context_bytes"])
         path, source = main_program(job, folder)
     except Exception as error:
-        return refuse(error)
+        return refuse(error), {}, folder
     sys.argv = [path] + job["args"]
     sys.path.insert(0, os.path.dirname(path))
     sys.dont_write_bytecode = True  # nobody imports it again, and the work folder is the job's to fill
@@ -154,15 +160,20 @@ def run_job() -> int:
     if job["modules"] is not None:
         more = (*PYTEST_MODULES, own) if job["role"] == "tested" else ()
         guard_imports(job["level"], [*job["modules"], *more], folder)
+    return run_main(job, source, path, main.__dict__), main.__dict__, folder
+
+
+def run_main(job: dict[str, Any], source: bytes, path: str, names: dict[str, Any]) -> int:
+    """Run the program in these names; its exit status."""
     try:
         if job["role"] == "program":
-            send_value(run_program(source, path, main.__dict__), job["value_bytes"])
+            send_value(run_program(source, path, names), job["value_bytes"])
         else:
-            answer(job["role"], source, path, main.__dict__, job["texts"])
+            answer(job["role"], source, path, names, job["texts"])
     except SystemExit as error:
         status = exit_status(error.code)
         if status == 0:  # a program that says it is done has a result all the same
-            send_value(main.__dict__.get("result"), job["value_bytes"])
+            send_value(names.get("result"), job["value_bytes"])
         return status
     except BaseException as error:
         report_raised(error, path)
@@ -286,7 +297,7 @@ def compiled(source: bytes, path: str) -> tuple[types.CodeType, types.CodeType |
 
 def send_value(value: object, limit_bytes: int) -> None:
     """Pass the value out, as far as it can be expressed. A forked child's is not the job's."""
-    if os.getpid() != os.getsid(0):
+    if own_pid() != job_pid:
         return
     try:
         write_all(VALUE, encode_value(value, limit_bytes))
@@ -304,19 +315,67 @@ def exit_status(code: object) -> int:
     return 1
 
 
-def leave(status: int) -> None:
-    """The interpreter's way out (threads, atexit, flush) without its tear-down, which would copy
-    every page shared with the guest for nothing: the process ends here."""
+def leave(status: int, names: dict[str, Any], folder: str) -> None:
+    """The interpreter's way out: threads, exit functions, what the program holds, output. The process ends
+    here: the rest of a tear-down would copy every page shared with the guest for nothing.
+
+    The arguments are what :func:`run_job` returns. As without us, what raises meanwhile is shown and changes
+    nothing else; output that cannot be written makes the status 120.
+    """
     try:
-        await_threads()
-        run_exit_functions()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BaseException as error:
-        status = status or 120
-        print_exception(type(error), error, error.__traceback__)
+        attempt(await_threads)
+        attempt(run_exit_functions)
+        written = attempt(flush_output)
+        attempt(lambda: let_go(names, folder))
+        if not (attempt(flush_output) and written):
+            status = 120
     finally:
         end_process(status)
+
+
+def attempt(step: Callable[[], object]) -> bool:
+    """Whether it came to its end; what it raised is shown."""
+    try:
+        step()
+    except BaseException as error:
+        try:
+            if sys.stderr is not None:
+                print_exception(type(error), error, error.__traceback__)
+        except BaseException:
+            return False  # the program left nowhere to show it
+        return False
+    return True
+
+
+def flush_output() -> None:
+    """What was printed is passed on. A stream that the program has closed or dropped holds nothing."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()
+
+
+def let_go(names: dict[str, Any], folder: str) -> None:
+    """Drop what the program and its own modules hold, those that were imported last first: files that nobody
+    closed are written, finalizers run."""
+    # Threads in the background end before this in an interpreter of their own. Here they miss the names.
+    threading.excepthook = lambda _: None
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    collect_garbage()  # puts what holds something before what it holds: a file is written before it is closed
+    forget(names)
+    for module in reversed(list(sys.modules.values())):
+        if isinstance(module, types.ModuleType) and str(vars(module).get("__file__")).startswith(
+            folder + "/"
+        ):
+            forget(vars(module))
+    collect_garbage()
+
+
+def forget(names: dict[str, Any]) -> None:
+    """Private names first, as the interpreter does."""
+    private = [name for name in names if name[:1] == "_" and name[:2] != "__"]
+    for name in (*private, *names):
+        if name != "__builtins__":
+            names[name] = None
 
 
 def refuse(error: Exception) -> int:
@@ -347,7 +406,7 @@ def send_raised(error: BaseException, text: str) -> None:
         message = "<the exception's __str__ failed>"
     report = {"type": type(error).__name__[:200], "message": message[:2000], "traceback": text[-4000:]}
     try:
-        if os.getpid() == os.getsid(0):  # a forked child's exception is not the job's
+        if own_pid() == job_pid:  # a forked child's exception is not the job's
             os.write(RAISED, written_raised(report).encode("utf-8", "replace"))
     except OSError:
         return  # the job closed it: its loss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -49,16 +50,17 @@ def main(options: dict[str, Any]) -> None:
     by the kernel's names; ``folder``: where it works, if not in the usual place.
     """
     start(options)
-    leave(run_job())
+    leave(*run_job())
 
 
 def be_one_of_series(pipes: Pipes, options: dict[str, Any]) -> None:
     """Be the job in one sandbox of a series (series.py). Never returns. ``options``: as :func:`main`'s."""
     become_job(pipes, options)
-    leave(run_job())
+    leave(*run_job())
 
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     prepare(given.get("preload", []), given.get("folder", WORK_DIR))
+    gc.freeze()  # what is alive now outlives the job: its collector need not look at that
     main(given)
