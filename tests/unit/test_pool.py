@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -14,7 +15,7 @@ from cellblock_workers.launcher import pool as pool_module
 from cellblock_workers.launcher import shelves
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile
 from cellblock_workers.launcher.lending import Lender
-from cellblock_workers.launcher.pool import Pool
+from cellblock_workers.launcher.pool import Pool, Start
 from parts import wait_until
 
 PROFILE = Profile("standard", "python", 1 << 28, 1.0, 10)
@@ -442,5 +443,56 @@ def test_asking_for_anothers_limits_does_not_make_them_ones_own(impatient: None)
             pool.discard(pool.acquire(PROFILE, 10, "neighbour").sandbox)
         pool.discard(pool.acquire(PROFILE, 10, "flood").sandbox)
         assert pool._shelves[PROFILE].tenant == "neighbour"
+    finally:
+        pool.close()
+
+
+def test_topping_up_for_a_tenant_with_many_limits_takes_none_from_one_with_few(impatient: None) -> None:
+    start = cast(Start, lambda _: Stub("one"))
+    pool = Pool(start, LauncherSettings(warm=1, warm_total=1))
+    try:
+        ours, *theirs = sized(*range(1, 5))
+        for _ in range(3):
+            pool.discard(pool.acquire(ours, 10, "quiet").sandbox)
+        wait_until(lambda: pool.counts()["idle"] == 1, what="one kept ready")
+        for profile in (*theirs, theirs[0], theirs[0]):
+            pool.discard(pool.acquire(profile, 10, "nasty").sandbox)
+        time.sleep(0.2)
+        taken = pool.acquire(ours, 10, "quiet")
+        assert taken.warm
+        assert not taken.to_order
+    finally:
+        pool.close()
+
+
+def test_room_for_a_job_that_waits_is_made_by_the_tenant_with_most_limits(impatient: None) -> None:
+    start = cast(Start, lambda _: Stub("one"))
+    pool = Pool(start, LauncherSettings(warm=1, warm_total=3, sandboxes_max=3))
+    try:
+        ours, *theirs, third = sized(*range(1, 5))
+        for profile, tenant in ((ours, "quiet"), *((one, "nasty") for one in theirs)):
+            for _ in range(3):
+                pool.discard(pool.acquire(profile, 10, tenant).sandbox)
+        wait_until(lambda: pool.counts()["idle"] == 3, what="one ready of each")
+        pool.acquire(third, 10, "third")
+        assert pool.acquire(ours, 10, "quiet").warm
+    finally:
+        pool.close()
+
+
+def test_what_another_had_dropped_is_no_job_of_its_own(impatient: None) -> None:
+    """Room was made for a job that waits, of what was asked for often: who did that is not billed for it."""
+    start = cast(Start, lambda _: Stub("one"))
+    pool = Pool(start, LauncherSettings(warm=1, warm_total=1, sandboxes_max=2))
+    try:
+        [ours, theirs] = sized(1, 2)
+        for _ in range(3):
+            pool.discard(pool.acquire(ours, 10, "quiet").sandbox)
+        wait_until(lambda: pool.counts()["idle"] == 1, what="one kept ready")
+        held = [pool.acquire(theirs, 10, "nasty").sandbox for _ in range(2)]
+        assert pool.counts()["idle"] == 0
+        for sandbox in held:
+            pool.discard(sandbox)
+        assert not pool.acquire(ours, 10, "quiet").to_order
     finally:
         pool.close()

@@ -123,9 +123,9 @@ class Delivery:
             length -= len(piece)
 
 
-def run_job() -> tuple[int, dict[str, Any], str]:
-    """Take delivery, run the program as __main__, send its value. Returns its exit status, its names, and the
-    folder of its own modules."""
+def run_job() -> tuple[int, dict[str, Any], str, int]:
+    """Take delivery, run the program as __main__, send its value. Returns its exit status, its names, its
+    folder, and how many modules there were before it."""
     global job_pid
     job_pid = own_pid()
     delivery = Delivery(CONTROL)
@@ -147,7 +147,7 @@ def run_job() -> tuple[int, dict[str, Any], str]:
             given["ctx"] = ContextHandle(at_least=job["context_bytes"])
         path, source = main_program(job, folder)
     except Exception as error:
-        return refuse(error), {}, folder
+        return refuse(error), {}, folder, len(sys.modules)
     sys.argv = [path] + job["args"]
     sys.path.insert(0, os.path.dirname(path))
     sys.dont_write_bytecode = True  # nobody imports it again, and the work folder is the job's to fill
@@ -160,7 +160,8 @@ def run_job() -> tuple[int, dict[str, Any], str]:
     if job["modules"] is not None:
         more = (*PYTEST_MODULES, own) if job["role"] == "tested" else ()
         guard_imports(job["level"], [*job["modules"], *more], folder)
-    return run_main(job, source, path, main.__dict__), main.__dict__, folder
+    before = len(sys.modules)
+    return run_main(job, source, path, main.__dict__), main.__dict__, folder, before
 
 
 def run_main(job: dict[str, Any], source: bytes, path: str, names: dict[str, Any]) -> int:
@@ -315,7 +316,7 @@ def exit_status(code: object) -> int:
     return 1
 
 
-def leave(status: int, names: dict[str, Any], folder: str) -> None:
+def leave(status: int, names: dict[str, Any], folder: str, before: int) -> None:
     """The interpreter's way out: threads, exit functions, what the program holds, output. The process ends
     here: the rest of a tear-down would copy every page shared with the guest for nothing.
 
@@ -326,7 +327,7 @@ def leave(status: int, names: dict[str, Any], folder: str) -> None:
         attempt(await_threads)
         attempt(run_exit_functions)
         written = attempt(flush_output)
-        attempt(lambda: let_go(names, folder))
+        attempt(lambda: let_go(names, folder, before))
         if not (attempt(flush_output) and written):
             status = 120
     finally:
@@ -354,18 +355,19 @@ def flush_output() -> None:
             stream.flush()
 
 
-def let_go(names: dict[str, Any], folder: str) -> None:
-    """Drop what the program and its own modules hold, those that were imported last first: files that nobody
-    closed are written, finalizers run."""
+def let_go(names: dict[str, Any], folder: str, before: int) -> None:
+    """Drop what the program and the modules of its own folder hold: files that nobody closed are written,
+    finalizers run. Of the modules those are looked at that came after the first ``before``, the last one
+    first: a look at one copies the pages that it shares with the guest.
+    """
     # Threads in the background end before this in an interpreter of their own. Here they miss the names.
     threading.excepthook = lambda _: None
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     collect_garbage()  # puts what holds something before what it holds: a file is written before it is closed
     forget(names)
-    for module in reversed(list(sys.modules.values())):
-        if isinstance(module, types.ModuleType) and str(vars(module).get("__file__")).startswith(
-            folder + "/"
-        ):
+    new = max(0, len(sys.modules) - before)
+    for module in [sys.modules[name] for _, name in zip(range(new), reversed(sys.modules))]:
+        if isinstance(module, types.ModuleType) and str(vars(module).get("__file__")).startswith(folder):
             forget(vars(module))
     collect_garbage()
 

@@ -90,6 +90,7 @@ class Pool:
             if not shelf.asked:
                 shelf.tenant = tenant
             shelf.asked += 1
+            shelf.asked_at = time.monotonic()
             if not shelf.waiting and (sandbox := self._take(shelf, tenant)) is not None:
                 return Taken(sandbox, warm=True, to_order=False)
             waiter = self._waiters.add(tenant, profile)
@@ -221,7 +222,7 @@ class Pool:
             if room > 0:
                 self._waiters.begin(waiter)
                 return waiter.profile, waiter
-            if not self._place_comes() and self._shelves.evict():
+            if not self._place_comes() and self._shelves.evict(waiter.tenant):
                 self._changed.notify_all()
             return None
         profile = self._to_top_up() if room > 0 else None

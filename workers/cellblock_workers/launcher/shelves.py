@@ -16,6 +16,8 @@ _PROFILES_KEPT = 16
 ASKED_OFTEN = 3
 #: An image is slow if its last start took longer than this, and so many times as long as the fastest image's.
 _SLOW_S, _SLOW_TIMES = 1.0, 3.0
+#: For so long after its last job asked, a tenant's profile makes no room for more of another's.
+_LATELY_S = 60.0
 #: How long topping up rests after a first failure, and at most after many.
 _REST_S = 1.0
 _REST_MOST_S = 60.0
@@ -27,6 +29,7 @@ class Shelf:
 
     ready: deque[Sandbox] = field(default_factory=deque)
     asked: int = 0
+    asked_at: float = 0.0  # the last time, on the monotonic clock
     tenant: str = ""  # whose job asked first: nobody makes another's profile his own by asking too
     kept: bool = False  # whatever is asked for: the host's own choice
     starting: int = 0
@@ -116,22 +119,31 @@ class Shelves:
         if not shelf.starting:
             del self._all[profile]
 
-    def evict(self, keep: Profile | None = None) -> bool:
-        """Make room by dropping one that is ready, of a profile used less recently than ``keep``: of the
-        tenant whose jobs asked first for most of them, and of its profiles the one used least recently.
+    def evict(self, tenant: str, keep: Profile | None = None) -> bool:
+        """Make room for this tenant by dropping one that is ready, of a profile used less recently than
+        ``keep``: of the tenant whose jobs asked first for most of them, and of its profiles the one used
+        least recently.
 
-        Never of one used more recently: two profiles would evict each other for ever. What is dropped was
-        asked for too seldom, so its profile has to be asked for often anew: jobs that rotate among limits
-        must not have sandboxes started that nobody uses, and are the first that make room.
+        Never of one used more recently: two profiles would evict each other for ever. Nor, where no job
+        waits for the room, of a tenant that has fewer profiles and asked lately. What a tenant itself has
+        dropped has to be asked for often anew: jobs that rotate among limits must not have sandboxes
+        started that nobody uses, and are the first that make room.
         """
-        older = list(itertools.takewhile(lambda one: one != keep, self._all))
-        able = [self._all[one] for one in older if self._all[one].ready and not self._all[one].waiting]
+        held = self._profiles_by_tenant()
+        now = time.monotonic()
+        able = [
+            one
+            for one in (self._all[it] for it in itertools.takewhile(lambda it: it != keep, self._all))
+            if one.ready
+            and not one.waiting
+            and (keep is None or held[one.tenant] >= held[tenant] or now - one.asked_at > _LATELY_S)
+        ]
         if not able:
             return False
-        held = self._profiles_by_tenant()
         shelf = min(able, key=lambda one: (one.kept, -held[one.tenant]))
         self._doomed.append(shelf.ready.popleft())
-        shelf.asked = 0
+        if shelf.tenant == tenant:
+            shelf.asked = 0
         return True
 
     def _profiles_by_tenant(self) -> Counter[str]:
@@ -152,7 +164,7 @@ class Shelves:
                 continue
             if len(shelf.ready) + shelf.starting < least:
                 has_room = sum(self.counts()) < self._settings.warm_total
-                return profile if has_room or self.evict(keep=profile) else None
+                return profile if has_room or self.evict(shelf.tenant, keep=profile) else None
         return None
 
     def is_common(self, profile: Profile) -> bool:
