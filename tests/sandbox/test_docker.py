@@ -67,10 +67,10 @@ def test_a_sandbox_dies_at_full_speed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def _quota_of(container: str) -> str:
     """Of each 100,000 microseconds, as the kernel has it."""
+    root = Path("/sys/fs/cgroup")
     found = [
-        folder / name
-        for name in ("cpu.cfs_quota_us", "cpu.max")
-        for folder in Path("/sys/fs/cgroup").glob(f"**/*{container}*")
-        if (folder / name).is_file()
+        controller / folder / name
+        for controller, name in ((root / "cpu", "cpu.cfs_quota_us"), (root, "cpu.max"))
+        for folder in (f"docker/{container}", f"system.slice/docker-{container}.scope")
     ]
-    return found[0].read_text().split()[0]
+    return next(file.read_text().split()[0] for file in found if file.is_file())
