@@ -286,6 +286,7 @@ def test_the_client_and_the_command_line_open_what_is_theirs(
             assert client.result(job, timeout_s=10).value == {"a": 1}
 
 
+@pytest.mark.long("a job is given back again and again")
 def test_a_worker_without_the_key_leaves_the_job_to_others_and_says_so(
     tmp_path: Path, redis_url: str, launcher_socket: Path
 ) -> None:

@@ -46,6 +46,7 @@ def doctor(*arguments: str, timeout_s: float = 200, **environment: str) -> subpr
 
 @pytest.mark.docker
 @pytest.mark.timeout(240)
+@pytest.mark.long("every layer is asked")
 def test_the_checklist_is_one_json_object_with_a_remedy_for_everything_amiss() -> None:
     done = doctor("--json")
     assert done.stderr == ""

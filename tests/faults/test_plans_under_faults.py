@@ -48,6 +48,7 @@ def test_a_job_whose_worker_was_killed_is_charged_once_and_its_slot_is_back(host
     assert host.client._redis.exists(host.client._ledger.keys.slots("default")) == 0
 
 
+@pytest.mark.long("money is spent by the second")
 def test_a_running_parent_is_stopped_when_what_it_did_not_lend_is_spent(host: Host) -> None:
     with host.worker(CELLBLOCK_WORKER_CONCURRENCY="1", CELLBLOCK_WORKER_DRAIN_S="50") as worker:
         # What it cannot lend is counted as if it used all it may; with so little it does, on any machine.

@@ -83,7 +83,16 @@ def test_a_killed_workers_twenty_jobs_run_again_within_two_leases_and_end_exactl
     assert left_by(owner, tmp_path / "state") == []
 
 
-@pytest.mark.parametrize("way", ["gvisor-docker", "gvisor-oci", "runc-oci", "namespaces"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "namespaces",
+        *(
+            pytest.param(way, marks=pytest.mark.long("a launcher for each way"))
+            for way in ("gvisor-docker", "gvisor-oci", "runc-oci")
+        ),
+    ],
+)
 def test_a_launcher_that_dies_loses_no_job_and_leaves_nothing(
     tmp_path: Path, redis_url: str, way: str
 ) -> None:

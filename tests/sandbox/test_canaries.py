@@ -249,6 +249,7 @@ def test_a_worker_proves_its_host_and_then_works(
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.long("a host is proved three times")
 def test_a_control_that_stops_biting_pauses_a_working_host_until_it_bites_again(
     weakened: Weakened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
