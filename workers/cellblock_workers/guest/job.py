@@ -36,7 +36,7 @@ LAST_EXPRESSION_BYTES = 256 * 1024
 #: What is used after the job has begun, which may replace it in its module: its end is its own all the same.
 end_process, await_threads, run_exit_functions = os._exit, threading._shutdown, atexit._run_exitfuncs  # type: ignore[attr-defined]
 collect_garbage, own_pid = gc.collect, os.getpid
-format_exception, print_exception = traceback.format_exception, traceback.print_exception
+format_exception, format_exception_only = traceback.format_exception, traceback.format_exception_only
 written_raised = json.JSONEncoder(ensure_ascii=False).encode
 job_pid = 0  #: of the process that runs the program
 
@@ -123,9 +123,9 @@ class Delivery:
             length -= len(piece)
 
 
-def run_job() -> tuple[int, dict[str, Any], str, int]:
-    """Take delivery, run the program as __main__, send its value. Returns its exit status, its names, its
-    folder, and how many modules there were before it."""
+def run_job() -> tuple[int, str, int]:
+    """Take delivery, run the program as __main__, send its value. Returns its exit status, its folder, and
+    how many modules there were before it."""
     global job_pid
     job_pid = own_pid()
     delivery = Delivery(CONTROL)
@@ -147,7 +147,7 @@ def run_job() -> tuple[int, dict[str, Any], str, int]:
             given["ctx"] = ContextHandle(at_least=job["context_bytes"])
         path, source = main_program(job, folder)
     except Exception as error:
-        return refuse(error), {}, folder, len(sys.modules)
+        return refuse(error), folder, len(sys.modules)
     sys.argv = [path] + job["args"]
     sys.path.insert(0, os.path.dirname(path))
     sys.dont_write_bytecode = True  # nobody imports it again, and the work folder is the job's to fill
@@ -156,12 +156,12 @@ def run_job() -> tuple[int, dict[str, Any], str, int]:
     own = "solution" if job["code"] is not None else os.path.basename(path)[: -len(".py")]
     main = types.ModuleType("__main__" if job["role"] == "program" else own)
     main.__dict__.update(given, __file__=path, __builtins__=__builtins__)
+    before = len(sys.modules)
     sys.modules[main.__name__] = sys.modules["__main__"] = main
     if job["modules"] is not None:
         more = (*PYTEST_MODULES, own) if job["role"] == "tested" else ()
         guard_imports(job["level"], [*job["modules"], *more], folder)
-    before = len(sys.modules)
-    return run_main(job, source, path, main.__dict__), main.__dict__, folder, before
+    return run_main(job, source, path, main.__dict__), folder, before
 
 
 def run_main(job: dict[str, Any], source: bytes, path: str, names: dict[str, Any]) -> int:
@@ -311,12 +311,12 @@ def exit_status(code: object) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
-        return code & 0xFF
+        return code & 0xFF if -(2**63) <= code < 2**63 else 0xFF
     sys.stderr.write(str(code) + "\n")
     return 1
 
 
-def leave(status: int, names: dict[str, Any], folder: str, before: int) -> None:
+def leave(status: int, folder: str, before: int) -> None:
     """The interpreter's way out: threads, exit functions, what the program holds, output. The process ends
     here: the rest of a tear-down would copy every page shared with the guest for nothing.
 
@@ -326,58 +326,62 @@ def leave(status: int, names: dict[str, Any], folder: str, before: int) -> None:
     try:
         attempt(await_threads)
         attempt(run_exit_functions)
-        written = attempt(flush_output)
-        attempt(lambda: let_go(names, folder, before))
-        if not (attempt(flush_output) and written):
+        written = flush_output()
+        attempt(lambda: let_go(folder, before))
+        if not (written and flush_output()):
             status = 120
     finally:
         end_process(status)
 
 
-def attempt(step: Callable[[], object]) -> bool:
-    """Whether it came to its end; what it raised is shown."""
+def attempt(step: Callable[[], object]) -> None:
+    """Do it; what it raises is shown."""
     try:
         step()
     except BaseException as error:
-        try:
-            if sys.stderr is not None:
-                print_exception(type(error), error, error.__traceback__)
-        except BaseException:
-            return False  # the program left nowhere to show it
-        return False
-    return True
+        show_ignored(step, error)
 
 
-def flush_output() -> None:
-    """What was printed is passed on. A stream that the program has closed or dropped holds nothing."""
+def show_ignored(where: object, error: BaseException) -> None:
+    """In the interpreter's words, and without our frames."""
+    try:
+        if sys.stderr is not None:
+            lines = format_exception_only(type(error), error)
+            sys.stderr.write(f"Exception ignored in: {where!r}\n{''.join(lines)}")
+    except BaseException:
+        return  # the program left nowhere to show it
+
+
+def flush_output() -> bool:
+    """Whether what was printed is passed on. A stream that the program closed or dropped holds nothing."""
+    written = True
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None and not getattr(stream, "closed", False):
-            stream.flush()
+        try:
+            if stream is not None and not getattr(stream, "closed", False):
+                stream.flush()
+        except BaseException as error:
+            written = False
+            show_ignored(stream, error)
+    return written
 
 
-def let_go(names: dict[str, Any], folder: str, before: int) -> None:
-    """Drop what the program and the modules of its own folder hold: files that nobody closed are written,
-    finalizers run. Of the modules those are looked at that came after the first ``before``, the last one
-    first: a look at one copies the pages that it shares with the guest.
+def let_go(folder: str, before: int) -> None:
+    """Drop the program and the modules of its own folder, as the interpreter does: files that nobody closed
+    are written, and finalizers run, which find every name still there. Of the modules those are looked at
+    that came after the first ``before``: a look at one copies the pages that it shares with the guest.
     """
-    # Threads in the background end before this in an interpreter of their own. Here they miss the names.
-    threading.excepthook = lambda _: None
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     collect_garbage()  # puts what holds something before what it holds: a file is written before it is closed
-    forget(names)
     new = max(0, len(sys.modules) - before)
-    for module in [sys.modules[name] for _, name in zip(range(new), reversed(sys.modules))]:
-        if isinstance(module, types.ModuleType) and str(vars(module).get("__file__")).startswith(folder):
-            forget(vars(module))
+    latest = [name for _, name in zip(range(new), reversed(sys.modules))]
+    names = [name for name in latest if is_in(folder, sys.modules[name])]
+    for name in ("__main__", *names):
+        sys.modules.pop(name, None)
     collect_garbage()
 
 
-def forget(names: dict[str, Any]) -> None:
-    """Private names first, as the interpreter does."""
-    private = [name for name in names if name[:1] == "_" and name[:2] != "__"]
-    for name in (*private, *names):
-        if name != "__builtins__":
-            names[name] = None
+def is_in(folder: str, module: object) -> bool:
+    return isinstance(module, types.ModuleType) and str(vars(module).get("__file__")).startswith(folder)
 
 
 def refuse(error: Exception) -> int:
@@ -395,9 +399,9 @@ def report_raised(error: BaseException, path: str) -> None:
         trace = trace.tb_next
     text = "".join(format_exception(type(error), error, trace))
     if sys.excepthook is sys.__excepthook__:
-        sys.stderr.write(text)
+        attempt(lambda: sys.stderr.write(text))
     else:
-        sys.excepthook(type(error), error, trace)
+        attempt(lambda: sys.excepthook(type(error), error, trace))
     send_raised(error, text)
 
 
