@@ -178,6 +178,12 @@ def test_a_fork_bomb_that_never_gives_up_ends_at_its_deadline(run: Run, bounded_
     assert time.monotonic() - before < 15
 
 
+def test_a_finalizer_that_never_ends_ends_with_the_jobs_time(run: Run, kernel_way: str) -> None:
+    code = "class C:\n    def __del__(self):\n        while True: pass\nc = C()\nprint('said')"
+    result = run(code, way=kernel_way, limits={"timeout_s": 1})
+    assert (result.outcome, result.stdout) == (Outcome.WALL_TIMEOUT, "said\n")
+
+
 def test_threads_and_exit_handlers_finish_before_the_end(run: Run, any_way: str) -> None:
     code = """
 import atexit, threading, time

@@ -66,7 +66,7 @@ def test_a_sandbox_dies_at_full_speed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def _quota_of(container: str) -> str:
-    """Of each 100,000 microseconds, as the kernel has it."""
+    """How many of each 100,000 microseconds the kernel gives it."""
     root = Path("/sys/fs/cgroup")
     found = [
         controller / folder / name

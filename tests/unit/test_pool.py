@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -356,6 +357,11 @@ def test_a_start_is_to_order_where_no_other_job_has_use_for_it() -> None:
         pool.close()
 
 
+def pool_of(start: Callable[[Profile], Stub], **bounds: int) -> Pool:
+    """A pool of stand-ins within these bounds."""
+    return Pool(cast(Start, start), LauncherSettings.model_validate(bounds))
+
+
 class Slow(Stub):
     """One that dies when the test lets it."""
 
@@ -371,7 +377,7 @@ class Slow(Stub):
 def test_two_that_are_long_in_dying_do_not_keep_a_third_from_it(impatient: None) -> None:
     started: list[Stub] = [Slow(), Slow(), Stub("quick")]
     rest = iter(started)
-    pool = Pool(lambda profile: next(rest), LauncherSettings(warm=0, warm_total=0))  # type: ignore[arg-type,return-value]
+    pool = pool_of(lambda profile: next(rest), warm=0, warm_total=0)
     try:
         for sandbox in [pool.acquire(PROFILE, 10).sandbox for _ in started]:
             pool.discard(sandbox)
@@ -397,7 +403,7 @@ def test_where_one_is_long_in_dying_another_that_is_ready_makes_room(
             return made[PROFILE][-1]
         return made[other].pop(0)
 
-    pool = Pool(start, LauncherSettings(warm=1, warm_total=1, sandboxes_max=2))  # type: ignore[arg-type]
+    pool = pool_of(start, warm=1, warm_total=1, sandboxes_max=2)
     try:
         pool.warm(PROFILE)
         wait_until(lambda: pool.counts()["idle"] == 1, what="one that is ready")
@@ -424,7 +430,7 @@ def test_what_cannot_be_lent_is_destroyed_whatever_the_reason(impatient: None) -
         started.append(Unlendable("odd"))
         return started[-1]
 
-    pool = Pool(start, LauncherSettings(warm=0, warm_total=0))  # type: ignore[arg-type]
+    pool = pool_of(start, warm=0, warm_total=0)
     lender = Lender(pool, None, load_settings(), on_change=lambda: None)  # type: ignore[arg-type]
     try:
         with pytest.raises(OSError, match="no such counter"):
@@ -437,7 +443,7 @@ def test_what_cannot_be_lent_is_destroyed_whatever_the_reason(impatient: None) -
 
 def test_asking_for_anothers_limits_does_not_make_them_ones_own(impatient: None) -> None:
     """The flood asks once for what another keeps ready: it still makes room by its own."""
-    pool = Pool(lambda profile: Stub("any"), LauncherSettings(warm=1, warm_total=4))  # type: ignore[arg-type,return-value]
+    pool = pool_of(lambda profile: Stub("any"), warm=1, warm_total=4)
     try:
         for _ in range(3):
             pool.discard(pool.acquire(PROFILE, 10, "neighbour").sandbox)
@@ -448,8 +454,7 @@ def test_asking_for_anothers_limits_does_not_make_them_ones_own(impatient: None)
 
 
 def test_topping_up_for_a_tenant_with_many_limits_takes_none_from_one_with_few(impatient: None) -> None:
-    start = cast(Start, lambda _: Stub("one"))
-    pool = Pool(start, LauncherSettings(warm=1, warm_total=1))
+    pool = pool_of(lambda _: Stub("one"), warm=1, warm_total=1)
     try:
         ours, *theirs = sized(*range(1, 5))
         for _ in range(3):
@@ -466,8 +471,7 @@ def test_topping_up_for_a_tenant_with_many_limits_takes_none_from_one_with_few(i
 
 
 def test_room_for_a_job_that_waits_is_made_by_the_tenant_with_most_limits(impatient: None) -> None:
-    start = cast(Start, lambda _: Stub("one"))
-    pool = Pool(start, LauncherSettings(warm=1, warm_total=3, sandboxes_max=3))
+    pool = pool_of(lambda _: Stub("one"), warm=1, warm_total=3, sandboxes_max=3)
     try:
         ours, *theirs, third = sized(*range(1, 5))
         for profile, tenant in ((ours, "quiet"), *((one, "nasty") for one in theirs)):
@@ -482,8 +486,7 @@ def test_room_for_a_job_that_waits_is_made_by_the_tenant_with_most_limits(impati
 
 def test_what_another_had_dropped_is_no_job_of_its_own(impatient: None) -> None:
     """Room was made for a job that waits, of what was asked for often: who did that is not billed for it."""
-    start = cast(Start, lambda _: Stub("one"))
-    pool = Pool(start, LauncherSettings(warm=1, warm_total=1, sandboxes_max=2))
+    pool = pool_of(lambda _: Stub("one"), warm=1, warm_total=1, sandboxes_max=2)
     try:
         [ours, theirs] = sized(1, 2)
         for _ in range(3):

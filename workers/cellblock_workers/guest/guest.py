@@ -330,7 +330,7 @@ class Guest:
                 self.poller.register(self.pipes.control, select.POLLOUT)
 
     def feed_calls(self) -> bool:
-        """As fast as the job takes them: one that does not must not stop this process. Whether it has all."""
+        """Pass on what the job takes now: one that takes nothing must not stop us. Whether it has all."""
         try:
             written = os.write(self.pipes.control, self.calls_pending[:PIECE_BYTES])
             del self.calls_pending[:written]

@@ -381,7 +381,9 @@ def let_go(folder: str, before: int) -> None:
 
 
 def is_in(folder: str, module: object) -> bool:
-    return isinstance(module, types.ModuleType) and str(vars(module).get("__file__")).startswith(folder)
+    if not isinstance(module, types.ModuleType):
+        return False
+    return str(vars(module).get("__file__")).startswith(folder + "/")
 
 
 def refuse(error: Exception) -> int:
@@ -401,7 +403,11 @@ def report_raised(error: BaseException, path: str) -> None:
     if sys.excepthook is sys.__excepthook__:
         attempt(lambda: sys.stderr.write(text))
     else:
-        attempt(lambda: sys.excepthook(type(error), error, trace))
+        try:
+            sys.excepthook(type(error), error, trace)
+        except BaseException as failed:
+            show_ignored("sys.excepthook", failed)
+            attempt(lambda: sys.stderr.write(text))
     send_raised(error, text)
 
 

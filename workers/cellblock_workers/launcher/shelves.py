@@ -131,13 +131,10 @@ class Shelves:
         """
         held = self._profiles_by_tenant()
         now = time.monotonic()
-        able = [
-            one
-            for one in (self._all[it] for it in itertools.takewhile(lambda it: it != keep, self._all))
-            if one.ready
-            and not one.waiting
-            and (keep is None or held[one.tenant] >= held[tenant] or now - one.asked_at > _LATELY_S)
-        ]
+        older = [self._all[one] for one in itertools.takewhile(lambda one: one != keep, self._all)]
+        able = [one for one in older if one.ready and not one.waiting]
+        if keep is not None:
+            able = [one for one in able if held[one.tenant] >= held[tenant] or now - one.asked_at > _LATELY_S]
         if not able:
             return False
         shelf = min(able, key=lambda one: (one.kept, -held[one.tenant]))
