@@ -499,3 +499,52 @@ def test_what_another_had_dropped_is_no_job_of_its_own(impatient: None) -> None:
         assert not pool.acquire(ours, 10, "quiet").to_order
     finally:
         pool.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_who_asks_for_many_leaves_a_ready_one_to_another_tenant() -> None:
+    start = Starts()
+    pool = Pool(start, LauncherSettings(warm=2, warm_total=2, starters=2))  # type: ignore[arg-type]
+    try:
+        pool.warm(PROFILE)
+        start.let(3)
+        wait_until(lambda: pool.counts()["idle"] == 2, what="two being ready")
+        pool.discard(pool.acquire(PROFILE, 10, "other").sandbox)
+        wait_until(lambda: pool.counts()["idle"] == 2, what="two being ready again")
+        pool.acquire(PROFILE, 10, "greedy")
+        [waits] = asks(pool, "greedy", [PROFILE])
+        wait_until(lambda: len(start.begun) >= 4, what="a start for the job that waits")
+        assert waits.is_alive()
+        assert pool.counts()["idle"] == 1
+        pool.acquire(PROFILE, 0.5, "other")
+        start.let(4)
+        waits.join(10)
+        assert not waits.is_alive()
+    finally:
+        start.let(8)
+        pool.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_job_that_leaves_the_ready_one_hears_that_none_can_be_started() -> None:
+    broken = threading.Event()
+
+    def start(profile: Profile) -> Stub:
+        if broken.is_set():
+            raise BackendUnavailable("there is no runtime")
+        return Stub("one")
+
+    pool = Pool(start, LauncherSettings(warm=2, warm_total=2, starters=2))  # type: ignore[arg-type]
+    try:
+        pool.warm(PROFILE)
+        pool.acquire(PROFILE, 10, "other")
+        pool.acquire(PROFILE, 10, "greedy")
+        pool.acquire(PROFILE, 10, "greedy")
+        wait_until(lambda: pool.counts()["idle"] == 2, what="two being ready")
+        broken.set()
+        pool.acquire(PROFILE, 10, "greedy")
+        with pytest.raises(BackendUnavailable, match="there is no runtime"):
+            pool.acquire(PROFILE, 10, "greedy")
+        assert pool.counts()["idle"] == 1
+    finally:
+        pool.close()

@@ -30,7 +30,7 @@ class Maker(Protocol):
         """Kill and remove a container."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class DockerSandbox:
     """One container with its guest."""
 

@@ -55,7 +55,7 @@ class Pool:
         self._start = start
         self._settings = settings
         self._waiters = Waiters(settings.starters)
-        self._lent: list[Sandbox] = []
+        self._lent: dict[Sandbox, str] = {}  # whose job has it
         self._doomed: deque[Sandbox] = deque()
         self._dying: list[float] = []  # since when
         self._shelves = Shelves(settings, self._doomed)
@@ -84,25 +84,26 @@ class Pool:
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
-            self._waiters.heard(tenant)
             shelf = self._shelves.used(profile)
             to_order = not (self._shelves.is_common(profile) and may_be_kept(profile))
+            self._waiters.heard(tenant, None if to_order or not self._settings.warm else profile)
             if not shelf.asked:
                 shelf.tenant = tenant
             shelf.asked += 1
             shelf.asked_at = time.monotonic()
-            if not shelf.waiting and (sandbox := self._take(shelf, tenant)) is not None:
+            may_take = not shelf.waiting and self._waiters.may_take(tenant, profile, len(shelf.ready))
+            if may_take and (sandbox := self._take(shelf, tenant)) is not None:
                 return Taken(sandbox, warm=True, to_order=False)
             waiter = self._waiters.add(tenant, profile)
             shelf.waiting += 1
             self._changed.notify_all()
             try:
                 while True:
-                    if self._waiters.is_first(waiter):
-                        if (sandbox := self._take(shelf, tenant)) is not None:
-                            return Taken(sandbox, warm=False, to_order=to_order)
-                        if shelf.failures:
-                            raise shelf.failures.popleft()
+                    is_first = self._waiters.is_first(waiter, len(shelf.ready))
+                    if is_first and (sandbox := self._take(shelf, tenant)) is not None:
+                        return Taken(sandbox, warm=False, to_order=to_order)
+                    if shelf.failures and self._waiters.is_first(waiter, 0):
+                        raise shelf.failures.popleft()
                     left = deadline - time.monotonic()
                     if self._closed:
                         raise BackendUnavailable("this launcher ends")
@@ -121,7 +122,7 @@ class Pool:
         """Destroy a sandbox that was handed out, off the caller's path."""
         with self._changed:
             if sandbox in self._lent:  # close() may have had enough of waiting for it
-                self._lent.remove(sandbox)
+                self._waiters.gave_back(self._lent.pop(sandbox))
                 self._doomed.append(sandbox)
             self._changed.notify_all()
 
@@ -152,7 +153,7 @@ class Pool:
             sandbox = shelf.ready.popleft()
             self._changed.notify_all()  # a place to fill
             if _alive(sandbox):
-                self._lent.append(sandbox)
+                self._lent[sandbox] = tenant
                 self._waiters.served(tenant)
                 self._pause_until = max(self._pause_until, time.monotonic() + _AFTER_S)
                 return sandbox

@@ -197,7 +197,7 @@ class GuestProcess:
         self.ended.set()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class UnisolatedSandbox:
     """One job's process, as the launcher holds it."""
 

@@ -16,7 +16,7 @@ from cellblock_workers.launcher.namespaces.fork_server import Child
 _LAST_WORD_S = 3.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ForkedSandbox:
     """A guest in namespaces of its own. ``group`` is None where the host has no cgroup for it."""
 

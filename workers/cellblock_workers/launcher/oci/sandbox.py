@@ -28,7 +28,7 @@ class Owner(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class OciSandbox:
     """One container with its guest. Its cgroup is the launcher's and stays until :meth:`destroy`."""
 
