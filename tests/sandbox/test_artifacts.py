@@ -143,6 +143,7 @@ open('z.txt', 'w').write('here')
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.long("a hundred thousand files are written")
 def test_a_hundred_thousand_files_neither_hang_nor_flood(run: Run, kernel_way: str) -> None:
     code = """
 import os

@@ -23,6 +23,12 @@ print("hello")
 """
 
 
+@pytest.fixture
+def host(sandbox_hosts: dict[str, Host], evaluation_way: str) -> Host:
+    """Filtered by the same worker: no kernel decides anything here."""
+    return sandbox_hosts[evaluation_way]
+
+
 def spec() -> JobSpec:
     return JobSpec(code=HOSTILE, level="permissive", artifacts=("*.txt",), limits={"timeout_s": 20})
 
