@@ -501,50 +501,118 @@ def test_what_another_had_dropped_is_no_job_of_its_own(impatient: None) -> None:
         pool.close()
 
 
+def crowded(start: Start, **settings: int) -> Pool:
+    """A pool with one ready, of which "other" has asked and "greedy" has two in use."""
+    pool = Pool(start, LauncherSettings(**{"warm": 1, "warm_total": 3, **settings}))
+    pool.warm(PROFILE)
+    wait_until(lambda: pool.counts()["idle"] == 1, what="one being ready")
+    pool.discard(pool.acquire(PROFILE, 10, "other").sandbox)
+    for _ in range(2):
+        pool.acquire(PROFILE, 10, "greedy")
+    wait_until(lambda: pool.counts() == {"idle": 1, "starting": 0, "in_use": 2}, what="one being ready again")
+    return pool
+
+
+class Held:
+    """Starts that are held up from :attr:`go` being cleared until it is set, and fail while ``broken``."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.go.set()
+        self.broken = False
+
+    def __call__(self, profile: Profile) -> Stub:
+        self.go.wait(10)
+        if self.broken:
+            raise BackendUnavailable("there is no runtime")
+        return Stub("one")
+
+
 @pytest.mark.usefixtures("impatient")
 def test_who_asks_for_many_leaves_a_ready_one_to_another_tenant() -> None:
-    start = Starts()
-    pool = Pool(start, LauncherSettings(warm=2, warm_total=2, starters=2))  # type: ignore[arg-type]
+    start = Held()
+    pool = crowded(start)  # type: ignore[arg-type]
     try:
-        pool.warm(PROFILE)
-        start.let(3)
-        wait_until(lambda: pool.counts()["idle"] == 2, what="two being ready")
-        pool.discard(pool.acquire(PROFILE, 10, "other").sandbox)
-        wait_until(lambda: pool.counts()["idle"] == 2, what="two being ready again")
-        pool.acquire(PROFILE, 10, "greedy")
+        start.go.clear()
         [waits] = asks(pool, "greedy", [PROFILE])
-        wait_until(lambda: len(start.begun) >= 4, what="a start for the job that waits")
-        assert waits.is_alive()
+        wait_until(lambda: pool.counts()["starting"] == 1, what="a start for the job that waits")
         assert pool.counts()["idle"] == 1
-        pool.acquire(PROFILE, 0.5, "other")
-        start.let(4)
+        pool.acquire(PROFILE, 0.2, "other")
+        start.go.set()
         waits.join(10)
         assert not waits.is_alive()
+        wait_until(lambda: pool.counts()["idle"] == 1, what="the next one to leave")
     finally:
-        start.let(8)
+        start.go.set()
         pool.close()
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_job_that_leaves_the_ready_one_hears_that_none_can_be_started() -> None:
-    broken = threading.Event()
+def test_one_is_kept_ready_for_another_tenant_while_jobs_wait() -> None:
+    start = Held()
+    pool = crowded(start, starters=3)  # type: ignore[arg-type]
+    try:
+        start.go.clear()
+        threads = asks(pool, "greedy", [PROFILE, PROFILE])
+        wait_until(lambda: pool.counts()["starting"] == 1, what="a start for the jobs that wait")
+        pool.discard(pool.acquire(PROFILE, 0.8, "other").sandbox)
+        wait_until(lambda: pool.counts()["starting"] == 2, what="one for the jobs and one to leave")
+        start.go.set()
+        for thread in threads:
+            thread.join(10)
+        wait_until(lambda: pool.counts()["idle"] == 1, what="the one to leave")
+    finally:
+        start.go.set()
+        pool.close()
 
-    def start(profile: Profile) -> Stub:
-        if broken.is_set():
-            raise BackendUnavailable("there is no runtime")
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("dead", [False, True])
+def test_where_there_is_no_room_to_start_another_the_last_one_is_anybodys(dead: bool) -> None:
+    pool = crowded(lambda _: Stub("one"), sandboxes_max=3)  # type: ignore[arg-type, return-value]
+    try:
+        if dead:
+            cast(Stub, pool._shelves[PROFILE].ready[0])._guest.close()
+        pool.acquire(PROFILE, 0.8, "greedy")
+    finally:
+        pool.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_job_takes_the_ready_one_rather_than_hear_that_none_can_be_started() -> None:
+    start = Held()
+    pool = crowded(start)  # type: ignore[arg-type]
+    try:
+        start.broken = True
+        pool.acquire(PROFILE, 0.8, "greedy")
+        with pytest.raises(BackendUnavailable, match="there is no runtime"):
+            pool.acquire(PROFILE, 5, "greedy")
+    finally:
+        pool.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_tenant_with_many_in_use_is_served_beside_one_that_never_stops_asking() -> None:
+    def start(_: Profile) -> Stub:
+        time.sleep(0.05)
         return Stub("one")
 
-    pool = Pool(start, LauncherSettings(warm=2, warm_total=2, starters=2))  # type: ignore[arg-type]
+    pool = crowded(start)  # type: ignore[arg-type]
+    over = threading.Event()
+
+    def ask_on() -> None:
+        while not over.is_set():
+            pool.discard(pool.acquire(PROFILE, 10, "other").sandbox)
+
+    others = [threading.Thread(target=ask_on) for _ in range(4)]
     try:
-        pool.warm(PROFILE)
-        pool.acquire(PROFILE, 10, "other")
-        pool.acquire(PROFILE, 10, "greedy")
-        pool.acquire(PROFILE, 10, "greedy")
-        wait_until(lambda: pool.counts()["idle"] == 2, what="two being ready")
-        broken.set()
-        pool.acquire(PROFILE, 10, "greedy")
-        with pytest.raises(BackendUnavailable, match="there is no runtime"):
-            pool.acquire(PROFILE, 10, "greedy")
-        assert pool.counts()["idle"] == 1
+        for thread in others:
+            thread.start()
+        time.sleep(0.3)
+        for _ in range(3):
+            pool.acquire(PROFILE, 5, "greedy")
     finally:
+        over.set()
+        for thread in others:
+            thread.join(10)
         pool.close()

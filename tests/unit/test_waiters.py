@@ -92,8 +92,8 @@ def test_a_tenant_that_waits_for_long_still_shares_the_host(monkeypatch: pytest.
     host.asks("one", 2, 3, 4, 5)
     assert [waiter.tenant for waiter in host.begin_all()] == ["two", "one", "one"]
     [ours] = host.asks("one", 1)
-    assert host.waiters.is_first(theirs, ready=1)
-    assert not host.waiters.is_first(ours, ready=1)
+    assert host.waiters.is_first(theirs, last=False)
+    assert not host.waiters.is_first(ours, last=False)
 
 
 def test_ever_new_names_do_not_go_before_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_ever_new_names_do_not_go_before_those_that_wait(monkeypatch: pytest.Mon
         begun = host.begin()
         assert begun is not None
         host.ended(begun)
-        [first] = [one for one in jobs if one not in order and host.waiters.is_first(one, ready=1)]
+        [first] = [one for one in jobs if one not in order and host.waiters.is_first(one, last=False)]
         order.append(first)
         host.waiters.served(first.tenant)
         host.waiters.remove(first)
@@ -140,7 +140,7 @@ def test_sandboxes_are_handed_out_in_turns_by_tenant_and_to_the_oldest_job() -> 
     jobs = host.asks("two", 1, 1) + host.asks("one", 1, 1)
     order = []
     for _ in range(4):
-        [first] = [job for job in jobs if job not in order and host.waiters.is_first(job, ready=1)]
+        [first] = [job for job in jobs if job not in order and host.waiters.is_first(job, last=False)]
         order.append(first)
         host.waiters.served(first.tenant)
         host.waiters.remove(first)
@@ -151,8 +151,8 @@ def test_a_sandbox_of_another_profile_is_no_turn_lost() -> None:
     host = Host(starters=4)
     [theirs] = host.asks("two", 1)
     [other] = host.asks("one", 2)
-    assert host.waiters.is_first(theirs, ready=1)
-    assert host.waiters.is_first(other, ready=1)
+    assert host.waiters.is_first(theirs, last=False)
+    assert host.waiters.is_first(other, last=False)
 
 
 def test_no_tenant_is_started_for_more_often_than_it_has_jobs_that_wait() -> None:
@@ -189,13 +189,18 @@ def shared(in_use: dict[str, int]) -> Host:
     return host
 
 
-def test_the_last_that_is_ready_is_left_to_a_tenant_with_fewer_in_use() -> None:
-    host = shared({"greedy": 2, "other": 1})
-    assert host.waiters.may_take("greedy", PROFILE, ready=2)
-    assert not host.waiters.may_take("greedy", PROFILE, ready=1)
-    assert host.waiters.may_take("other", PROFILE, ready=1)
+def test_the_last_that_is_ready_is_left_to_a_tenant_with_two_fewer_in_use() -> None:
+    host = shared({"greedy": 3, "other": 1})
+    assert host.waiters.leaves_last("greedy", PROFILE)
+    assert not host.waiters.leaves_last("other", PROFILE)
     host.waiters.gave_back("greedy")
-    assert host.waiters.may_take("greedy", PROFILE, ready=1), "as many as the other"
+    assert not host.waiters.leaves_last("greedy", PROFILE), "one beside the next is not many"
+
+
+def test_a_tenant_that_is_alone_leaves_nothing() -> None:
+    host = shared({"greedy": 9})
+    assert not host.waiters.leaves_last("greedy", PROFILE)
+    assert not host.waiters.leaves_last("greedy", replace(PROFILE, memory_bytes=1)), "nobody asked for it"
 
 
 def test_nothing_is_left_to_a_tenant_that_asks_for_another_profile_or_no_longer(
@@ -203,36 +208,72 @@ def test_nothing_is_left_to_a_tenant_that_asks_for_another_profile_or_no_longer(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr("cellblock_workers.launcher.waiters.time.monotonic", lambda: now)
-    host = shared({"greedy": 2, "other": 0})
+    host = shared({"greedy": 3, "other": 0, "waiting": 0})
     other_profile = replace(PROFILE, memory_bytes=1)
     host.waiters.heard("greedy", other_profile)
-    assert host.waiters.may_take("greedy", other_profile, ready=1)
+    assert not host.waiters.leaves_last("greedy", other_profile)
+    job = host.waiters.add("waiting", PROFILE)
     now += 11.0
-    host.waiters.heard("greedy", PROFILE)
-    assert host.waiters.may_take("greedy", PROFILE, ready=1)
+    assert host.waiters.leaves_last("greedy", PROFILE), "one still waits"
+    host.waiters.remove(job)
+    assert not host.waiters.leaves_last("greedy", PROFILE)
 
 
-def test_a_job_that_has_to_leave_the_last_one_holds_up_nobody() -> None:
-    host = shared({"other": 0, "greedy": 1})
+def test_a_job_that_leaves_the_last_one_holds_up_nobody() -> None:
+    host = shared({"other": 0, "greedy": 2})
     first = host.waiters.add("greedy", PROFILE)
     second = host.waiters.add("other", PROFILE)
     host.waiters.served("other")
     host.waiters.gave_back("other")  # served since: by turns alone it comes last
-    assert not host.waiters.is_first(first, ready=1)
-    assert host.waiters.is_first(second, ready=1)
-    assert host.waiters.is_first(first, ready=2)
+    assert host.waiters.is_first(second, last=True)
+    assert not host.waiters.is_first(first, last=True)
+    assert host.waiters.is_first(first, last=False)
+
+
+def test_a_job_leaves_the_last_one_until_a_start_for_it_has_ended() -> None:
+    host = shared({"greedy": 2, "other": 0})
+    host.coming[PROFILE] = 1  # the one that is ready
+    job, later = host.waiters.add("greedy", PROFILE), host.waiters.add("greedy", PROFILE)
+    assert not host.waiters.is_first(job, last=True)
+    begun = host.begin()
+    assert begun is not None
+    host.ended(begun)
+    assert host.waiters.is_first(job, last=True), "whatever became of it"
+    host.waiters.remove(job)
+    assert not host.waiters.is_first(later, last=True), "that start was for one job"
+
+
+def test_a_job_leaves_the_last_one_for_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("cellblock_workers.launcher.waiters.time.monotonic", lambda: now)
+    host = shared({"greedy": 2, "other": 0})
+    job = host.waiters.add("greedy", PROFILE)
+    assert not host.waiters.is_first(job, last=True)
+    now += 1.0
+    assert host.waiters.is_first(job, last=True)
 
 
 def test_one_is_started_for_a_job_that_leaves_the_one_that_is_ready() -> None:
-    host = shared({"greedy": 1, "other": 0})
+    host = shared({"greedy": 2, "other": 0})
     host.coming[PROFILE] = 1
     job = host.waiters.add("greedy", PROFILE)
     assert host.begin_all() == [job]
 
 
 def test_what_is_left_to_another_is_no_second_start_for_each_job() -> None:
-    host = shared({"greedy": 1, "other": 0})
+    host = shared({"greedy": 2, "other": 0})
     host.waiters.add("greedy", PROFILE)
     host.waiters.add("greedy", PROFILE)
     host.waiters.add("other", PROFILE)
     assert sorted(one.tenant for one in host.begin_all()) == ["greedy", "greedy", "other"]
+
+
+def test_one_is_kept_ready_beside_jobs_that_wait_if_they_would_leave_it() -> None:
+    host = shared({"greedy": 2, "other": 0})
+    host.waiters.add("greedy", PROFILE)
+    assert host.waiters.leave_one(PROFILE)
+    assert host.waiters.starts_of(PROFILE) == 0
+    host.begin()
+    assert host.waiters.starts_of(PROFILE) == 1
+    host.waiters.add("other", PROFILE)
+    assert not host.waiters.leave_one(PROFILE), "it waits itself: its start comes in its turn"

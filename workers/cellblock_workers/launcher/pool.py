@@ -32,7 +32,8 @@ _LENT_S = 5.0
 _DESTROYERS = 3
 #: A place is not waited for any longer if what has it does not die within this time: another makes room.
 _DIES_S = 1.0
-#: Nobody tells the starters that a tenant has left the host to another, or that a sandbox is long in dying.
+#: Nobody tells the starters that a tenant has left the host to another, or that a sandbox is long in dying,
+#: nor a job that it has left a ready one to others for long enough.
 _LOOK_AGAIN_S = 1.0
 
 Start = Callable[[Profile], Sandbox]
@@ -91,25 +92,25 @@ class Pool:
                 shelf.tenant = tenant
             shelf.asked += 1
             shelf.asked_at = time.monotonic()
-            may_take = not shelf.waiting and self._waiters.may_take(tenant, profile, len(shelf.ready))
-            if may_take and (sandbox := self._take(shelf, tenant)) is not None:
+            waits = shelf.waiting or (self._is_last(shelf) and self._waiters.leaves_last(tenant, profile))
+            if not waits and (sandbox := self._take(shelf, tenant)) is not None:
                 return Taken(sandbox, warm=True, to_order=False)
             waiter = self._waiters.add(tenant, profile)
             shelf.waiting += 1
             self._changed.notify_all()
             try:
                 while True:
-                    is_first = self._waiters.is_first(waiter, len(shelf.ready))
-                    if is_first and (sandbox := self._take(shelf, tenant)) is not None:
-                        return Taken(sandbox, warm=False, to_order=to_order)
-                    if shelf.failures and self._waiters.is_first(waiter, 0):
-                        raise shelf.failures.popleft()
+                    if self._waiters.is_first(waiter, last=self._is_last(shelf)):
+                        if (sandbox := self._take(shelf, tenant)) is not None:
+                            return Taken(sandbox, warm=False, to_order=to_order)
+                        if shelf.failures:
+                            raise shelf.failures.popleft()
                     left = deadline - time.monotonic()
                     if self._closed:
                         raise BackendUnavailable("this launcher ends")
                     if left <= 0:
                         raise BackendUnavailable(f"no sandbox became free within {timeout_s:g} s")
-                    self._changed.wait(left)
+                    self._changed.wait(min(left, _LOOK_AGAIN_S))
             finally:
                 self._waiters.remove(waiter)
                 shelf.waiting -= 1
@@ -217,8 +218,7 @@ class Pool:
         Called with the lock held."""
         if self._closed:
             return None
-        alive = sum(self._shelves.counts()) + len(self._lent) + len(self._doomed) + len(self._dying)
-        room = self._settings.sandboxes_max - alive
+        room = self._room()
         if (waiter := self._waiters.next(self._coming, self._leaves_a_starter)) is not None:
             if room > 0:
                 self._waiters.begin(waiter)
@@ -228,6 +228,15 @@ class Pool:
             return None
         profile = self._to_top_up() if room > 0 else None
         return None if profile is None else (profile, None)
+
+    def _room(self) -> int:
+        """How many more may be started."""
+        alive = sum(self._shelves.counts()) + len(self._lent) + len(self._doomed) + len(self._dying)
+        return self._settings.sandboxes_max - alive
+
+    def _is_last(self, shelf: Shelf) -> bool:
+        """Whether one is ready that a job may leave to another tenant, as there is a start for it, too."""
+        return len(shelf.ready) == 1 and self._room() > 0
 
     def _place_comes(self) -> bool:
         """Whether a sandbox is about to be gone."""
@@ -244,7 +253,8 @@ class Pool:
         if self._ahead >= max(1, self._settings.starters - 2):
             return None
         before = len(self._doomed)
-        profile = self._shelves.to_fill(empty_only=time.monotonic() < self._pause_until)
+        empty_only = time.monotonic() < self._pause_until
+        profile = self._shelves.to_fill(empty_only=empty_only, waiters=self._waiters)
         if len(self._doomed) > before:
             self._changed.notify_all()
         return profile

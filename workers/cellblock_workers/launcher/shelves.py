@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from cellblock_config import LauncherSettings
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sandbox
+from cellblock_workers.launcher.waiters import Waiters
 
 _PROFILES_KEPT = 16
 #: A profile is kept ready once so many jobs have asked for it: any combination of limits makes one.
@@ -146,20 +147,21 @@ class Shelves:
     def _profiles_by_tenant(self) -> Counter[str]:
         return Counter(shelf.tenant for shelf in self._all.values() if not shelf.kept)
 
-    def to_fill(self, *, empty_only: bool) -> Profile | None:
+    def to_fill(self, *, empty_only: bool, waiters: Waiters) -> Profile | None:
         """The most recently used profile with fewer ready than there should be. May evict for it.
 
-        ``empty_only``: of those that have none ready. Never one that jobs wait for: their sandboxes are
-        started in turns by tenant, and one more for the shelf would be one more for the tenant that waits.
+        ``empty_only``: of those that have none ready. Of one that jobs wait for no more than the one that
+        all of them leave to another tenant: theirs are started in turns by tenant, and one more for the
+        shelf would be one more for the tenant that waits.
         """
         now = time.monotonic()
-        least = min(1, self._settings.warm) if empty_only else self._settings.warm
         for profile, shelf in reversed(self._all.items()):
-            if shelf.waiting or now < shelf.rest_until or not may_be_kept(profile):
+            if now < shelf.rest_until or not may_be_kept(profile) or not self.is_common(profile):
                 continue
-            if not self.is_common(profile) or self.would_take_all(profile.image):
+            if self.would_take_all(profile.image) or (shelf.waiting and not waiters.leave_one(profile)):
                 continue
-            if len(shelf.ready) + shelf.starting < least:
+            least = min(1, self._settings.warm) if empty_only or shelf.waiting else self._settings.warm
+            if len(shelf.ready) + shelf.starting - waiters.starts_of(profile) < least:
                 has_room = sum(self.counts()) < self._settings.warm_total
                 return profile if has_room or self.evict(shelf.tenant, keep=profile) else None
         return None

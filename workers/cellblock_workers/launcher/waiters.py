@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +12,10 @@ from cellblock_workers.launcher.backend import Profile
 
 #: A tenant that asked for a sandbox within this time shares the host, whether it waits for one now or not.
 _SHARES_S = 10.0
+#: A tenant leaves the last ready one to another that has so many fewer in use; one may be its next job's.
+_FEWER = 2
+#: No job waits for longer than this while one is ready.
+_LEAVES_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,9 +31,11 @@ class Waiters:
     """The jobs that wait, oldest first. Its owner holds a lock around every call.
 
     A tenant that has the host to itself may use all starters. Where others share it, it may use half of
-    them: a start under gVisor takes more than one processor, and all others feel it. And of the sandboxes
-    that stand ready it leaves one to a tenant with fewer in use: who asks for many at once must not make
-    the others wait for a start.
+    them: a start under gVisor takes more than one processor, and all others feel it.
+
+    A tenant with many in use leaves the last ready one of a profile to another that asked for it lately and
+    has few: who asks for many at once must not make the others wait for a start. It is left until a start
+    for the tenant's own jobs has ended, and no longer than ``_LEAVES_S``.
     """
 
     def __init__(self, starters: int) -> None:
@@ -41,26 +48,32 @@ class Waiters:
         self._begun_at: dict[str, float] = {}
         self._served_at: dict[str, float] = {}
         self._in_use: Counter[str] = Counter()
-        self._asked_for: defaultdict[Profile, dict[str, float]] = defaultdict(dict)  # which tenants, and when
+        # Who asked for a profile that is kept ready, and when.
+        self._asked_for: dict[Profile, dict[str, float]] = {}
+        # Starts for jobs that wait that have ended, and whose sandboxes none of these jobs has taken.
+        self._made: Counter[tuple[str, Profile]] = Counter()
 
     def __len__(self) -> int:
         return len(self._all)
 
     def heard(self, tenant: str, kept_ready: Profile | None = None) -> None:
-        """This tenant asks for a sandbox. ``kept_ready``: its profile, if it stands ready for all."""
+        """This tenant asks for a sandbox. ``kept_ready``: its profile, if some are kept ready for all."""
         now = time.monotonic()
         self._asked_at[tenant] = now
         if kept_ready is not None:
-            self._asked_for[kept_ready][tenant] = now
+            self._asked_for.setdefault(kept_ready, {})[tenant] = now
         waiting = {waiter.tenant for waiter in self._all}
         gone = {one for one, at in self._asked_at.items() if now - at >= _SHARES_S} - waiting
         for times in (self._asked_at, self._begun_at, self._served_at):
             for one in gone:
                 times.pop(one, None)
-        for profile, asked in list(self._asked_for.items()):
-            recent = {one: at for one, at in asked.items() if now - at < _SHARES_S}
-            self._asked_for[profile] = recent
-            if not recent:
+        for profile in list(self._asked_for):
+            self._asked_for[profile] = {
+                one: at
+                for one, at in self._asked_for[profile].items()
+                if now - at < _SHARES_S or one in waiting
+            }
+            if not self._asked_for[profile]:
                 del self._asked_for[profile]
 
     def add(self, tenant: str, profile: Profile) -> Waiter:
@@ -72,6 +85,11 @@ class Waiters:
     def remove(self, waiter: Waiter) -> None:
         """It has a sandbox, or has waited long enough."""
         self._all.remove(waiter)
+        key = waiter.tenant, waiter.profile
+        waits = any((one.tenant, one.profile) == key for one in self._all)
+        self._made[key] = max(0, self._made[key] - 1) if waits else 0
+        if not self._made[key]:
+            del self._made[key]
 
     def served(self, tenant: str) -> None:
         """A job of this tenant was given a sandbox; :meth:`gave_back` is called when it needs it no more."""
@@ -84,21 +102,31 @@ class Waiters:
         if not self._in_use[tenant]:
             del self._in_use[tenant]
 
-    def may_take(self, tenant: str, profile: Profile, ready: int) -> bool:
-        """Whether this tenant may take one of so many: not the last, if another that asked for this profile
-        lately has fewer in use."""
-        return ready != 1 or not self._leaves_last(tenant, profile)
+    def leaves_last(self, tenant: str, profile: Profile) -> bool:
+        """Whether a job of this tenant that comes now leaves the last ready one to another tenant."""
+        return self._in_use[tenant] >= self._many(profile)
 
-    def is_first(self, waiter: Waiter, ready: int) -> bool:
-        """Whether the next sandbox of its profile is this job's: among those that may take it the oldest of
-        the tenant that was given one longest ago, not the one that wakes first. A tenant that was given none
-        has waited since it came: a new name is no way past those that wait."""
-        able = [
-            one
-            for one in self._all
-            if one.profile == waiter.profile and self.may_take(one.tenant, one.profile, ready)
-        ]
-        return waiter is min(able, key=lambda one: self._served_at.get(one.tenant, one.since), default=None)
+    def is_first(self, waiter: Waiter, *, last: bool) -> bool:
+        """Whether the next sandbox of its profile is this job's: the oldest of the tenant that was given one
+        longest ago, not the one that wakes first. A tenant that was given none has waited since it came: a
+        new name is no way past those that wait.
+
+        ``last``: only one is ready, and more can be started: it is for those who do not leave it.
+        """
+        same = [one for one in self._all if one.profile == waiter.profile]
+        if last:
+            leaving = self._leaving(waiter.profile)
+            same = [one for one in same if one not in leaving]
+        return waiter is min(same, key=lambda one: self._served_at.get(one.tenant, one.since), default=None)
+
+    def leave_one(self, profile: Profile) -> bool:
+        """Whether all jobs that wait for this profile would leave one to a tenant that does not wait."""
+        many = self._many(profile)
+        return all(self._in_use[one.tenant] >= many for one in self._all if one.profile == profile)
+
+    def starts_of(self, profile: Profile) -> int:
+        """How many starts of this profile are under way for jobs that wait."""
+        return sum(count for (_, one), count in self._under_way.items() if one == profile)
 
     def next(self, coming: Callable[[Profile], int], may_start: Callable[[Profile], bool]) -> Waiter | None:
         """The job to start a sandbox for: the oldest of the tenant with the fewest starts under way, and
@@ -107,13 +135,14 @@ class Waiters:
 
         ``coming``: how many of a profile are started or being started, and not yet taken.
         """
-        waiting = Counter(waiter.profile for waiter in self._all)
-        waiting.update({one.profile for one in self._all if self._leaves_last(one.tenant, one.profile)})
+        wanted = Counter(waiter.profile for waiter in self._all)
+        # One of what is coming may be left to another.
+        wanted.update(profile for profile in list(wanted) if self._leaving(profile))
         of_tenant = Counter((waiter.tenant, waiter.profile) for waiter in self._all)
         able = [
             one
             for one in self._all
-            if waiting[one.profile] > coming(one.profile)
+            if wanted[one.profile] > coming(one.profile)
             and of_tenant[one.tenant, one.profile] > self._under_way[one.tenant, one.profile]
             and self._starts(one.tenant) < self._most(one.tenant)
             and may_start(one.profile)
@@ -131,10 +160,28 @@ class Waiters:
         self._under_way[key] -= 1
         if not self._under_way[key]:
             del self._under_way[key]
+        if any((one.tenant, one.profile) == key for one in self._all):
+            self._made[key] += 1
 
-    def _leaves_last(self, tenant: str, profile: Profile) -> bool:
-        others = self._asked_for.get(profile, {})
-        return self._in_use[tenant] > min((self._in_use[one] for one in others), default=self._in_use[tenant])
+    def _many(self, profile: Profile) -> float:
+        """From how many in use on a tenant leaves the last one of this profile; inf if there is nobody to
+        leave it to."""
+        now, waiting = time.monotonic(), {waiter.tenant for waiter in self._all}
+        asked = self._asked_for.get(profile, {})
+        here = (one for one, at in asked.items() if now - at < _SHARES_S or one in waiting)
+        return min((self._in_use[one] for one in here), default=math.inf) + _FEWER
+
+    def _leaving(self, profile: Profile) -> set[Waiter]:
+        """The jobs that wait and leave the last ready one of this profile to another tenant."""
+        now, many = time.monotonic(), self._many(profile)
+        return {
+            one
+            for one in self._all
+            if one.profile == profile
+            and self._in_use[one.tenant] >= many
+            and not self._made[one.tenant, profile]
+            and now - one.since < _LEAVES_S
+        }
 
     def _starts(self, tenant: str) -> int:
         return sum(count for (one, _), count in self._under_way.items() if one == tenant)
