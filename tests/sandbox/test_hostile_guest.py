@@ -104,10 +104,10 @@ def playing(folder: Path, guest: Guest, *, dies_at: type | None = None) -> Itera
         assert not stand_in.thread.is_alive()
 
 
-def outcome_of(folder: Path, guest: Guest, **spec: Any) -> JobResult:
-    """How a job with a second of time ends when this guest runs it."""
+def outcome_of(folder: Path, guest: Guest, timeout_s: float = 0.7, **spec: Any) -> JobResult:
+    """How a job with this much time ends when this guest runs it."""
     with playing(folder, guest) as (host, _):
-        return host.run("print(1)", limits={"timeout_s": 0.7}, **spec)
+        return host.run("print(1)", limits={"timeout_s": timeout_s}, **spec)
 
 
 def saying(*pieces: bytes, hold: bool = True) -> Guest:
@@ -210,7 +210,7 @@ def test_a_gigabyte_of_output_frames_is_cut_at_the_limit_in_bounded_memory(tmp_p
             pushed.append(len(piece))
 
     before = forget_peak_rss()
-    result = outcome_of(tmp_path, flood)
+    result = outcome_of(tmp_path, flood, timeout_s=10)
     assert result.outcome is Outcome.OUTPUT_LIMIT
     assert sum(pushed) < 32 * MIB
     assert peak_rss_bytes() - before < 32 * MIB
