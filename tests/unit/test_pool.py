@@ -501,9 +501,10 @@ def test_what_another_had_dropped_is_no_job_of_its_own(impatient: None) -> None:
         pool.close()
 
 
-def crowded(start: Start, **settings: int) -> Pool:
-    """A pool with one ready, of which "other" has asked and "greedy" has two in use."""
-    pool = Pool(start, LauncherSettings(**{"warm": 1, "warm_total": 3, **settings}))
+def crowded(start: Callable[[Profile], Stub], **settings: int) -> Pool:
+    """A pool with one sandbox ready; "greedy" uses two, and "other" has asked and uses none."""
+    limits = LauncherSettings(**{"warm": 1, "warm_total": 3, **settings})
+    pool = Pool(cast(Start, start), limits)
     pool.warm(PROFILE)
     wait_until(lambda: pool.counts()["idle"] == 1, what="one being ready")
     pool.discard(pool.acquire(PROFILE, 10, "other").sandbox)
@@ -531,7 +532,7 @@ class Held:
 @pytest.mark.usefixtures("impatient")
 def test_who_asks_for_many_leaves_a_ready_one_to_another_tenant() -> None:
     start = Held()
-    pool = crowded(start)  # type: ignore[arg-type]
+    pool = crowded(start)
     try:
         start.go.clear()
         [waits] = asks(pool, "greedy", [PROFILE])
@@ -550,7 +551,7 @@ def test_who_asks_for_many_leaves_a_ready_one_to_another_tenant() -> None:
 @pytest.mark.usefixtures("impatient")
 def test_one_is_kept_ready_for_another_tenant_while_jobs_wait() -> None:
     start = Held()
-    pool = crowded(start, starters=3)  # type: ignore[arg-type]
+    pool = crowded(start, starters=3)
     try:
         start.go.clear()
         threads = asks(pool, "greedy", [PROFILE, PROFILE])
@@ -569,7 +570,7 @@ def test_one_is_kept_ready_for_another_tenant_while_jobs_wait() -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("dead", [False, True])
 def test_where_there_is_no_room_to_start_another_the_last_one_is_anybodys(dead: bool) -> None:
-    pool = crowded(lambda _: Stub("one"), sandboxes_max=3)  # type: ignore[arg-type, return-value]
+    pool = crowded(lambda _: Stub("one"), sandboxes_max=3)
     try:
         if dead:
             cast(Stub, pool._shelves[PROFILE].ready[0])._guest.close()
@@ -581,7 +582,7 @@ def test_where_there_is_no_room_to_start_another_the_last_one_is_anybodys(dead: 
 @pytest.mark.usefixtures("impatient")
 def test_a_job_takes_the_ready_one_rather_than_hear_that_none_can_be_started() -> None:
     start = Held()
-    pool = crowded(start)  # type: ignore[arg-type]
+    pool = crowded(start)
     try:
         start.broken = True
         pool.acquire(PROFILE, 0.8, "greedy")
@@ -597,18 +598,20 @@ def test_a_tenant_with_many_in_use_is_served_beside_one_that_never_stops_asking(
         time.sleep(0.05)
         return Stub("one")
 
-    pool = crowded(start)  # type: ignore[arg-type]
+    pool = crowded(start)
     over = threading.Event()
+    served: list[str] = []
 
     def ask_on() -> None:
         while not over.is_set():
             pool.discard(pool.acquire(PROFILE, 10, "other").sandbox)
+            served.append("other")
 
     others = [threading.Thread(target=ask_on) for _ in range(4)]
     try:
         for thread in others:
             thread.start()
-        time.sleep(0.3)
+        wait_until(lambda: len(served) > len(others), what="a steady stream")
         for _ in range(3):
             pool.acquire(PROFILE, 5, "greedy")
     finally:

@@ -180,7 +180,7 @@ def test_no_more_is_started_than_there_are_jobs() -> None:
 
 
 def shared(in_use: dict[str, int]) -> Host:
-    """A host on which each of these has asked for the profile, and has so many in use."""
+    """A host on which each tenant has asked for the profile and uses this many sandboxes."""
     host = Host(starters=4)
     for tenant, count in in_use.items():
         host.waiters.heard(tenant, PROFILE)

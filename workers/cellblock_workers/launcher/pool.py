@@ -235,7 +235,7 @@ class Pool:
         return self._settings.sandboxes_max - alive
 
     def _is_last(self, shelf: Shelf) -> bool:
-        """Whether one is ready that a job may leave to another tenant, as there is a start for it, too."""
+        """Whether exactly one is ready, and a job that leaves it to another tenant can have one started."""
         return len(shelf.ready) == 1 and self._room() > 0
 
     def _place_comes(self) -> bool:

@@ -150,9 +150,9 @@ class Shelves:
     def to_fill(self, *, empty_only: bool, waiters: Waiters) -> Profile | None:
         """The most recently used profile with fewer ready than there should be. May evict for it.
 
-        ``empty_only``: of those that have none ready. Of one that jobs wait for no more than the one that
-        all of them leave to another tenant: theirs are started in turns by tenant, and one more for the
-        shelf would be one more for the tenant that waits.
+        ``empty_only``: of those that have none ready. Where jobs wait for a profile, at most the one that all
+        of them leave to another tenant: their own are started in turns by tenant, and one more for the shelf
+        would be one more for the tenant that waits.
         """
         now = time.monotonic()
         for profile, shelf in reversed(self._all.items()):

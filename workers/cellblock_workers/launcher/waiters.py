@@ -12,9 +12,10 @@ from cellblock_workers.launcher.backend import Profile
 
 #: A tenant that asked for a sandbox within this time shares the host, whether it waits for one now or not.
 _SHARES_S = 10.0
-#: A tenant leaves the last ready one to another that has so many fewer in use; one may be its next job's.
+#: A tenant leaves the last ready one to another that has this many fewer in use. One fewer is not enough: an
+#: evaluation holds its judge's sandbox while it asks for that of a trial.
 _FEWER = 2
-#: No job waits for longer than this while one is ready.
+#: No job leaves a ready one to another tenant for longer than this.
 _LEAVES_S = 1.0
 
 
@@ -111,7 +112,8 @@ class Waiters:
         longest ago, not the one that wakes first. A tenant that was given none has waited since it came: a
         new name is no way past those that wait.
 
-        ``last``: only one is ready, and more can be started: it is for those who do not leave it.
+        ``last``: one is ready, and there is room to start another. Jobs that leave it to another tenant do
+        not count then.
         """
         same = [one for one in self._all if one.profile == waiter.profile]
         if last:
@@ -136,7 +138,7 @@ class Waiters:
         ``coming``: how many of a profile are started or being started, and not yet taken.
         """
         wanted = Counter(waiter.profile for waiter in self._all)
-        # One of what is coming may be left to another.
+        # Where jobs leave the ready one to another tenant, one more has to be started for them.
         wanted.update(profile for profile in list(wanted) if self._leaving(profile))
         of_tenant = Counter((waiter.tenant, waiter.profile) for waiter in self._all)
         able = [
