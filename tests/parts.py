@@ -74,9 +74,11 @@ def free_port() -> int:
 class RedisServer:
     """A redis-server of the tests' own; can be killed and started again on the same port."""
 
-    def __init__(self, folder: Path, *, fsync: str = "always") -> None:
+    def __init__(self, folder: Path, *, fsync: str = "always", memory: str = "0") -> None:
+        """``memory``: as redis.conf writes maxmemory; 0 is no bound."""
         self.folder = folder
         self.fsync = fsync
+        self.memory = memory
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.process: subprocess.Popen[bytes] | None = None
@@ -86,6 +88,7 @@ class RedisServer:
         binary = shutil.which("redis-server")
         assert binary, "redis-server is missing; run the tests with: make test"
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        options += ["--maxmemory", self.memory, "--maxmemory-policy", "noeviction"]
         options += ["--save", "", "--appendonly", "yes", "--appendfsync", self.fsync, "--loglevel", "warning"]
         self.process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL)
         wait_until(self._answers, what="redis-server answering")

@@ -165,7 +165,6 @@ class WorkerSettings(Group):
 
     concurrency: int = Field(8, ge=1, le=256)
     user: str | None = Field(None, description="Started as root, the worker becomes this user.")
-    visibility_timeout_s: int = Field(1800, ge=60)
     drain_s: float = Field(
         25.0, ge=0, le=3600, description="After TERM running jobs have this long; then they are given back."
     )
@@ -256,12 +255,6 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _groups_agree(self) -> Settings:
-        if self.worker.visibility_timeout_s < 2 * self.sandbox.timeout_max_s:
-            raise ValueError(
-                f"worker.visibility_timeout_s ({self.worker.visibility_timeout_s}) must be at least twice "
-                f"sandbox.timeout_max_s ({self.sandbox.timeout_max_s}): "
-                "a shorter one delivers running jobs twice"
-            )
         if self.ledger.job_ttl_s < self.ledger.expires_s + 2 * self.sandbox.timeout_max_s:
             raise ValueError(
                 f"ledger.job_ttl_s ({self.ledger.job_ttl_s}) must exceed ledger.expires_s "

@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Literal, Self, cast
 
 from cellblock.api_keys import ApiKeys
-from cellblock.broker import Publisher, create_celery
 from cellblock.costs import Estimate
 from cellblock.errors import (
     InvalidJob,
@@ -39,6 +38,7 @@ from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock.nesting import Parent
 from cellblock.policy.decision import PRODUCER, Principal
+from cellblock.queue import Publisher
 from cellblock.sealing import open_if_fitting
 from cellblock.trials import TrialResult
 from cellblock.waiting import ResultWaiter
@@ -96,8 +96,8 @@ class Client:
         self._groups = EventGroups(self._redis, self._ledger.keys)
         self._api_keys = ApiKeys(self._redis, self._ledger.keys)
         self._governance = Governance(self._redis, self._ledger.keys)
-        self._app = create_celery(settings)
-        self._publisher = Publisher(self._app)
+        self._broker = connect(settings, broker=True) if settings.redis.broker_url else self._redis
+        self._publisher = Publisher(self._broker, settings)
         self._waiter = ResultWaiter(
             self._redis, self._ledger, lambda result: open_if_fitting(result, settings.sealing)
         )
@@ -118,7 +118,7 @@ class Client:
     def close(self) -> None:
         """Close every connection; accepted jobs go on."""
         self._waiter.close()
-        self._app.close()
+        self._broker.close()
         self._redis.close()
 
     def submit(self, spec: JobSpec, *, api_key: str | None = None) -> Job:

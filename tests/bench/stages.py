@@ -17,9 +17,9 @@ from pathlib import Path
 from bench.hello import HELLO, fleet
 from bench.timed_worker import STAGES, note_all
 from cellblock import JobSpec
-from cellblock.broker import Publisher
 from cellblock.intake import Intake
 from cellblock.ledger import Ledger
+from cellblock.queue import Publisher
 
 JOBS = int(os.environ.get("JOBS", "300"))
 WAY = os.environ.get("WAY", "namespaces")

@@ -29,7 +29,6 @@ SANDBOX = {
 }
 LIMITS = {"memory_bytes": 4096 * MIB, "pids": 256, "cpus": 1.0, "output_bytes": 16 * MIB}
 LEDGER = {"lease_s": 3600}
-WORKER = {"visibility_timeout_s": 7200}
 
 
 @contextmanager
@@ -39,7 +38,6 @@ def compat_host(folder: Path, way: str) -> Iterator[Host]:
     environment = {
         **environment_of(way),
         "CELLBLOCK_LAUNCHER_WARM": "0",
-        "CELLBLOCK_WORKER_VISIBILITY_TIMEOUT_S": str(WORKER["visibility_timeout_s"]),
         **{f"CELLBLOCK_SANDBOX_{name.upper()}": json.dumps(value) for name, value in SANDBOX.items()},
     }
     with ExitStack() as stack:
@@ -48,7 +46,7 @@ def compat_host(folder: Path, way: str) -> Iterator[Host]:
         else:
             program, more = launcher_of(isolation, LAUNCHER)
             path, _ = stack.enter_context(launcher_process(folder, program=program, **environment, **more))
-        host = Host(path, sandbox=SANDBOX, ledger=LEDGER, worker=WORKER)
+        host = Host(path, sandbox=SANDBOX, ledger=LEDGER)
         wait_until(lambda: host.launcher.probe().isolations, 60, f"{way} passing its probe")
         yield host
         host.launcher.close()

@@ -25,7 +25,7 @@ RETENTION = {"result_ttl_s": 10, "events_kept": 1000}
 #: The fleet's own: indices, the stream, what workers and Celery say of themselves.
 KEYS_LEFT = 50
 #: A worker whose jobs need no sandbox.
-WORKER = (
+STUB_WORKER = (
     "import sys; sys.path.insert(0, sys.argv[1])\n"
     "from cellblock_workers.worker import main, runner\n"
     "from ledger.kit import result_of\n"
@@ -51,7 +51,7 @@ def run(folder: Path, jobs: int, samples: int = 5) -> dict[str, Any]:
                 folder,
                 server.url,
                 socket,
-                program=("-c", WORKER, str(Path(__file__).parent.parent)),
+                program=("-c", STUB_WORKER, str(Path(__file__).parent.parent)),
                 **NAMESPACES,
                 **variables,
             ) as worker,

@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from cellblock import Job, JobSpec, JobState, Outcome
-from cellblock.broker import Publisher, create_celery, queue_key
+from cellblock.queue import Publisher, queue_key
 from cellblock_config import load_settings
 from faults.one_host import Host, one_host
 from parts import wait_until
@@ -56,14 +56,12 @@ def test_a_job_that_kills_its_worker_each_time_ends_and_the_fleet_goes_on(host: 
 def test_a_message_that_comes_again_and_again_starts_its_job_once(host: Host) -> None:
     with host.worker(), closing(Redis.from_url(host.url)) as redis:
         settings = load_settings(redis={"url": host.url})
-        app = create_celery(settings)
         job = host.client.submit(JobSpec(code="import time; time.sleep(1.5); print('once')"))
         for _ in range(10):  # before, while and after it runs
-            Publisher(app).publish([job.id])
+            Publisher(redis, settings).publish([job.id])
             time.sleep(0.25)
         assert job.result(timeout_s=20).stdout == "once\n"
         wait_until(lambda: redis.llen(queue_key(settings)) == 0, 10, "every copy being taken")
-        app.close()
     kinds = Counter(event.type for event in host.client.events(limit=100))
     assert kinds == {"agent.run.queued": 1, "agent.run.started": 1, "agent.run.succeeded": 1}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import select
 import time
@@ -14,8 +13,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from cellblock.broker import Publisher, create_celery, queue_key
 from cellblock.ledger import Claim, Ledger, connect
+from cellblock.queue import Publisher, queue_key
 from cellblock_config import Settings, load_settings
 from cellblock_workers.worker.lease import Heart, Lease
 from cellblock_workers.worker.reaper import Reaper
@@ -162,11 +161,9 @@ Fleet = tuple[Reaper, Ledger, Redis]
 @contextmanager
 def reaping(settings: Settings) -> Iterator[Fleet]:
     """A reaper not yet ticking, with the ledger and the broker it looks after."""
-    app = create_celery(settings)
     with connect(settings) as redis:
         ledger = Ledger(redis, settings)
-        yield Reaper(ledger, Publisher(app), redis, settings), ledger, redis
-    app.close()
+        yield Reaper(ledger, Publisher(redis, settings), redis, settings), ledger, redis
 
 
 @pytest.fixture
@@ -178,7 +175,7 @@ def fleet(redis_url: str) -> Iterator[Fleet]:
 def messages(redis: Redis) -> list[list[str]]:
     """The job ids of each message in the queue, oldest last."""
     bodies = [json.loads(message)["body"] for message in redis.lrange(queue_key(load_settings()), 0, -1)]
-    return [json.loads(base64.b64decode(body))[0][0] for body in bodies]
+    return [json.loads(body)[0][0] for body in bodies]
 
 
 def tick_until_published(reaper: Reaper, redis: Redis) -> None:
@@ -239,10 +236,9 @@ def test_a_message_lost_in_a_busy_queue_costs_its_job_nothing(fleet: Fleet) -> N
 def test_a_broker_that_is_away_does_not_keep_lost_jobs_from_being_found(redis_url: str) -> None:
     """A queue that cannot be asked says nothing of the ledger: leases may not be extended for it."""
     settings = load_settings(redis={"url": redis_url, "broker_url": "redis://127.0.0.1:1"}, ledger=QUICK)
-    app = create_celery(settings)
     with connect(settings) as redis, connect(settings, broker=True) as broker:
         ledger = Ledger(redis, settings)
-        reaper = Reaper(ledger, Publisher(app), broker, settings)
+        reaper = Reaper(ledger, Publisher(broker, settings), broker, settings)
         admit(ledger, "lost")
         claim(ledger, "lost")
         admit(ledger, "waits")
@@ -250,7 +246,6 @@ def test_a_broker_that_is_away_does_not_keep_lost_jobs_from_being_found(redis_ur
         reaper.start()
         wait_until(lambda: ledger.status("lost").losses == 1, 10, "the lost job being judged")
         reaper.stop()
-    app.close()
 
 
 def test_a_reaper_that_was_just_started_judges_nobody_by_an_outage_it_did_not_see(fleet: Fleet) -> None:

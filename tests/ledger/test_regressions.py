@@ -24,9 +24,9 @@ from cellblock import (
     waiting,
 )
 from cellblock.admission import resolve
-from cellblock.broker import Publisher, create_celery, queue_key
 from cellblock.egress import Governor
 from cellblock.ledger import Keys, Ledger, connect
+from cellblock.queue import Publisher, queue_key
 from cellblock_config import EgressSettings, Settings, SettingsError, load_settings
 from cellblock_workers.worker.frames import HEADER, FrameReader, ProtocolViolation
 from cellblock_workers.worker.lease import Heart
@@ -197,10 +197,9 @@ def test_after_an_outage_leases_are_extended_once_before_reaping(tmp_path):
     server = RedisServer(tmp_path)
     server.start()
     settings = load_settings(redis={"url": server.url}, ledger=QUICK)
-    app = create_celery(settings)
     with connect(settings) as redis:
         ledger = Ledger(redis, settings)
-        reaper = Reaper(ledger, Publisher(app), redis, settings)
+        reaper = Reaper(ledger, Publisher(redis, settings), redis, settings)
         admit(ledger)
         claim(ledger)
         reaper.tick()
@@ -214,7 +213,6 @@ def test_after_an_outage_leases_are_extended_once_before_reaping(tmp_path):
         try:
             assert ledger.status("job").losses == 0
         finally:
-            app.close()
             server.stop()
 
 

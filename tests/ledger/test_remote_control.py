@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cellblock import Client, JobSpec, Outcome
-from cellblock.broker import create_celery
 from cellblock_config import load_settings
+from cellblock_workers.broker import create_celery
 from parts import NAMESPACES, launcher_process, worker_process
 
 pytestmark = pytest.mark.way("namespaces")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.broker import broker_options
 from cellblock_config import RedisAddress, load_settings
+from cellblock_workers.broker import broker_options
 
 GOOD = {
     "redis://h": RedisAddress((("h", 6379),), 0, None, None, False, None),

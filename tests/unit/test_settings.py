@@ -161,11 +161,6 @@ CONTRADICTIONS: list[tuple[dict[str, object], str, str]] = [
         "egress.output_limit_bytes (3999)",
     ),
     (
-        {"worker": {"visibility_timeout_s": 599}, "sandbox": {"timeout_max_s": 300}},
-        "worker.visibility_timeout_s",
-        "sandbox.timeout_max_s",
-    ),
-    (
         {"ledger": {"files_bytes": 2 * 2**20}, "sandbox": {"tmp_bytes": 2**20}},
         "ledger.files_bytes",
         "sandbox.tmp_bytes",
@@ -195,7 +190,6 @@ def test_the_edge_of_every_rule_is_allowed() -> None:
         ledger={"lease_s": 9, "beat_s": 3},
         launcher={"warm": 8, "warm_total": 8, "sandboxes_max": 8},
         egress={"output_limit_bytes": 4000, "output_head_bytes": 1000, "output_tail_bytes": 3000},
-        worker={"visibility_timeout_s": 600},
         sandbox={"timeout_max_s": 300, "memory_max_bytes": 2**30},
     )
 

@@ -6,9 +6,9 @@ import os
 
 from flower.urls import handlers
 
-from cellblock.broker import create_celery
 from cellblock.errors import NotConfigured
 from cellblock_config import load_settings
+from cellblock_workers.broker import create_celery
 from cellblock_workers.telemetry import die_with_parent
 
 _TASKS_KEPT = "10000"

@@ -16,12 +16,13 @@ from typing import Any
 
 import structlog
 from celery import Celery, bootsteps, signals
-from celery.exceptions import Reject, SecurityWarning
+from celery.exceptions import SecurityWarning
 
-from cellblock.broker import RUN_TASK, Publisher, create_celery
 from cellblock.errors import SchemaMismatch, StoreUnavailable
 from cellblock.ledger import Ledger, connect
+from cellblock.queue import RUN_TASK, Publisher
 from cellblock_config import Settings, load_settings
+from cellblock_workers.broker import create_celery
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.store import check_store
 from cellblock_workers.supervisor import REFUSED
@@ -50,11 +51,12 @@ _SWITCH_S = 0.0005
 class Runtime:
     """Everything one worker process runs on besides Celery."""
 
-    def __init__(self, settings: Settings, app: Celery) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.name = f"{socket.gethostname()}-{os.getpid()}"
         self.redis = connect(settings)
         self.ledger = ledger = Ledger(self.redis, settings)
-        publisher = Publisher(app)
+        broker = connect(settings, broker=True)
+        self._publisher = publisher = Publisher(broker, settings)
         self._concurrency = settings.worker.concurrency
         proof = Proof(settings) if settings.worker.canaries else None
         launcher = LauncherClient(
@@ -65,7 +67,6 @@ class Runtime:
         self.health = Health(launcher, settings.worker.probe_s, proof)
         self.heart = Heart(ledger, self.name, settings.ledger, self._status, launcher.renew)
         self.control = Control(self.redis, ledger.keys, self.heart)
-        broker = connect(settings, broker=True)
         self.reaper = Reaper(ledger, publisher, broker, settings)
         self.runner = JobRunner(
             ledger,
@@ -98,13 +99,15 @@ class Runtime:
     def run(self, messages: list[str]) -> list[str]:
         """The task: run a job for each id of one message, whichever is next. Returns those that ran.
 
-        A paused worker gives the message back unread.
+        A worker that is paused or ends sends the message again, for the others.
         """
         if self.heart.draining:  # what it just gave back may come to it again before Celery stops consuming
             time.sleep(_DRAINING_HOLD_S)
-            raise Reject("this worker ends", requeue=True)
+            self._publisher.wake(messages)
+            return []
         if not self.health.ready and not self.health.wait_ready(_PAUSED_HOLD_S):
-            raise Reject("this worker cannot start sandboxes now", requeue=True)
+            self._publisher.wake(messages)
+            return []
         ran = []
         for job_id in messages:
             try:
@@ -132,7 +135,7 @@ def create_worker(settings: Settings) -> tuple[Celery, Runtime]:
     app.conf.worker_pool = "threads"
     app.conf.worker_concurrency = settings.worker.concurrency
     take_no_orders()
-    runtime = Runtime(settings, app)
+    runtime = Runtime(settings)
 
     @app.task(name=RUN_TASK)  # type: ignore[untyped-decorator]
     def run(job_ids: list[str]) -> list[str]:

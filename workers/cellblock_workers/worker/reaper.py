@@ -10,9 +10,9 @@ import structlog
 from redis import Redis
 from redis.exceptions import RedisError
 
-from cellblock.broker import Publisher, queue_key
 from cellblock.errors import StoreUnavailable
 from cellblock.ledger import Ledger, Transition
+from cellblock.queue import Publisher, queue_key
 from cellblock_config import Settings
 
 _log = structlog.get_logger(__name__)

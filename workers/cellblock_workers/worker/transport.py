@@ -1,7 +1,8 @@
-"""A broker transport that drops corrupt messages instead of dying of them.
+"""A broker transport that keeps nothing of a message, and that neither corrupt bytes nor a full Redis end.
 
-kombu's own raises out of the event loop on bytes that are not a message, which ends the worker. The
-message was corrupt, its job is not: the ledger's sweep publishes the job again.
+kombu's own writes down every message until it is acknowledged, looks through all of them every few seconds,
+and raises out of the event loop what Redis or a message's bytes refuse it, which ends the worker. Here a
+message is only a wake-up: what becomes of one, the ledger's sweep sends another.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import json
 from typing import Any
 
 import structlog
-from kombu.transport import TRANSPORT_ALIASES, redis
+from kombu.transport import TRANSPORT_ALIASES, redis, virtual
 from kombu.utils.encoding import bytes_to_str
+from redis.exceptions import OutOfMemoryError
 
 _log = structlog.get_logger(__name__)
 
@@ -26,27 +28,6 @@ class Tolerance:
             _log.error("corrupt_message_dropped", why=type(error).__name__)
             raise redis.Empty from None
 
-    def close(self) -> None:
-        """Close, also when the connection is gone already: kombu's own would end the worker over messages
-        that it cannot give back then. The ledger's sweep sends them again."""
-        if self._is_cut_off():
-            self.do_restore = False
-        super().close()  # type: ignore[misc]
-
-    def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-        """Acknowledge, but for a message of a connection that is gone: kombu's own would end the worker.
-        Should it come again, the ledger drops it."""
-        if not self._is_cut_off():
-            super().basic_ack(delivery_tag, multiple)  # type: ignore[misc]
-
-    def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Give back, but for a message of a connection that is gone."""
-        if not self._is_cut_off():
-            super().basic_reject(delivery_tag, requeue)  # type: ignore[misc]
-
-    def _is_cut_off(self) -> bool:
-        return self.connection is None or self.connection.client is None  # type: ignore[attr-defined]
-
     def decode_body(self, body: Any, encoding: str | None = None) -> Any:
         """Give Celery text or bytes; what does not decode it then refuses as any other bad body."""
         try:
@@ -54,6 +35,34 @@ class Tolerance:
         except ValueError as error:
             _log.error("corrupt_body", why=type(error).__name__)
             return b""
+
+
+class Unkept(virtual.QoS):  # type: ignore[misc]
+    """Of a message that was taken nothing is written down, so there is nothing to take back."""
+
+    def ack(self, delivery_tag: str) -> None:
+        """Nothing waits for it."""
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Nothing waits for it; Runtime.run sends again what this worker cannot run."""
+
+    def restore_visible(self, *_: Any, **__: Any) -> None:
+        """Kombu's timers ask for it."""
+
+    def restore_unacked_once(self, stderr: Any = None) -> None:
+        """A channel that closes asks for it."""
+
+
+class Unbound:
+    """Beside a channel of kombu's: no table of bindings is kept, for nobody looks one up. Jobs' messages are
+    put into their queue by its name, and what is for all goes through a channel of Redis."""
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
+        if self.typeof(exchange).type == "fanout":  # type: ignore[attr-defined]
+            self._fanout_queues[queue] = (exchange, routing_key.replace("#", "*"))  # type: ignore[attr-defined]
+
+    def maybe_refresh_binding_expiry(self) -> None:
+        """Kombu's timers ask for it."""
 
 
 class OneClient:
@@ -84,21 +93,33 @@ class Inspection:
             _log.error("corrupt_message_dropped", why=problem, queue=bytes_to_str(queue))
 
 
-class TolerantChannel(Tolerance, OneClient, redis.Channel):
+class Patience:
+    """Beside a transport of kombu's: a full Redis is waited for, as one that is away."""
+
+    connection_errors = (*redis.Transport.connection_errors, OutOfMemoryError)
+    #: How long an idle worker's one question to the queue waits for an answer, in seconds: each is a command.
+    brpop_timeout = 5
+
+
+class TolerantChannel(Tolerance, Unbound, OneClient, redis.Channel):
     """Of one server."""
 
+    QoS = Unkept
 
-class TolerantTransport(Inspection, redis.Transport):
+
+class TolerantTransport(Inspection, Patience, redis.Transport):
     """To one server."""
 
     Channel = TolerantChannel
 
 
-class TolerantSentinelChannel(Tolerance, OneClient, redis.SentinelChannel):
+class TolerantSentinelChannel(Tolerance, Unbound, OneClient, redis.SentinelChannel):
     """Of the master that sentinels name."""
 
+    QoS = Unkept
 
-class TolerantSentinelTransport(Inspection, redis.SentinelTransport):
+
+class TolerantSentinelTransport(Inspection, Patience, redis.SentinelTransport):
     """To the master that sentinels name."""
 
     Channel = TolerantSentinelChannel

@@ -1,42 +1,21 @@
-"""Celery as the wake-up: the one app configuration that producers and workers share.
+"""Celery as the wake-up: the app configuration of workers and of Flower. queue.py sends the messages.
 
-The message is a list of job ids; the ledger holds everything else. Each setting answers a failure
+A message is a list of job ids; the ledger holds everything else. Each setting answers a failure
 mode listed in docs/adr/0002-ledger-over-acks.md.
 """
 
 from __future__ import annotations
 
-import logging
 import ssl
-from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from celery import Celery
 from kombu import Exchange, Queue
-from kombu.exceptions import OperationalError
 
-from cellblock.errors import StoreUnavailable
 from cellblock.ledger.connection import address_of, sentinel_options, tls_options
+from cellblock.queue import QUEUE, broker_prefix
 from cellblock_config import Settings
-
-_log = logging.getLogger(__name__)
-
-RUN_TASK = "cellblock.run"
-
-
-#: One queue: which job a message lets run is the ledger's word, by plan, tenant and priority.
-QUEUE = "cellblock.jobs"
-
-
-def broker_prefix(settings: Settings) -> str:
-    """What Celery's own keys start with; fleets with different prefixes can share a Redis."""
-    return f"{settings.redis.key_prefix}:broker:"
-
-
-def queue_key(settings: Settings) -> str:
-    """The Redis list behind the queue."""
-    return broker_prefix(settings) + QUEUE
 
 
 def broker_options(settings: Settings) -> dict[str, Any]:
@@ -52,10 +31,6 @@ def broker_options(settings: Settings) -> dict[str, Any]:
         ),
         "broker_transport_options": {
             "global_keyprefix": broker_prefix(settings),
-            "visibility_timeout": settings.worker.visibility_timeout_s,
-            "unacked_restore_interval": 10,
-            "unacked_restore_throttle": 1,
-            "unacked_mutex_expire": 60,
             "socket_timeout": 15,
             "socket_connect_timeout": 2,
             "socket_keepalive": True,
@@ -83,19 +58,18 @@ def create_celery(settings: Settings) -> Celery:
     app = Celery("cellblock", set_as_current=False)
     app.conf.update(
         **broker_options(settings),
-        task_queues=[Queue(QUEUE, Exchange("cellblock", "direct"), QUEUE)],
+        # Nothing is kept of a message that was taken: if it is lost, the sweep of the ledger sends another.
+        task_queues=[Queue(QUEUE, Exchange("cellblock", "direct"), QUEUE, no_ack=True)],
         task_default_queue=QUEUE,
         task_create_missing_queues=False,
         task_serializer="json",
         accept_content=["json"],
         task_protocol=2,
-        # Late acks are only the second net: the ledger requeues, Celery never does.
-        task_acks_late=True,
+        task_acks_late=True,  # or Celery would take more messages than it has threads for
         task_reject_on_worker_lost=False,
         task_acks_on_failure=True,
         task_acks_on_timeout=True,
         task_ignore_result=True,
-        task_send_sent_event=True,
         task_track_started=True,
         worker_send_task_events=True,
         worker_prefetch_multiplier=1,
@@ -110,36 +84,3 @@ def create_celery(settings: Settings) -> Celery:
         event_queue_expires=60,
     )
     return app
-
-
-class Publisher:
-    """Sends job ids to the queue. Thread-safe."""
-
-    def __init__(self, app: Celery) -> None:
-        self._app = app
-
-    def wake(self, job_ids: Iterable[str]) -> None:
-        """Send the messages of jobs that can be claimed; what cannot be sent now is left to the sweep."""
-        for job_id in job_ids:
-            try:
-                self.publish([job_id])
-            except StoreUnavailable as error:
-                _log.warning("the wake-up of job %s was not sent (%s); the sweep will", job_id, error)
-
-    def publish(self, job_ids: Sequence[str]) -> None:
-        """Wake a worker once for each of these. Harmless to repeat: with nothing to claim it is dropped.
-
-        Raises :class:`StoreUnavailable` when the broker is out of reach.
-        """
-        try:
-            self._app.send_task(
-                RUN_TASK,
-                args=[list(job_ids)],
-                task_id=job_ids[0],
-                queue=QUEUE,
-                ignore_result=True,
-                retry=False,
-            )
-        except (OperationalError, OSError, TimeoutError) as error:
-            # Its text names host, port and cause; a password is in the address only.
-            raise StoreUnavailable(f"the broker took no message: {error or type(error).__name__}") from error

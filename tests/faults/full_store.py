@@ -1,0 +1,163 @@
+"""A fleet whose Redis is far too small for what is asked of it, at default settings; injected: the sandbox.
+
+Run by tests/faults/test_full_store.py in a short form. By itself (``python -m faults.full_store 60000``) it
+prints the curve: memory used, jobs accepted, refusals and jobs ended, second by second.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+
+from cellblock import Client, JobSpec, StoreUnavailable
+from cellblock_config import load_settings
+from faults.soak import STUB_WORKER
+from parts import NAMESPACES, RedisServer, launcher_process, worker_process
+
+#: As its own: no curve needs it finer.
+_LOOK_S = 1.0
+_REFUSED_PAUSE_S = 0.01
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One point of the curve."""
+
+    at_s: float
+    used_mb: float
+    accepted: int
+    refused: int
+    ended: int
+
+
+@dataclass
+class Course:
+    """What became of all jobs. ``ends``: how often each accepted one ended."""
+
+    accepted: list[str] = field(default_factory=list)
+    refused: int = 0
+    ends: dict[str, int] = field(default_factory=dict)
+    curve: list[Moment] = field(default_factory=list)
+
+    @property
+    def lost(self) -> list[str]:
+        """Accepted, and never ended."""
+        return [job_id for job_id in self.accepted if job_id not in self.ends]
+
+    def longest_standstill_s(self) -> float:
+        """How long no job ended while some were waiting."""
+        longest, since = 0.0, 0.0
+        for before, now in zip(self.curve, self.curve[1:], strict=False):
+            stands = now.ended == before.ended and before.accepted > before.ended
+            since = since + now.at_s - before.at_s if stands else 0.0
+            longest = max(longest, since)
+        return longest
+
+
+def run(
+    folder: Path,
+    jobs: int,
+    *,
+    memory: str,
+    spec: Callable[[int], JobSpec] = lambda number: JobSpec(code=f"print({number})"),
+    most_s: float = 600,
+    **environment: str,
+) -> Course:
+    """Submit the jobs as fast as they are taken, refused ones again, and follow each to its end."""
+    server = RedisServer(folder, fsync="everysec", memory=memory)
+    server.start()
+    course = Course()
+    settings = load_settings(redis={"url": server.url})
+    stop, began = threading.Event(), time.monotonic()
+    try:
+        with (
+            launcher_process(folder, **NAMESPACES) as (socket, _),
+            worker_process(
+                folder,
+                server.url,
+                socket,
+                program=("-c", STUB_WORKER, str(Path(__file__).parent.parent)),
+                **NAMESPACES,
+                **environment,
+            ),
+            closing(Redis.from_url(server.url)) as redis,
+            Client(settings=settings) as client,
+        ):
+            watch = threading.Thread(target=_watch, args=(client, redis, course, stop, began))
+            watch.start()
+            try:
+                _submit(client, course, jobs, spec, began + most_s)
+                while course.lost and time.monotonic() < began + most_s:
+                    time.sleep(0.2)
+                time.sleep(2 * _LOOK_S)
+            finally:
+                stop.set()
+                watch.join()
+    finally:
+        server.stop()
+    return course
+
+
+def _submit(client: Client, course: Course, jobs: int, spec: Callable[[int], JobSpec], until: float) -> None:
+    for number in range(jobs):
+        while time.monotonic() < until:
+            try:
+                course.accepted.append(client.submit(spec(number)).id)
+                break
+            except StoreUnavailable:  # full
+                course.refused += 1
+                time.sleep(_REFUSED_PAUSE_S)
+
+
+def _watch(client: Client, redis: Redis, course: Course, stop: threading.Event, began: float) -> None:
+    """Read every event, and note the curve."""
+    after, noted = "0", 0.0
+    while not stop.is_set():
+        for event in client.events(after, limit=1000, wait_s=0.2):
+            after = event.id
+            if event.terminal:
+                course.ends[event.job_id] = course.ends.get(event.job_id, 0) + 1
+        now = time.monotonic() - began
+        if now - noted >= _LOOK_S:
+            noted = now
+            used_mb = round(int(redis.info("memory")["used_memory"]) / 2**20, 2)
+            counts = len(course.accepted), course.refused, len(course.ends)
+            course.curve.append(Moment(round(now, 1), used_mb, *counts))
+
+
+def report(course: Course) -> dict[str, Any]:
+    """In figures."""
+    return {
+        "accepted": len(course.accepted),
+        "refused": course.refused,
+        "ended": len(course.ends),
+        "lost": len(course.lost),
+        "twice": sum(count > 1 for count in course.ends.values()),
+        "longest_standstill_s": course.longest_standstill_s(),
+        "most_mb": max(moment.used_mb for moment in course.curve),
+        "took_s": course.curve[-1].at_s,
+    }
+
+
+def main() -> None:
+    """Run it in full: the number of jobs is the argument, and the memory of Redis."""
+    memory = sys.argv[2] if len(sys.argv) > 2 else "24mb"
+    with tempfile.TemporaryDirectory(prefix="full-store-") as name:
+        course = run(Path(name), int(sys.argv[1]), memory=memory)
+    for moment in course.curve:
+        print(json.dumps(asdict(moment)))
+    print(json.dumps(report(course)))
+
+
+if __name__ == "__main__":
+    main()
