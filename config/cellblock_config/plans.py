@@ -45,6 +45,7 @@ def _bytes(size: object) -> object:
 
 Cost = Annotated[int, BeforeValidator(_micros), Field(ge=0, le=COST_MOST_MICROS)]
 Size = Annotated[int, BeforeValidator(_bytes), Field(ge=16 * 1024**2, le=1024**4, strict=True)]
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1024**2, le=1024**4, strict=True)]
 #: One run in 28 hours; the ledger counts its microseconds.
 _RATE_LEAST = 0.00001
 Percent = Annotated[int, Field(ge=1, le=10_000, strict=True)]
@@ -97,6 +98,9 @@ class Plan(Group):
     cost_per_run_micros: Cost = Field(alias="cost_per_run")
     cost_per_day_micros: Cost = Field(alias="cost_per_day")
     result_ttl_s: int = Field(ge=10, le=30 * 86_400, strict=True)
+    bytes_held: Bytes | None = Field(
+        None, description="What its tenant's jobs may take of the store's memory, waiting, running and ended."
+    )
     weight: int = Field(ge=1, le=1000, strict=True, description="Its share of the fleet beside other plans.")
 
     @model_validator(mode="after")

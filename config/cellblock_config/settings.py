@@ -91,6 +91,9 @@ class LedgerSettings(Group):
     lease_s: float = Field(10.0, gt=0, le=3600)
     beat_s: PositiveSeconds = 3.0
     reap_s: PositiveSeconds = 1.0
+    lead_s: PositiveSeconds = Field(
+        4.0, description="One worker looks after the store; if it is not heard of for so long, another does."
+    )
     loss_limit: int = Field(3, ge=1, le=100)
     loss_backoff_s: tuple[Annotated[float, Field(ge=0, le=3600)], ...] = Field(
         (0.0, 5.0, 30.0), min_length=1, description="Pause after the first, second, ... lost worker."
@@ -111,6 +114,15 @@ class LedgerSettings(Group):
     )
     dead_ttl_s: int = Field(7 * 86_400, ge=60, description="Of jobs that ended through our fault.")
     dead_kept: int = Field(10_000, ge=1, description="How many of those are kept at most.")
+    memory_bytes: int = Field(
+        0, ge=0, description="What the store may use, where that is less than its maxmemory. 0: maxmemory."
+    )
+    tenant_percent: int = Field(
+        50, ge=1, le=100, description="Of the store's memory, what one tenant's jobs may take."
+    )
+    result_least_s: int = Field(
+        60, ge=0, description="An ended job is kept so long, unless the store is fuller than 95 %."
+    )
     events_kept: int = Field(100_000, ge=100, description="Approximate length of the event stream.")
     events_ttl_s: int = Field(3 * 86_400, ge=10, description="Older events are dropped.")
     code_bytes: int = Field(1 * MIB, ge=1, le=16 * MIB)
@@ -138,6 +150,11 @@ class LedgerSettings(Group):
 
     @model_validator(mode="after")
     def _reapers_are_in_time(self) -> LedgerSettings:
+        if self.lead_s < 2 * self.reap_s:
+            raise ValueError(
+                f"ledger.lead_s ({self.lead_s:g}) must be at least twice ledger.reap_s ({self.reap_s:g}): "
+                "or who leads the upkeep would lose the lead between two rounds"
+            )
         if self.quiet_s < 2 * self.reap_s:
             raise ValueError(
                 f"ledger.reap_s ({self.reap_s:g}) must be at most half of ledger.lease_s less two beats "

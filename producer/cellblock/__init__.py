@@ -26,6 +26,7 @@ from cellblock.errors import (
     ResultTimeout,
     SandboxUnavailable,
     SchemaMismatch,
+    StoreFull,
     StoreUnavailable,
     UnknownJob,
 )
@@ -99,6 +100,7 @@ __all__ = [
     "SandboxUnavailable",
     "SchemaMismatch",
     "SkippedArtifact",
+    "StoreFull",
     "StoreUnavailable",
     "TableValue",
     "Timings",

@@ -26,6 +26,7 @@ from cellblock.errors import (
     PolicyDenied,
     RateLimited,
     ResultTimeout,
+    StoreFull,
     StoreUnavailable,
     UnknownJob,
 )
@@ -125,7 +126,7 @@ class Client:
         """Accept a job and wake a worker for it; where an API key is given, in its name and its tenant's.
 
         Raises :class:`InvalidJob`, :class:`PolicyDenied` (nothing stored), :class:`RateLimited` (too much
-        waits), :class:`StoreUnavailable` (Redis out of reach). Submitting again with the same
+        waits), :class:`StoreFull`, :class:`StoreUnavailable` (Redis out of reach). Submitting again with the same
         ``idempotency_key`` returns the first job, whatever its plan or its parent would say by now.
         """
         if not isinstance(spec, JobSpec):
@@ -389,7 +390,7 @@ class Client:
         while True:
             try:
                 job_id = self.submit(spec, api_key=api_key).id
-            except RateLimited as refusal:
+            except (RateLimited, StoreFull) as refusal:
                 if refusal.retry_after_s > _PATIENCE_S:
                     raise  # the day's runs or money: nobody wants a batch that sleeps until tomorrow
                 time.sleep(refusal.retry_after_s)  # the batch waits for room instead of ending half-way

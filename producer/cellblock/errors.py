@@ -16,6 +16,7 @@
         ├── PolicyError             policies that cannot be read; names file and reason
         ├── PolicyUnavailable       nobody could decide whether a job may run, so it may not
         ├── StoreUnavailable        Redis cannot be reached or refuses
+        │   └── StoreFull           it has no room now; come back after ``retry_after_s``
         ├── SchemaMismatch          Redis holds what another version of cellblock wrote
         └── SandboxUnavailable      no isolation works on this host now
 
@@ -146,6 +147,14 @@ class PolicyUnavailable(OperatorError):
 
 class StoreUnavailable(OperatorError):
     """Redis cannot be reached, or answered with an error; nothing was half-written."""
+
+
+class StoreFull(StoreUnavailable):
+    """The store has no room for a new job; those it has go on. ``retry_after_s``: when to come back."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class SchemaMismatch(OperatorError):

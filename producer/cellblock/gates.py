@@ -11,7 +11,7 @@ from cellblock_config.plans import MICROS, Plan
 _MICROS_PER_S = 1_000_000
 
 #: What the script is told of a job without a plan.
-NO_GATES = (0, "", *[0] * 10)
+NO_GATES = (0, "", *[0] * 11)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class Gates:
     reserve_micros: int
     budget_micros: int
     result_ttl_s: int
+    bytes_held: int = 0  #: what its tenant's jobs may take of the store; 0 for no limit of the plan's
     burnt_micros: int = 0  #: of a nested run: what its parent's attempt may have cost by now
 
     @classmethod
@@ -44,6 +45,7 @@ class Gates:
             reserve_micros=reserve_micros,
             budget_micros=plan.cost_per_day_micros,
             result_ttl_s=plan.result_ttl_s,
+            bytes_held=plan.bytes_held or 0,
             burnt_micros=burnt_micros,
         )
 
@@ -65,6 +67,7 @@ class Gates:
             self.reserve_micros,
             self.budget_micros,
             self.result_ttl_s,
+            self.bytes_held,
             self.burnt_micros,
         ]
 

@@ -16,7 +16,7 @@ from cellblock import Event, JobResult, JobSpec, Outcome, Timings
 from cellblock.admission import Manifest, resolve
 from cellblock.gates import Gates
 from cellblock.idempotency import IdempotencyKey
-from cellblock.ledger import Claim, Dropped, Ledger, connect
+from cellblock.ledger import Claim, Dropped, Ledger, Round, connect
 from cellblock_config import Settings, load_settings
 
 #: Embedded runs use fakeredis, so the scripts have to mean the same there.
@@ -115,6 +115,20 @@ def be_late(ledger: Ledger, redis: Redis, job_id: str = "job") -> None:
     """Injected: the job's deadline is moved into the past, as if it had waited for too long."""
     redis.hset(ledger.keys.job(job_id), "expires_ms", 1)
     redis.zadd(ledger.keys.deadlines, {job_id: 1}, xx=True)
+
+
+def leave(ledger: Ledger, redis: Redis, job_id: str = "job", tenant: str = "default") -> None:
+    """Injected: an ended job's time in the store is over; and a round of upkeep that sees it."""
+    redis.zadd(ledger.keys.kept(tenant), {job_id: 1}, xx=True)
+    redis.zadd(ledger.keys.keepers, {tenant: 1}, xx=True)
+    ledger.make_room(lead(ledger))
+
+
+def lead(ledger: Ledger, leader: str = "w", *, failed: bool = False) -> Round:
+    """A round of upkeep that has begun; nobody else leads."""
+    begun = ledger.tick(leader, failed=failed)
+    assert isinstance(begun, Round), begun
+    return begun
 
 
 @contextmanager

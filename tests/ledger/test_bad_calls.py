@@ -25,7 +25,7 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 
 
 #: Those that are not about one job count their arguments by their keys.
-OF_A_JOB = [name for name in NAMES if name not in {"beat", "tick", "pick"}]
+OF_A_JOB = [name for name in NAMES if name not in {"beat", "tick", "pick", "resign", "forget"}]
 
 
 @pytest.mark.parametrize("name", OF_A_JOB)
@@ -90,7 +90,9 @@ def test_an_end_that_is_none_is_refused(store: Store, state: str, counter: str) 
         10,
         10,
         10,
-        10,
+        50,
+        0,
+        0,
         "channel",
     ]
     with pytest.raises(BadCall, match="state or counter"):
@@ -113,7 +115,7 @@ def test_a_lease_that_is_none_is_refused(store: Store, lease_ms: str) -> None:
     ledger, redis = store
     for name, keys, args in (
         ("beat", ["w", "l", "n"], ["w", lease_ms, 1000, "{}"]),
-        ("tick", ["w", "l"], [lease_ms, 1]),
+        ("tick", ["l", "u", "k", "w", "p"], ["name", 1000, lease_ms, 1, 0, 0]),
     ):
         with pytest.raises(BadCall):
             ledger._scripts.run(name, keys, args)

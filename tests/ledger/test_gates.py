@@ -279,8 +279,8 @@ def test_a_plan_says_how_long_results_are_kept(store: Store) -> None:
     ledger, redis = store
     admit(ledger, "job", replace(WIDE, result_ttl_s=77))
     end(ledger, claim(ledger))
-    assert 70 < redis.ttl(ledger.keys.result("job")) <= 77
-    assert 70 < redis.ttl(ledger.keys.job("job")) <= 77
+    leaves_s = int(redis.zscore(ledger.keys.kept("default"), "job")) / 1000 - redis.time()[0]
+    assert 70 < leaves_s <= 78
 
 
 def test_a_plan_says_how_many_run_at_once(store: Store) -> None:

@@ -163,7 +163,7 @@ def reaping(settings: Settings) -> Iterator[Fleet]:
     """A reaper not yet ticking, with the ledger and the broker it looks after."""
     with connect(settings) as redis:
         ledger = Ledger(redis, settings)
-        yield Reaper(ledger, Publisher(redis, settings), redis, settings), ledger, redis
+        yield Reaper(ledger, Publisher(redis, settings), redis, settings, worker="w"), ledger, redis
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_a_broker_that_is_away_does_not_keep_lost_jobs_from_being_found(redis_ur
     settings = load_settings(redis={"url": redis_url, "broker_url": "redis://127.0.0.1:1"}, ledger=QUICK)
     with connect(settings) as redis, connect(settings, broker=True) as broker:
         ledger = Ledger(redis, settings)
-        reaper = Reaper(ledger, Publisher(broker, settings), broker, settings)
+        reaper = Reaper(ledger, Publisher(broker, settings), broker, settings, worker="w")
         admit(ledger, "lost")
         claim(ledger, "lost")
         admit(ledger, "waits")
@@ -253,8 +253,8 @@ def test_a_reaper_that_was_just_started_judges_nobody_by_an_outage_it_did_not_se
     reaper, ledger, redis = fleet
     admit(ledger)
     claim(ledger)
-    ledger.tick()
-    redis.decrby(ledger.keys.ticked, round(900 * QUICK["lease_s"]))
+    ledger.tick(reaper._name)
+    redis.hincrby(ledger.keys.upkeep, "ticked_ms", -round(900 * QUICK["lease_s"]))
     expire_lease(ledger, redis)
     reaper.tick()
     assert ledger.status("job").losses == 0

@@ -17,7 +17,19 @@ from cellblock.ledger.keys import Owner
 from cellblock.ledger.scripts import NAMES
 from cellblock.ledger.transitions import Transition
 from cellblock_config import load_settings
-from ledger.kit import admit, be_late, claim, dump, expire_lease, manifest, once, operation, result_of
+from ledger.kit import (
+    admit,
+    be_late,
+    claim,
+    dump,
+    expire_lease,
+    finish,
+    lead,
+    manifest,
+    once,
+    operation,
+    result_of,
+)
 
 
 class ReplyEater:
@@ -137,8 +149,20 @@ def _vacate(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
 
 def _tick(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     claim(ledger)
-    redis.set(ledger.keys.ticked, 1)
-    return ledger.tick
+    redis.hset(ledger.keys.upkeep, "ticked_ms", 1)
+    return lambda: ledger.tick("w")
+
+
+def _resign(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    ledger.tick("w")
+    return lambda: ledger.resign("w")
+
+
+def _forget(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    """Injected: the job's time is over."""
+    finish(ledger, claim(ledger))
+    epoch = lead(ledger).epoch
+    return lambda: ledger._forget(epoch, "default")
 
 
 def _release(ledger: Ledger) -> Callable[[], Any]:
@@ -174,13 +198,15 @@ CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
     "seat": _seat,
     "vacate": _vacate,
     "tick": _tick,
+    "resign": _resign,
+    "forget": _forget,
 }
 #: These say the second time that there was nothing left to do.
-DONE_ALREADY = {"reap", "expire", "wake", "seat", "vacate", "tick"}
+DONE_ALREADY = {"reap", "expire", "wake", "seat", "vacate", "tick", "resign", "forget"}
 #: What a transition says, also the second time.
 WORDS = {"finish": "finished", "finish_retried": "retried", "release": "released", "retry_dead": "retried"}
 #: Written by the clock at each run, to the same end.
-CLOCKED = {"beat": {"leases", "worker:w1", "workers"}, "tick": {"ticked"}}
+CLOCKED = {"beat": {"leases", "worker:w1", "workers"}, "tick": {"upkeep", "pressure", "leader"}}
 
 
 @pytest.mark.parametrize("name", CALLS)

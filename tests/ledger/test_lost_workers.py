@@ -11,7 +11,7 @@ from redis.commands.core import Script
 
 from cellblock import JobState, Outcome
 from cellblock.ledger import Ledger, Transition
-from ledger.kit import STORES, admit, claim, dump, events_of, expire_lease, finish, open_ledger, story
+from ledger.kit import STORES, admit, claim, dump, events_of, expire_lease, finish, lead, open_ledger, story
 from parts import wait_until
 
 Store = tuple[Ledger, Redis]
@@ -162,7 +162,7 @@ def test_a_lease_of_a_job_that_does_not_run_is_dropped_without_a_loss(store: Sto
 
 def quiet_for(ledger: Ledger, redis: Redis, seconds: float) -> None:
     """Injected: the last tick is moved into the past, as if no reaper had reached the store since."""
-    redis.decrby(ledger.keys.ticked, round(1000 * seconds))
+    redis.hincrby(ledger.keys.upkeep, "ticked_ms", -round(1000 * seconds))
 
 
 def test_nobody_is_judged_after_an_outage_before_all_leases_were_extended_once(store: Store) -> None:
@@ -170,12 +170,12 @@ def test_nobody_is_judged_after_an_outage_before_all_leases_were_extended_once(s
     for name in ("one", "two"):
         admit(ledger, name)
         claim(ledger, name)
-    assert ledger.tick() is None
+    assert lead(ledger).extended is None
     quiet_for(ledger, redis, 11)
     for name in ("one", "two"):
         expire_lease(ledger, redis, name)
     assert list(ledger.reap()) == [], "a round that began before the outage judges nobody"
-    assert (ledger.tick(), ledger.tick()) == (2, None)
+    assert (lead(ledger).extended, lead(ledger).extended) == (2, None)
     assert list(ledger.reap()) == []
     expire_lease(ledger, redis, "one")
     assert [done.word for done in ledger.reap()] == ["requeued"], "whoever does not beat even now is lost"
@@ -189,9 +189,9 @@ def test_a_short_outage_extends_leases_for_those_who_felt_it(
     ledger, redis = store
     admit(ledger)
     claim(ledger)
-    ledger.tick()
+    ledger.tick("w")
     quiet_for(ledger, redis, quiet_s)
-    assert ledger.tick(failed=failed) == extended
+    assert lead(ledger, failed=failed).extended == extended
 
 
 def test_a_reaper_that_was_frozen_alone_extends_nothing(store: Store) -> None:
@@ -199,9 +199,9 @@ def test_a_reaper_that_was_frozen_alone_extends_nothing(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
     claim(ledger)
-    ledger.tick()
+    ledger.tick("w")
     expire_lease(ledger, redis)
-    assert ledger.tick(failed=True) is None
+    assert lead(ledger, failed=True).extended is None
     assert [done.word for done in ledger.reap()] == ["requeued"]
 
 
@@ -212,7 +212,7 @@ def test_a_clock_that_was_put_back_holds_no_job_for_the_time_it_was_ahead(store:
     claim(ledger)
     now_ms = 1000 * redis.time()[0]
     redis.zadd(ledger.keys.leases, {"job": now_ms + 86_400_000})
-    ledger.tick()
+    ledger.tick("w")
     assert (redis.zscore(ledger.keys.leases, "job") or 0) <= now_ms + 12_000
 
 
@@ -220,4 +220,5 @@ def test_names_of_workers_do_not_pile_up(store: Store) -> None:
     ledger, redis = store
     redis.zadd(ledger.keys.workers, {f"w{number}": 1 for number in range(300)})
     ledger.beat("alive", [], {})
+    lead(ledger)
     assert redis.zrange(ledger.keys.workers, 0, -1) == ["alive"]

@@ -33,6 +33,7 @@ from ledger.kit import (
     be_late,
     events_of,
     expire_lease,
+    lead,
     manifest,
     open_ledger,
     operation,
@@ -40,6 +41,8 @@ from ledger.kit import (
 )
 
 LOSS_LIMIT = 2
+#: Of scripts/prelude.lua: what may come back of a job that runs.
+LARGE_BYTES = 32768
 FAULT_RETRIES = 1
 SLOTS = 1
 WIDE = replace(OPEN, plan="wide", weight=2, parallel=2)
@@ -181,7 +184,7 @@ class Interleavings(RuleBasedStateMachine):
         self.model = Model()
         self.outage = False  #: no reaper has ticked for longer than a lease
         self.messages = 0
-        self.ledger.tick()
+        self.ledger.tick("w")
         for tenant in (*TENANTS, *TENANTS):
             self.admit(tenant, "normal")
 
@@ -353,13 +356,13 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule()
     def go_without_reapers(self) -> None:
-        self.redis.set(self.ledger.keys.ticked, 1)
+        self.redis.hset(self.ledger.keys.upkeep, "ticked_ms", 1)
         self.outage = True
 
     @rule()
     def tick(self) -> None:
         running = [job for job in self.model.values() if job.state is JobState.RUNNING]
-        assert self.ledger.tick() == (len(running) if self.outage else None)
+        assert lead(self.ledger).extended == (len(running) if self.outage else None)
         for job in running:
             job.lease_over = job.lease_over and not self.outage
         self.outage = False
@@ -403,7 +406,23 @@ class Interleavings(RuleBasedStateMachine):
         assert self.redis.smembers(keys.parked) == {
             tenant for tenant, line in lines.items() if line and not jobs.able(tenant)
         }
+        for tenant in TENANTS:
+            self.bytes_are_counted(tenant)
         assert self.messages >= sum(map(jobs.able, TENANTS)), "somebody waits, and no message is on its way"
+
+    def bytes_are_counted(self, tenant: str) -> None:
+        """What a tenant holds is the sum of what its jobs take."""
+        held = kept = 0
+        for job_id, job in self.model.items():
+            if job.tenant == tenant:
+                record = self.redis.hgetall(self.ledger.keys.job(job_id))
+                kept += int(record["kept"]) if job.state.terminal else 0
+                held += 0 if job.state.terminal else int(record["bytes"])
+                held += LARGE_BYTES if job.state is JobState.RUNNING else 0
+        found = self.redis.hmget(self.ledger.keys.account(tenant), "held_bytes", "kept_bytes")
+        assert [int(value or 0) for value in found] == [held, kept]
+        ended = {id for id, job in self.model.items() if job.tenant == tenant and job.state.terminal}
+        assert set(self.redis.zrange(self.ledger.keys.kept(tenant), 0, -1)) == ended
 
     def teardown(self) -> None:
         for job_id, job in self.model.items():

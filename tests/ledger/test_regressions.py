@@ -199,7 +199,7 @@ def test_after_an_outage_leases_are_extended_once_before_reaping(tmp_path):
     settings = load_settings(redis={"url": server.url}, ledger=QUICK)
     with connect(settings) as redis:
         ledger = Ledger(redis, settings)
-        reaper = Reaper(ledger, Publisher(redis, settings), redis, settings)
+        reaper = Reaper(ledger, Publisher(redis, settings), redis, settings, worker="w")
         admit(ledger)
         claim(ledger)
         reaper.tick()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from cellblock import Client, JobSpec, StoreUnavailable
+from cellblock import Client, JobSpec, StoreFull, StoreUnavailable
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import EventGroups
 from cellblock.ledger.server import check_schema
@@ -139,7 +139,7 @@ def test_a_full_store_sheds_load_at_admission_and_lets_running_jobs_end(own_redi
     assert read() == ["queued"]
     before = dump(redis)
     redis.config_set("maxmemory", 1)
-    with pytest.raises(StoreUnavailable, match="refused"):
+    with pytest.raises(StoreFull, match="no memory left"):
         ledger.admit("another", manifest(), once())
     assert dump(redis) == before
     held = claim(ledger)

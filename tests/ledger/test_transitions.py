@@ -168,16 +168,3 @@ def test_a_job_nobody_accepted_is_unknown(store: Store, call: str) -> None:
         getattr(ledger, call)("nobody")
     assert ledger.claim("nobody", "w1", "op") == Dropped("unknown")
     assert redis.keys("*") == []
-
-
-@pytest.mark.parametrize("store", STORES)
-def test_a_result_that_stands_under_another_jobs_name_is_not_handed_out(store: str, redis_url: str) -> None:
-    """Injected: somebody who can write to Redis has put it there."""
-    with open_ledger(store, redis_url) as (ledger, redis):
-        for job_id in ("a", "b"):
-            admit(ledger, job_id)
-            finish(ledger, claim(ledger, job_id))
-        redis.set(ledger.keys.result("b"), str(redis.get(ledger.keys.result("a"))))
-        assert ledger.result("a") is not None
-        with pytest.raises(UnknownJob, match="is another's"):
-            ledger.result("b")

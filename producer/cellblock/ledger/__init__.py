@@ -11,15 +11,18 @@ from cellblock.ledger.store import (
     Transition,
     connect,
 )
+from cellblock.ledger.upkeep import Following, Round
 
 __all__ = [
     "Admission",
     "Claim",
     "Dropped",
+    "Following",
     "Held",
     "Keys",
     "Ledger",
     "Pulse",
+    "Round",
     "Transition",
     "connect",
 ]

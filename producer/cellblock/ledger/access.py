@@ -20,7 +20,7 @@ _HEARS = "subscribe psubscribe unsubscribe punsubscribe"
 _SCRIPTS = "evalsha script|load script|exists"
 _LOOKS = (
     "exists get hexists hget hgetall hkeys hmget llen lrange mget scard sismember smembers srandmember ttl "
-    "xinfo xrange xrevrange zcard zcount zmscore zrandmember zrange zrevrange zscore"
+    "xinfo xrange xrevrange zcard zcount zmscore zrandmember zrange zrevrange zscore pttl"
 )
 _CHANGES = (
     "del expire hdel hincrby hset hsetnx ltrim publish rpush sadd set srem xadd xtrim zadd zpopmin zrem "
@@ -39,7 +39,7 @@ _EVENTS = "<p>:broker:/<db>.celeryev/* <p>:broker:/*"
 _QUESTIONS = "<p>:broker:/<db>.celery.pidbox"
 _JOBS = (
     "job:* spec:* result:* attempts:* delayed ready:* slots:* turns heads parked shares leases deadlines "
-    "dead ticked line:* account:* events schema broker:*"
+    "dead upkeep leader kept:* keepers crowded pressure line:* account:* events schema broker:*"
 )
 
 

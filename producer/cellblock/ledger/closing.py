@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from cellblock.ledger.reads import timings
+from cellblock.ledger.results import stored, timings
 from cellblock.models import JobError, JobResult, Outcome
 from cellblock_config import LevelName
 
@@ -25,7 +25,7 @@ EXPIRED = JobError(
 
 def closing_result(job_id: str, record: Mapping[str, str], outcome: Outcome, error: JobError) -> str:
     """The result of a job that the ledger itself ends."""
-    return JobResult(
+    result = JobResult(
         job_id=job_id,
         outcome=outcome,
         error=error,
@@ -35,4 +35,5 @@ def closing_result(job_id: str, record: Mapping[str, str], outcome: Outcome, err
         timings=timings(record),
         worker=record.get("worker"),
         trace_id=record["trace_id"],
-    ).model_dump_json()
+    )
+    return stored(result)

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import AuthenticationError, OutOfMemoryError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
-from cellblock.errors import NotConfigured, StoreUnavailable
+from cellblock.errors import NotConfigured, StoreFull, StoreUnavailable
 from cellblock_config import RedisAddress, RedisSettings, Settings
 
 
@@ -90,6 +90,11 @@ def store_errors(doing: str) -> Iterator[None]:
         yield
     except (RedisConnectionError, RedisTimeoutError) as error:
         raise StoreUnavailable(_out_of_reach(doing, error)) from error
+    except OutOfMemoryError as error:
+        raise StoreFull(
+            f"Redis has no memory left while {doing}: give it more maxmemory, or keep results for a shorter "
+            "time (CELLBLOCK_LEDGER_RESULT_TTL_S)"
+        ) from error
     except RedisError as error:
         raise StoreUnavailable(f"Redis refused while {doing}: {error}") from error
 

@@ -2,12 +2,9 @@
 
 =====================================  =======  ====================================================
 ``<p>:job:<id>``                       hash     the job's record (fields: scripts/prelude.lua);
-                                                ``job_ttl_s``, then its plan's or the settings'
-                                                ``result_ttl_s`` once it has ended (if it failed
-                                                ``failed_ttl_s`` where that is longer, ``dead_ttl_s`` if
-                                                through our fault)
+                                                ``job_ttl_s``, then as ``kept`` says
 ``<p>:spec:<id>``                      string   the manifest (code, stdin); deleted when the job ends,
-                                                kept ``dead_ttl_s`` when the fault was ours
+                                                kept with the record when the fault was ours
 ``<p>:result:<id>``                    string   the filtered JobResult; as long as the record
 ``<p>:attempts:<id>``                  list     history of attempts that did not simply end: the last 20
 ``<p>:delayed``                        zset     queued jobs that may not start yet, by when they may (ms)
@@ -24,7 +21,17 @@
 ``<p>:deadlines``                      zset     jobs not running, by when they are rejected (ms)
 ``<p>:dead``                           zset     jobs that ended through our fault, by when (ms); about
                                                 ``dead_kept``, for ``dead_ttl_s``
-``<p>:ticked``                         string   when a reaper last began a round (ms)
+``<p>:kept:<tenant>``                  zset     those that have ended, by when they leave (ms): after their
+                                                plan's ``result_ttl_s``; without a plan the settings', or
+                                                ``failed_ttl_s`` where it failed and that is longer;
+                                                ``dead_ttl_s`` if through our fault. Sooner where memory is
+                                                short (pressure.py)
+``<p>:keepers``                        zset     tenants with such jobs, by when the first of them leaves (ms)
+``<p>:crowded``                        set      tenants that were refused for what they keep
+``<p>:pressure``                       hash     how full the store is (fields: scripts/prelude.lua)
+``<p>:leader``                         string   who leads the upkeep; a lease
+``<p>:upkeep``                         hash     ``epoch``: the fence of that lease; ``ticked_ms``: when a
+                                                round last began
 ``<p>:line:<tenant>``                  zset     its jobs not running, by when they are rejected (ms)
 ``<p>:account:<tenant>``               hash     what its plan allows and what it has used, by day (fields:
                                                 scripts/prelude.lua); 40 days
@@ -115,8 +122,24 @@ class Keys:
         return f"{self.prefix}:shares"
 
     @property
-    def ticked(self) -> str:
-        return f"{self.prefix}:ticked"
+    def upkeep(self) -> str:
+        return f"{self.prefix}:upkeep"
+
+    @property
+    def leader(self) -> str:
+        return f"{self.prefix}:leader"
+
+    @property
+    def keepers(self) -> str:
+        return f"{self.prefix}:keepers"
+
+    @property
+    def crowded(self) -> str:
+        return f"{self.prefix}:crowded"
+
+    @property
+    def pressure(self) -> str:
+        return f"{self.prefix}:pressure"
 
     @property
     def workers(self) -> str:
@@ -171,6 +194,9 @@ class Keys:
     def line(self, tenant: str) -> str:
         return f"{self.prefix}:line:{tenant}"
 
+    def kept(self, tenant: str) -> str:
+        return f"{self.prefix}:kept:{tenant}"
+
     def account(self, tenant: str) -> str:
         return f"{self.prefix}:account:{tenant}"
 
@@ -204,10 +230,14 @@ class Keys:
             self.heads,
             self.shares,
             self.dead,
-            self.ticked,
+            self.upkeep,
             self.events,
             self.account(owner.tenant),
             self.line(owner.tenant),
             self.job(owner.parent or "-"),
             self.slots(Owner(owner.tenant, job_id).lane),
+            self.kept(owner.tenant),
+            self.keepers,
+            self.crowded,
+            self.pressure,
         ]

@@ -16,6 +16,7 @@ from cellblock.errors import InvalidJob, UnknownJob
 from cellblock.idempotency import IdempotencyKey
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys, Owner
+from cellblock.ledger.results import restored, timings
 from cellblock.models import (
     Counts,
     DayUsage,
@@ -27,7 +28,6 @@ from cellblock.models import (
     Outcome,
     PastAttempt,
     PriorityClass,
-    Timings,
 )
 from cellblock_config import LevelName
 
@@ -95,10 +95,7 @@ class Reads:
             raise UnknownJob(_UNKNOWN.format(job_id=job_id))
         if stored is None:
             return None
-        result = JobResult.model_validate_json(stored)
-        if result.job_id != job_id:  # not written by us
-            raise UnknownJob(f"what is stored as the result of job {job_id} is another's")
-        return result.model_copy(update=_settled(record))
+        return restored(job_id, record, stored)
 
     def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
         """Events after a stream id, oldest first; waits up to ``wait_s`` for the first."""
@@ -303,12 +300,6 @@ def entries(reply: Any) -> Iterator[tuple[str, dict[str, str]]]:
                 yield entry
 
 
-def _settled(record: Mapping[str, str]) -> dict[str, object]:
-    """What of a result only the ledger knows."""
-    cost = {"cost_micros": int(record["cost"])} if "cost" in record else {}
-    return {"timings": timings(record), **cost}
-
-
 def _days(tenant: str, account: Mapping[str, str]) -> Iterator[DayUsage]:
     numbers = {int(name.split(".")[0]) for name in account if "." in name}
     for number in sorted(numbers):
@@ -322,20 +313,6 @@ def _days(tenant: str, account: Mapping[str, str]) -> Iterator[DayUsage]:
 def _literal(text: str) -> str:
     """For a pattern of Redis: nothing in it is one."""
     return re.sub(r"([\\*?\[\]])", r"\\\1", text)
-
-
-def timings(record: Mapping[str, str]) -> Timings:
-    """A job's times, from its record."""
-
-    def seconds(field: str) -> float | None:
-        return int(record[field]) / 1000 if field in record else None
-
-    return Timings(
-        submitted=float(record["submitted"]),
-        admitted=int(record["admitted_ms"]) / 1000,
-        started=seconds("started_ms"),
-        finished=seconds("finished_ms"),
-    )
 
 
 def conflict(idempotency: IdempotencyKey, job_id: str) -> InvalidJob:

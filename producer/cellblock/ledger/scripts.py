@@ -8,6 +8,7 @@ from typing import cast
 
 from redis import Redis
 from redis.commands.core import Script
+from redis.exceptions import NoScriptError
 
 from cellblock.errors import CellblockError
 from cellblock.ledger.connection import store_errors
@@ -28,6 +29,8 @@ NAMES = (
     "retry",
     "drop",
     "tick",
+    "resign",
+    "forget",
 )
 
 
@@ -42,15 +45,38 @@ class Scripts:
     """
 
     def __init__(self, redis: Redis, *, embedded: bool) -> None:
+        self._redis = redis
         self._scripts = {name: _load(redis, name, plain=embedded) for name in NAMES}
 
     def run(self, name: str, keys: Sequence[str], args: Sequence[object]) -> list[str]:
         """The script's reply. Raises :class:`StoreUnavailable`, :class:`BadCall`."""
         with store_errors(f"running {name}"):
             reply = cast(list[str], self._scripts[name](keys=list(keys), args=[str(arg) for arg in args]))
-        if reply and reply[0] == "invalid":
-            raise BadCall(f"{name}: {reply[1]} is missing, of the wrong kind or one too many")
-        return reply
+        return _checked(name, reply)
+
+    def run_and_get(
+        self, name: str, keys: Sequence[str], args: Sequence[object], key: str
+    ) -> tuple[list[str], str | None]:
+        """The script's reply, and what this key holds afterwards, in one round trip: a long value does not go
+        through Lua. Raises as :meth:`run`."""
+        script, given = self._scripts[name], [str(arg) for arg in args]
+        with store_errors(f"running {name}"):
+            pipe = self._redis.pipeline(transaction=False)
+            pipe.evalsha(script.sha, len(keys), *keys, *given)
+            pipe.get(key)
+            reply, value = pipe.execute(raise_on_error=False)
+            if isinstance(reply, NoScriptError):  # the first call, or Redis was restarted
+                return self.run(name, keys, args), cast(str | None, self._redis.get(key))
+            for answer in (reply, value):
+                if isinstance(answer, Exception):
+                    raise answer
+        return _checked(name, reply), value
+
+
+def _checked(name: str, reply: list[str]) -> list[str]:
+    if reply and reply[0] == "invalid":
+        raise BadCall(f"{name}: {reply[1]} is missing, of the wrong kind or one too many")
+    return reply
 
 
 def _load(redis: Redis, name: str, *, plain: bool) -> Script:

@@ -12,7 +12,7 @@ from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
 
 #: Raised whenever keys or fields change so that older workers would misread them.
-SCHEMA = 3
+SCHEMA = 4
 _UNNUMBERED = 1  #: of versions that wrote none
 _VERSION_LEAST = (7, 0)
 

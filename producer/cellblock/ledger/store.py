@@ -16,17 +16,19 @@ from pydantic import ValidationError
 from redis import Redis
 
 from cellblock.admission import Manifest
-from cellblock.errors import RateLimited, UnknownJob
+from cellblock.errors import CellblockError, RateLimited, UnknownJob
 from cellblock.gates import NO_GATES, Gates
 from cellblock.idempotency import IdempotencyKey
 from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import connect, store_errors
-from cellblock.ledger.keys import NOBODY, Owner
+from cellblock.ledger.keys import Owner
+from cellblock.ledger.pressure import no_room, too_many_bytes
 from cellblock.ledger.reads import conflict
+from cellblock.ledger.results import stored
+from cellblock.ledger.retention import Retention
 from cellblock.ledger.server import check_schema
 from cellblock.ledger.transitions import Transition, ms, spread
-from cellblock.ledger.upkeep import Upkeep
 from cellblock.models import JobError, JobResult, JobState, Outcome
 from cellblock.nesting import Parent, no_parent, too_poor
 from cellblock_config import Settings
@@ -97,7 +99,7 @@ class Dropped:
     why: str
 
 
-class Ledger(Upkeep):
+class Ledger(Retention):
     """All transitions of jobs, and what can be asked of them. Thread-safe.
 
     Every method raises :class:`StoreUnavailable` when Redis is out of reach.
@@ -121,7 +123,8 @@ class Ledger(Upkeep):
         ``gates``: what the tenant's plan allows, taken all together or not at all; without them the tenant is
         on none from now on, unless the job comes from the holder of an API key (``keyed``). Raises
         :class:`InvalidJob` when the key was used for a different job, :class:`RateLimited` when too many
-        jobs wait or come, :class:`BudgetExceeded`, :class:`SchemaMismatch` on a store of another version.
+        jobs wait or come or hold too many bytes, :class:`BudgetExceeded`, :class:`StoreFull`,
+        :class:`SchemaMismatch` on a store of another version.
         """
         if not self._schema_checked:  # once: a store that is new becomes this version's with its first job
             check_schema(self._redis, self.keys)
@@ -131,24 +134,34 @@ class Ledger(Upkeep):
             reply, value, *more = self._admit(
                 job_id, manifest, idempotency, gates, keyed=keyed, forgotten=value
             )
-        if reply == "orphan":
-            raise no_parent(manifest.parent or "", manifest.tenant)
-        if reply == "poor":
-            raise too_poor(int(value))
-        if reply == "refused" and gates is not None:
-            raise gates.refusal(manifest.tenant, value, *map(int, more))
-        if reply == "full":
-            raise RateLimited(
-                f"{value} jobs are waiting and the queue holds {self._settings.queue_depth} "
-                "(CELLBLOCK_LEDGER_QUEUE_DEPTH); try again later",
-                retry_after_s=1.0,
-            )
         if reply == "conflict" and idempotency is not None:
             raise conflict(idempotency, value)
+        if reply not in {"admitted", "known"}:
+            raise self._refusal(manifest, gates, reply, value, *more)
         if value != job_id:
             return Admission(value, fresh=False)
         # A resent admission finds its own first sending: that job is as fresh as can be.
         return Admission(value, fresh=True, wake=tuple(more) if reply == "admitted" else (value,))
+
+    def _refusal(
+        self, manifest: Manifest, gates: Gates | None, reply: str, value: str, *more: str
+    ) -> CellblockError:
+        """Why the script admitted nothing."""
+        if reply == "orphan":
+            return no_parent(manifest.parent or "", manifest.tenant)
+        if reply == "poor":
+            return too_poor(int(value))
+        if reply == "no room":
+            return no_room(int(value), int(more[0]))
+        if reply == "refused" and value == "bytes_held":
+            return too_many_bytes(manifest.tenant, *map(int, more))
+        if reply == "refused" and gates is not None:
+            return gates.refusal(manifest.tenant, value, *map(int, more))
+        return RateLimited(
+            f"{value} jobs are waiting and the queue holds {self._settings.queue_depth} "
+            "(CELLBLOCK_LEDGER_QUEUE_DEPTH); try again later",
+            retry_after_s=1.0,
+        )
 
     def _admit(
         self,
@@ -177,12 +190,15 @@ class Ledger(Upkeep):
                 self._settings.queue_depth,
                 self._settings.job_ttl_s,
                 ms(manifest.expires_s),
-                self._settings.events_kept,
                 1 if idempotency else 0,
+                idempotency.name if idempotency else "",
                 forgotten,
                 owner.parent,
                 owner.lane,
                 self._settings.tenant_slots,
+                self._settings.tenant_percent,
+                self._settings.memory_bytes,
+                int(self._measures),
                 *(gates.arguments() if gates is not None else NO_GATES),
                 int(keyed),
             ],
@@ -247,17 +263,18 @@ class Ledger(Upkeep):
             settings.job_ttl_s,
             owner.lane,
             settings.tenant_slots,
-            settings.events_kept,
         ]
-        word, *values = self._scripts.run("claim", self.keys.of_job(job_id, owner), args)
+        (word, *values), stored = self._scripts.run_and_get(
+            "claim", self.keys.of_job(job_id, owner), args, self.keys.spec(job_id)
+        )
         if word == "orphan":
             self._cancel(job_id, closing.ORPHANED)
             word = "passed"
         if word in {"again", "passed"}:
             return cast(Literal["again", "passed"], word)
-        fence, stored, admitted_ms, started_ms, charged, lent = values
+        fence, admitted_ms, started_ms, charged, lent = values
         try:
-            manifest = Manifest.model_validate_json(stored)
+            manifest = Manifest.model_validate_json(stored or "")
         except ValidationError:
             self._reject_unreadable(job_id, owner, fence, operation)
             return "passed"
@@ -319,7 +336,8 @@ class Ledger(Upkeep):
     def finish(self, claim: Claim, result: JobResult, operation: str) -> Transition:
         """``finished``: the job has ended with this result. ``retried``: it failed and will run again.
 
-        ``stale``: the attempt owns nothing any more, and nothing was written.
+        ``stale``: the attempt owns nothing any more, and nothing was written. ``no room``: nor was it for a
+        result so long that the store has no room for it now.
         """
         ours = result.outcome is Outcome.SANDBOX_ERROR
         retries = self._settings.fault_retries if ours else claim.manifest.retries
@@ -334,7 +352,7 @@ class Ledger(Upkeep):
                 operation,
                 JobState.after(result.outcome),
                 result.outcome,
-                result.model_dump_json(),
+                stored(result),
                 result.cost_micros or 0,
                 "faults" if ours else "failures",
                 retries,
@@ -388,12 +406,6 @@ class Ledger(Upkeep):
             owner.lane,
             settings.tenant_slots,
             settings.job_ttl_s,
-            settings.events_kept,
         ]
         word, *wake = self._scripts.run("retry", self.keys.of_job(job_id, owner), args)
         return Transition(job_id, word, tuple(wake))
-
-    def drop_dead(self, job_id: str, operation: str) -> bool:
-        """Forget a dead letter with its payload and history; its result stays. Whether it was one."""
-        (word,) = self._scripts.run("drop", self.keys.of_job(job_id, NOBODY), [job_id, operation])
-        return word == "dropped"

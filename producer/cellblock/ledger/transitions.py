@@ -33,6 +33,7 @@ class Transitions(Reads):
         super().__init__(redis, Keys(settings.redis.key_prefix))
         self._settings = settings.ledger
         self._scripts = Scripts(redis, embedded=embedded)
+        self._measures = not embedded
 
     def _transition(self, name: str, job_id: str, owner: Owner, args: Sequence[object]) -> Transition:
         settings = self._settings
@@ -43,11 +44,13 @@ class Transitions(Reads):
             settings.result_ttl_s,
             settings.failed_ttl_s,
             settings.dead_ttl_s,
-            settings.events_kept,
+            settings.tenant_percent,
+            settings.memory_bytes,
+            int(self._measures),
             self.keys.done(job_id),
         ]
         word, *wake = self._scripts.run(name, self.keys.of_job(job_id, owner), [job_id, *args, *common])
-        return Transition(job_id, word, () if word in {"stale", "terminal"} else tuple(wake))
+        return Transition(job_id, word, () if word in {"stale", "terminal", "no room"} else tuple(wake))
 
 
 def spread() -> int:

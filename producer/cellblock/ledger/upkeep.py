@@ -1,9 +1,10 @@
-"""The ledger's upkeep: what reapers call every second."""
+"""The ledger's upkeep: what its leader calls every second."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from cellblock.errors import UnknownJob
@@ -11,28 +12,71 @@ from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import NOBODY, Owner
+from cellblock.ledger.pressure import Pressure
 from cellblock.ledger.transitions import Transition, Transitions, ms, spread
 from cellblock.models import Outcome
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round of upkeep that has begun. ``epoch``: the fence of the lead. ``extended``: how many leases an
+    outage had it extend; None: there was none."""
+
+    epoch: int
+    pressure: Pressure
+    extended: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Another leads the upkeep; unless it goes on, its lead ends in ``ends_in_s``."""
+
+    ends_in_s: float
+
+
 class Upkeep(Transitions):
-    """Lost, late, delayed and parked jobs, and messages that were lost. Any number of reapers may call.
+    """Lost, late, delayed and parked jobs, and messages that were lost. Each verdict is one script, so a
+    leader that has been replaced without noticing does no harm.
 
     Raises :class:`StoreUnavailable`.
     """
 
-    def tick(self, *, failed: bool = False) -> int | None:
-        """To be called before :meth:`reap`. How many leases an outage had it extend; None: there was none.
+    def tick(self, leader: str, *, failed: bool = False) -> Round | Following:
+        """Begin a round, where this leader leads or nobody does. To be called before :meth:`reap`.
 
-        An outage is what the store itself saw: no reaper of the fleet began a round for longer than a lease,
-        or, if the caller's last one ``failed``, for so long that leases may have run out unrenewed.
+        An outage is what the store itself saw: no round began for longer than a lease, or, if the caller's
+        last one ``failed``, for so long that leases may have run out unrenewed.
         """
-        lease_ms = ms(self._settings.lease_s)
-        args = [lease_ms, ms(self._settings.quiet_s) if failed else lease_ms]
-        _, *extended = self._scripts.run("tick", [self.keys.ticked, self.keys.leases], args)
-        return int(extended[0]) if extended else None
+        settings, keys = self._settings, self.keys
+        lease_ms = ms(settings.lease_s)
+        word, *values = self._scripts.run(
+            "tick",
+            [keys.leader, keys.upkeep, keys.leases, keys.workers, keys.pressure],
+            [
+                leader,
+                ms(settings.lead_s),
+                lease_ms,
+                ms(settings.quiet_s) if failed else lease_ms,
+                settings.memory_bytes,
+                int(self._measures),
+            ],
+        )
+        if word == "follows":
+            return Following(int(values[0]) / 1000)
+        epoch, used, limit, *extended = map(int, values)
+        return Round(epoch, Pressure(used, limit), extended[0] if extended else None)
+
+    def lead_ends_in_s(self) -> float | None:
+        """How long the present lead lasts unless it is renewed; None: nobody leads."""
+        with store_errors("looking for the leader of the upkeep"):
+            left_ms = cast(int, self._redis.pttl(self.keys.leader))
+        return left_ms / 1000 if left_ms > 0 else None
+
+    def resign(self, leader: str) -> None:
+        """This leader ends: whoever asks next may lead."""
+        self._scripts.run("resign", [self.keys.leader], [leader])
 
     def reap(self, limit: int = 100) -> Iterator[Transition]:
         """Judge up to ``limit`` jobs whose lease has run out: ``requeued``, ``lost``, ``cancelled``.
@@ -119,13 +163,21 @@ class Upkeep(Transitions):
             self._redis.zremrangebyscore(self.keys.dead, "-inf", before)
             surplus = cast(list[str], self._redis.zrange(self.keys.dead, 0, -1 - self._settings.dead_kept))
         for job_id in surplus:
-            self._scripts.run("drop", self.keys.of_job(job_id, NOBODY), [job_id, "-"])
+            self.drop_dead(job_id, "-")
+
+    def drop_dead(self, job_id: str, operation: str) -> bool:
+        """Forget a dead letter with its payload and history; its result stays. Whether it was one."""
+        tenant = self.tenant(job_id)
+        owner = Owner(tenant) if tenant is not None else NOBODY
+        (word,) = self._scripts.run("drop", self.keys.of_job(job_id, owner), [job_id, operation])
+        return word == "dropped"
 
     def forget_old_events(self) -> None:
         """Drop events older than ``events_ttl_s``, whether anybody has read them or not."""
         with store_errors("forgetting old events"):
             before_ms = self._now_ms() - 1000 * self._settings.events_ttl_s
             self._redis.xtrim(self.keys.events, minid=str(before_ms), approximate=False)
+            self._redis.xtrim(self.keys.events, maxlen=self._settings.events_kept, approximate=True)
 
     def _overdue(self, index: str, limit: int) -> Iterator[tuple[str, dict[str, str]]]:
         """(id, record) of up to ``limit`` jobs whose time in this index has passed."""

@@ -67,7 +67,7 @@ class Runtime:
         self.health = Health(launcher, settings.worker.probe_s, proof)
         self.heart = Heart(ledger, self.name, settings.ledger, self._status, launcher.renew)
         self.control = Control(self.redis, ledger.keys, self.heart)
-        self.reaper = Reaper(ledger, publisher, broker, settings)
+        self.reaper = Reaper(ledger, publisher, broker, settings, worker=self.name)
         self.runner = JobRunner(
             ledger,
             launcher,

@@ -1,8 +1,9 @@
-"""The reaper: in every worker, every second, lost jobs go back into their queue."""
+"""The reaper: in every worker, and at work in the one that leads; lost jobs go back into their queue."""
 
 from __future__ import annotations
 
 import random
+import secrets
 import threading
 from collections.abc import Callable, Iterable
 
@@ -11,21 +12,33 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from cellblock.errors import StoreUnavailable
-from cellblock.ledger import Ledger, Transition
-from cellblock.queue import Publisher, queue_key
+from cellblock.ledger import Following, Ledger, Round, Transition
+from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE
+from cellblock.queue import MESSAGES_MOST, Publisher, queue_key
 from cellblock_config import Settings
 
 _log = structlog.get_logger(__name__)
 
+#: Whoever follows asks this long after the lead may have ended, each at another moment.
+_ASKS_AFTER_S = (0.05, 0.5)
+#: While memory is short, rounds come faster, in parts of the usual pause.
+_HURRY = 0.2
+
 
 class Reaper:
-    """Ticks on a thread of its own. Any number of reapers may run: each verdict is one script."""
+    """Ticks on a thread of its own. Any number of reapers may run: one of them leads, the others look whether
+    it still does."""
 
-    def __init__(self, ledger: Ledger, publisher: Publisher, broker: Redis, settings: Settings) -> None:
+    def __init__(
+        self, ledger: Ledger, publisher: Publisher, broker: Redis, settings: Settings, *, worker: str
+    ) -> None:
         self._ledger = ledger
         self._publisher = publisher
         self._broker = broker
         self._settings = settings
+        self._name = f"{worker} {secrets.token_hex(8)}"  # containers may share a host's name and a pid
+        self._leads = False
+        self._said_full = False
         self._failed = True  # who has just been started cannot know whether the store was away
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._tick_on, name="reaper", daemon=True)
@@ -35,24 +48,47 @@ class Reaper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop ticking."""
+        """Stop ticking, and leave the lead to the next."""
         self._closing.set()
         self._thread.join(timeout=5)
+        if self._leads:
+            try:
+                self._ledger.resign(self._name)
+            except StoreUnavailable as error:
+                _log.warning("lead_not_given_up", error=str(error))
 
-    def tick(self) -> None:
-        """Requeue what lost its worker, and publish again what lost its message.
+    def tick(self) -> float:
+        """Where this reaper leads, or nobody does: requeue what lost its worker, publish again what lost its
+        message, and make room. Returns after how many seconds to tick again.
 
         Raises :class:`StoreUnavailable`.
         """
-        extended = self._ledger.tick(failed=self._failed)
+        if not self._leads and not self._failed:
+            ends_in_s = self._ledger.lead_ends_in_s()
+            if ends_in_s is not None:
+                return ends_in_s + random.uniform(*_ASKS_AFTER_S)  # noqa: S311 - jitter
+        begun = self._ledger.tick(self._name, failed=self._failed)
         self._failed = False
-        if extended:
-            _log.warning("leases_extended_after_outage", count=extended)
-        steps: tuple[Callable[[], None], ...] = (
+        if isinstance(begun, Following):
+            self._leads = False
+            return begun.ends_in_s + random.uniform(*_ASKS_AFTER_S)  # noqa: S311 - jitter
+        if not self._leads:
+            _log.info("leads_the_upkeep", epoch=begun.epoch)
+        self._leads = True
+        if begun.extended:
+            _log.warning("leases_extended_after_outage", count=begun.extended)
+        self._round(begun)
+        pause_s = self._settings.ledger.reap_s * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        return pause_s * (_HURRY if begun.pressure.above(LEAVE_ABOVE) else 1)
+
+    def _round(self, begun: Round) -> None:
+        self._say_how_full(begun)
+        steps: tuple[Callable[[], object], ...] = (
             lambda: self._judge(self._ledger.reap()),  # jobs whose worker is lost
             lambda: self._judge(self._ledger.expire()),  # those that were not started in time
             lambda: self._publisher.wake(self._ledger.wake_delayed()),
             lambda: self._publisher.wake(self._ledger.look_at_parked()),
+            lambda: self._ledger.make_room(begun),
             self._ledger.forget_the_dead,
             self._ledger.forget_old_events,
             self._republish,
@@ -62,8 +98,22 @@ class Reaper:
                 step()
             except StoreUnavailable:
                 raise
-            except Exception:  # a defect in one step must not stop the others, in every worker
+            except Exception:  # a defect in one step must not stop the others
                 _log.exception("reaper_step_crashed")
+
+    def _say_how_full(self, begun: Round) -> None:
+        full = begun.pressure.percent >= ADMITS_BELOW
+        if full and not self._said_full:
+            _log.error(
+                "store_full",
+                percent=round(begun.pressure.percent),
+                limit_bytes=begun.pressure.limit_bytes,
+                remedy="nothing is admitted until jobs that have ended have left; give Redis more maxmemory, "
+                "or lower CELLBLOCK_LEDGER_RESULT_TTL_S",
+            )
+        elif self._said_full and not full:
+            _log.info("store_has_room", percent=round(begun.pressure.percent))
+        self._said_full = full
 
     def _judge(self, judged: Iterable[Transition]) -> None:
         for done in judged:
@@ -71,23 +121,27 @@ class Reaper:
             self._publisher.wake(done.wake)
 
     def _republish(self) -> None:
-        """Send messages again where jobs could be claimed for a while and none is on its way."""
+        """Send messages again where jobs could be claimed for a while and none is on its way, or of a long
+        backlog too few."""
         try:
             on_their_way = self._broker.llen(queue_key(self._settings))
         except RedisError as error:  # says nothing of the ledger's Redis
             _log.warning("broker_unavailable", reason=type(error).__name__)
             return
-        if on_their_way == 0 and (unclaimed := self._ledger.unclaimed()):
+        few = on_their_way < MESSAGES_MOST // 2 < self._ledger.depth() - on_their_way
+        if (on_their_way == 0 or few) and (unclaimed := self._ledger.unclaimed()):
             _log.warning("messages_sent_again", count=len(unclaimed))
             self._publisher.wake(unclaimed)
 
     def _tick_on(self) -> None:
-        while not self._closing.is_set():
+        pause_s = 0.0
+        while not self._closing.wait(pause_s):
             try:
-                self.tick()
+                pause_s = self.tick()
+                continue
             except StoreUnavailable as error:
                 self._failed = True
                 _log.warning("reaper_without_store", error=str(error))
             except Exception:  # the reaper must not stop for a defect of ours
                 _log.exception("reaper_crashed")
-            self._closing.wait(self._settings.ledger.reap_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+            pause_s = self._settings.ledger.reap_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain, repeat
 
 import structlog
@@ -20,6 +21,7 @@ from cellblock_workers.launcher.client import LauncherClient, LevelUnavailable
 from cellblock_workers.worker.evaluation import Evaluator
 from cellblock_workers.worker.execution import Drained, LeaseLost, execute, fault_result, rejected_result
 from cellblock_workers.worker.lease import Heart, Lease
+from cellblock_workers.worker.shortening import shortened
 
 _log = structlog.get_logger(__name__)
 
@@ -28,6 +30,9 @@ _LEVEL_HOLD_S = 5.0
 #: beyond a lease: until then the first tick after an outage may still keep the attempt in force.
 _SAY_AGAIN_S = (0.1, 0.3, 1.0, 2.0)
 _SAY_BEYOND_S = 5.0
+#: How long a long result waits for room in the store, and how often it is offered.
+_ROOM_S = 30.0
+_ROOM_AGAIN_S = 0.5
 
 
 class JobRunner:
@@ -148,8 +153,20 @@ class JobRunner:
         self._on_wake(done.wake)
 
     def _finish(self, claim: Claim, result: JobResult) -> Transition:
+        """Tell the ledger. A result too long for a full store waits for room, and after a while goes without
+        what makes it long: a worker that waits for ever runs nothing."""
         operation = uuid.uuid4().hex
-        return self._patiently(lambda: self._ledger.finish(claim, result, operation), claim.job_id)
+        until = time.monotonic() + _ROOM_S
+        while True:
+            done = self._patiently(partial(self._ledger.finish, claim, result, operation), claim.job_id)
+            if done.word != "no room":
+                return done
+            if time.monotonic() > until:
+                _log.error("result_cut_short", job_id=claim.job_id, reason="the store has no room for it")
+                result = shortened(claim, result)
+            else:
+                _log.warning("result_waits_for_room", job_id=claim.job_id)
+                time.sleep(_ROOM_AGAIN_S)
 
     def _patiently(self, say: Callable[[], Transition], job_id: str) -> Transition:
         ends = time.monotonic() + self._settings.ledger.lease_s + _SAY_BEYOND_S

@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 import structlog
-from kombu.transport import TRANSPORT_ALIASES, redis, virtual
+from kombu.transport import TRANSPORT_ALIASES, redis
 from kombu.utils.encoding import bytes_to_str
 from redis.exceptions import OutOfMemoryError
 
@@ -37,7 +37,7 @@ class Tolerance:
             return b""
 
 
-class Unkept(virtual.QoS):  # type: ignore[misc]
+class Unkept(redis.QoS):
     """Of a message that was taken nothing is written down, so there is nothing to take back."""
 
     def ack(self, delivery_tag: str) -> None:

@@ -2,16 +2,20 @@
 -- KEYS  of_job, idempotency, rate
 -- ARGV  below. digest: of what was asked under the idempotency key. forgotten: the job an idempotency key still
 --       names although its record has expired, else "".
+--       tenant_percent: of the store's memory, for one tenant.
 --       planned: 1 if a plan bounds it: its name and weight, parallel runs, one run per emission_us and burst at
 --       once, runs a day, jobs that wait, and micros: reserve for this run, budget a day; result_ttl_s: how long its
---       result is kept. parent: of a nested run the id of the running job whose slot and money it takes, else "";
+--       result is kept; bytes_held: what its tenant's jobs may take of the store, 0 for no limit of the plan's.
+--       parent: of a nested run the id of the running job whose slot and money it takes, else "";
 --       burnt: what that one's attempt may have cost by now. keyed: 1 for the holder of an API key, who lifts no plan
 -- Returns {"admitted", job_id, woken id, ...} · {"known", job_id} · {"conflict", job_id} · {"full", waiting}
 --       · {"refused", limit, allowed, used, retry_after_ms, spent}: nothing was taken of any limit
 --       · {"orphan", ""}: no such parent runs · {"poor", left}: what is left of the parent's money
+--       · {"no room", used, limit}: bytes of the store
 local a, invalid = arguments('job_id digest manifest tenant level priority trace_id submitted queue_depth# ' ..
-  'job_ttl_s# expires_ms# events_kept# idempotent# forgotten parent lane slots# planned# plan weight# parallel# emission_us# burst# ' ..
-  'day_runs# depth# reserve# budget# result_ttl_s# burnt# keyed#')
+  'job_ttl_s# expires_ms# idempotent# idempotency forgotten parent lane slots# tenant_percent# memory_bytes# ' ..
+  'measures# planned# plan weight# parallel# emission_us# burst# day_runs# depth# reserve# budget# result_ttl_s# ' ..
+  'bytes_held# burnt# keyed#')
 if not a then
   return invalid
 end
@@ -21,6 +25,7 @@ end
 local idempotency_key, rate_key = KEYS[#KEY_NAMES + 1], KEYS[#KEY_NAMES + 2]
 local DAY_MS = 86400000
 local HELD_MS = '5000'
+local ROOM_MS = '1000'
 local FORGOTTEN_MS = 60000
 
 if a.idempotent == 1 then
@@ -35,13 +40,20 @@ end
 if redis.call('EXISTS', keys.job) == 1 then
   return { 'known', a.job_id }
 end
+local at_us = now_us()
+local now = math.floor(at_us / 1000)
+local used, limit = pressure(a, now)
+if limit > 0 and used * 100 >= limit * ADMITS_BELOW then
+  return { 'no room', int(used), int(limit) }
+end
 local waiting = redis.call('ZCARD', keys.deadlines) -- queued, delayed and parked
 if waiting >= a.queue_depth then
   return { 'full', int(waiting) }
 end
 
-local lender = redis.call('HMGET', keys.parent, 'state', 'tenant', 'reserved', 'charged', 'day')
+local lender = {}
 if a.parent ~= '' then
+  lender = redis.call('HMGET', keys.parent, 'state', 'tenant', 'reserved', 'charged', 'day')
   if lender[1] ~= 'running' or lender[2] ~= a.tenant then
     return { 'orphan', '' }
   end
@@ -50,9 +62,27 @@ if a.parent ~= '' then
     return { 'poor', int(left) }
   end
 end
-local at_us, before = now_us(), announced(a)
-local now = math.floor(at_us / 1000)
+local lane = look(a)
+local before = announced(lane)
+local bytes = #a.manifest + RECORD_BYTES
+lane.most = a.planned == 1 and a.bytes_held or lane.most
+local most = most_bytes(lane, a.tenant_percent, limit)
+if most > 0 and lane.held + lane.kept + bytes > most then
+  if lane.kept > 0 then
+    redis.call('SADD', keys.crowded, a.tenant) -- what has ended leaves earlier
+  end
+  return { 'refused', 'bytes_held', int(most), int(lane.held + lane.kept), ROOM_MS, int(bytes) }
+end
+
 local day = int(math.floor(now / DAY_MS))
+local fields = { 'state', 'queued', 'tenant', a.tenant, 'level', a.level, 'priority', a.priority,
+  'trace_id', a.trace_id, 'submitted', a.submitted, 'attempt', '0', 'losses', '0', 'admitted_ms', int(now),
+  'queued_ms', int(now), 'expires_ms', int(now + a.expires_ms), 'window_ms', int(a.expires_ms),
+  'bytes', int(bytes) }
+local function also(name, value)
+  fields[#fields + 1] = name
+  fields[#fields + 1] = value
+end
 if a.planned == 1 then
   -- What is long past its deadline lost its record before the reaper could end it.
   local lined_up = redis.call('ZCOUNT', keys.line, int(now - FORGOTTEN_MS), '+inf')
@@ -66,62 +96,87 @@ if a.planned == 1 then
     local ahead = math.ceil((arrival_us - at_us) / a.emission_us)
     return { 'refused', 'rate', int(a.burst), int(ahead), int(math.ceil(early_us / 1000)), '0' }
   end
-  local used = redis.call('HMGET', keys.account, day .. '.runs', day .. '.reserved', day .. '.spent')
+  local of_day = redis.call('HMGET', keys.account, day .. '.runs', day .. '.reserved', day .. '.spent')
   local tomorrow_ms = int((day + 1) * DAY_MS - now)
-  local runs, bound = tonumber(used[1] or '0'), tonumber(used[2] or '0') + tonumber(used[3] or '0')
+  local runs, bound = tonumber(of_day[1] or '0'), tonumber(of_day[2] or '0') + tonumber(of_day[3] or '0')
   if runs >= a.day_runs then
     return { 'refused', 'runs_per_day', int(a.day_runs), int(runs), tomorrow_ms, '0' }
   end
   if a.parent == '' and bound + a.reserve > a.budget then
     -- What is only held may come back any moment.
-    local spent = tonumber(used[3] or '0')
+    local spent = tonumber(of_day[3] or '0')
     local wait_ms = spent + a.reserve > a.budget and tomorrow_ms or HELD_MS
     return { 'refused', 'cost_per_day', int(a.budget), int(bound), wait_ms, int(spent) }
   end
   local next_us = arrival_us + a.emission_us
   redis.call('SET', rate_key, int(next_us), 'PX', int(math.ceil((next_us - at_us) / 1000) + 1))
-  redis.call('HINCRBY', keys.account, day .. '.runs', 1)
+  local account = { day .. '.runs', int(runs + 1) }
   if a.parent == '' then
-    redis.call('HINCRBY', keys.account, day .. '.reserved', int(a.reserve))
-    redis.call('HSET', keys.account, 'plan', a.plan, 'parallel', int(a.parallel))
+    for _, part in ipairs({ day .. '.reserved', int(tonumber(of_day[2] or '0') + a.reserve), 'plan', a.plan,
+      'parallel', int(a.parallel), 'bytes_held', int(a.bytes_held) }) do
+      account[#account + 1] = part
+    end
     redis.call('HSET', keys.shares, 'weight:' .. a.plan, int(a.weight))
   else
     redis.call('HINCRBY', keys.parent, 'reserved', int(-a.reserve))
     redis.call('HINCRBY', keys.parent, 'lent', int(a.reserve))
-    redis.call('HSET', keys.job, 'borrowed', '1')
+    also('borrowed', '1')
   end
-  for _, field in ipairs(redis.call('HKEYS', keys.account)) do
-    local of_day = tonumber(field:match('^(%d+)%.') or day)
-    if of_day <= day - ACCOUNT_S * 1000 / DAY_MS then
-      redis.call('HDEL', keys.account, field)
+  redis.call('HSET', keys.account, unpack(account))
+  if runs == 0 then -- the first of a day: days that are over go
+    for _, field in ipairs(redis.call('HKEYS', keys.account)) do
+      local named = tonumber(field:match('^(%d+)%.') or day)
+      if named <= day - ACCOUNT_S * 1000 / DAY_MS then
+        redis.call('HDEL', keys.account, field)
+      end
     end
   end
-  redis.call('EXPIRE', keys.account, ACCOUNT_S)
-  redis.call('HSET', keys.job, 'plan', a.plan, 'reserved', int(a.reserve),
-    'day', a.parent == '' and day or lender[5], 'result_ttl_s', int(a.result_ttl_s))
+  also('plan', a.plan)
+  also('reserved', int(a.reserve))
+  also('day', a.parent == '' and day or lender[5])
+  also('result_ttl_s', int(a.result_ttl_s))
+end
+if a.parent ~= '' then
+  also('parent', a.parent)
+end
+if a.idempotent == 1 then
+  also('idempotency', a.idempotency)
 end
 local place = int(PRIORITIES[a.priority] + at_us)
-redis.call('HSET', keys.job, 'state', 'queued', 'place', place, 'tenant', a.tenant, 'level', a.level,
-  'priority', a.priority, 'trace_id', a.trace_id, 'submitted', a.submitted, 'attempt', '0', 'losses', '0',
-  'admitted_ms', int(now), 'queued_ms', int(now), 'expires_ms', int(now + a.expires_ms),
-  'window_ms', int(a.expires_ms))
-if a.parent ~= '' then
-  redis.call('HSET', keys.job, 'parent', a.parent)
-end
+also('place', place)
+redis.call('HSET', keys.job, unpack(fields))
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
-if a.planned == 0 and a.parent == '' and a.keyed == 0 then
+local was = lane.plan
+if a.planned == 1 and a.parent == '' then
+  lane.plan = a.plan
+  lane.slots = a.parallel
+elseif a.planned == 0 and a.parent == '' and a.keyed == 0 and was ~= '' then
   -- Not before the first write that a full server refuses: afterwards it would let a script go on.
-  redis.call('HDEL', keys.account, 'plan', 'parallel')
+  redis.call('HDEL', keys.account, 'plan', 'parallel', 'bytes_held')
+  lane.plan = ''
+  lane.slots = a.slots
+end
+if lane.slots > 0 then
+  lane.taken = redis.call('SCARD', keys.slots)
 end
 redis.call('SET', keys.spec, a.manifest, 'EX', int(a.job_ttl_s))
 redis.call('ZADD', keys.ready, place, a.job_id)
+lane.ready = lane.ready + 1
 redis.call('ZADD', keys.deadlines, int(now + a.expires_ms), a.job_id)
-redis.call('ZREMRANGEBYSCORE', keys.line, '-inf', '(' .. int(now - FORGOTTEN_MS))
+if a.planned == 1 then
+  redis.call('ZREMRANGEBYSCORE', keys.line, '-inf', '(' .. int(now - FORGOTTEN_MS))
+end
 redis.call('ZADD', keys.line, int(now + a.expires_ms), a.job_id)
 if a.idempotent == 1 then
   redis.call('SET', idempotency_key, a.job_id .. ' ' .. a.digest, 'EX', int(a.job_ttl_s))
 end
-emit(a.events_kept, 'queued', a.job_id, now)
-local ids = woken(a, before)
+lane.held = lane.held + bytes
+count_bytes(lane)
+redis.call('EXPIRE', keys.account, ACCOUNT_S)
+if limit > 0 then
+  redis.call('HINCRBY', keys.pressure, 'taken_bytes', int(bytes))
+end
+emit('queued', a.job_id, now, { tenant = a.tenant, attempt = '0', trace_id = a.trace_id })
+local ids = woken(a, lane, before, was ~= lane.plan and 'plan' or true)
 table.insert(ids, 1, a.job_id)
 return reply('admitted', ids)

@@ -13,7 +13,6 @@ if not lease_ms or not ttl_ms then
 end
 local now = now_ms()
 redis.call('SET', worker_key, ARGV[4], 'PX', int(ttl_ms))
-redis.call('ZREMRANGEBYSCORE', workers_key, '-inf', int(now))
 redis.call('ZADD', workers_key, int(now + ttl_ms), ARGV[1])
 local replies = {}
 for i = 4, #KEYS do

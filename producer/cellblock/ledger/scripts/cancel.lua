@@ -7,16 +7,16 @@ local a, invalid = arguments('job_id result control' .. COMMON)
 if not a then
   return invalid
 end
-local state = redis.call('HGET', keys.job, 'state')
-if not state then
+local job = whole_record()
+if not job.state then
   return { 'unknown' }
 end
-if state == 'running' then
+if job.state == 'running' then
   redis.call('HSET', keys.job, 'cancel', '1')
   redis.call('PUBLISH', a.control, a.job_id)
   return { 'requested' }
 end
-if is_terminal(state) then
-  return { 'terminal', state }
+if is_terminal(job.state) then
+  return { 'terminal', job.state }
 end
-return reply('cancelled', close(a, 'cancelled', 'cancelled', a.result, now_ms()))
+return reply('cancelled', close(a, job, 'cancelled', 'cancelled', a.result, now_ms()))

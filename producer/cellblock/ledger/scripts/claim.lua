@@ -1,53 +1,74 @@
--- claim: turn the job that was picked into the one running attempt of its own.
+-- claim: turn the job that was picked into the one running attempt of its own. Its manifest is read beside this.
 -- KEYS  of_job
--- Returns {"claimed", fence, manifest, admitted_ms, started_ms, charged, lent}: micros of earlier attempts and of
---         nested runs
+-- Returns {"claimed", fence, admitted_ms, started_ms, charged, lent}: micros of earlier attempts and of nested runs
 --       · {"again"}: somebody else was faster · {"passed"}: it has gone or is late, and will not be picked again
 --       · {"orphan"}: it is nested in a job that does not run any more, and has to be ended
-local a, invalid = arguments('job_id worker op lease_ms# job_ttl_s# lane slots# events_kept#')
+local a, invalid = arguments('job_id worker op lease_ms# job_ttl_s# lane slots#')
 if not a then
   return invalid
 end
 
-local job = redis.call('HMGET', keys.job, 'state', 'op_claim', 'attempt', 'admitted_ms', 'started_ms', 'expires_ms',
-  'charged', 'lent')
-if job[1] == 'running' and job[2] == a.op then
-  return { 'claimed', job[3], redis.call('GET', keys.spec), job[4], job[5], job[7] or '0', job[8] or '0' }
+local job = record('state', 'op_claim', 'attempt', 'admitted_ms', 'started_ms', 'expires_ms', 'charged', 'lent',
+  'tenant', 'trace_id', 'queued_ms')
+if job.state == 'running' and job.op_claim == a.op then
+  return { 'claimed', job.attempt, job.admitted_ms, job.started_ms, job.charged or '0', job.lent or '0' }
 end
-if a.lane:find('/', 1, true) and redis.call('HGET', keys.parent, 'state') ~= 'running' and job[1] == 'queued' then
+local nested = a.lane:find('/', 1, true)
+if nested and job.state == 'queued' and redis.call('HGET', keys.parent, 'state') ~= 'running' then
   redis.call('ZREM', keys.ready, a.job_id)
-  seat(a)
+  seat(a, look(a))
   return { 'orphan' }
 end
-local now, manifest = now_ms(), redis.call('GET', keys.spec)
-if not job[1] then
-  leave(a)
-  seat(a)
+local now = now_ms()
+if not job.state then
+  local lane = look(a)
+  leave(a, lane)
+  redis.call('ZREM', keys.leases, a.job_id)
+  seat(a, lane)
   return { 'passed' }
 end
-if job[1] ~= 'queued' or not manifest or now >= tonumber(job[6]) then
+if job.state ~= 'queued' or now >= tonumber(job.expires_ms) then
   -- It is late, and the reaper ends it: it must not stand before the others.
   redis.call('ZREM', keys.ready, a.job_id)
-  seat(a)
-  return { job[1] == 'queued' and 'passed' or 'again' }
+  seat(a, look(a))
+  return { job.state == 'queued' and 'passed' or 'again' }
 end
-if able(a) == 0 or not redis.call('ZSCORE', keys.ready, a.job_id) then
-  seat(a)
+local lane = look(a)
+if able(lane) == 0 or redis.call('ZREM', keys.ready, a.job_id) == 0 then
+  seat(a, lane)
   return { 'again' }
 end
 
-local fence = redis.call('HINCRBY', keys.job, 'attempt', 1)
-redis.call('HSET', keys.job, 'state', 'running', 'worker', a.worker, 'op_claim', a.op, 'started_ms', int(now))
+local fence = int(tonumber(job.attempt) + 1)
+redis.call('HSET', keys.job, 'state', 'running', 'worker', a.worker, 'op_claim', a.op, 'started_ms', int(now),
+  'attempt', fence)
 -- However long it waited: nothing of it may be forgotten while it runs.
-redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
-redis.call('EXPIRE', keys.spec, int(a.job_ttl_s))
-leave(a)
-redis.call('SADD', keys.slots, a.job_id) -- without a bound too: one may be set while it runs
-if a.lane:find('/', 1, true) then
+if (now - tonumber(job.queued_ms)) * 2 > 1000 * a.job_ttl_s then
+  redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
+  redis.call('EXPIRE', keys.spec, int(a.job_ttl_s))
+end
+redis.call('ZREM', keys.deadlines, a.job_id)
+redis.call('ZREM', keys.line, a.job_id)
+lane.taken = lane.taken + redis.call('SADD', keys.slots, a.job_id) -- without a bound too: one may be set while it runs
+if nested then
   redis.call('EXPIRE', keys.slots, int(a.job_ttl_s)) -- nobody looks at a lane whose parent has gone
 end
 redis.call('ZADD', keys.leases, int(now + a.lease_ms), a.job_id)
-serve(a)
-seat(a)
-emit(a.events_kept, 'started', a.job_id, now)
-return { 'claimed', int(fence), manifest, job[4], int(now), job[7] or '0', job[8] or '0' }
+redis.call('HINCRBY', keys.account, 'held_bytes', LARGE_BYTES)
+lane.ready = lane.ready - 1
+
+-- The tenant was served: its plan has had its share, and everyone else of the plan comes before it.
+local plan = lane.plan
+local share = redis.call('HMGET', keys.shares, 'number:' .. plan, 'pass', 'pass:' .. plan, 'weight:' .. plan, 'turn')
+local number = tonumber(share[1] or number_of(plan))
+local pass, turn = tonumber(share[3] or 0), tonumber(share[5] or 0) + 1
+redis.call('HSET', keys.shares, 'pass', int(math.max(tonumber(share[2] or 0), pass)),
+  'pass:' .. plan, int(pass + math.floor(STRIDE / tonumber(share[4] or 1))), 'turn', int(turn), 'came', '0')
+if able(lane) > 0 then
+  redis.call('ZADD', keys.turns, int(turns_from(number) + TURN * (turn + 1)), a.lane)
+  redis.call('HSET', keys.heads, a.lane, redis.call('ZRANGE', keys.ready, 0, 0)[1])
+else
+  seat(a, lane, 1)
+end
+emit('started', a.job_id, now, { tenant = job.tenant, attempt = fence, worker = a.worker, trace_id = job.trace_id })
+return { 'claimed', fence, job.admitted_ms, int(now), job.charged or '0', job.lent or '0' }

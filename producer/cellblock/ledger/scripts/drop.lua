@@ -5,11 +5,15 @@ local a, invalid = arguments('job_id op')
 if not a then
   return invalid
 end
+local job = record('op_drop', 'bytes', 'kept')
 if redis.call('ZREM', keys.dead, a.job_id) == 0 then
-  return { redis.call('HGET', keys.job, 'op_drop') == a.op and 'dropped' or 'alive' }
+  return { job.op_drop == a.op and 'dropped' or 'alive' }
 end
 redis.call('DEL', keys.spec, keys.attempts)
-if redis.call('EXISTS', keys.job) == 1 then
-  redis.call('HSET', keys.job, 'op_drop', a.op)
+if job.kept then
+  local payload = tonumber(job.bytes or '0')
+  redis.call('HSET', keys.job, 'op_drop', a.op, 'kept', int(tonumber(job.kept) - payload))
+  redis.call('HDEL', keys.job, 'bytes')
+  redis.call('HINCRBY', keys.account, 'kept_bytes', int(-payload))
 end
 return { 'dropped' }

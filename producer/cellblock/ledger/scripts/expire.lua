@@ -6,13 +6,13 @@ if not a then
   return invalid
 end
 local now = now_ms()
-local job = redis.call('HMGET', keys.job, 'state', 'expires_ms')
-if not job[1] or is_terminal(job[1]) or job[1] == 'running' then
+local job = whole_record()
+if not job.state or is_terminal(job.state) or job.state == 'running' then
   redis.call('ZREM', keys.deadlines, a.job_id)
   redis.call('ZREM', keys.line, a.job_id)
   return { 'gone' }
 end
-if now < tonumber(job[2]) then
+if now < tonumber(job.expires_ms) then
   return { 'live' }
 end
-return reply('expired', close(a, 'rejected', 'rejected', a.result, now))
+return reply('expired', close(a, job, 'rejected', 'rejected', a.result, now))

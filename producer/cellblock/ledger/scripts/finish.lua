@@ -6,6 +6,7 @@
 --       spread_percent. cancelled_result: for a fault of ours in a job that was asked to stop, else ""
 -- Returns {"finished", woken id, ...} or {"retried", ...}: their messages have to be sent
 --       · {"stale", state}: another attempt owns the job, or it has ended; nothing changed
+--       · {"no room"}: so long a result has to wait, or to become shorter; nothing changed
 local a, invalid = arguments('job_id fence# op state outcome result charge# counter retries# backoff_ms# ' ..
   'backoff_max_ms# spread_percent# cancelled_result' .. COMMON)
 if not a then
@@ -14,30 +15,36 @@ end
 if not is_terminal(a.state) or (a.counter ~= 'faults' and a.counter ~= 'failures') then
   return { 'invalid', 'state or counter' }
 end
-local job = redis.call('HMGET', keys.job, 'state', 'attempt', 'op_finish', 'cancel')
-if job[3] == a.op and job[2] == int(a.fence) then
+local job = whole_record()
+if job.op_finish == a.op and job.attempt == int(a.fence) then
   -- One message too many is harmless; one too few would be left to the sweep.
-  return { is_terminal(job[1]) and 'finished' or 'retried', a.job_id }
+  return { is_terminal(job.state) and 'finished' or 'retried', a.job_id }
 end
-if job[1] ~= 'running' or job[2] ~= int(a.fence) then
-  return { 'stale', job[1] or 'unknown' }
+if job.state ~= 'running' or job.attempt ~= int(a.fence) then
+  return { 'stale', job.state or 'unknown' }
 end
 local now = now_ms()
-redis.call('HSET', keys.job, 'op_finish', a.op)
-if job[4] == '1' and a.counter == 'faults' then
-  return reply('finished', close(a, 'cancelled', 'cancelled', a.cancelled_result, now))
+if #a.result > LARGE_BYTES then
+  local used, limit = pressure(a, now)
+  if limit > 0 and (used + #a.result) * 100 > limit * TAKES_LARGE_BELOW then
+    return { 'no room' }
+  end
 end
-if a.retries > 0 and job[4] ~= '1' then
+local more = { 'op_finish', a.op }
+if job.cancel == '1' and a.counter == 'faults' then
+  return reply('finished', close(a, job, 'cancelled', 'cancelled', a.cancelled_result, now, 0, more))
+end
+if a.retries > 0 and job.cancel ~= '1' then
   local failed = redis.call('HINCRBY', keys.job, a.counter, 1)
   if failed <= a.retries then
     local pause_ms = math.min(a.backoff_max_ms, a.backoff_ms * 2 ^ math.min(failed - 1, 30))
     local delay_ms = math.floor(pause_ms * a.spread_percent / 100)
-    if a.counter == 'failures' and redis.call('HEXISTS', keys.job, 'reserved') == 1 then
+    if a.counter == 'failures' and job.reserved then
       redis.call('HINCRBY', keys.job, 'charged', int(a.charge))
     end
-    local woken = requeue(a, a.outcome, delay_ms, now, true)
-    emit(a.events_kept, 'retried', a.job_id, now, a.outcome)
-    return reply('retried', woken)
+    local ids = requeue(a, job, a.outcome, delay_ms, now, true, more)
+    emit('retried', a.job_id, now, job, a.outcome)
+    return reply('retried', ids)
   end
 end
-return reply('finished', close(a, a.state, a.outcome, a.result, now, a.charge))
+return reply('finished', close(a, job, a.state, a.outcome, a.result, now, a.charge, more))

@@ -17,6 +17,8 @@
 --   plan reserved charged cost day   of jobs with a plan, in micros: what is held for it, what attempts that are over
 --                have used of that, what was taken in the end; and the day (since 1970) whose account has it
 --   result_ttl_s   how long its plan keeps its result
+--   bytes kept     what it takes of the store while it has not ended, and since it has
+--   idempotency    the key it was accepted under
 --   lent borrowed   of a parent: what its nested runs have of what was held for it; of a nested run: "1" while
 --                what is held for it is its parent's
 --   op_claim op_finish op_release op_retry op_drop         last operation id of each kind: a resent
@@ -24,8 +26,8 @@
 
 -- What every script about one job declares, in the order of ledger/keys.py `of_job`.
 local KEY_NAMES = { 'job', 'spec', 'result', 'attempts', 'ready', 'delayed', 'leases', 'deadlines', 'slots',
-  'parked', 'turns', 'heads', 'shares', 'dead', 'ticked', 'events', 'account', 'line', 'parent',
-  'nested' }
+  'parked', 'turns', 'heads', 'shares', 'dead', 'upkeep', 'events', 'account', 'line', 'parent',
+  'nested', 'kept', 'keepers', 'crowded', 'pressure' }
 local keys = {}
 for i, name in ipairs(KEY_NAMES) do
   keys[name] = KEYS[i]
@@ -45,9 +47,21 @@ local ACCOUNT_S = 40 * 86400
 local STRIDE = 10000
 -- Longer numbers are no longer exact.
 local DIGITS_MAX = 15
+-- Who leads the upkeep forgets what has ended, in time; should nobody lead, Redis does, so much later.
+local UNLED_S = 86400
+-- Bytes of a job beside its manifest, or its result: record, indices, events (tests/bench/ledger.py).
+local RECORD_BYTES = 900
+local RECORD_KEPT_BYTES = 650
+-- A result longer than this waits for room. So much is counted of what may come back, while a job runs.
+local LARGE_BYTES = 32768
+-- Percents of the store's memory (ledger/pressure.py).
+local ADMITS_BELOW = 85
+local TAKES_LARGE_BELOW = 95
+-- An older measurement is made anew.
+local MEASURED_MS = 2500
 
 -- What ends or moves a job needs to know of the settings, after its own arguments.
-local COMMON = ' lane slots# job_ttl_s# result_ttl_s# failed_ttl_s# dead_ttl_s# events_kept# channel'
+local COMMON = ' lane slots# job_ttl_s# result_ttl_s# failed_ttl_s# dead_ttl_s# tenant_percent# memory_bytes# measures# channel'
 
 local function now_ms()
   local t = redis.call('TIME')
@@ -93,24 +107,70 @@ local function arguments(names)
   return given
 end
 
+-- Fields of the job's record by name; what is not there is nil.
+local function record(...)
+  local names, found = { ... }, {}
+  local values = redis.call('HMGET', keys.job, ...)
+  for i, name in ipairs(names) do
+    found[name] = values[i] or nil
+  end
+  return found
+end
+
+-- What ending or requeuing a job needs of its record.
+local function whole_record()
+  return record('state', 'attempt', 'cancel', 'tenant', 'trace_id', 'worker', 'started_ms', 'priority', 'place',
+    'window_ms', 'expires_ms', 'plan', 'reserved', 'charged', 'day', 'borrowed', 'result_ttl_s', 'bytes',
+    'op_finish', 'op_release')
+end
+
 local function is_terminal(state)
   return state == 'succeeded' or state == 'failed' or state == 'cancelled' or state == 'rejected'
 end
 
--- The one place that writes events, so that every one carries the same fields.
-local function emit(kept, kind, job_id, at_ms, outcome)
-  local job = redis.call('HMGET', keys.job, 'tenant', 'attempt', 'outcome', 'worker', 'trace_id')
-  redis.call('XADD', keys.events, 'MAXLEN', '~', int(kept), '*',
-    'type', 'agent.run.' .. kind, 'job_id', job_id, 'at_ms', int(at_ms), 'tenant', job[1],
-    'attempt', job[2], 'outcome', outcome or job[3] or '', 'worker', job[4] or '', 'trace_id', job[5])
+-- The one place that writes events, so that every one carries the same fields. job: its record's.
+local function emit(kind, job_id, at_ms, job, outcome)
+  redis.call('XADD', keys.events, '*', 'type', 'agent.run.' .. kind, 'job_id', job_id, 'at_ms', int(at_ms),
+    'tenant', job.tenant, 'attempt', job.attempt, 'outcome', outcome or '', 'worker', job.worker or '',
+    'trace_id', job.trace_id)
 end
 
 -- One line of the history of an attempt that did not simply end: fence, worker, from, to, why.
-local function note(why, at_ms, ttl_s)
-  local job = redis.call('HMGET', keys.job, 'attempt', 'worker', 'started_ms')
-  redis.call('RPUSH', keys.attempts, table.concat({ job[1], job[2] or '-', job[3] or '0', int(at_ms), why }, ' '))
+local function note(job, why, at_ms, ttl_s)
+  local line = { job.attempt, job.worker or '-', job.started_ms or '0', int(at_ms), why }
+  redis.call('RPUSH', keys.attempts, table.concat(line, ' '))
   redis.call('LTRIM', keys.attempts, -ATTEMPTS_KEPT, -1)
   redis.call('EXPIRE', keys.attempts, int(ttl_s))
+end
+
+-- How full the store is: pressure hash at_ms, used_bytes, limit_bytes, and taken_bytes: a guess at what was
+-- admitted since. A limit of 0 is none.
+local function measure(memory_bytes, at_ms)
+  local said = redis.call('INFO', 'memory')
+  local function figure(name)
+    return tonumber(said:match(name .. ':(%d+)') or '0')
+  end
+  local limit = figure('maxmemory')
+  if limit == 0 or (memory_bytes > 0 and memory_bytes < limit) then
+    limit = memory_bytes
+  end
+  -- As Redis itself counts against maxmemory.
+  local used = figure('used_memory') - figure('mem_not_counted_for_evict')
+  redis.call('HSET', keys.pressure, 'at_ms', int(at_ms), 'used_bytes', int(used), 'limit_bytes', int(limit),
+    'taken_bytes', '0')
+  return used, limit
+end
+
+-- Bytes used and the limit. Who leads the upkeep measures; without a leader, whoever asks.
+local function pressure(a, at_ms)
+  if a.measures == 0 then
+    return 0, 0
+  end
+  local found = redis.call('HMGET', keys.pressure, 'at_ms', 'used_bytes', 'taken_bytes', 'limit_bytes')
+  if not found[1] or at_ms - tonumber(found[1]) > MEASURED_MS or at_ms < tonumber(found[1]) then
+    return measure(a.memory_bytes, at_ms)
+  end
+  return tonumber(found[2]) + tonumber(found[3]), tonumber(found[4])
 end
 
 -- Whose job is next. A message says that something waits, not what: the claim picks.
@@ -123,38 +183,54 @@ end
 -- Nested runs stand in a lane of their own, "tenant/parent", with one slot: their parent's, while that runs. What is said of
 -- tenants here holds of lanes; only the account is the tenant's.
 
--- Account hash <prefix>:account:<tenant>: plan, parallel, and per day <day>.runs, <day>.reserved, <day>.spent (micros).
--- How many the lane may run at once: its plan's word, else the setting's; 0 is any number.
-local function slots_of(a)
-  if a.lane:find('/', 1, true) then
-    return 1
+-- Account hash <prefix>:account:<tenant>: plan, parallel, bytes_held (its plan's limits); held_bytes, of its jobs that
+-- have not ended, and kept_bytes, of those that have; per day <day>.runs, <day>.reserved, <day>.spent (micros).
+
+-- All that is decided by, read once: the tenant's plan and bytes, its ready jobs and slots. Who changes one of them
+-- changes it here too. slots: how many the lane may run at once; its plan's word, else the setting's; 0 is any number.
+local function look(a)
+  local account = redis.call('HMGET', keys.account, 'plan', 'parallel', 'held_bytes', 'kept_bytes', 'bytes_held')
+  local nested = a.lane:find('/', 1, true)
+  local lane = {
+    plan = account[1] or '',
+    slots = nested and 1 or tonumber(account[2] or a.slots),
+    held = tonumber(account[3] or 0),
+    kept = tonumber(account[4] or 0),
+    most = tonumber(account[5] or 0),
+    ready = redis.call('ZCARD', keys.ready),
+    taken = 0,
+    parked = false,
+  }
+  if lane.slots > 0 then
+    lane.taken = redis.call('SCARD', keys.slots)
   end
-  return tonumber(redis.call('HGET', keys.account, 'parallel') or a.slots)
-end
-
--- How many of the tenant's jobs could be claimed now.
-local function able(a)
-  local ready, slots = redis.call('ZCARD', keys.ready), slots_of(a)
-  if slots == 0 or ready == 0 then
-    return ready
+  if lane.ready > 0 then
+    lane.parked = redis.call('SISMEMBER', keys.parked, a.lane) == 1
   end
-  return math.max(0, math.min(ready, slots - redis.call('SCARD', keys.slots)))
+  return lane
 end
 
--- Those of them that messages were asked for.
-local function announced(a)
-  return redis.call('SISMEMBER', keys.parked, a.lane) == 1 and 0 or able(a)
+-- How many of the lane's jobs could be claimed now.
+local function able(lane)
+  if lane.slots == 0 then
+    return lane.ready
+  end
+  return math.max(0, math.min(lane.ready, lane.slots - lane.taken))
 end
 
--- The number of the tenant's plan, and the plan's name; jobs without one share one of weight 1.
-local function plan_of()
-  local plan = redis.call('HGET', keys.account, 'plan') or ''
+-- Those of them that messages were asked for. Just then the lane has a turn.
+local function announced(lane)
+  return lane.parked and 0 or able(lane)
+end
+
+-- The number of a plan; jobs without one share one of weight 1.
+local function number_of(plan)
   local number = redis.call('HGET', keys.shares, 'number:' .. plan)
   if not number then
     number = redis.call('HINCRBY', keys.shares, 'plans', 1)
     redis.call('HSET', keys.shares, 'number:' .. plan, int(number))
   end
-  return tonumber(number), plan
+  return tonumber(number)
 end
 
 local function turns_from(number)
@@ -162,7 +238,7 @@ local function turns_from(number)
 end
 
 -- Behind all who wait for their turn, before the one that was served last: its next job comes after this one.
-local function line_up(lane, number, plan)
+local function line_up(lane_name, number, plan)
   local first = turns_from(number)
   local share = redis.call('HMGET', keys.shares, 'turn', 'pass', 'pass:' .. plan)
   local came = math.min(TURN - 1, redis.call('HINCRBY', keys.shares, 'came', 1))
@@ -170,71 +246,73 @@ local function line_up(lane, number, plan)
     -- A plan that had nothing to run has saved nothing up.
     redis.call('HSET', keys.shares, 'pass:' .. plan, int(math.max(tonumber(share[2] or 0), tonumber(share[3] or 0))))
   end
-  redis.call('ZADD', keys.turns, int(first + TURN * tonumber(share[1] or 0) + came), lane)
+  redis.call('ZADD', keys.turns, int(first + TURN * tonumber(share[1] or 0) + came), lane_name)
 end
 
--- To be called after every change of a tenant's line, slots or plan. Returns how many jobs could be claimed.
-local function seat(a)
-  local count = able(a)
+-- To be called after every change of a lane's jobs, slots or plan; lane says how they are now. was: how many jobs
+-- messages had been asked for, nil: whatever is written of the lane may be wrong. changed: other jobs are ready
+-- now, or its plan is another. Returns how many jobs could be claimed, and the first of them where that is known.
+local function seat(a, lane, was, changed)
+  local count = able(lane)
   if count == 0 then
-    redis.call('ZREM', keys.turns, a.lane)
-    redis.call('HDEL', keys.heads, a.lane)
-    if redis.call('ZCARD', keys.ready) > 0 then
+    if was ~= 0 then
+      redis.call('ZREM', keys.turns, a.lane)
+      redis.call('HDEL', keys.heads, a.lane)
+    end
+    if lane.ready > 0 then
       redis.call('SADD', keys.parked, a.lane)
-    else
+    elseif was == nil or lane.parked then
       redis.call('SREM', keys.parked, a.lane)
     end
     return 0
   end
-  redis.call('SREM', keys.parked, a.lane)
-  redis.call('HSET', keys.heads, a.lane, redis.call('ZRANGE', keys.ready, 0, 0)[1])
-  local number, plan = plan_of()
-  local turn = redis.call('ZSCORE', keys.turns, a.lane)
-  if not turn or math.floor(tonumber(turn) / TURNS) ~= number then
-    redis.call('ZREM', keys.turns, a.lane)
-    line_up(a.lane, number, plan)
+  if was == nil or lane.parked then
+    redis.call('SREM', keys.parked, a.lane)
   end
-  return count
+  if was and was > 0 and not changed then
+    return count
+  end
+  local first = redis.call('ZRANGE', keys.ready, 0, 0)[1]
+  redis.call('HSET', keys.heads, a.lane, first)
+  if was == nil or was == 0 or changed == 'plan' then
+    local number = number_of(lane.plan)
+    local turn = redis.call('ZSCORE', keys.turns, a.lane)
+    if not turn or math.floor(tonumber(turn) / TURNS) ~= number then
+      redis.call('ZREM', keys.turns, a.lane)
+      line_up(a.lane, number, lane.plan)
+    end
+  end
+  return count, first
 end
 
--- The tenant was served: its plan has had its share, and everyone else of the plan comes before it.
-local function serve(a)
-  local number, plan = plan_of()
-  local share = redis.call('HMGET', keys.shares, 'pass', 'pass:' .. plan, 'weight:' .. plan)
-  local pass = tonumber(share[2] or 0)
-  redis.call('HSET', keys.shares, 'pass', int(math.max(tonumber(share[1] or 0), pass)),
-    'pass:' .. plan, int(pass + math.floor(STRIDE / tonumber(share[3] or 1))))
-  local turn = redis.call('HINCRBY', keys.shares, 'turn', 1)
-  redis.call('HSET', keys.shares, 'came', '0')
-  redis.call('ZADD', keys.turns, int(turns_from(number) + TURN * (turn + 1)), a.lane)
-end
-
--- Seats the tenant. Returns the ids whose messages have to be sent: as many as could be claimed and could not before.
-local function woken(a, before)
-  local more = math.min(WOKEN_MAX, seat(a) - before)
+-- Seats the lane. Returns the ids whose messages have to be sent: as many as could be claimed and could not before.
+local function woken(a, lane, before, changed)
+  local count, first = seat(a, lane, before, changed)
+  local more = math.min(WOKEN_MAX, count - before)
+  if more == 1 and first then
+    return { first }
+  end
   return more > 0 and redis.call('ZRANGE', keys.ready, 0, more - 1) or {}
 end
 
 -- The one place that takes money: never more than was reserved, and the reservation is given back with it.
-local function settle(charge)
-  local job = redis.call('HMGET', keys.job, 'reserved', 'charged', 'day', 'borrowed')
-  if not job[1] then
-    return
+-- Returns what was taken, nil of a job without a plan.
+local function settle(job, charge)
+  if not job.reserved then
+    return nil
   end
-  local held = tonumber(job[1])
-  local cost = math.min(held, tonumber(job[2] or '0') + charge)
+  local held = tonumber(job.reserved)
+  local cost = math.min(held, tonumber(job.charged or '0') + charge)
   local given_back = held
-  if job[4] and redis.call('HEXISTS', keys.parent, 'reserved') == 1 then
+  if job.borrowed and redis.call('HEXISTS', keys.parent, 'reserved') == 1 then
     -- Its parent has not ended, and has the rest again.
     redis.call('HINCRBY', keys.parent, 'reserved', int(held - cost))
     redis.call('HINCRBY', keys.parent, 'lent', int(cost - held))
     given_back = cost
   end
-  redis.call('HINCRBY', keys.account, job[3] .. '.reserved', int(-given_back))
-  redis.call('HINCRBY', keys.account, job[3] .. '.spent', int(cost))
-  redis.call('EXPIRE', keys.account, ACCOUNT_S)
-  redis.call('HSET', keys.job, 'cost', int(cost))
-  redis.call('HDEL', keys.job, 'reserved', 'charged', 'borrowed')
+  redis.call('HINCRBY', keys.account, job.day .. '.reserved', int(-given_back))
+  redis.call('HINCRBY', keys.account, job.day .. '.spent', int(cost))
+  return cost
 end
 
 local function reply(word, ids)
@@ -244,57 +322,128 @@ end
 
 -- Out of every index, and out of its slot, unless nested runs of its own still run: whoever starts some and ends
 -- has not won slots by it. The reaper frees the slot when the last of them has ended (vacate).
-local function leave(a)
-  for _, index in ipairs({ keys.ready, keys.delayed, keys.leases, keys.deadlines, keys.line }) do
-    redis.call('ZREM', index, a.job_id)
+-- Returns whether it was among the ready.
+local function leave(a, lane, state)
+  local was_ready = false
+  if state == 'running' then
+    redis.call('ZREM', keys.leases, a.job_id)
+  else
+    was_ready = redis.call('ZREM', keys.ready, a.job_id) == 1
+    for _, index in ipairs({ keys.delayed, keys.deadlines, keys.line }) do
+      redis.call('ZREM', index, a.job_id)
+    end
+    lane.ready = lane.ready - (was_ready and 1 or 0)
   end
-  if slots_of(a) == 0 or redis.call('SCARD', keys.nested) == 0 then
-    redis.call('SREM', keys.slots, a.job_id)
+  if lane.slots == 0 or redis.call('SCARD', keys.nested) == 0 then
+    lane.taken = lane.taken - redis.call('SREM', keys.slots, a.job_id)
   end
+  return was_ready
+end
+
+-- What a tenant's jobs may take of the store: its plan's word, and its share of the whole; 0 is no limit.
+local function most_bytes(lane, tenant_percent, limit)
+  local share = math.floor(limit * tenant_percent / 100)
+  if lane.most > 0 and share > 0 then
+    return math.min(lane.most, share)
+  end
+  return math.max(lane.most, share)
+end
+
+-- The tenant's bytes are these now.
+local function count_bytes(lane)
+  redis.call('HSET', keys.account, 'held_bytes', int(math.max(0, lane.held)), 'kept_bytes', int(lane.kept))
+end
+
+-- What a job that ended is not asked for any more.
+local GONE_AT_END = { 'reserved', 'charged', 'borrowed', 'op_claim' }
+local GONE_UNLESS_DEAD = { 'place', 'priority', 'window_ms', 'expires_ms', 'queued_ms', 'faults', 'failures', 'result_ttl_s',
+  'bytes', 'day', 'lent', 'op_retry' }
+
+-- How long it stays then. A plan's word bounds it whatever it ended with; without one, what failed stays longer:
+-- somebody has to find out why.
+local function kept_for_s(a, job, state, dead)
+  if dead then
+    return a.dead_ttl_s
+  end
+  if not job.result_ttl_s and state == 'failed' then
+    return math.max(a.result_ttl_s, a.failed_ttl_s)
+  end
+  return tonumber(job.result_ttl_s or a.result_ttl_s)
 end
 
 -- The one way a job ends: state, result, event, notification and clean-up in a single step. A job that
 -- ended through our fault is a dead letter: its payload and history stay, to be looked at and tried again.
--- charge: micros, for what its last attempt used; nothing for what was our fault. Returns what that woke.
-local function close(a, state, outcome, result, at_ms, charge)
-  local before = announced(a)
+-- job: its whole record. charge: micros, for what its last attempt used; nothing for what was our fault. more: fields
+-- to be written with it. Returns what that woke.
+local function close(a, job, state, outcome, result, at_ms, charge, more)
+  local lane = look(a)
+  local before = announced(lane)
   local dead = outcome == 'worker_lost' or outcome == 'sandbox_error'
-  settle(dead and 0 or charge or 0)
-  leave(a)
-  redis.call('HSET', keys.job, 'state', state, 'outcome', outcome, 'finished_ms', int(at_ms))
-  local kept_s = tonumber(redis.call('HGET', keys.job, 'result_ttl_s') or a.result_ttl_s)
-  if dead then
-    kept_s = a.dead_ttl_s
-  elseif state == 'failed' then -- somebody has to find out why
-    kept_s = math.max(kept_s, a.failed_ttl_s)
+  local cost = settle(job, dead and 0 or charge or 0)
+  local changed = leave(a, lane, job.state)
+  local bytes = tonumber(job.bytes or '0')
+  local kept = #result + RECORD_KEPT_BYTES + (dead and bytes or 0)
+  local kept_s = kept_for_s(a, job, state, dead)
+  local fields = more or {}
+  for _, part in ipairs({ 'state', state, 'outcome', outcome, 'finished_ms', int(at_ms), 'kept', int(kept) }) do
+    fields[#fields + 1] = part
   end
-  redis.call('SET', keys.result, result, 'EX', int(kept_s))
-  redis.call('EXPIRE', keys.job, int(kept_s))
+  if cost then
+    fields[#fields + 1] = 'cost'
+    fields[#fields + 1] = int(cost)
+  end
+  redis.call('HSET', keys.job, unpack(fields))
+  redis.call('HDEL', keys.job, unpack(GONE_AT_END))
+  redis.call('SET', keys.result, result, 'EX', int(kept_s + UNLED_S))
+  redis.call('EXPIRE', keys.job, int(kept_s + UNLED_S))
   if dead then
-    note(outcome, at_ms, kept_s)
-    redis.call('EXPIRE', keys.spec, int(kept_s))
+    note(job, outcome, at_ms, kept_s + UNLED_S)
+    redis.call('EXPIRE', keys.spec, int(kept_s + UNLED_S))
     redis.call('ZADD', keys.dead, int(at_ms), a.job_id)
   else
+    redis.call('HDEL', keys.job, unpack(GONE_UNLESS_DEAD))
     redis.call('DEL', keys.spec, keys.attempts)
   end
-  emit(a.events_kept, state, a.job_id, at_ms)
+  local leaves_ms = int(at_ms + 1000 * kept_s)
+  redis.call('ZADD', keys.kept, leaves_ms, a.job_id)
+  redis.call('ZADD', keys.keepers, 'LT', leaves_ms, job.tenant)
+  lane.held = lane.held - bytes - (job.state == 'running' and LARGE_BYTES or 0)
+  lane.kept = lane.kept + kept
+  count_bytes(lane)
+  if kept > LARGE_BYTES then -- of smaller ones the next admission finds that they are too many
+    local _, limit = pressure(a, at_ms)
+    local most = most_bytes(lane, a.tenant_percent, limit)
+    if most > 0 and lane.held + lane.kept > most then
+      redis.call('SADD', keys.crowded, job.tenant)
+    end
+    if limit > 0 then
+      redis.call('HINCRBY', keys.pressure, 'taken_bytes', int(kept))
+    end
+  end
+  emit(state, a.job_id, at_ms, job, outcome)
   redis.call('PUBLISH', a.channel, state)
-  return woken(a, before)
+  return woken(a, lane, before, changed)
 end
 
 -- Back into its tenant's line, at once or after delay_ms, in the one shape that release, reap and finish share.
 -- ran: it had started in time, so what comes of that is no fault of its caller's: it gets a new deadline and
 -- keeps its place. Else its place is the last: a host that cannot run it tries the others first.
--- Returns what that woke.
-local function requeue(a, why, delay_ms, at_ms, ran)
-  local before = announced(a)
-  local job = redis.call('HMGET', keys.job, 'priority', 'window_ms', 'expires_ms', 'place')
+-- job: its whole record. more: fields to be written with it. Returns what that woke.
+local function requeue(a, job, why, delay_ms, at_ms, ran, more)
+  local lane = look(a)
+  local before = announced(lane)
   local due_ms = at_ms + delay_ms
-  local expires_ms = ran and int(due_ms + tonumber(job[2])) or job[3]
-  local place = ran and job[4] or int(PRIORITIES[job[1]] + now_us())
-  note(why, at_ms, a.dead_ttl_s)
-  leave(a)
-  redis.call('HSET', keys.job, 'state', 'queued', 'queued_ms', int(due_ms), 'expires_ms', expires_ms, 'place', place)
+  local expires_ms = ran and int(due_ms + tonumber(job.window_ms)) or job.expires_ms
+  local place = ran and job.place or int(PRIORITIES[job.priority] + now_us())
+  note(job, why, at_ms, a.dead_ttl_s)
+  leave(a, lane, job.state)
+  lane.held = lane.held - LARGE_BYTES
+  count_bytes(lane)
+  local fields = more or {}
+  for _, part in ipairs({ 'state', 'queued', 'queued_ms', int(due_ms), 'expires_ms', expires_ms, 'place', place }) do
+    fields[#fields + 1] = part
+  end
+  redis.call('HSET', keys.job, unpack(fields))
   -- However often it comes back: nothing of it may be forgotten before its deadline.
   local ttl_s = int(a.job_ttl_s + math.ceil(delay_ms / 1000))
   redis.call('EXPIRE', keys.job, ttl_s)
@@ -303,8 +452,9 @@ local function requeue(a, why, delay_ms, at_ms, ran)
   redis.call('ZADD', keys.line, expires_ms, a.job_id)
   if delay_ms > 0 then
     redis.call('ZADD', keys.delayed, int(due_ms), a.job_id)
-  else
-    redis.call('ZADD', keys.ready, place, a.job_id)
+    return woken(a, lane, before)
   end
-  return woken(a, before)
+  redis.call('ZADD', keys.ready, place, a.job_id)
+  lane.ready = lane.ready + 1
+  return woken(a, lane, before, true)
 end

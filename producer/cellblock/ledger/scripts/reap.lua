@@ -9,7 +9,7 @@ if not a then
   return invalid
 end
 local now = now_ms()
-local ticked = redis.call('GET', keys.ticked)
+local ticked = redis.call('HGET', keys.upkeep, 'ticked_ms')
 if ticked and now - tonumber(ticked) > a.quiet_ms then
   return { 'live' } -- the store was away since: the next tick extends the lease
 end
@@ -17,17 +17,17 @@ local expiry = redis.call('ZSCORE', keys.leases, a.job_id)
 if not expiry or tonumber(expiry) > now then
   return { 'live' }
 end
-local job = redis.call('HMGET', keys.job, 'state', 'cancel')
-if job[1] ~= 'running' then
+local job = whole_record()
+if job.state ~= 'running' then
   redis.call('ZREM', keys.leases, a.job_id)
   return { 'gone' }
 end
 local losses = redis.call('HINCRBY', keys.job, 'losses', 1)
-if job[2] == '1' then
-  return reply('cancelled', close(a, 'cancelled', 'cancelled', a.cancelled_result, now))
+if job.cancel == '1' then
+  return reply('cancelled', close(a, job, 'cancelled', 'cancelled', a.cancelled_result, now))
 end
 if losses >= a.loss_limit then
-  return reply('lost', close(a, 'failed', 'worker_lost', a.lost_result, now))
+  return reply('lost', close(a, job, 'failed', 'worker_lost', a.lost_result, now))
 end
 local delay_ms, at = 0, 0
 for given in a.backoffs:gmatch('%d+') do
@@ -36,6 +36,6 @@ for given in a.backoffs:gmatch('%d+') do
     delay_ms = math.floor(tonumber(given) * a.spread_percent / 100)
   end
 end
-local woken = requeue(a, 'lost', delay_ms, now, true)
-emit(a.events_kept, 'retried', a.job_id, now, 'worker_lost')
-return reply('requeued', woken)
+local ids = requeue(a, job, 'lost', delay_ms, now, true)
+emit('retried', a.job_id, now, job, 'worker_lost')
+return reply('requeued', ids)

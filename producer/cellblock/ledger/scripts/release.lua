@@ -8,19 +8,19 @@ local a, invalid = arguments('job_id fence# op ran# cancelled_result' .. COMMON)
 if not a then
   return invalid
 end
-local job = redis.call('HMGET', keys.job, 'state', 'attempt', 'op_release', 'cancel')
-if job[3] == a.op and job[2] == int(a.fence) then
+local job = whole_record()
+if job.op_release == a.op and job.attempt == int(a.fence) then
   -- One message too many is harmless; one too few would be left to the sweep.
-  return job[1] == 'cancelled' and { 'cancelled' } or { 'released', a.job_id }
+  return job.state == 'cancelled' and { 'cancelled' } or { 'released', a.job_id }
 end
-if job[1] ~= 'running' or job[2] ~= int(a.fence) then
-  return { 'stale', job[1] or 'unknown' }
+if job.state ~= 'running' or job.attempt ~= int(a.fence) then
+  return { 'stale', job.state or 'unknown' }
 end
 local now = now_ms()
-redis.call('HSET', keys.job, 'op_release', a.op)
-if job[4] == '1' then
-  return reply('cancelled', close(a, 'cancelled', 'cancelled', a.cancelled_result, now))
+local more = { 'op_release', a.op }
+if job.cancel == '1' then
+  return reply('cancelled', close(a, job, 'cancelled', 'cancelled', a.cancelled_result, now, 0, more))
 end
-local woken = requeue(a, 'released', 0, now, a.ran == 1)
-emit(a.events_kept, 'retried', a.job_id, now)
-return reply('released', woken)
+local ids = requeue(a, job, 'released', 0, now, a.ran == 1, more)
+emit('retried', a.job_id, now, job)
+return reply('released', ids)

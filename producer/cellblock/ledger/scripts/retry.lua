@@ -1,16 +1,16 @@
 -- retry: an operator lets a dead letter run again, with its counts at zero. Idempotent under op.
 -- KEYS  of_job
 -- Returns {"retried", woken id, ...}: their messages have to be sent · {"alive"}: it is no dead letter · {"gone"}: its payload is
-local a, invalid = arguments('job_id op lane slots# job_ttl_s# events_kept#')
+local a, invalid = arguments('job_id op lane slots# job_ttl_s#')
 if not a then
   return invalid
 end
-local job = redis.call('HMGET', keys.job, 'state', 'op_retry', 'priority', 'window_ms')
-if not job[1] then
+local job = record('state', 'op_retry', 'priority', 'window_ms', 'tenant', 'attempt', 'trace_id', 'bytes', 'kept')
+if not job.state then
   redis.call('ZREM', keys.dead, a.job_id)
   return { 'gone' }
 end
-if job[2] == a.op then
+if job.op_retry == a.op then
   return { 'retried', a.job_id }
 end
 if not redis.call('ZSCORE', keys.dead, a.job_id) then
@@ -19,20 +19,26 @@ end
 if redis.call('EXISTS', keys.spec) == 0 then
   return { 'gone' }
 end
-local before, at_us = announced(a), now_us()
+local lane, at_us = look(a), now_us()
+local before = announced(lane)
 local now = math.floor(at_us / 1000)
-local expires_ms = int(now + tonumber(job[4]))
+local expires_ms = int(now + tonumber(job.window_ms))
 -- What failed through our fault costs nothing, also when it is tried again: nothing is held, nothing is taken.
-local place = int(PRIORITIES[job[3]] + at_us)
-redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel', 'worker', 'lent')
+local place = int(PRIORITIES[job.priority] + at_us)
+redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel', 'worker', 'lent', 'kept')
 redis.call('HSET', keys.job, 'state', 'queued', 'losses', '0', 'faults', '0', 'failures', '0',
   'place', place, 'queued_ms', int(now), 'expires_ms', expires_ms, 'op_retry', a.op)
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
 redis.call('EXPIRE', keys.spec, int(a.job_ttl_s))
 redis.call('DEL', keys.result)
 redis.call('ZREM', keys.dead, a.job_id)
+redis.call('ZREM', keys.kept, a.job_id)
+lane.held = lane.held + tonumber(job.bytes or '0')
+lane.kept = lane.kept - tonumber(job.kept or '0')
+count_bytes(lane)
 redis.call('ZADD', keys.ready, place, a.job_id)
+lane.ready = lane.ready + 1
 redis.call('ZADD', keys.deadlines, expires_ms, a.job_id)
 redis.call('ZADD', keys.line, expires_ms, a.job_id)
-emit(a.events_kept, 'queued', a.job_id, now)
-return reply('retried', woken(a, before))
+emit('queued', a.job_id, now, job)
+return reply('retried', woken(a, lane, before, true))

@@ -6,5 +6,8 @@ local a, invalid = arguments('lane slots# all#')
 if not a then
   return invalid
 end
-local before = a.all == 1 and 0 or announced(a)
-return reply('seated', woken(a, before))
+local lane = look(a)
+local before = a.all == 1 and 0 or announced(lane)
+local count = seat(a, lane)
+local more = math.min(WOKEN_MAX, count - before)
+return reply('seated', more > 0 and redis.call('ZRANGE', keys.ready, 0, more - 1) or {})

@@ -10,11 +10,13 @@ local due = redis.call('ZSCORE', keys.delayed, a.job_id)
 if due and tonumber(due) > now then
   return { 'live' }
 end
-local before = announced(a)
 redis.call('ZREM', keys.delayed, a.job_id)
-local job = redis.call('HMGET', keys.job, 'state', 'place')
-if not due or job[1] ~= 'queued' then
+local job = record('state', 'place')
+if not due or job.state ~= 'queued' then
   return { 'gone' }
 end
-redis.call('ZADD', keys.ready, job[2], a.job_id)
-return reply('woken', woken(a, before))
+local lane = look(a)
+local before = announced(lane)
+redis.call('ZADD', keys.ready, job.place, a.job_id)
+lane.ready = lane.ready + 1
+return reply('woken', woken(a, lane, before, true))

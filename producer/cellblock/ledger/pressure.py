@@ -1,0 +1,73 @@
+"""How full the store may be, and what follows (docs/adr/0018). In percents of its memory:
+
+====  ==============================================================================================
+ 75   jobs that have ended leave before their time, those first that would leave first
+ 85   no job is admitted; claims, messages, results, events and cancellations go on
+ 95   results longer than 32 KiB wait in their workers, and ended jobs leave however young they are
+====  ==============================================================================================
+
+The last two are also in scripts/prelude.lua. A store without a limit (``maxmemory``, or
+``ledger.memory_bytes``) is never full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cellblock.errors import RateLimited, StoreFull
+
+LEAVE_ABOVE = 75
+ADMITS_BELOW = 85
+TAKES_LARGE_BELOW = 95
+#: Ended jobs leave until the store is no fuller than this: one round makes room for some seconds.
+LEAVE_DOWN_TO = 70
+#: Of a tenant's own limit: it is refused at all of it, and then what it keeps leaves down to this.
+TENANT_DOWN_TO = 80
+_RETRY_AFTER_S = 1.0
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """What the store uses of what it may, in bytes; a limit of 0 is none."""
+
+    used_bytes: int = 0
+    limit_bytes: int = 0
+
+    @property
+    def percent(self) -> float:
+        """0 where there is no limit."""
+        return 100 * self.used_bytes / self.limit_bytes if self.limit_bytes else 0.0
+
+    def above(self, percent: int) -> int:
+        """How many bytes are used beyond this part of the limit; 0 where none are."""
+        return max(0, self.used_bytes - self.limit_bytes * percent // 100) if self.limit_bytes else 0
+
+
+def no_room(used_bytes: int, limit_bytes: int) -> StoreFull:
+    """For a job that the store has no room for now."""
+    percent = Pressure(used_bytes, limit_bytes).percent
+    return StoreFull(
+        f"the store uses {percent:.0f} % of its {limit_bytes / _MIB:.0f} MiB, and takes jobs below "
+        f"{ADMITS_BELOW} %: jobs that have ended leave by themselves, so try again; where this lasts, give "
+        "Redis more maxmemory, or keep results for a shorter time (CELLBLOCK_LEDGER_RESULT_TTL_S)",
+        retry_after_s=_RETRY_AFTER_S,
+    )
+
+
+def too_many_bytes(
+    tenant: str, allowed: int, used: int, retry_after_ms: int, asked: int
+) -> RateLimited:
+    """For a job whose tenant holds too much of the store."""
+    remedy = "jobs of it have to end or leave first"
+    if asked > allowed:
+        remedy = "it can never be admitted: it has to be smaller, or the limit larger"
+    return RateLimited(
+        f"bytes_held: tenant {tenant!r} holds {used} of {allowed} bytes of the store, and this job takes "
+        f"{asked}: {remedy} (bytes_held of its plan, or CELLBLOCK_LEDGER_TENANT_PERCENT of the store's "
+        f"memory); try again in {retry_after_ms / 1000:g} s",
+        retry_after_s=retry_after_ms / 1000,
+        limit="bytes_held",
+        allowed=allowed,
+        used=used,
+    )

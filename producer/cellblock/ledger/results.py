@@ -1,0 +1,48 @@
+"""How the store holds a result: without what the job's record says already, and without what says nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from cellblock.models import JobResult, Timings
+
+_IN_THE_RECORD = {
+    *("job_id", "outcome", "level", "attempt", "worker", "trace_id", "timings", "cost_micros"),
+}
+
+
+def stored(result: JobResult) -> str:
+    """As it is kept beside the job's record."""
+    return result.model_dump_json(exclude=_IN_THE_RECORD, exclude_defaults=True)
+
+
+def restored(job_id: str, record: Mapping[str, str], text: str) -> JobResult:
+    """The result of an ended job, from its record and what :func:`stored` made."""
+    known: dict[str, object] = {
+        "job_id": job_id,
+        "outcome": record["outcome"],
+        "level": record["level"],
+        "attempt": int(record["attempt"]),
+        "worker": record.get("worker"),
+        "trace_id": record["trace_id"],
+        "timings": timings(record).model_dump(),
+        "cost_micros": int(record["cost"]) if "cost" in record else None,
+    }
+    # Side by side as text: what a job said may be long, and is parsed once.
+    head = json.dumps(known)[:-1]
+    return JobResult.model_validate_json(f"{head}, {text[1:]}" if text != "{}" else f"{head}}}")
+
+
+def timings(record: Mapping[str, str]) -> Timings:
+    """A job's times, from its record."""
+
+    def seconds(field: str) -> float | None:
+        return int(record[field]) / 1000 if field in record else None
+
+    return Timings(
+        submitted=float(record["submitted"]),
+        admitted=int(record["admitted_ms"]) / 1000,
+        started=seconds("started_ms"),
+        finished=seconds("finished_ms"),
+    )
