@@ -123,8 +123,13 @@ class LedgerSettings(Group):
     result_least_s: int = Field(
         60, ge=0, description="An ended job is kept so long, unless the store is fuller than 95 %."
     )
-    events_kept: int = Field(100_000, ge=100, description="Approximate length of the event stream.")
-    events_ttl_s: int = Field(3 * 86_400, ge=10, description="Older events are dropped.")
+    events_read_ttl_s: int = Field(
+        600, ge=0, description="Events that every group has read are dropped at this age."
+    )
+    events_ttl_s: int = Field(3 * 86_400, ge=10, description="Older events are dropped, read or not.")
+    events_kept: int = Field(
+        1_000_000, ge=100, description="Of more events the oldest are dropped, read or not: the last resort."
+    )
     code_bytes: int = Field(1 * MIB, ge=1, le=16 * MIB)
     stdin_bytes: int = Field(8 * MIB, ge=0, le=16 * MIB)
     files_bytes: int = Field(8 * MIB, ge=0, le=32 * MIB, description="All files of a job, with their names.")

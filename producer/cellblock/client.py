@@ -126,7 +126,7 @@ class Client:
         """Accept a job and wake a worker for it; where an API key is given, in its name and its tenant's.
 
         Raises :class:`InvalidJob`, :class:`PolicyDenied` (nothing stored), :class:`RateLimited` (too much
-        waits), :class:`StoreFull`, :class:`StoreUnavailable` (Redis out of reach). Submitting again with the same
+        waits), :class:`StoreFull`, :class:`StoreUnavailable`. Submitting again with the same
         ``idempotency_key`` returns the first job, whatever its plan or its parent would say by now.
         """
         if not isinstance(spec, JobSpec):

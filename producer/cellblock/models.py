@@ -453,7 +453,10 @@ class DeadLetter(Contract):
     trace_id: str
 
 
+#: Not of a job: the reader was too slow, and events up to this one are gone.
+GAP: Literal["agent.events.gap"] = "agent.events.gap"
 EventType = Literal[
+    "agent.events.gap",
     "agent.run.queued",
     "agent.run.started",
     "agent.run.retried",
@@ -465,7 +468,11 @@ EventType = Literal[
 
 
 class Event(Contract):
-    """One entry of the event stream. Carries ids and the outcome, never code or output."""
+    """One entry of the event stream. Carries ids and the outcome, never code or output.
+
+    ``agent.events.gap`` is none: it tells a reader that events after those it has read, up to this id, had to
+    leave before it came. It names no job.
+    """
 
     id: str = Field(description="Redis stream id; resume after it.")
     type: EventType
@@ -480,7 +487,7 @@ class Event(Contract):
     @property
     def terminal(self) -> bool:
         """Whether the job ended with this event; every accepted job has exactly one such."""
-        return self.type not in {"agent.run.queued", "agent.run.started", "agent.run.retried"}
+        return self.type not in {GAP, "agent.run.queued", "agent.run.started", "agent.run.retried"}
 
     @classmethod
     def from_fields(cls, stream_id: str, fields: dict[str, str]) -> Self:

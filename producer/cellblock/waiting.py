@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 
 from cellblock.errors import CellblockError, StoreUnavailable
 from cellblock.ledger import Ledger
+from cellblock.ledger.results import heard
 from cellblock.models import JobResult
 
 _SWEEP_S = 2.0
@@ -36,6 +37,7 @@ class ResultWaiter:
         self._waiting: dict[str, Future[JobResult]] = {}
         self._lock = threading.Lock()
         self._pubsub: PubSub | None = None
+        self._over: set[str] = set()  # channels to leave
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
 
@@ -68,8 +70,8 @@ class ResultWaiter:
     def forget(self, job_id: str) -> None:
         """Stop watching a job nobody waits for any more."""
         with self._lock:
-            if self._waiting.pop(job_id, None) is not None and self._pubsub is not None:
-                self._quietly(self._pubsub.unsubscribe, self._ledger.keys.done(job_id))
+            if self._waiting.pop(job_id, None) is not None:
+                self._over.add(self._ledger.keys.done(job_id))
 
     def close(self) -> None:
         """Stop the thread; futures still open are cancelled."""
@@ -88,7 +90,9 @@ class ResultWaiter:
     def _subscribe(self, job_id: str) -> bool:
         if self._pubsub is None:
             self._pubsub = self._redis.pubsub()
-        ok = self._quietly(self._pubsub.subscribe, self._ledger.keys.done(job_id))
+        channel = self._ledger.keys.done(job_id)
+        self._over.discard(channel)
+        ok = self._quietly(self._pubsub.subscribe, channel)
         if self._thread is None:
             self._thread = threading.Thread(target=self._listen, name="cellblock-results", daemon=True)
             self._thread.start()
@@ -110,11 +114,15 @@ class ResultWaiter:
                 self._sweep()
             if message is not None and message["type"] in {"message", "subscribe"}:
                 # "subscribe" is the server's word that later ends will be heard: look now for an earlier one.
-                self._settle(str(message["channel"])[prefix:])
+                told = str(message["data"]) if message["type"] == "message" else ""
+                self._settle(str(message["channel"])[prefix:], told)
 
     def _sweep(self) -> None:
         with self._lock:
             waiting = list(self._waiting)
+            over, self._over = self._over, set()
+            if over and self._pubsub is not None:  # together: each by itself is a round trip
+                self._quietly(self._pubsub.unsubscribe, *over)
         try:
             settled = self._ledger.settled(waiting) if waiting else []
         except CellblockError:
@@ -122,14 +130,15 @@ class ResultWaiter:
         for job_id in settled:
             self._settle(job_id)
 
-    def _settle(self, job_id: str) -> None:
-        """Complete the future of a job that has ended; an unreachable store is asked again later."""
+    def _settle(self, job_id: str, told: str = "") -> None:
+        """Complete the future of a job that has ended, by what was told or what the store says; an
+        unreachable store is asked again later."""
         with self._lock:
             future = self._waiting.get(job_id)
         if future is None or future.done():
             return
         try:
-            result = self._ledger.result(job_id)
+            result = heard(job_id, told) or self._ledger.result(job_id)
             result = result and self._opened(result)
         except StoreUnavailable:
             return
@@ -144,10 +153,10 @@ class ResultWaiter:
             self.forget(job_id)
 
     @staticmethod
-    def _quietly(call: Any, channel: str) -> bool:
+    def _quietly(call: Any, *channels: str) -> bool:
         """Subscriptions are a speed-up; the sweep is what makes waiting sure."""
         try:
-            call(channel)
+            call(*channels)
         except (RedisError, OSError):
             return False
         return True

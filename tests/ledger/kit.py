@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -69,7 +69,7 @@ def once(**fields: Any) -> IdempotencyKey:
 
 def operation() -> str:
     """A fresh operation id."""
-    return uuid.uuid4().hex
+    return secrets.token_hex(8)
 
 
 def admit(ledger: Ledger, job_id: str = "job", **fields: Any) -> str:

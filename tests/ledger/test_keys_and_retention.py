@@ -21,6 +21,7 @@ from ledger.kit import (
     claim,
     expire_lease,
     finish,
+    lead,
     leave,
     manifest,
     once,
@@ -250,17 +251,18 @@ def test_the_event_stream_stays_about_as_long_as_configured(store: Store) -> Non
     for number in range(150):
         admit(ledger, f"job{number}")
         ledger.cancel(f"job{number}")
-    ledger.forget_old_events()
+    ledger.trim_events(lead(ledger))
     assert 100 <= int(redis.xlen(ledger.keys.events)) <= 250
 
 
 def test_old_events_are_forgotten_though_the_stream_is_short(store: Store) -> None:
     ledger, _ = store
     admit(ledger)
-    ledger.forget_old_events()
+    begun = lead(ledger)
+    ledger.trim_events(begun)
     assert story(ledger) == ["queued"]
     with settings_of(ledger, events_ttl_s=-10):  # Injected: the clock is ten seconds on
-        ledger.forget_old_events()
+        ledger.trim_events(begun)
     assert story(ledger) == []
 
 
@@ -287,6 +289,7 @@ HOLDERS = {
     "account_key",
     "dead_key",
     "KEYS[1]",
+    "events_key",
     "KEYS[first]",
     "turns_key",
     "heads_key",

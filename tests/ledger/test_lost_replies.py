@@ -181,7 +181,16 @@ def _claim(ledger: Ledger) -> Callable[[], Any]:
 
 
 MANIFEST = manifest()
+
+
 #: What leads up to a call, and the call; a job "job" has been admitted before.
+def _trim(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    """Injected: the job's event is older than events live."""
+    ledger._settings = ledger._settings.model_copy(update={"events_ttl_s": -10})
+    begun = lead(ledger)
+    return lambda: ledger.trim_events(begun)
+
+
 CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
     "admit": lambda ledger, _: lambda: ledger.admit("new", MANIFEST, once()),
     "claim": lambda ledger, _: _claim(ledger),
@@ -200,9 +209,10 @@ CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
     "tick": _tick,
     "resign": _resign,
     "forget": _forget,
+    "trim": _trim,
 }
 #: These say the second time that there was nothing left to do.
-DONE_ALREADY = {"reap", "expire", "wake", "seat", "vacate", "tick", "resign", "forget"}
+DONE_ALREADY = {"reap", "expire", "wake", "seat", "vacate", "tick", "resign", "forget", "trim"}
 #: What a transition says, also the second time.
 WORDS = {"finish": "finished", "finish_retried": "retried", "release": "released", "retry_dead": "retried"}
 #: Written by the clock at each run, to the same end.

@@ -66,7 +66,7 @@ def test_every_source_file_is_in_the_wheel_as_it_is_here(contents: dict[str, byt
     "script", ["admit", "beat", "cancel", "claim", "finish", "prelude", "reap", "release"]
 )
 def test_the_ledgers_scripts_are_in_the_wheel(contents: dict[str, bytes], script: str) -> None:
-    assert b"redis.call(" in contents[f"cellblock/ledger/scripts/{script}.lua"]
+    assert contents[f"cellblock/ledger/scripts/{script}.lua"].startswith(b"-- ")
 
 
 def test_the_guest_is_in_the_wheel(contents: dict[str, bytes]) -> None:

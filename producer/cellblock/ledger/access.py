@@ -20,7 +20,7 @@ _HEARS = "subscribe psubscribe unsubscribe punsubscribe"
 _SCRIPTS = "evalsha script|load script|exists"
 _LOOKS = (
     "exists get hexists hget hgetall hkeys hmget llen lrange mget scard sismember smembers srandmember ttl "
-    "xinfo xrange xrevrange zcard zcount zmscore zrandmember zrange zrevrange zscore pttl"
+    "xinfo xpending xrange xrevrange zcard zcount zmscore zrandmember zrange zrevrange zscore pttl"
 )
 _CHANGES = (
     "del expire hdel hincrby hset hsetnx ltrim publish rpush sadd set srem xadd xtrim zadd zpopmin zrem "

@@ -30,7 +30,7 @@ def closing_result(job_id: str, record: Mapping[str, str], outcome: Outcome, err
         outcome=outcome,
         error=error,
         level=cast(LevelName, record["level"]),
-        evidence={"losses": int(record["losses"]) + (outcome is Outcome.WORKER_LOST)},
+        evidence={"losses": int(record.get("losses", 0)) + (outcome is Outcome.WORKER_LOST)},
         attempt=int(record["attempt"]),
         timings=timings(record),
         worker=record.get("worker"),

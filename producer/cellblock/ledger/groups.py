@@ -14,6 +14,7 @@ from redis.exceptions import ResponseError
 
 from cellblock.errors import StoreUnavailable
 from cellblock.ledger.connection import store_errors
+from cellblock.ledger.event_retention import EventStream, gap_to, id_of
 from cellblock.ledger.keys import Keys
 from cellblock.ledger.reads import entries
 from cellblock.ledger.server import check_schema
@@ -37,6 +38,7 @@ class EventGroups:
         self._redis = redis
         self._keys = keys
         self._stream = keys.events
+        self._events = EventStream(redis, keys)
         self._prune = redis.register_script((resources.files(__package__) / "prune.lua").read_text())
         self._pruned: dict[str, float] = {}  # group → monotonic time
 
@@ -47,9 +49,12 @@ class EventGroups:
 
         First those that another reading delivered at least ``redeliver_s`` ago and that were never
         acknowledged, then new ones; waits up to ``wait_s`` for the first. A group that is new starts after
-        the stream id ``after``.
+        the stream id ``after``. One that has missed events is told so (``agent.events.gap``), once.
         """
         deadline = time.monotonic() + wait_s
+        gap = self._events.group_gap(group)
+        if gap is not None:
+            return [gap]
         while True:
             try:
                 found = self._missed(group, consumer, limit, redeliver_s)
@@ -85,8 +90,10 @@ class EventGroups:
                 reply = self._redis.xautoclaim(
                     self._stream, group, consumer, min_idle_time=idle_ms, start_id=cursor, count=limit
                 )
-            cursor, found, *_ = cast(tuple[str, list[tuple[str, dict[str, str]]]], reply)
+            cursor, found, *trimmed = cast(tuple[str, list[tuple[str, dict[str, str]]], list[str]], reply)
             events = self._parsed(group, found)
+            if trimmed and trimmed[0]:  # delivered and not acknowledged, and gone meanwhile
+                events.insert(0, gap_to(max(trimmed[0], key=id_of)))
             if events or cursor == "0-0":  # one call looks at a part of what is pending
                 return events
 

@@ -31,7 +31,8 @@
 ``<p>:pressure``                       hash     how full the store is (fields: scripts/prelude.lua)
 ``<p>:leader``                         string   who leads the upkeep; a lease
 ``<p>:upkeep``                         hash     ``epoch``: the fence of that lease; ``ticked_ms``: when a
-                                                round last began
+                                                round last began; ``events_trimmed``: the last event that
+                                                was dropped
 ``<p>:line:<tenant>``                  zset     its jobs not running, by when they are rejected (ms)
 ``<p>:account:<tenant>``               hash     what its plan allows and what it has used, by day (fields:
                                                 scripts/prelude.lua); 40 days
@@ -43,8 +44,7 @@
 ``<p>:governance``                     hash     "tenant key" → value of overrides set at run time
 ``<p>:audit``                          stream   who set them, when, before and after; about 100,000
 ``<p>:schema``                         string   the version of all this
-``<p>:events``                         stream   one entry per transition; about ``events_kept`` entries,
-                                                none older than ``events_ttl_s``
+``<p>:events``                         stream   one entry per transition (event_retention.py)
 ``<p>:done:<id>``                      channel  published to when the job has ended
 ``<p>:control``                        channel  ids of running jobs that were asked to stop
 =====================================  =======  ====================================================

@@ -55,9 +55,7 @@ def no_room(used_bytes: int, limit_bytes: int) -> StoreFull:
     )
 
 
-def too_many_bytes(
-    tenant: str, allowed: int, used: int, retry_after_ms: int, asked: int
-) -> RateLimited:
+def too_many_bytes(tenant: str, allowed: int, used: int, retry_after_ms: int, asked: int) -> RateLimited:
     """For a job whose tenant holds too much of the store."""
     remedy = "jobs of it have to end or leave first"
     if asked > allowed:

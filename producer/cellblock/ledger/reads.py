@@ -15,6 +15,7 @@ from redis import Redis
 from cellblock.errors import InvalidJob, UnknownJob
 from cellblock.idempotency import IdempotencyKey
 from cellblock.ledger.connection import store_errors
+from cellblock.ledger.event_retention import EventStream, id_of
 from cellblock.ledger.keys import Keys, Owner
 from cellblock.ledger.results import restored, timings
 from cellblock.models import (
@@ -45,6 +46,7 @@ class Reads:
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
         self.keys = keys
+        self._stream = EventStream(redis, keys)
 
     def require_tenant(self, job_id: str, tenant: str | None) -> None:
         """Raises :class:`UnknownJob` for a job of another tenant, in the same words as for none at all."""
@@ -65,7 +67,7 @@ class Reads:
             held_micros=int(record["reserved"]) if "reserved" in record else None,
             cost_micros=int(record["cost"]) if "cost" in record else None,
             attempt=int(record["attempt"]),
-            losses=int(record["losses"]),
+            losses=int(record.get("losses", 0)),
             cancel_requested=record.get("cancel") == "1",
             worker=record.get("worker"),
             timings=timings(record),
@@ -98,7 +100,13 @@ class Reads:
         return restored(job_id, record, stored)
 
     def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
-        """Events after a stream id, oldest first; waits up to ``wait_s`` for the first."""
+        """Events after a stream id, oldest first; waits up to ``wait_s`` for the first.
+
+        A reader that has missed some is told so first (``agent.events.gap``).
+        """
+        gap = self._stream.gap_after(after) if id_of(after) > (0, 0) else None
+        if gap is not None:
+            return [gap, *self.events(gap.id, limit=limit)]
         deadline = time.monotonic() + wait_s
         while True:
             left_s = deadline - time.monotonic()

@@ -14,7 +14,8 @@ _IN_THE_RECORD = {
 
 def stored(result: JobResult) -> str:
     """As it is kept beside the job's record."""
-    return result.model_dump_json(exclude=_IN_THE_RECORD, exclude_defaults=True)
+    left_out = _IN_THE_RECORD if result.value_kind is not None else _IN_THE_RECORD | {"value"}
+    return result.model_dump_json(exclude=left_out, exclude_defaults=True)
 
 
 def restored(job_id: str, record: Mapping[str, str], text: str) -> JobResult:
@@ -32,6 +33,12 @@ def restored(job_id: str, record: Mapping[str, str], text: str) -> JobResult:
     # Side by side as text: what a job said may be long, and is parsed once.
     head = json.dumps(known)[:-1]
     return JobResult.model_validate_json(f"{head}, {text[1:]}" if text != "{}" else f"{head}}}")
+
+
+def heard(job_id: str, notification: str) -> JobResult | None:
+    """The result that came with a job's notification; None where it has to be fetched."""
+    record, _, text = notification.partition("\n")
+    return restored(job_id, json.loads(record), text) if text else None
 
 
 def timings(record: Mapping[str, str]) -> Timings:

@@ -37,9 +37,7 @@ class Retention(Upkeep):
                 now_ms = self._now_ms()
                 tenants = cast(
                     list[str],
-                    self._redis.zrange(
-                        self.keys.keepers, "-inf", now_ms, byscore=True, offset=0, num=_PAGE
-                    ),
+                    self._redis.zrange(self.keys.keepers, "-inf", now_ms, byscore=True, offset=0, num=_PAGE),
                 )
             if not tenants:
                 break
@@ -87,9 +85,7 @@ class Retention(Upkeep):
         most = min(own or share, share or own)
         return min(kept, held + kept - most * TENANT_DOWN_TO // 100) if most else 0
 
-    def _forget(
-        self, epoch: int, tenant: str, *, leaves_by_ms: int = _ALL_MS, young: bool = True
-    ) -> int:
+    def _forget(self, epoch: int, tenant: str, *, leaves_by_ms: int = _ALL_MS, young: bool = True) -> int:
         """A page of this tenant's jobs leaves, those first that would leave first. Returns the bytes freed.
 
         Without ``young`` those stay that have ended less than ``result_least_s`` ago.

@@ -31,6 +31,7 @@ NAMES = (
     "tick",
     "resign",
     "forget",
+    "trim",
 )
 
 

@@ -11,6 +11,7 @@ from cellblock.errors import UnknownJob
 from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import store_errors
+from cellblock.ledger.event_retention import trim_before
 from cellblock.ledger.keys import NOBODY, Owner
 from cellblock.ledger.pressure import Pressure
 from cellblock.ledger.transitions import Transition, Transitions, ms, spread
@@ -172,12 +173,19 @@ class Upkeep(Transitions):
         (word,) = self._scripts.run("drop", self.keys.of_job(job_id, owner), [job_id, operation])
         return word == "dropped"
 
-    def forget_old_events(self) -> None:
-        """Drop events older than ``events_ttl_s``, whether anybody has read them or not."""
-        with store_errors("forgetting old events"):
-            before_ms = self._now_ms() - 1000 * self._settings.events_ttl_s
-            self._redis.xtrim(self.keys.events, minid=str(before_ms), approximate=False)
-            self._redis.xtrim(self.keys.events, maxlen=self._settings.events_kept, approximate=True)
+    def trim_events(self, begun: Round) -> int:
+        """Drop events whose time is over (event_retention.py). Returns how many."""
+        with store_errors("looking at the clock"):
+            now_ms = self._now_ms()
+        before = trim_before(
+            now_ms,
+            begun.pressure,
+            self._settings,
+            read_by_all=self._stream.read_by_all(),
+            oldest_kept=self._stream.oldest_of_last(self._settings.events_kept),
+        )
+        word, *count = self._scripts.run("trim", [self.keys.upkeep, self.keys.events], [begun.epoch, before])
+        return int(count[0]) if word == "trimmed" else 0
 
     def _overdue(self, index: str, limit: int) -> Iterator[tuple[str, dict[str, str]]]:
         """(id, record) of up to ``limit`` jobs whose time in this index has passed."""
@@ -202,7 +210,7 @@ class Upkeep(Transitions):
 def _check_whole(job_id: str, record: Mapping[str, str]) -> None:
     """Raises KeyError, ValueError for what scripts and results could not use."""
     closing_result(job_id, record, Outcome.CANCELLED, closing.CANCELLED)
-    for field in ("losses", "window_ms", "expires_ms"):
+    for field in ("window_ms", "expires_ms"):
         int(record[field])
     for field in ("tenant", "priority", "state"):
         record[field]

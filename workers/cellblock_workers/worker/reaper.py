@@ -90,7 +90,7 @@ class Reaper:
             lambda: self._publisher.wake(self._ledger.look_at_parked()),
             lambda: self._ledger.make_room(begun),
             self._ledger.forget_the_dead,
-            self._ledger.forget_old_events,
+            lambda: self._ledger.trim_events(begun),
             self._republish,
         )
         for step in steps:

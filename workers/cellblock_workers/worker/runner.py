@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+import threading
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, repeat
@@ -26,6 +27,7 @@ from cellblock_workers.worker.shortening import shortened
 _log = structlog.get_logger(__name__)
 
 _LEVEL_HOLD_S = 5.0
+_CLAIM_TURN_S = 0.05
 #: Pauses between tries to tell the ledger how an attempt ended, the last one again and again; and how long
 #: beyond a lease: until then the first tick after an outage may still keep the attempt in force.
 _SAY_AGAIN_S = (0.1, 0.3, 1.0, 2.0)
@@ -58,6 +60,7 @@ class JobRunner:
         self._on_wake = on_wake
         self._on_unavailable = on_unavailable
         self._outgoing = OutgoingFilter(settings.egress)
+        self._claiming = threading.Lock()
 
     def start(self) -> None:
         """Get ready for the first job; nothing is awaited, and nothing needs it."""
@@ -72,14 +75,27 @@ class JobRunner:
 
         Never raises for anything a job does.
         """
-        asked = time.monotonic()
-        claim = self._ledger.claim(message, self._worker, uuid.uuid4().hex)
+        asked, claim = self._claimed(message)
         if isinstance(claim, Dropped):
             _log.info("delivery_dropped", job_id=message, why=claim.why)
             return None
         with self._heart.hold(claim, asked) as lease:
             self._attempt(claim, lease)
         return claim.job_id
+
+    def _claimed(self, message: str) -> tuple[float, Claim | Dropped]:
+        """When it was asked for, and what was claimed.
+
+        Threads of one worker that pick at the same moment pick the same job, and all but one in vain: so they
+        take turns, unless the store keeps one waiting.
+        """
+        alone = self._claiming.acquire(timeout=_CLAIM_TURN_S)
+        try:
+            asked = time.monotonic()
+            return asked, self._ledger.claim(message, self._worker, secrets.token_hex(8))
+        finally:
+            if alone:
+                self._claiming.release()
 
     def _attempt(self, claim: Claim, lease: Lease) -> None:
         log = _log.bind(job_id=claim.job_id, fence=claim.fence, trace_id=claim.manifest.trace_id)
@@ -141,7 +157,7 @@ class JobRunner:
         return rejected_result(claim, refusal.kind, refusal.why) if refusal else None
 
     def _release(self, claim: Claim, lease: Lease) -> None:
-        operation = uuid.uuid4().hex
+        operation = secrets.token_hex(8)
         try:
             done = self._patiently(
                 lambda: self._ledger.release(claim, operation, ran=lease.ran), claim.job_id
@@ -155,7 +171,7 @@ class JobRunner:
     def _finish(self, claim: Claim, result: JobResult) -> Transition:
         """Tell the ledger. A result too long for a full store waits for room, and after a while goes without
         what makes it long: a worker that waits for ever runs nothing."""
-        operation = uuid.uuid4().hex
+        operation = secrets.token_hex(8)
         until = time.monotonic() + _ROOM_S
         while True:
             done = self._patiently(partial(self._ledger.finish, claim, result, operation), claim.job_id)

@@ -76,7 +76,7 @@ end
 
 local day = int(math.floor(now / DAY_MS))
 local fields = { 'state', 'queued', 'tenant', a.tenant, 'level', a.level, 'priority', a.priority,
-  'trace_id', a.trace_id, 'submitted', a.submitted, 'attempt', '0', 'losses', '0', 'admitted_ms', int(now),
+  'trace_id', a.trace_id, 'submitted', a.submitted, 'attempt', '0', 'admitted_ms', int(now),
   'queued_ms', int(now), 'expires_ms', int(now + a.expires_ms), 'window_ms', int(a.expires_ms),
   'bytes', int(bytes) }
 local function also(name, value)
@@ -171,7 +171,7 @@ if a.idempotent == 1 then
   redis.call('SET', idempotency_key, a.job_id .. ' ' .. a.digest, 'EX', int(a.job_ttl_s))
 end
 lane.held = lane.held + bytes
-count_bytes(lane)
+write_account(lane)
 redis.call('EXPIRE', keys.account, ACCOUNT_S)
 if limit > 0 then
   redis.call('HINCRBY', keys.pressure, 'taken_bytes', int(bytes))

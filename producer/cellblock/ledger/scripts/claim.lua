@@ -33,7 +33,7 @@ if job.state ~= 'queued' or now >= tonumber(job.expires_ms) then
   seat(a, look(a))
   return { job.state == 'queued' and 'passed' or 'again' }
 end
-local lane = look(a)
+local lane = look(a, nil, true)
 if able(lane) == 0 or redis.call('ZREM', keys.ready, a.job_id) == 0 then
   seat(a, lane)
   return { 'again' }
@@ -60,7 +60,7 @@ lane.ready = lane.ready - 1
 -- The tenant was served: its plan has had its share, and everyone else of the plan comes before it.
 local plan = lane.plan
 local share = redis.call('HMGET', keys.shares, 'number:' .. plan, 'pass', 'pass:' .. plan, 'weight:' .. plan, 'turn')
-local number = tonumber(share[1] or number_of(plan))
+local number = tonumber(share[1] or new_number(plan))
 local pass, turn = tonumber(share[3] or 0), tonumber(share[5] or 0) + 1
 redis.call('HSET', keys.shares, 'pass', int(math.max(tonumber(share[2] or 0), pass)),
   'pass:' .. plan, int(pass + math.floor(STRIDE / tonumber(share[4] or 1))), 'turn', int(turn), 'came', '0')

@@ -54,6 +54,8 @@ local RECORD_BYTES = 900
 local RECORD_KEPT_BYTES = 650
 -- A result longer than this waits for room. So much is counted of what may come back, while a job runs.
 local LARGE_BYTES = 32768
+-- A result no longer than this is told to those who wait with the notification.
+local TOLD_BYTES = 16384
 -- Percents of the store's memory (ledger/pressure.py).
 local ADMITS_BELOW = 85
 local TAKES_LARGE_BELOW = 95
@@ -121,7 +123,7 @@ end
 local function whole_record()
   return record('state', 'attempt', 'cancel', 'tenant', 'trace_id', 'worker', 'started_ms', 'priority', 'place',
     'window_ms', 'expires_ms', 'plan', 'reserved', 'charged', 'day', 'borrowed', 'result_ttl_s', 'bytes',
-    'op_finish', 'op_release')
+    'op_finish', 'op_release', 'level', 'submitted', 'admitted_ms')
 end
 
 local function is_terminal(state)
@@ -186,10 +188,12 @@ end
 -- Account hash <prefix>:account:<tenant>: plan, parallel, bytes_held (its plan's limits); held_bytes, of its jobs that
 -- have not ended, and kept_bytes, of those that have; per day <day>.runs, <day>.reserved, <day>.spent (micros).
 
--- All that is decided by, read once: the tenant's plan and bytes, its ready jobs and slots. Who changes one of them
--- changes it here too. slots: how many the lane may run at once; its plan's word, else the setting's; 0 is any number.
-local function look(a)
-  local account = redis.call('HMGET', keys.account, 'plan', 'parallel', 'held_bytes', 'kept_bytes', 'bytes_held')
+-- All that is decided by, read once: the tenant's plan and bytes, its ready jobs and slots, and what it used on the
+-- day. Who changes one of them changes it here too. slots: how many the lane may run at once; its plan's word, else
+-- the setting's; 0 is any number. has_turn: the lane was picked, so it is not parked.
+local function look(a, day, has_turn)
+  local account = redis.call('HMGET', keys.account, 'plan', 'parallel', 'held_bytes', 'kept_bytes', 'bytes_held',
+    day and day .. '.reserved' or 'plan', day and day .. '.spent' or 'plan')
   local nested = a.lane:find('/', 1, true)
   local lane = {
     plan = account[1] or '',
@@ -197,6 +201,9 @@ local function look(a)
     held = tonumber(account[3] or 0),
     kept = tonumber(account[4] or 0),
     most = tonumber(account[5] or 0),
+    day = day,
+    reserved = day and tonumber(account[6] or 0),
+    spent = day and tonumber(account[7] or 0),
     ready = redis.call('ZCARD', keys.ready),
     taken = 0,
     parked = false,
@@ -204,7 +211,7 @@ local function look(a)
   if lane.slots > 0 then
     lane.taken = redis.call('SCARD', keys.slots)
   end
-  if lane.ready > 0 then
+  if lane.ready > 0 and not has_turn then
     lane.parked = redis.call('SISMEMBER', keys.parked, a.lane) == 1
   end
   return lane
@@ -223,14 +230,11 @@ local function announced(lane)
   return lane.parked and 0 or able(lane)
 end
 
--- The number of a plan; jobs without one share one of weight 1.
-local function number_of(plan)
-  local number = redis.call('HGET', keys.shares, 'number:' .. plan)
-  if not number then
-    number = redis.call('HINCRBY', keys.shares, 'plans', 1)
-    redis.call('HSET', keys.shares, 'number:' .. plan, int(number))
-  end
-  return tonumber(number)
+-- The number of a plan that had none; jobs without a plan share one of weight 1.
+local function new_number(plan)
+  local number = redis.call('HINCRBY', keys.shares, 'plans', 1)
+  redis.call('HSET', keys.shares, 'number:' .. plan, int(number))
+  return number
 end
 
 local function turns_from(number)
@@ -238,15 +242,23 @@ local function turns_from(number)
 end
 
 -- Behind all who wait for their turn, before the one that was served last: its next job comes after this one.
-local function line_up(lane_name, number, plan)
-  local first = turns_from(number)
-  local share = redis.call('HMGET', keys.shares, 'turn', 'pass', 'pass:' .. plan)
-  local came = math.min(TURN - 1, redis.call('HINCRBY', keys.shares, 'came', 1))
-  if redis.call('ZCOUNT', keys.turns, int(first), '(' .. int(first + TURNS)) == 0 then
-    -- A plan that had nothing to run has saved nothing up.
-    redis.call('HSET', keys.shares, 'pass:' .. plan, int(math.max(tonumber(share[2] or 0), tonumber(share[3] or 0))))
+-- Who has a turn of this plan keeps it.
+local function line_up(lane_name, plan)
+  local share = redis.call('HMGET', keys.shares, 'number:' .. plan, 'turn', 'pass', 'pass:' .. plan, 'came')
+  local first = turns_from(tonumber(share[1] or new_number(plan)))
+  local turn = redis.call('ZSCORE', keys.turns, lane_name)
+  if turn then
+    if turns_from(math.floor(tonumber(turn) / TURNS)) == first then
+      return
+    end
+    redis.call('ZREM', keys.turns, lane_name)
   end
-  redis.call('ZADD', keys.turns, int(first + TURN * tonumber(share[1] or 0) + came), lane_name)
+  local came, pass = math.min(TURN - 1, tonumber(share[5] or 0) + 1), tonumber(share[4] or 0)
+  if redis.call('ZCOUNT', keys.turns, int(first), '(' .. int(first + TURNS)) == 0 then
+    pass = math.max(tonumber(share[3] or 0), pass) -- a plan that had nothing to run has saved nothing up
+  end
+  redis.call('HSET', keys.shares, 'pass:' .. plan, int(pass), 'came', int(came))
+  redis.call('ZADD', keys.turns, int(first + TURN * tonumber(share[2] or 0) + came), lane_name)
 end
 
 -- To be called after every change of a lane's jobs, slots or plan; lane says how they are now. was: how many jobs
@@ -275,12 +287,7 @@ local function seat(a, lane, was, changed)
   local first = redis.call('ZRANGE', keys.ready, 0, 0)[1]
   redis.call('HSET', keys.heads, a.lane, first)
   if was == nil or was == 0 or changed == 'plan' then
-    local number = number_of(lane.plan)
-    local turn = redis.call('ZSCORE', keys.turns, a.lane)
-    if not turn or math.floor(tonumber(turn) / TURNS) ~= number then
-      redis.call('ZREM', keys.turns, a.lane)
-      line_up(a.lane, number, lane.plan)
-    end
+    line_up(a.lane, lane.plan)
   end
   return count, first
 end
@@ -296,8 +303,8 @@ local function woken(a, lane, before, changed)
 end
 
 -- The one place that takes money: never more than was reserved, and the reservation is given back with it.
--- Returns what was taken, nil of a job without a plan.
-local function settle(job, charge)
+-- Returns what was taken, nil of a job without a plan. The account is written with write_account.
+local function settle(job, lane, charge)
   if not job.reserved then
     return nil
   end
@@ -310,8 +317,8 @@ local function settle(job, charge)
     redis.call('HINCRBY', keys.parent, 'lent', int(cost - held))
     given_back = cost
   end
-  redis.call('HINCRBY', keys.account, job.day .. '.reserved', int(-given_back))
-  redis.call('HINCRBY', keys.account, job.day .. '.spent', int(cost))
+  lane.reserved = lane.reserved - given_back
+  lane.spent = lane.spent + cost
   return cost
 end
 
@@ -349,15 +356,28 @@ local function most_bytes(lane, tenant_percent, limit)
   return math.max(lane.most, share)
 end
 
--- The tenant's bytes are these now.
-local function count_bytes(lane)
-  redis.call('HSET', keys.account, 'held_bytes', int(math.max(0, lane.held)), 'kept_bytes', int(lane.kept))
+-- The tenant's bytes are these now, and its money of the day.
+local function write_account(lane)
+  local fields = { 'held_bytes', int(math.max(0, lane.held)), 'kept_bytes', int(lane.kept) }
+  if lane.day then
+    for _, part in ipairs({ lane.day .. '.reserved', int(lane.reserved), lane.day .. '.spent', int(lane.spent) }) do
+      fields[#fields + 1] = part
+    end
+  end
+  redis.call('HSET', keys.account, unpack(fields))
 end
 
 -- What a job that ended is not asked for any more.
-local GONE_AT_END = { 'reserved', 'charged', 'borrowed', 'op_claim' }
-local GONE_UNLESS_DEAD = { 'place', 'priority', 'window_ms', 'expires_ms', 'queued_ms', 'faults', 'failures', 'result_ttl_s',
-  'bytes', 'day', 'lent', 'op_retry' }
+local GONE_OF_THE_DEAD = { 'reserved', 'charged', 'borrowed', 'op_claim' }
+local GONE = { 'reserved', 'charged', 'borrowed', 'op_claim', 'place', 'priority', 'window_ms', 'expires_ms', 'queued_ms',
+  'faults', 'failures', 'result_ttl_s', 'bytes', 'day', 'lent', 'op_retry' }
+
+-- What is told to those who wait, before the result: the part of the record that belongs to it (ledger/results.py).
+local function told(job, outcome, at_ms, cost)
+  return cjson.encode({ outcome = outcome, level = job.level, attempt = job.attempt, worker = job.worker,
+    trace_id = job.trace_id, submitted = job.submitted, admitted_ms = job.admitted_ms, started_ms = job.started_ms,
+    finished_ms = int(at_ms), cost = cost and int(cost) }) .. '\n'
+end
 
 -- How long it stays then. A plan's word bounds it whatever it ended with; without one, what failed stays longer:
 -- somebody has to find out why.
@@ -376,10 +396,10 @@ end
 -- job: its whole record. charge: micros, for what its last attempt used; nothing for what was our fault. more: fields
 -- to be written with it. Returns what that woke.
 local function close(a, job, state, outcome, result, at_ms, charge, more)
-  local lane = look(a)
+  local lane = look(a, job.reserved and job.day)
   local before = announced(lane)
   local dead = outcome == 'worker_lost' or outcome == 'sandbox_error'
-  local cost = settle(job, dead and 0 or charge or 0)
+  local cost = settle(job, lane, dead and 0 or charge or 0)
   local changed = leave(a, lane, job.state)
   local bytes = tonumber(job.bytes or '0')
   local kept = #result + RECORD_KEPT_BYTES + (dead and bytes or 0)
@@ -393,7 +413,7 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
     fields[#fields + 1] = int(cost)
   end
   redis.call('HSET', keys.job, unpack(fields))
-  redis.call('HDEL', keys.job, unpack(GONE_AT_END))
+  redis.call('HDEL', keys.job, unpack(dead and GONE_OF_THE_DEAD or GONE))
   redis.call('SET', keys.result, result, 'EX', int(kept_s + UNLED_S))
   redis.call('EXPIRE', keys.job, int(kept_s + UNLED_S))
   if dead then
@@ -401,7 +421,6 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
     redis.call('EXPIRE', keys.spec, int(kept_s + UNLED_S))
     redis.call('ZADD', keys.dead, int(at_ms), a.job_id)
   else
-    redis.call('HDEL', keys.job, unpack(GONE_UNLESS_DEAD))
     redis.call('DEL', keys.spec, keys.attempts)
   end
   local leaves_ms = int(at_ms + 1000 * kept_s)
@@ -409,7 +428,7 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   redis.call('ZADD', keys.keepers, 'LT', leaves_ms, job.tenant)
   lane.held = lane.held - bytes - (job.state == 'running' and LARGE_BYTES or 0)
   lane.kept = lane.kept + kept
-  count_bytes(lane)
+  write_account(lane)
   if kept > LARGE_BYTES then -- of smaller ones the next admission finds that they are too many
     local _, limit = pressure(a, at_ms)
     local most = most_bytes(lane, a.tenant_percent, limit)
@@ -421,7 +440,7 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
     end
   end
   emit(state, a.job_id, at_ms, job, outcome)
-  redis.call('PUBLISH', a.channel, state)
+  redis.call('PUBLISH', a.channel, #result <= TOLD_BYTES and told(job, outcome, at_ms, cost) .. result or state)
   return woken(a, lane, before, changed)
 end
 
@@ -438,7 +457,7 @@ local function requeue(a, job, why, delay_ms, at_ms, ran, more)
   note(job, why, at_ms, a.dead_ttl_s)
   leave(a, lane, job.state)
   lane.held = lane.held - LARGE_BYTES
-  count_bytes(lane)
+  write_account(lane)
   local fields = more or {}
   for _, part in ipairs({ 'state', 'queued', 'queued_ms', int(due_ms), 'expires_ms', expires_ms, 'place', place }) do
     fields[#fields + 1] = part

@@ -1,0 +1,120 @@
+"""When events leave the stream, and how whoever has missed some is told.
+
+An event leaves when every group has read it and it is ``events_read_ttl_s`` old, for those who read without
+a group; at ``events_ttl_s`` in any case. Where memory is short it leaves sooner: above 75 % of the store at
+once when all groups have read it, above 85 % when it is a minute old, whoever has read it. ``events_kept`` is
+the last resort. What left last is noted, so that a reader further behind is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from cellblock.ledger.connection import store_errors
+from cellblock.ledger.keys import Keys
+from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE, Pressure
+from cellblock.models import GAP, Event
+from cellblock_config import LedgerSettings
+
+_START = "0-0"
+#: Of a surplus, what leaves in one round.
+_PAGE = 10_000
+
+
+def id_of(event_id: str) -> tuple[int, int]:
+    """A stream id as Redis orders it."""
+    at_ms, _, number = event_id.partition("-")
+    return int(at_ms), int(number or 0)
+
+
+def gap_to(event_id: str) -> Event:
+    """What tells a reader that events up to this one are gone."""
+    at = id_of(event_id)[0] / 1000
+    return Event(id=event_id, type=GAP, job_id="", tenant="", at=at, attempt=0, trace_id="")
+
+
+def trim_before(
+    now_ms: int,
+    pressure: Pressure,
+    settings: LedgerSettings,
+    *,
+    read_by_all: str | None,
+    oldest_kept: str | None,
+) -> str:
+    """Events before this id leave.
+
+    ``read_by_all``: the first that some group has not done with; None without groups. ``oldest_kept``: the
+    first of the last ``events_kept``; None where there are not so many.
+    """
+    read_ttl_s = 0 if pressure.above(LEAVE_ABOVE) else settings.events_read_ttl_s
+    cuts = [f"{max(0, now_ms - 1000 * settings.events_ttl_s)}-0"]
+    if read_by_all is not None:
+        cuts.append(min(read_by_all, f"{max(0, now_ms - 1000 * read_ttl_s)}-0", key=id_of))
+    if pressure.above(ADMITS_BELOW):
+        cuts.append(f"{max(0, now_ms - 1000 * settings.result_least_s)}-0")
+    if oldest_kept is not None:
+        cuts.append(oldest_kept)
+    return max(cuts, key=id_of)
+
+
+class EventStream:
+    """What is asked of the stream as a whole. Raises :class:`StoreUnavailable`."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    def read_by_all(self) -> str | None:
+        """The first event that some group has not done with, or the next to come; None without groups."""
+        firsts = [self._first_open(group) for group in self._groups()]
+        return min(firsts, key=id_of) if firsts else None
+
+    def _groups(self) -> list[Mapping[str, Any]]:
+        with store_errors("looking at the groups of the event stream"):
+            try:
+                return cast(list[Mapping[str, Any]], self._redis.xinfo_groups(self._keys.events))
+            except ResponseError as error:
+                if "no such key" in str(error):
+                    return []
+                raise
+
+    def _first_open(self, group: Mapping[str, Any]) -> str:
+        """The first delivered and not acknowledged; if there is none, the one after the last delivered."""
+        if group["pending"]:
+            with store_errors("looking at what a group has not acknowledged"):
+                pending = self._redis.xpending(self._keys.events, group["name"])
+            if pending["min"] is not None:
+                return str(pending["min"])
+        at_ms, number = id_of(str(group["last-delivered-id"]))
+        return f"{at_ms}-{number + 1}"
+
+    def oldest_of_last(self, count: int) -> str | None:
+        """The first of the last so many events; None where there are no more than that."""
+        with store_errors("measuring the event stream"):
+            surplus = int(self._redis.xlen(self._keys.events)) - count
+            if surplus <= 0:
+                return None
+            entries = self._redis.xrange(self._keys.events, count=min(surplus + 1, _PAGE))
+        return str(entries[-1][0])
+
+    def gap_after(self, event_id: str) -> Event | None:
+        """What tells a reader that has read up to here what it missed; None if nothing."""
+        with store_errors("looking for a gap"):
+            trimmed = cast(str | None, self._redis.hget(self._keys.upkeep, "events_trimmed"))
+        if trimmed is None or id_of(event_id) >= id_of(trimmed):
+            return None
+        return gap_to(trimmed)
+
+    def group_gap(self, group: str) -> Event | None:
+        """The same for a group, which goes on behind the gap from then on."""
+        found = [one for one in self._groups() if one["name"] == group]
+        delivered = str(found[0]["last-delivered-id"]) if found else _START
+        gap = None if delivered in {"0", _START} else self.gap_after(delivered)
+        if gap is not None:
+            with store_errors("moving a group behind a gap"):
+                self._redis.xgroup_setid(self._keys.events, group, gap.id)
+        return gap
