@@ -119,8 +119,10 @@ def be_late(ledger: Ledger, redis: Redis, job_id: str = "job") -> None:
 
 def leave(ledger: Ledger, redis: Redis, job_id: str = "job", tenant: str = "default") -> None:
     """Injected: an ended job's time in the store is over; and a round of upkeep that sees it."""
-    redis.zadd(ledger.keys.kept(tenant), {job_id: 1}, xx=True)
-    redis.zadd(ledger.keys.keepers, {tenant: 1}, xx=True)
+    redis.hset(ledger.keys.job(job_id), "finished_ms", 1)
+    for keeper in redis.zrange(ledger.keys.keepers, 0, -1):
+        if str(keeper).startswith(f"{tenant} "):
+            redis.zadd(ledger.keys.keepers, {str(keeper): 1})
     ledger.make_room(lead(ledger))
 
 

@@ -182,7 +182,7 @@ def test_every_key_of_a_job_expires(store: Store, name: str) -> None:
         keys.slots("default"),
         keys.line("default"),
         keys.account("default"),
-        keys.kept("default"),
+        *(keys.kept("default", seconds) for seconds in (100, 200)),
         keys.keepers,
         keys.pressure,
         keys.events,
@@ -198,7 +198,9 @@ def test_every_key_of_a_job_expires(store: Store, name: str) -> None:
         kept_s = 200 if redis.hget(keys.job("job"), "state") == "failed" and name not in OUR_FAULT else 100
         last_s = kept_s + unled_s
         assert {key: lives[key] for key in ended if not last_s - 5 <= lives[key] <= last_s} == {}
-        leaves_s = int(redis.zscore(keys.kept("default"), "job")) / 1000 - redis.time()[0]
+        (entry,) = redis.lrange(keys.kept("default", kept_s), 0, -1)
+        assert entry == f"job {redis.hget(keys.job('job'), 'kept')}"
+        leaves_s = int(redis.zscore(keys.keepers, f"default {kept_s}")) / 1000 - redis.time()[0]
         assert kept_s - 5 <= leaves_s <= kept_s + 1
     assert redis.ttl(keys.account("default")) > 39 * 86_400
 
@@ -291,6 +293,7 @@ HOLDERS = {
     "KEYS[1]",
     "events_key",
     "KEYS[first]",
+    "list",
     "turns_key",
     "heads_key",
     "shares_key",
@@ -312,6 +315,8 @@ def test_the_names_of_the_keys_are_those_that_are_passed() -> None:
     passed = [key.split(":")[1] for key in Keys("p").of_job("j", Owner("t", "p"))]
     after = passed.index("line") + 1
     passed[after : after + 2] = ["parent", "nested"]  # its record, and the slots of its own nested runs
+    after = passed.index("kept") + 1
+    passed[after : after + 2] = ["kept_failed", "kept_dead"]  # one list for each way to end
     assert names == passed
 
 

@@ -162,7 +162,7 @@ def _forget(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     """Injected: the job's time is over."""
     finish(ledger, claim(ledger))
     epoch = lead(ledger).epoch
-    return lambda: ledger._forget(epoch, "default")
+    return lambda: ledger._forget(epoch, f"default {ledger._settings.result_ttl_s}")
 
 
 def _release(ledger: Ledger) -> Callable[[], Any]:

@@ -422,7 +422,10 @@ class Interleavings(RuleBasedStateMachine):
         found = self.redis.hmget(self.ledger.keys.account(tenant), "held_bytes", "kept_bytes")
         assert [int(value or 0) for value in found] == [held, kept]
         ended = {id for id, job in self.model.items() if job.tenant == tenant and job.state.terminal}
-        assert set(self.redis.zrange(self.ledger.keys.kept(tenant), 0, -1)) == ended
+        lists = self.redis.keys(self.ledger.keys.prefix + f":kept:{tenant}:*")
+        entries = [str(entry) for name in lists for entry in self.redis.lrange(name, 0, -1)]
+        assert sorted(entry.split(" ")[0] for entry in entries) == sorted(ended)
+        assert sum(int(entry.split(" ")[1]) for entry in entries) == kept
 
     def teardown(self) -> None:
         for job_id, job in self.model.items():

@@ -21,12 +21,10 @@
 ``<p>:deadlines``                      zset     jobs not running, by when they are rejected (ms)
 ``<p>:dead``                           zset     jobs that ended through our fault, by when (ms); about
                                                 ``dead_kept``, for ``dead_ttl_s``
-``<p>:kept:<tenant>``                  zset     those that have ended, by when they leave (ms): after their
-                                                plan's ``result_ttl_s``; without a plan the settings', or
-                                                ``failed_ttl_s`` where it failed and that is longer;
-                                                ``dead_ttl_s`` if through our fault. Sooner where memory is
-                                                short (pressure.py)
-``<p>:keepers``                        zset     tenants with such jobs, by when the first of them leaves (ms)
+``<p>:kept:<tenant>:<s>``              list     its ended jobs, in the order of their ends, and their bytes;
+                                                they leave after so many seconds (``Stay`` below), sooner
+                                                where memory is short (pressure.py)
+``<p>:keepers``                        zset     "tenant s" of such lists, by when the first of it leaves (ms)
 ``<p>:crowded``                        set      tenants that were refused for what they keep
 ``<p>:pressure``                       hash     how full the store is (fields: scripts/prelude.lua)
 ``<p>:leader``                         string   who leads the upkeep; a lease
@@ -58,6 +56,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cellblock_config import LedgerSettings
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -85,6 +85,27 @@ class Owner:
 
 #: For what concerns no tenant.
 NOBODY = Owner("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """How long a job stays after its end: when it ended well, failed, or through our fault."""
+
+    well_s: int
+    failed_s: int
+    dead_s: int
+
+    @classmethod
+    def under(cls, settings: LedgerSettings, plan_ttl_s: int) -> Stay:
+        """A plan's word bounds it whatever it ended with; without one (0), what failed stays longer: somebody
+        has to find out why. What ended through our fault stays for the operator."""
+        well_s = plan_ttl_s or settings.result_ttl_s
+        failed_s = plan_ttl_s or max(settings.result_ttl_s, settings.failed_ttl_s)
+        return cls(well_s, failed_s, settings.dead_ttl_s)
+
+
+#: For scripts that end no job.
+NO_STAY = Stay(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +215,8 @@ class Keys:
     def line(self, tenant: str) -> str:
         return f"{self.prefix}:line:{tenant}"
 
-    def kept(self, tenant: str) -> str:
-        return f"{self.prefix}:kept:{tenant}"
+    def kept(self, tenant: str, seconds: int) -> str:
+        return f"{self.prefix}:kept:{tenant}:{seconds}"
 
     def account(self, tenant: str) -> str:
         return f"{self.prefix}:account:{tenant}"
@@ -213,8 +234,11 @@ class Keys:
     def done(self, job_id: str) -> str:
         return f"{self.prefix}:done:{job_id}"
 
-    def of_job(self, job_id: str, owner: Owner) -> list[str]:
-        """What every script about one job declares, in the order of KEY_NAMES in scripts/prelude.lua."""
+    def of_job(self, job_id: str, owner: Owner, stay: Stay = NO_STAY) -> list[str]:
+        """What every script about one job declares, in the order of KEY_NAMES in scripts/prelude.lua.
+
+        ``stay``: where it may end.
+        """
         return [
             self.job(job_id),
             self.spec(job_id),
@@ -236,7 +260,9 @@ class Keys:
             self.line(owner.tenant),
             self.job(owner.parent or "-"),
             self.slots(Owner(owner.tenant, job_id).lane),
-            self.kept(owner.tenant),
+            self.kept(owner.tenant, stay.well_s),
+            self.kept(owner.tenant, stay.failed_s),
+            self.kept(owner.tenant, stay.dead_s),
             self.keepers,
             self.crowded,
             self.pressure,

@@ -189,7 +189,7 @@ class Reads:
     def _accounts(self) -> list[str]:
         start = self.keys.account("")
         return [
-            str(key)[len(start) :] for key in self._redis.scan_iter(match=f"{_literal(start)}*", count=1000)
+            str(key)[len(start) :] for key in self._redis.scan_iter(match=f"{literal(start)}*", count=1000)
         ]
 
     def running(self) -> int:
@@ -318,7 +318,7 @@ def _days(tenant: str, account: Mapping[str, str]) -> Iterator[DayUsage]:
         yield DayUsage(tenant=tenant, day=day, runs=runs, spent_micros=spent, held_micros=held)
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """For a pattern of Redis: nothing in it is one."""
     return re.sub(r"([\\*?\[\]])", r"\\\1", text)
 

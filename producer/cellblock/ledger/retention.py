@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.pressure import LEAVE_ABOVE, LEAVE_DOWN_TO, TAKES_LARGE_BELOW, TENANT_DOWN_TO, Pressure
+from cellblock.ledger.reads import literal
 from cellblock.ledger.upkeep import Round, Upkeep
 
 #: Jobs that leave in one call, and tenants looked at in one.
 _PAGE = 100
 #: How long one round may work at it: what is left is the next one's.
 _WORK_S = 0.5
-_ALL_MS = 10**15 - 1
+_MOST = 10**15 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What left in one call: so many entries of a list, and the bytes of them by the ledger's own count."""
+
+    left: int
+    freed_bytes: int
 
 
 class Retention(Upkeep):
@@ -23,7 +33,7 @@ class Retention(Upkeep):
     def make_room(self, begun: Round) -> int:
         """End the stay of jobs whose time has come, and of others where the store or a tenant needs room.
 
-        Returns the bytes that were freed by the ledger's own count.
+        Returns the bytes that were freed, by the ledger's own count.
         """
         until = time.monotonic() + _WORK_S
         freed = self._forget_the_due(begun.epoch, until)
@@ -35,14 +45,11 @@ class Retention(Upkeep):
         while time.monotonic() < until:
             with store_errors("looking for jobs whose time has come"):
                 now_ms = self._now_ms()
-                tenants = cast(
-                    list[str],
-                    self._redis.zrange(self.keys.keepers, "-inf", now_ms, byscore=True, offset=0, num=_PAGE),
-                )
-            if not tenants:
+                due = self._redis.zrange(self.keys.keepers, "-inf", now_ms, byscore=True, offset=0, num=_PAGE)
+            if not due:
                 break
-            for tenant in tenants:
-                freed += self._forget(epoch, tenant, leaves_by_ms=now_ms)
+            for keeper in cast(list[str], due):
+                freed += self._forget(epoch, keeper, leaves_by_ms=now_ms).freed_bytes
         return freed
 
     def _relieve(self, epoch: int, pressure: Pressure, until: float) -> int:
@@ -55,27 +62,37 @@ class Retention(Upkeep):
                 first = cast(list[str], self._redis.zrange(self.keys.keepers, passed, passed))
             if not first:
                 break
-            left = self._forget(epoch, first[0], young=young)
-            freed += left
-            passed += not left  # all of it is too young, or gone: the next tenant's
+            page = self._forget(epoch, first[0], young=young, wanted_bytes=wanted - freed)
+            freed += page.freed_bytes
+            passed += not page.left  # all the rest is too young: the next list's
         return freed
 
     def _relieve_tenants(self, epoch: int, limit_bytes: int, until: float) -> int:
-        """What tenants keep that were refused for it."""
+        """What tenants keep that were refused for it, or that keep large results."""
         freed = 0
         with store_errors("looking for tenants without room"):
             crowded = cast(list[str], self._redis.srandmember(self.keys.crowded, _PAGE))
         for tenant in crowded:
             wanted = self._too_much(tenant, limit_bytes)
-            while wanted > 0 and time.monotonic() < until:
-                left = self._forget(epoch, tenant, young=False)
-                freed, wanted = freed + left, wanted - left
-                if not left:
-                    break
+            for keeper in self._keepers_of(tenant):
+                while wanted > 0 and time.monotonic() < until:
+                    page = self._forget(epoch, keeper, young=False, wanted_bytes=wanted)
+                    freed, wanted = freed + page.freed_bytes, wanted - page.freed_bytes
+                    if not page.left:
+                        break
             if wanted <= 0:
                 with store_errors("looking after a tenant"):
                     self._redis.srem(self.keys.crowded, tenant)
         return freed
+
+    def _keepers_of(self, tenant: str) -> list[str]:
+        """Its lists of ended jobs, the one first whose first job leaves first."""
+        with store_errors("looking for what a tenant keeps"):
+            found = [
+                (score, str(keeper))
+                for keeper, score in self._redis.zscan_iter(self.keys.keepers, f"{literal(tenant)} *")
+            ]
+        return [keeper for _, keeper in sorted(found)]
 
     def _too_much(self, tenant: str, limit_bytes: int) -> int:
         with store_errors("reading what a tenant holds"):
@@ -85,49 +102,57 @@ class Retention(Upkeep):
         most = min(own or share, share or own)
         return min(kept, held + kept - most * TENANT_DOWN_TO // 100) if most else 0
 
-    def _forget(self, epoch: int, tenant: str, *, leaves_by_ms: int = _ALL_MS, young: bool = True) -> int:
-        """A page of this tenant's jobs leaves, those first that would leave first. Returns the bytes freed.
+    def _forget(
+        self,
+        epoch: int,
+        keeper: str,
+        *,
+        leaves_by_ms: int = _MOST,
+        wanted_bytes: int = _MOST,
+        young: bool = True,
+    ) -> _Page:
+        """The first of a list leave, a page at most: those that would leave by then, and no more than needed.
 
         Without ``young`` those stay that have ended less than ``result_least_s`` ago.
         """
-        keys = self.keys
+        keys, (tenant, _, seconds) = self.keys, keeper.rpartition(" ")
+        stays_ms, least_ms = 1000 * int(seconds), 0 if young else 1000 * self._settings.result_least_s
+        kept = keys.kept(tenant, int(seconds))
+        leaving, next_ms, freed_bytes = [], 1, 0
         with store_errors("looking for what a tenant keeps"):
-            first = self._redis.zrange(
-                keys.kept(tenant), "-inf", leaves_by_ms, byscore=True, offset=0, num=_PAGE
-            )
-            job_ids = cast(list[str], first)
-            least_ms = 0 if young else 1000 * self._settings.result_least_s
-            names = self._idempotency_names(job_ids, older_ms=least_ms)
-        leaving = [job_id for job_id in job_ids if job_id in names]
-        if not leaving and job_ids:
-            return 0
+            entries = cast(list[str], self._redis.lrange(kept, 0, _PAGE - 1))
+            now_ms = self._now_ms()
+            for entry, (finished_ms, name) in zip(entries, self._ends(entries), strict=True):
+                ended_ms = int(finished_ms or 0)
+                young_one = ended_ms > now_ms - least_ms
+                if ended_ms + stays_ms > leaves_by_ms or young_one or freed_bytes >= wanted_bytes:
+                    next_ms = ended_ms + stays_ms
+                    break
+                leaving.append((entry, name or ""))
+                freed_bytes += int(entry.partition(" ")[2])
         of_jobs = [
-            key
-            for job_id in leaving
-            for key in (
-                keys.job(job_id),
-                keys.result(job_id),
-                keys.spec(job_id),
-                keys.attempts(job_id),
-                keys.idempotency(tenant, names[job_id]),
-            )
+            key for entry, name in leaving for key in self._keys_of(entry.partition(" ")[0], tenant, name)
         ]
-        word, *counted = self._scripts.run(
+        word, *freed = self._scripts.run(
             "forget",
-            [keys.upkeep, keys.kept(tenant), keys.keepers, keys.account(tenant), keys.dead, *of_jobs],
-            [epoch, tenant, leaves_by_ms, *leaving],
+            [keys.upkeep, kept, keys.keepers, keys.account(tenant), keys.dead, *of_jobs],
+            [epoch, keeper, next_ms, *(entry for entry, _ in leaving)],
         )
-        return int(counted[1]) if word == "forgot" else 0
+        return _Page(len(leaving), int(freed[0])) if word == "forgot" else _Page(0, 0)
 
-    def _idempotency_names(self, job_ids: Sequence[str], older_ms: int) -> dict[str, str]:
-        """Of jobs that ended longer ago than this: the key each was accepted under, or nothing."""
+    def _ends(self, entries: Sequence[str]) -> list[list[str | None]]:
+        """Of each: when it ended, None if it is gone or runs again, and the key it was accepted under."""
         pipe = self._redis.pipeline(transaction=False)
-        for job_id in job_ids:
-            pipe.hmget(self.keys.job(job_id), "finished_ms", "idempotency")
-        found = cast(list[list[str | None]], pipe.execute()) if job_ids else []
-        before_ms = self._now_ms() - older_ms
-        return {
-            job_id: name or ""
-            for job_id, (finished_ms, name) in zip(job_ids, found, strict=True)
-            if finished_ms is None or int(finished_ms) <= before_ms
-        }
+        for entry in entries:
+            pipe.hmget(self.keys.job(entry.partition(" ")[0]), "finished_ms", "idempotency")
+        return cast(list[list[str | None]], pipe.execute()) if entries else []
+
+    def _keys_of(self, job_id: str, tenant: str, idempotency: str) -> tuple[str, ...]:
+        keys = self.keys
+        return (
+            keys.job(job_id),
+            keys.result(job_id),
+            keys.spec(job_id),
+            keys.attempts(job_id),
+            keys.idempotency(tenant, idempotency),
+        )

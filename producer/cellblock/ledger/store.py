@@ -22,13 +22,13 @@ from cellblock.idempotency import IdempotencyKey
 from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import connect, store_errors
-from cellblock.ledger.keys import Owner
+from cellblock.ledger.keys import Owner, Stay
 from cellblock.ledger.pressure import no_room, too_many_bytes
 from cellblock.ledger.reads import conflict
 from cellblock.ledger.results import stored
 from cellblock.ledger.retention import Retention
 from cellblock.ledger.server import check_schema
-from cellblock.ledger.transitions import Transition, ms, spread
+from cellblock.ledger.transitions import Transition, ms, plan_ttl_s, spread
 from cellblock.models import JobError, JobResult, JobState, Outcome
 from cellblock.nesting import Parent, no_parent, too_poor
 from cellblock_config import Settings
@@ -82,6 +82,7 @@ class Claim:
     started: float
     charged_micros: int = 0  #: what earlier attempts used
     lent_micros: int = 0  #: what nested runs have of its money
+    plan_ttl_s: int = 0  #: how long its plan keeps its result; 0 without a plan
 
     @property
     def owner(self) -> Owner:
@@ -272,7 +273,7 @@ class Ledger(Retention):
             word = "passed"
         if word in {"again", "passed"}:
             return cast(Literal["again", "passed"], word)
-        fence, admitted_ms, started_ms, charged, lent = values
+        fence, admitted_ms, started_ms, charged, lent, ttl_s = values
         try:
             manifest = Manifest.model_validate_json(stored or "")
         except ValidationError:
@@ -287,6 +288,7 @@ class Ledger(Retention):
             int(started_ms) / 1000,
             charged_micros=int(charged),
             lent_micros=int(lent),
+            plan_ttl_s=int(ttl_s),
         )
 
     def _why_not(self, job_id: str) -> str:
@@ -303,9 +305,11 @@ class Ledger(Retention):
 
     def _reject_unreadable(self, job_id: str, owner: Owner, fence: str, operation: str) -> None:
         """End a job whose stored manifest is none. Nobody could run it: trying again changes nothing."""
-        result = closing_result(job_id, self._record(job_id), Outcome.REJECTED, closing.UNREADABLE)
+        record = self._record(job_id)
+        result = closing_result(job_id, record, Outcome.REJECTED, closing.UNREADABLE)
         ending = [JobState.REJECTED, Outcome.REJECTED, result, 0, "failures", 0, 0, 0, 100, ""]
-        self._transition("finish", job_id, owner, [fence, operation, *ending])
+        ttl_s = plan_ttl_s(record)
+        self._transition("finish", job_id, owner, [fence, operation, *ending], plan_ttl_s=ttl_s)
 
     def beat(
         self, worker: str, held: Sequence[tuple[str, int]], status: Mapping[str, object]
@@ -361,6 +365,7 @@ class Ledger(Retention):
                 spread(),
                 self._cancelled_result(claim.job_id) if ours else "",
             ],
+            plan_ttl_s=claim.plan_ttl_s,
         )
 
     def _cancelled_result(self, job_id: str) -> str:
@@ -375,7 +380,7 @@ class Ledger(Retention):
         ``ran``: whether its code had begun; one that never starts anywhere still meets its deadline.
         """
         args = [claim.fence, operation, int(ran), self._cancelled_result(claim.job_id)]
-        return self._transition("release", claim.job_id, claim.owner, args)
+        return self._transition("release", claim.job_id, claim.owner, args, plan_ttl_s=claim.plan_ttl_s)
 
     def cancel(self, job_id: str) -> Transition:
         """``cancelled``: a waiting job has ended now. ``requested``: its worker will stop a running one.
@@ -390,7 +395,8 @@ class Ledger(Retention):
     def _cancel(self, job_id: str, why: JobError) -> Transition:
         record = self._record(job_id)
         result = closing_result(job_id, record, Outcome.CANCELLED, why)
-        return self._transition("cancel", job_id, Owner.of_record(record), [result, self.keys.control])
+        owner, args = Owner.of_record(record), [result, self.keys.control]
+        return self._transition("cancel", job_id, owner, args, plan_ttl_s=plan_ttl_s(record))
 
     def retry_dead(self, job_id: str, operation: str) -> Transition:
         """Let a dead letter run again: ``retried``, ``alive`` if it is none, ``gone`` if its payload is.
@@ -407,5 +413,6 @@ class Ledger(Retention):
             settings.tenant_slots,
             settings.job_ttl_s,
         ]
-        word, *wake = self._scripts.run("retry", self.keys.of_job(job_id, owner), args)
+        stay = Stay.under(settings, 0)
+        word, *wake = self._scripts.run("retry", self.keys.of_job(job_id, owner, stay), args)
         return Transition(job_id, word, tuple(wake))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from redis import Redis
 
-from cellblock.ledger.keys import Keys, Owner
+from cellblock.ledger.keys import Keys, Owner, Stay
 from cellblock.ledger.reads import Reads
 from cellblock.ledger.scripts import Scripts
 from cellblock_config import Settings
@@ -35,27 +35,36 @@ class Transitions(Reads):
         self._scripts = Scripts(redis, embedded=embedded)
         self._measures = not embedded
 
-    def _transition(self, name: str, job_id: str, owner: Owner, args: Sequence[object]) -> Transition:
+    def _transition(
+        self, name: str, job_id: str, owner: Owner, args: Sequence[object], *, plan_ttl_s: int
+    ) -> Transition:
+        """``plan_ttl_s``: how long its plan keeps its result, 0 without a plan."""
         settings = self._settings
+        stay = Stay.under(settings, plan_ttl_s)
         common = [
             owner.lane,
             settings.tenant_slots,
             settings.job_ttl_s,
-            settings.result_ttl_s,
-            settings.failed_ttl_s,
-            settings.dead_ttl_s,
+            stay.well_s,
+            stay.failed_s,
+            stay.dead_s,
             settings.tenant_percent,
             settings.memory_bytes,
             int(self._measures),
             self.keys.done(job_id),
         ]
-        word, *wake = self._scripts.run(name, self.keys.of_job(job_id, owner), [job_id, *args, *common])
+        word, *wake = self._scripts.run(name, self.keys.of_job(job_id, owner, stay), [job_id, *args, *common])
         return Transition(job_id, word, () if word in {"stale", "terminal", "no room"} else tuple(wake))
 
 
 def spread() -> int:
     """Percent of a pause: a random one."""
     return random.randint(*_SPREAD_PERCENT)  # noqa: S311 - nobody gains by guessing it
+
+
+def plan_ttl_s(record: Mapping[str, str]) -> int:
+    """How long a job's plan keeps its result, 0 without a plan."""
+    return int(record.get("result_ttl_s", 0))
 
 
 def ms(seconds: float) -> int:

@@ -14,7 +14,7 @@ from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import trim_before
 from cellblock.ledger.keys import NOBODY, Owner
 from cellblock.ledger.pressure import Pressure
-from cellblock.ledger.transitions import Transition, Transitions, ms, spread
+from cellblock.ledger.transitions import Transition, Transitions, ms, plan_ttl_s, spread
 from cellblock.models import Outcome
 
 _log = logging.getLogger(__name__)
@@ -96,7 +96,9 @@ class Upkeep(Transitions):
                 lost,
                 cancelled,
             ]
-            done = self._transition("reap", job_id, Owner.of_record(record), args)
+            done = self._transition(
+                "reap", job_id, Owner.of_record(record), args, plan_ttl_s=plan_ttl_s(record)
+            )
             if done.word not in {"live", "gone"}:
                 yield done
 
@@ -104,7 +106,9 @@ class Upkeep(Transitions):
         """End up to ``limit`` jobs that were not started in time: ``expired`` each."""
         for job_id, record in self._overdue(self.keys.deadlines, limit):
             late = closing_result(job_id, record, Outcome.REJECTED, closing.EXPIRED)
-            done = self._transition("expire", job_id, Owner.of_record(record), [late])
+            done = self._transition(
+                "expire", job_id, Owner.of_record(record), [late], plan_ttl_s=plan_ttl_s(record)
+            )
             if done.word == "expired":
                 yield done
 

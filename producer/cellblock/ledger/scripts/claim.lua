@@ -1,6 +1,7 @@
 -- claim: turn the job that was picked into the one running attempt of its own. Its manifest is read beside this.
 -- KEYS  of_job
--- Returns {"claimed", fence, admitted_ms, started_ms, charged, lent}: micros of earlier attempts and of nested runs
+-- Returns {"claimed", fence, admitted_ms, started_ms, charged, lent, result_ttl_s}: micros of earlier attempts and of
+--         nested runs; how long its plan keeps its result, 0 without a plan
 --       · {"again"}: somebody else was faster · {"passed"}: it has gone or is late, and will not be picked again
 --       · {"orphan"}: it is nested in a job that does not run any more, and has to be ended
 local a, invalid = arguments('job_id worker op lease_ms# job_ttl_s# lane slots#')
@@ -9,9 +10,10 @@ if not a then
 end
 
 local job = record('state', 'op_claim', 'attempt', 'admitted_ms', 'started_ms', 'expires_ms', 'charged', 'lent',
-  'tenant', 'trace_id', 'queued_ms')
+  'tenant', 'trace_id', 'queued_ms', 'result_ttl_s')
 if job.state == 'running' and job.op_claim == a.op then
-  return { 'claimed', job.attempt, job.admitted_ms, job.started_ms, job.charged or '0', job.lent or '0' }
+  return { 'claimed', job.attempt, job.admitted_ms, job.started_ms, job.charged or '0', job.lent or '0',
+    job.result_ttl_s or '0' }
 end
 local nested = a.lane:find('/', 1, true)
 if nested and job.state == 'queued' and redis.call('HGET', keys.parent, 'state') ~= 'running' then
@@ -71,4 +73,4 @@ else
   seat(a, lane, 1)
 end
 emit('started', a.job_id, now, { tenant = job.tenant, attempt = fence, worker = a.worker, trace_id = job.trace_id })
-return { 'claimed', fence, job.admitted_ms, int(now), job.charged or '0', job.lent or '0' }
+return { 'claimed', fence, job.admitted_ms, int(now), job.charged or '0', job.lent or '0', job.result_ttl_s or '0' }

@@ -1,39 +1,46 @@
--- forget: jobs of one tenant that have ended leave the store, with all that is kept of them.
+-- forget: the first jobs of a list of ended ones leave the store, with all that is kept of them.
 -- KEYS  upkeep kept keepers account dead, then of each job: job, result, spec, attempts, idempotency
--- ARGV  epoch tenant leaves_by_ms job_id...     only who would leave by then does
--- Returns {"forgot", count, bytes} · {"stale"}: another leads by now, and nothing was changed
+-- ARGV  epoch; keeper: the list's name among keepers; next_ms: when the first that stays leaves; the entries that leave
+-- Returns {"forgot", bytes} · {"stale"}: another leads by now, or the list is another, and nothing was changed
 local upkeep_key, kept_key, keepers_key, account_key, dead_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local epoch, leaves_by_ms = whole(ARGV[1]), whole(ARGV[3])
-if #KEYS < 5 or #KEYS - 5 ~= 5 * (#ARGV - 3) then
+local epoch, next_ms = whole(ARGV[1]), whole(ARGV[3])
+local count = #ARGV - 3
+if #KEYS < 5 or #KEYS - 5 ~= 5 * count then
   return { 'invalid', 'count' }
 end
-if not epoch or not leaves_by_ms then
-  return { 'invalid', epoch and 'leaves_by_ms' or 'epoch' }
+if not epoch or not next_ms then
+  return { 'invalid', epoch and 'next_ms' or 'epoch' }
 end
 if redis.call('HGET', upkeep_key, 'epoch') ~= int(epoch) then
   return { 'stale' }
 end
-local count, bytes = 0, 0
-for i = 4, #ARGV do
-  local job_id, first = ARGV[i], 5 * (i - 4) + 6
-  local leaves_ms = redis.call('ZSCORE', kept_key, job_id)
-  if leaves_ms and tonumber(leaves_ms) <= leaves_by_ms then
-    bytes = bytes + tonumber(redis.call('HGET', KEYS[first], 'kept') or '0')
-    redis.call('DEL', KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], KEYS[first + 4])
-    redis.call('ZREM', kept_key, job_id)
-    redis.call('ZREM', dead_key, job_id)
-    count = count + 1
+local entries = count > 0 and redis.call('LRANGE', kept_key, 0, count - 1) or {}
+for i = 1, count do
+  if entries[i] ~= ARGV[i + 3] then
+    return { 'stale' }
   end
 end
-local first = redis.call('ZRANGE', kept_key, 0, 0, 'WITHSCORES')
-local left = tonumber(redis.call('HGET', account_key, 'kept_bytes') or '0') - bytes
-if first[1] then
-  redis.call('ZADD', keepers_key, first[2], ARGV[2])
+local bytes = 0
+for i = 1, count do
+  local first = 5 * i + 1
+  local job = redis.call('HMGET', KEYS[first], 'state', 'kept')
+  if not job[1] or is_terminal(job[1]) then -- else an operator lets it run again
+    local job_id, kept = entries[i]:match('^(%S+) (%d+)$')
+    bytes = bytes + tonumber(job[2] or kept)
+    redis.call('DEL', KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], KEYS[first + 4])
+    redis.call('ZREM', dead_key, job_id)
+  end
+end
+if count > 0 then
+  redis.call('LTRIM', kept_key, count, -1)
+end
+if redis.call('EXISTS', kept_key) == 1 then
+  redis.call('ZADD', keepers_key, int(next_ms), ARGV[2])
 else
   redis.call('ZREM', keepers_key, ARGV[2])
-  left = 0 -- whatever went without this script
 end
 if redis.call('EXISTS', account_key) == 1 then
+  local left = tonumber(redis.call('HGET', account_key, 'kept_bytes') or '0') - bytes
   redis.call('HSET', account_key, 'kept_bytes', int(math.max(0, left)))
 end
-return { 'forgot', int(count), int(bytes) }
+return { 'forgot', int(bytes) }

@@ -27,7 +27,7 @@
 -- What every script about one job declares, in the order of ledger/keys.py `of_job`.
 local KEY_NAMES = { 'job', 'spec', 'result', 'attempts', 'ready', 'delayed', 'leases', 'deadlines', 'slots',
   'parked', 'turns', 'heads', 'shares', 'dead', 'upkeep', 'events', 'account', 'line', 'parent',
-  'nested', 'kept', 'keepers', 'crowded', 'pressure' }
+  'nested', 'kept', 'kept_failed', 'kept_dead', 'keepers', 'crowded', 'pressure' }
 local keys = {}
 for i, name in ipairs(KEY_NAMES) do
   keys[name] = KEYS[i]
@@ -51,7 +51,7 @@ local DIGITS_MAX = 15
 local UNLED_S = 86400
 -- Bytes of a job beside its manifest, or its result: record, indices, events (tests/bench/ledger.py).
 local RECORD_BYTES = 900
-local RECORD_KEPT_BYTES = 650
+local RECORD_KEPT_BYTES = 700
 -- A result longer than this waits for room. So much is counted of what may come back, while a job runs.
 local LARGE_BYTES = 32768
 -- A result no longer than this is told to those who wait with the notification.
@@ -63,7 +63,7 @@ local TAKES_LARGE_BELOW = 95
 local MEASURED_MS = 2500
 
 -- What ends or moves a job needs to know of the settings, after its own arguments.
-local COMMON = ' lane slots# job_ttl_s# result_ttl_s# failed_ttl_s# dead_ttl_s# tenant_percent# memory_bytes# measures# channel'
+local COMMON = ' lane slots# job_ttl_s# kept_s# kept_failed_s# kept_dead_s# tenant_percent# memory_bytes# measures# channel'
 
 local function now_ms()
   local t = redis.call('TIME')
@@ -379,16 +379,15 @@ local function told(job, outcome, at_ms, cost)
     finished_ms = int(at_ms), cost = cost and int(cost) }) .. '\n'
 end
 
--- How long it stays then. A plan's word bounds it whatever it ended with; without one, what failed stays longer:
--- somebody has to find out why.
-local function kept_for_s(a, job, state, dead)
+-- How long it stays then, in which list, and as whose: jobs of one list stay equally long, so it is in the order in
+-- which they leave.
+local function kept_where(a, state, dead)
   if dead then
-    return a.dead_ttl_s
+    return a.kept_dead_s, keys.kept_dead
+  elseif state == 'failed' then
+    return a.kept_failed_s, keys.kept_failed
   end
-  if not job.result_ttl_s and state == 'failed' then
-    return math.max(a.result_ttl_s, a.failed_ttl_s)
-  end
-  return tonumber(job.result_ttl_s or a.result_ttl_s)
+  return a.kept_s, keys.kept
 end
 
 -- The one way a job ends: state, result, event, notification and clean-up in a single step. A job that
@@ -403,7 +402,7 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   local changed = leave(a, lane, job.state)
   local bytes = tonumber(job.bytes or '0')
   local kept = #result + RECORD_KEPT_BYTES + (dead and bytes or 0)
-  local kept_s = kept_for_s(a, job, state, dead)
+  local kept_s, list = kept_where(a, state, dead)
   local fields = more or {}
   for _, part in ipairs({ 'state', state, 'outcome', outcome, 'finished_ms', int(at_ms), 'kept', int(kept) }) do
     fields[#fields + 1] = part
@@ -423,9 +422,8 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   else
     redis.call('DEL', keys.spec, keys.attempts)
   end
-  local leaves_ms = int(at_ms + 1000 * kept_s)
-  redis.call('ZADD', keys.kept, leaves_ms, a.job_id)
-  redis.call('ZADD', keys.keepers, 'LT', leaves_ms, job.tenant)
+  redis.call('RPUSH', list, a.job_id .. ' ' .. int(kept))
+  redis.call('ZADD', keys.keepers, 'LT', int(at_ms + 1000 * kept_s), job.tenant .. ' ' .. int(kept_s))
   lane.held = lane.held - bytes - (job.state == 'running' and LARGE_BYTES or 0)
   lane.kept = lane.kept + kept
   write_account(lane)
@@ -454,7 +452,7 @@ local function requeue(a, job, why, delay_ms, at_ms, ran, more)
   local due_ms = at_ms + delay_ms
   local expires_ms = ran and int(due_ms + tonumber(job.window_ms)) or job.expires_ms
   local place = ran and job.place or int(PRIORITIES[job.priority] + now_us())
-  note(job, why, at_ms, a.dead_ttl_s)
+  note(job, why, at_ms, a.kept_dead_s)
   leave(a, lane, job.state)
   lane.held = lane.held - LARGE_BYTES
   write_account(lane)

@@ -1,0 +1,231 @@
+"""How full the store may become: who is refused, what leaves first, and that what was accepted goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from redis import Redis
+
+from cellblock import Client, JobSpec, Outcome, RateLimited, StoreFull, UnknownJob
+from cellblock.ledger import Claim, Ledger, connect
+from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE, TAKES_LARGE_BELOW
+from cellblock_config import Settings, load_settings
+from ledger.kit import OPEN, admit, claim, finish, lead, manifest, once, operation, result_of, settings_of
+from parts import wait_until
+
+Store = tuple[Ledger, Redis]
+LONG = "x" * 100_000
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    """A real one: the in-process Redis has no memory to fill."""
+    settings = load_settings(redis={"url": redis_url}, ledger={"fault_retries": 0, "result_least_s": 0})
+    with connect(settings) as redis:
+        yield Ledger(redis, settings), redis
+
+
+def fill_to(ledger: Ledger, redis: Redis, percent: float) -> None:
+    """Injected: the store's limit is what makes what it uses now this part of it."""
+    used = int(redis.info("memory")["used_memory"])
+    ledger._settings = ledger._settings.model_copy(update={"memory_bytes": round(100 * used / percent)})
+    redis.delete(ledger.keys.pressure)  # or the last measurement would hold for some seconds
+
+
+def ended(ledger: Ledger, *names: str, stdout: str = "", tenant: str = "default") -> list[str]:
+    """Jobs that have ended well, in this order."""
+    for name in names:
+        admit(ledger, name, tenant=tenant)
+        held = claim(ledger, name)
+        assert ledger.finish(held, result_of(held, stdout=stdout), operation()).word == "finished"
+    return list(names)
+
+
+def here(ledger: Ledger, names: list[str]) -> list[str]:
+    found = []
+    for name in names:
+        try:
+            ledger.status(name)
+            found.append(name)
+        except UnknownJob:
+            pass
+    return found
+
+
+def test_a_full_store_refuses_jobs_and_lets_those_it_has_go_on(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger, "accepted")
+    fill_to(ledger, redis, ADMITS_BELOW + 1)
+    with pytest.raises(StoreFull, match=r"8\d %.*maxmemory.*CELLBLOCK_LEDGER_RESULT_TTL_S") as refused:
+        ledger.admit("another", manifest())
+    assert refused.value.retry_after_s == 1
+    held = claim(ledger, "accepted")
+    assert ledger.beat("w", [("accepted", held.fence)], {}) == {("accepted", held.fence): ("held", 0)}
+    assert finish(ledger, held)
+    fill_to(ledger, redis, ADMITS_BELOW - 2)
+    admit(ledger, "another")
+
+
+def test_what_is_admitted_within_one_measurement_counts(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    fill_to(ledger, redis, ADMITS_BELOW - 5)
+    lead(ledger)
+    with pytest.raises(StoreFull):  # and not a megabyte more
+        for number in range(1000):
+            ledger.admit(f"large{number}", manifest(stdin=LONG))
+    assert number < 50
+
+
+def test_without_a_leader_admission_measures_by_itself(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    long_ago = {"at_ms": 1, "used_bytes": 1, "limit_bytes": 1, "taken_bytes": 0}
+    redis.hset(ledger.keys.pressure, mapping=long_ago)  # type: ignore[arg-type]
+    admit(ledger, "another")
+    assert redis.hget(ledger.keys.pressure, "limit_bytes") == "0", "this server has none"
+
+
+def test_jobs_that_have_ended_leave_when_memory_is_short_oldest_first(store: Store) -> None:
+    ledger, redis = store
+    names = ended(ledger, *(f"job{number}" for number in range(20)), stdout=LONG)
+    fill_to(ledger, redis, LEAVE_ABOVE + 5)
+    freed = ledger.make_room(lead(ledger))
+    left = here(ledger, names)
+    assert 0 < len(left) < 20
+    assert left == names[-len(left) :], "the youngest stay"
+    assert freed >= (20 - len(left)) * 100_000
+    assert int(redis.hget(ledger.keys.account("default"), "kept_bytes") or 0) == sum(
+        int(redis.hget(ledger.keys.job(name), "kept") or 0) for name in left
+    )
+    assert set(redis.keys(f"{ledger.keys.prefix}:result:*")) == {ledger.keys.result(name) for name in left}
+
+
+def test_below_that_nobody_leaves_before_their_time(store: Store) -> None:
+    ledger, redis = store
+    names = ended(ledger, *(f"job{number}" for number in range(5)), stdout=LONG)
+    fill_to(ledger, redis, LEAVE_ABOVE - 5)
+    assert ledger.make_room(lead(ledger)) == 0
+    assert here(ledger, names) == names
+
+
+@pytest.mark.parametrize(("percent", "stay"), [(TAKES_LARGE_BELOW - 2, True), (TAKES_LARGE_BELOW + 2, False)])
+def test_who_has_just_ended_stays_until_there_is_no_other_way(store: Store, percent: int, stay: bool) -> None:
+    ledger, redis = store
+    names = ended(ledger, *(f"job{number}" for number in range(20)), stdout=LONG)
+    fill_to(ledger, redis, percent)
+    with settings_of(ledger, result_least_s=60):
+        ledger.make_room(lead(ledger))
+    assert (here(ledger, names) == names) is stay
+
+
+def test_a_job_that_is_due_leaves_with_all_that_is_kept_of_it(store: Store) -> None:
+    ledger, redis = store
+    ledger.admit("job", manifest(), once())
+    finish(ledger, claim(ledger), Outcome.SANDBOX_ERROR)
+    with settings_of(ledger, result_least_s=60):
+        redis.hset(ledger.keys.job("job"), "finished_ms", 1)
+        redis.zadd(ledger.keys.keepers, {f"default {ledger._settings.dead_ttl_s}": 1})
+        ledger.make_room(lead(ledger))
+    prefix = ledger.keys.prefix
+    rest = {str(key).removeprefix(f"{prefix}:").split(":")[0] for key in redis.keys("*")}
+    assert rest == {"account", "events", "leader", "pressure", "schema", "shares", "upkeep"}
+    assert redis.hget(ledger.keys.account("default"), "kept_bytes") == "0"
+
+
+def test_one_tenant_is_refused_and_the_others_are_not(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger, "first", tenant="greedy")
+    fill_to(ledger, redis, 20)
+    with settings_of(ledger, tenant_percent=10):
+        says = r"bytes_held: tenant 'greedy'.*CELLBLOCK_LEDGER_TENANT_PERCENT"
+        with pytest.raises(RateLimited, match=says) as refused:
+            for number in range(1000):
+                ledger.admit(f"greedy{number}", manifest(tenant="greedy", stdin=LONG))
+        found = refused.value
+        assert found.limit == "bytes_held"
+        assert found.used is not None
+        assert found.allowed is not None
+        assert found.used <= found.allowed < found.used + 150_000
+        admit(ledger, "modest", tenant="modest")
+        assert not ledger.cancel("greedy0").wake
+        admit(ledger, "again", tenant="greedy")
+
+
+def test_what_a_refused_tenant_keeps_leaves_and_nothing_of_the_others(store: Store) -> None:
+    ledger, redis = store
+    modest = ended(ledger, "modest", tenant="modest")
+    names = ended(ledger, *(f"greedy{number}" for number in range(10)), tenant="greedy", stdout=LONG)
+    fill_to(ledger, redis, 50)
+    with settings_of(ledger, tenant_percent=10):
+        with pytest.raises(RateLimited):
+            ledger.admit("more", manifest(tenant="greedy", stdin=LONG))
+        ledger.make_room(lead(ledger))
+        ledger.admit("more", manifest(tenant="greedy", stdin=LONG))
+    left = here(ledger, names)
+    assert len(left) < 10
+    assert left == names[10 - len(left) :]
+    assert here(ledger, modest) == modest
+
+
+def test_a_plan_says_how_much_its_tenants_hold(store: Store) -> None:
+    ledger, _ = store
+    narrow = replace(OPEN, bytes_held=400_000)
+    with pytest.raises(RateLimited, match=r"bytes_held: .*400000 bytes"):
+        for number in range(10):
+            ledger.admit(f"job{number}", manifest(stdin=LONG), gates=narrow)
+    assert number == 2
+    with pytest.raises(RateLimited, match="never be admitted"):
+        ledger.admit("huge", manifest(tenant="other", stdin=5 * LONG), gates=narrow)
+
+
+def test_what_may_come_back_of_running_jobs_counts(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    before = int(redis.hget(ledger.keys.account("default"), "held_bytes") or 0)
+    held = claim(ledger)
+    assert int(redis.hget(ledger.keys.account("default"), "held_bytes") or 0) == before + 32768
+    finish(ledger, held)
+    assert redis.hget(ledger.keys.account("default"), "held_bytes") == "0"
+
+
+def test_a_long_result_waits_for_room_and_a_short_one_does_not(store: Store) -> None:
+    ledger, redis = store
+    for name in ("long", "short"):
+        admit(ledger, name)
+    long, short = claim(ledger, "long"), claim(ledger, "short")
+    fill_to(ledger, redis, TAKES_LARGE_BELOW + 1)
+    assert ledger.finish(long, result_of(long, stdout=LONG), operation()).word == "no room"
+    assert finish(ledger, short)
+    assert ledger.status("long").state == "running"
+    fill_to(ledger, redis, 50)
+    assert ledger.finish(long, result_of(long, stdout=LONG), operation()).word == "finished"
+    result = ledger.result("long")
+    assert result is not None
+    assert result.stdout == LONG
+
+
+def test_a_batch_waits_for_a_full_store(settings: Settings) -> None:
+    """Injected: the store has room again after the first refusal."""
+    with Client(settings=settings) as client:
+        client.submit(JobSpec(code="1"))
+        with connect(settings) as redis:
+            fill_to(client._ledger, redis, ADMITS_BELOW + 5)
+            future = None
+            with pytest.raises(StoreFull):
+                client.submit(JobSpec(code="2"))
+            client._ledger._settings = client._ledger._settings.model_copy(update={"memory_bytes": 0})
+            future = client.start(JobSpec(code="3"))
+            assert wait_until(lambda: client.counts().waiting == 2, 5, "the second job waiting")
+            client.abandon(future)
+
+
+def test_the_failed_jobs_of_a_plan_stay_no_longer_than_its_others(store: Store) -> None:
+    ledger, redis = store
+    admitted = ledger.admit("job", manifest(), gates=replace(OPEN, result_ttl_s=77))
+    held = ledger.claim(admitted.job_id, "w", operation())
+    assert isinstance(held, Claim)
+    finish(ledger, held, Outcome.MEMORY)
+    assert redis.zrange(ledger.keys.keepers, 0, -1) == ["default 77"]
