@@ -98,8 +98,8 @@ class EventStream:
             surplus = int(self._redis.xlen(self._keys.events)) - count
             if surplus <= 0:
                 return None
-            entries = self._redis.xrange(self._keys.events, count=min(surplus + 1, _PAGE))
-        return str(entries[-1][0])
+            first = self._redis.xrange(self._keys.events, count=min(surplus + 1, _PAGE))
+        return cast(list[tuple[str, dict[str, str]]], first)[-1][0]
 
     def gap_after(self, event_id: str) -> Event | None:
         """What tells a reader that has read up to here what it missed; None if nothing."""

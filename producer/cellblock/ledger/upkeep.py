@@ -72,7 +72,7 @@ class Upkeep(Transitions):
     def lead_ends_in_s(self) -> float | None:
         """How long the present lead lasts unless it is renewed; None: nobody leads."""
         with store_errors("looking for the leader of the upkeep"):
-            left_ms = cast(int, self._redis.pttl(self.keys.leader))
+            left_ms = self._redis.pttl(self.keys.leader)
         return left_ms / 1000 if left_ms > 0 else None
 
     def resign(self, leader: str) -> None:
