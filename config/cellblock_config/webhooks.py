@@ -15,6 +15,7 @@ _SECRET_LEAST = 16
 
 #: As cellblock.models has them; this package imports nothing of it, and a test compares the two.
 EventName = Literal[
+    "agent.events.gap",
     "agent.run.queued",
     "agent.run.started",
     "agent.run.retried",
@@ -33,7 +34,13 @@ class WebhookSettings(Group):
     urls: tuple[SecretStr, ...] = Field((), description="Every event of interest goes to each of them.")
     secret: OptionalSecret = Field(None, description="Receivers check signatures with it.")
     events: tuple[EventName, ...] = Field(
-        ("agent.run.succeeded", "agent.run.failed", "agent.run.cancelled", "agent.run.rejected"),
+        (
+            "agent.events.gap",
+            "agent.run.succeeded",
+            "agent.run.failed",
+            "agent.run.cancelled",
+            "agent.run.rejected",
+        ),
         description="Which types of events are posted.",
     )
     allow_private: bool = Field(False, description="Also to addresses of this host and of private networks.")

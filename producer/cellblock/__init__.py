@@ -12,6 +12,8 @@ from cellblock.api_keys import ApiKey, ApiKeys
 from cellblock.client import Client, Job
 from cellblock.costs import Estimate
 from cellblock.errors import (
+    BlobLost,
+    BlobsUnavailable,
     BudgetExceeded,
     CallerError,
     CannotOpen,
@@ -64,6 +66,8 @@ __all__ = [
     "Artifact",
     "AsyncClient",
     "AsyncJob",
+    "BlobLost",
+    "BlobsUnavailable",
     "BudgetExceeded",
     "CallerError",
     "CannotOpen",

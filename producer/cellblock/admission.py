@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cellblock.blobs import NAME as BLOB_NAME
 from cellblock.costs import Charge
 from cellblock.errors import InvalidJob
 from cellblock.models import JobSpec, Limits, PriorityClass
@@ -38,6 +39,15 @@ class Signature(BaseModel):
 
     key_id: str = Field(pattern=KEY_ID)
     value: str = Field(max_length=1024)
+
+
+class BlobRef(BaseModel):
+    """A part that is in the blob store."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=BLOB_NAME)
+    size_bytes: int = Field(ge=0, le=64 * MIB)
 
 
 class Manifest(BaseModel):
@@ -76,6 +86,8 @@ class Manifest(BaseModel):
     modules: tuple[str, ...] | None = None  #: what it may import; None: everything its image has
     seal_to: str | None = None  #: of confidential jobs: the public key their result is sealed to
     evaluation: Evaluation | None = None  #: in place of a program
+    blobs: dict[str, BlobRef] = {}  #: parts that are elsewhere, by name (claim_check.py)
+    long_results: bool = False  #: who submitted it can fetch a result from the blob store
     payload: bytes | None = None  #: of confidential jobs: what their author wrote, sealed (sealing.py)
     signature: Signature | None = None
 

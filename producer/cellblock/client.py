@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Literal, Self, cast
 
 from cellblock.api_keys import ApiKeys
+from cellblock.blobs import open_blobs
 from cellblock.costs import Estimate
 from cellblock.errors import (
     InvalidJob,
@@ -93,7 +94,8 @@ class Client:
             settings = load_settings(**({"redis": {"url": redis_url}} if redis_url else {}))
         self._settings = settings
         self._redis = connect(settings)
-        self._ledger = Ledger(self._redis, settings)
+        self._blobs = open_blobs(settings.blobs)
+        self._ledger = Ledger(self._redis, settings, blobs=self._blobs)
         self._groups = EventGroups(self._redis, self._ledger.keys)
         self._api_keys = ApiKeys(self._redis, self._ledger.keys)
         self._governance = Governance(self._redis, self._ledger.keys)
@@ -106,7 +108,7 @@ class Client:
     @cached_property
     def _intake(self) -> Intake:
         # Not before something is submitted: a wrong file of plans keeps nobody from cancelling or asking.
-        return Intake(self._settings, self._governance.overrides)
+        return Intake(self._settings, self._governance.overrides, self._blobs)
 
     def __enter__(self) -> Self:
         return self

@@ -16,7 +16,9 @@
         ├── PolicyError             policies that cannot be read; names file and reason
         ├── PolicyUnavailable       nobody could decide whether a job may run, so it may not
         ├── StoreUnavailable        Redis cannot be reached or refuses
-        │   └── StoreFull           it has no room now; come back after ``retry_after_s``
+        │   ├── StoreFull           it has no room now; come back after ``retry_after_s``
+        │   └── BlobsUnavailable    the blob store cannot be reached or refuses
+        ├── BlobLost                a blob is not there, or is not what was put there; names its digest
         ├── SchemaMismatch          Redis holds what another version of cellblock wrote
         └── SandboxUnavailable      no isolation works on this host now
 
@@ -155,6 +157,18 @@ class StoreFull(StoreUnavailable):
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class BlobsUnavailable(StoreUnavailable):
+    """The blob store cannot be reached, or refuses; nothing was admitted."""
+
+
+class BlobLost(OperatorError):
+    """A blob is missing or altered. ``digest`` is its SHA-256."""
+
+    def __init__(self, digest: str, problem: str) -> None:
+        super().__init__(f"blob {digest}: {problem}")
+        self.digest = digest
 
 
 class SchemaMismatch(OperatorError):

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 
 from cellblock.admission import Manifest, resolve
+from cellblock.blobs import Blobs
+from cellblock.claim_check import checked_in
 from cellblock.costs import Bounds, Charge, Estimate, estimate
 from cellblock.errors import InvalidJob, PolicyDenied
 from cellblock.gates import Gates
@@ -30,13 +32,20 @@ class Intake:
     """
 
     def __init__(
-        self, settings: Settings, overrides: Callable[[str], Override] = lambda tenant: Override()
+        self,
+        settings: Settings,
+        overrides: Callable[[str], Override] = lambda tenant: Override(),
+        blobs: Blobs | None = None,
     ) -> None:
-        """``overrides``: what was set at run time. Raises :class:`PlansError`, :class:`PricesError`."""
+        """``overrides``: what was set at run time. ``blobs``: where long parts of a job go.
+
+        Raises :class:`PlansError`, :class:`PricesError`.
+        """
         self._settings = settings
         self._plans = PlanFile(settings, overrides)
         self._policy = decision_point(settings.policy)
         self._signer = Signer(settings.signing)
+        self._blobs = blobs
         self._warned = False
 
     def prepare(
@@ -61,11 +70,13 @@ class Intake:
         return self._stored(job_id, spec, planned), gates
 
     def _stored(self, job_id: str, spec: JobSpec, manifest: Manifest) -> Manifest:
-        """As the ledger may hold it: a confidential one sealed, and all of them signed."""
+        """As the ledger may hold it: a confidential one sealed, what is long elsewhere, all of it signed."""
         if spec.confidential:
             manifest = manifest.model_copy(update={"seal_to": tenant_key(spec, self._settings.sealing)})
             if self._settings.redis.url is not None:  # without a store nothing is kept but in memory
                 manifest = seal_manifest(job_id, manifest, self._settings.sealing)
+        if self._blobs is not None:
+            manifest = checked_in(manifest, self._blobs, self._settings.blobs.least_bytes)
         return self._signer.signed(job_id, manifest)
 
     def _warn_once(self, warning: str | None) -> None:

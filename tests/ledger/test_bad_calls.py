@@ -77,6 +77,7 @@ def test_an_end_that_is_none_is_refused(store: Store, state: str, counter: str) 
         state,
         "ok",
         "{}",
+        "",
         0,
         counter,
         0,
@@ -170,12 +171,16 @@ def test_a_fresh_store_becomes_this_versions_and_anothers_is_refused(store: Stor
 
 def test_settings_that_lose_jobs_are_named_with_the_line_to_write(redis_url: str) -> None:
     with open_ledger("redis", redis_url) as (_, redis):
+        assert {one.setting for one in concerns(redis)} == {"maxmemory"}
+        assert concerns(redis, memory_bytes=10**9) == []
+        redis.config_set("maxmemory", "1gb")
         assert concerns(redis) == []
         redis.config_set("maxmemory-policy", "allkeys-lru")
         redis.config_set("appendonly", "no")
         try:
             found = {concern.setting: concern.remedy for concern in concerns(redis)}
         finally:
+            redis.config_set("maxmemory", 0)
             redis.config_set("maxmemory-policy", "noeviction")
             redis.config_set("appendonly", "yes")
     assert found == {"maxmemory-policy": "maxmemory-policy noeviction", "appendonly": "appendonly yes"}

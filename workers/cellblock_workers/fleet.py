@@ -104,6 +104,7 @@ def run_up(*, json_output: bool = False) -> int:
             service, url = private_redis(folder, port_of(redis_port))
             services.append(service)
             environment["CELLBLOCK_REDIS_URL"] = url
+            environment |= _blob_folder(settings, folder)
         else:
             _check_redis(settings)
         password = (
@@ -125,11 +126,24 @@ def run_up(*, json_output: bool = False) -> int:
         )
         where = {
             "redis_url": environment.get("CELLBLOCK_REDIS_URL", _AS_CONFIGURED),
+            **({"blobs_url": url} if (url := environment.get("CELLBLOCK_BLOBS_URL")) else {}),
             "flower_url": f"http://{settings.monitor.address}:{port}",
             "flower_user": settings.monitor.user,
             "flower_password": password if settings.monitor.password is None else _AS_CONFIGURED,
         }
         return Supervisor(services, on_ready=lambda: _announce(where, json_output)).run()
+
+
+def _blob_folder(settings: Settings, folder: Path) -> dict[str, str]:
+    """A blob store for a fleet that is all on this host, unless one is configured: a folder of the worker's."""
+    if settings.blobs.url is not None:
+        return {}
+    blobs = folder / "blobs"
+    blobs.mkdir(mode=0o700)
+    user = _worker_user(settings)
+    if user is not None:  # root, who submits, may write there too
+        os.chown(blobs, user, group_of(user))
+    return {"CELLBLOCK_BLOBS_URL": f"file://{blobs}"}
 
 
 def host_services(
@@ -183,7 +197,7 @@ def private_redis(folder: Path, port: int) -> tuple[Service, str]:
     config = folder / "redis.conf"
     config.write_text(
         f"bind 127.0.0.1\nport {port}\nrequirepass {password}\ndir {folder}\n"
-        'save ""\nappendonly yes\nmaxmemory-policy noeviction\nloglevel warning\n'
+        'save ""\nappendonly yes\nmaxmemory 512mb\nmaxmemory-policy noeviction\nloglevel warning\n'
     )
     url = f"redis://:{password}@127.0.0.1:{port}/0"
     redis = Service(
@@ -315,6 +329,7 @@ def _announce(where: dict[str, str], json_output: bool) -> None:
     lines = [
         "cellblock is up. In another terminal:",
         *([] if configured else [f"  export CELLBLOCK_REDIS_URL={where['redis_url']}"]),
+        *([f"  export CELLBLOCK_BLOBS_URL={where['blobs_url']}"] if "blobs_url" in where else []),
         "  echo 'print(6*7)' | cellblock run -",
         f"Flower: {where['flower_url']}  user {where['flower_user']}  password {where['flower_password']}",
         "Ctrl-C stops everything.",

@@ -27,6 +27,7 @@
 ``<p>:keepers``                        zset     "tenant s" of such lists, by when the first of it leaves (ms)
 ``<p>:crowded``                        set      tenants that were refused for what they keep
 ``<p>:pressure``                       hash     how full the store is (fields: scripts/prelude.lua)
+``<p>:blobs``                          hash     name of a blob → how many jobs name it
 ``<p>:leader``                         string   who leads the upkeep; a lease
 ``<p>:upkeep``                         hash     ``epoch``: the fence of that lease; ``ticked_ms``: when a
                                                 round last began; ``events_trimmed``: the last event that
@@ -159,6 +160,10 @@ class Keys:
         return f"{self.prefix}:crowded"
 
     @property
+    def blobs(self) -> str:
+        return f"{self.prefix}:blobs"
+
+    @property
     def pressure(self) -> str:
         return f"{self.prefix}:pressure"
 
@@ -266,4 +271,5 @@ class Keys:
             self.keepers,
             self.crowded,
             self.pressure,
+            self.blobs,
         ]

@@ -12,12 +12,13 @@ from typing import Any, cast
 
 from redis import Redis
 
+from cellblock.blobs import Blobs
 from cellblock.errors import InvalidJob, UnknownJob
 from cellblock.idempotency import IdempotencyKey
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import EventStream, id_of
 from cellblock.ledger.keys import Keys, Owner
-from cellblock.ledger.results import restored, timings
+from cellblock.ledger.results import restored, timings, within_reach
 from cellblock.models import (
     Counts,
     DayUsage,
@@ -43,8 +44,9 @@ _UNKNOWN = "no job {job_id}: never accepted here, or its result has expired"
 class Reads:
     """The asking half of :class:`~cellblock.ledger.Ledger`. Raises :class:`StoreUnavailable`."""
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys, blobs: Blobs | None = None) -> None:
         self._redis = redis
+        self._blobs = blobs
         self.keys = keys
         self._stream = EventStream(redis, keys)
 
@@ -87,7 +89,10 @@ class Reads:
         return JobState.PARKED if parked and place is not None else state
 
     def result(self, job_id: str) -> JobResult | None:
-        """The result of an ended job, None while it is under way. Raises :class:`UnknownJob`."""
+        """The result of an ended job, None while it is under way.
+
+        Raises :class:`UnknownJob`, :class:`BlobLost` for a long one that is not in the blob store any more.
+        """
         with store_errors("reading a result"):
             pipe = self._redis.pipeline(transaction=False)
             pipe.get(self.keys.result(job_id))
@@ -97,7 +102,7 @@ class Reads:
             raise UnknownJob(_UNKNOWN.format(job_id=job_id))
         if stored is None:
             return None
-        return restored(job_id, record, stored)
+        return restored(job_id, record, within_reach(stored, self._blobs))
 
     def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
         """Events after a stream id, oldest first; waits up to ``wait_s`` for the first.
@@ -117,6 +122,12 @@ class Reads:
             found = [Event.from_fields(stream_id, fields) for stream_id, fields in entries(reply)]
             if found or left_s <= 0:
                 return found
+
+    def named_blobs(self, names: Sequence[str]) -> set[str]:
+        """Those of these blobs that a job names."""
+        with store_errors("looking for blobs that jobs name"):
+            counts = cast(list[str | None], self._redis.hmget(self.keys.blobs, list(names))) if names else []
+        return {name for name, count in zip(names, counts, strict=True) if count is not None}
 
     def settled(self, job_ids: Sequence[str]) -> list[str]:
         """Those of the jobs that have ended or are unknown, found in one round trip."""

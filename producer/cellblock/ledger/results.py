@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from cellblock.blobs import Blobs
+from cellblock.errors import BlobLost
 from cellblock.models import JobResult, Timings
 
+_BLOB = "blob"
+_ELSEWHERE = f'{{"{_BLOB}":'
 _IN_THE_RECORD = {
     *("job_id", "outcome", "level", "attempt", "worker", "trace_id", "timings", "cost_micros"),
 }
@@ -16,6 +20,29 @@ def stored(result: JobResult) -> str:
     """As it is kept beside the job's record."""
     left_out = _IN_THE_RECORD if result.value_kind is not None else _IN_THE_RECORD | {"value"}
     return result.model_dump_json(exclude=left_out, exclude_defaults=True)
+
+
+def deposited(text: str, blobs: Blobs) -> tuple[str, str]:
+    """What stands in the place of so long a result, and the name of its blob."""
+    data = text.encode()
+    name = blobs.put(data)
+    return json.dumps({_BLOB: name, "size_bytes": len(data)}), name
+
+
+def within_reach(text: str, blobs: Blobs | None) -> str:
+    """What :func:`stored` made, fetched if it is elsewhere.
+
+    Raises :class:`BlobLost`, :class:`BlobsUnavailable`.
+    """
+    if not text.startswith(_ELSEWHERE):
+        return text
+    ref = json.loads(text)
+    if blobs is None:
+        raise BlobLost(
+            str(ref[_BLOB]).rpartition("/")[2],
+            "the result is in the fleet's blob store, and this process has none: set CELLBLOCK_BLOBS_URL",
+        )
+    return blobs.get(str(ref[_BLOB]), int(ref["size_bytes"])).decode()
 
 
 def restored(job_id: str, record: Mapping[str, str], text: str) -> JobResult:
@@ -38,7 +65,9 @@ def restored(job_id: str, record: Mapping[str, str], text: str) -> JobResult:
 def heard(job_id: str, notification: str) -> JobResult | None:
     """The result that came with a job's notification; None where it has to be fetched."""
     record, _, text = notification.partition("\n")
-    return restored(job_id, json.loads(record), text) if text else None
+    if not text or text.startswith(_ELSEWHERE):
+        return None
+    return restored(job_id, json.loads(record), text)
 
 
 def timings(record: Mapping[str, str]) -> Timings:

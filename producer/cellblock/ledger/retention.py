@@ -135,7 +135,7 @@ class Retention(Upkeep):
         ]
         word, *freed = self._scripts.run(
             "forget",
-            [keys.upkeep, kept, keys.keepers, keys.account(tenant), keys.dead, *of_jobs],
+            [keys.upkeep, kept, keys.keepers, keys.account(tenant), keys.dead, keys.blobs, *of_jobs],
             [epoch, keeper, next_ms, *(entry for entry, _ in leaving)],
         )
         return _Page(len(leaving), int(freed[0])) if word == "forgot" else _Page(0, 0)

@@ -46,8 +46,11 @@ def check_schema(redis: Redis, keys: Keys, *, claim: bool = True) -> None:
         )
 
 
-def concerns(redis: Redis) -> list[Concern]:
-    """Where the server is not set as docs and config/redis.conf say. Raises :class:`StoreUnavailable`."""
+def concerns(redis: Redis, *, memory_bytes: int = 0) -> list[Concern]:
+    """Where the server is not set as docs and config/redis.conf say.
+
+    ``memory_bytes``: what the settings say it may use. Raises :class:`StoreUnavailable`.
+    """
     with store_errors("reading the server's settings"):
         info = redis.info()
     found = []
@@ -58,6 +61,15 @@ def concerns(redis: Redis) -> list[Concern]:
                 str(policy),
                 "maxmemory-policy noeviction",
                 "a full server would throw jobs away instead of refusing new ones",
+            )
+        )
+    if not info.get("maxmemory") and not memory_bytes:
+        found.append(
+            Concern(
+                "maxmemory",
+                "0",
+                "maxmemory 512mb (or set CELLBLOCK_LEDGER_MEMORY_BYTES)",
+                "nothing is refused until the host has no memory left",
             )
         )
     if not info.get("aof_enabled"):

@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from redis import Redis
 
 from cellblock.admission import Manifest
+from cellblock.blobs import Blobs
+from cellblock.claim_check import names_of
 from cellblock.errors import CellblockError, RateLimited, UnknownJob
 from cellblock.gates import NO_GATES, Gates
 from cellblock.idempotency import IdempotencyKey
@@ -25,7 +27,7 @@ from cellblock.ledger.connection import connect, store_errors
 from cellblock.ledger.keys import Owner, Stay
 from cellblock.ledger.pressure import no_room, too_many_bytes
 from cellblock.ledger.reads import conflict
-from cellblock.ledger.results import stored
+from cellblock.ledger.results import deposited, stored
 from cellblock.ledger.retention import Retention
 from cellblock.ledger.server import check_schema
 from cellblock.ledger.transitions import Transition, ms, plan_ttl_s, spread
@@ -106,8 +108,11 @@ class Ledger(Retention):
     Every method raises :class:`StoreUnavailable` when Redis is out of reach.
     """
 
-    def __init__(self, redis: Redis, settings: Settings, *, embedded: bool = False) -> None:
-        super().__init__(redis, settings, embedded=embedded)
+    def __init__(
+        self, redis: Redis, settings: Settings, *, embedded: bool = False, blobs: Blobs | None = None
+    ) -> None:
+        """``blobs``: where long results are."""
+        super().__init__(redis, settings, embedded=embedded, blobs=blobs)
         self._schema_checked = False
 
     def admit(
@@ -197,6 +202,7 @@ class Ledger(Retention):
                 owner.parent,
                 owner.lane,
                 self._settings.tenant_slots,
+                " ".join(names_of(manifest)),
                 self._settings.tenant_percent,
                 self._settings.memory_bytes,
                 int(self._measures),
@@ -307,7 +313,7 @@ class Ledger(Retention):
         """End a job whose stored manifest is none. Nobody could run it: trying again changes nothing."""
         record = self._record(job_id)
         result = closing_result(job_id, record, Outcome.REJECTED, closing.UNREADABLE)
-        ending = [JobState.REJECTED, Outcome.REJECTED, result, 0, "failures", 0, 0, 0, 100, ""]
+        ending = [JobState.REJECTED, Outcome.REJECTED, result, "", 0, "failures", 0, 0, 0, 100, ""]
         ttl_s = plan_ttl_s(record)
         self._transition("finish", job_id, owner, [fence, operation, *ending], plan_ttl_s=ttl_s)
 
@@ -337,16 +343,24 @@ class Ledger(Retention):
             pipe.zrem(self.keys.workers, worker)
             pipe.execute()
 
-    def finish(self, claim: Claim, result: JobResult, operation: str) -> Transition:
+    def finish(
+        self, claim: Claim, result: JobResult, operation: str, *, long_bytes: int | None = None
+    ) -> Transition:
         """``finished``: the job has ended with this result. ``retried``: it failed and will run again.
 
         ``stale``: the attempt owns nothing any more, and nothing was written. ``no room``: nor was it for a
         result so long that the store has no room for it now.
+
+        ``long_bytes``: a longer result goes to the blob store; None: none does. Raises
+        :class:`BlobsUnavailable`.
         """
         ours = result.outcome is Outcome.SANDBOX_ERROR
         retries = self._settings.fault_retries if ours else claim.manifest.retries
         if result.outcome in {Outcome.OK, Outcome.CANCELLED, Outcome.REJECTED, Outcome.COST_CAP}:
             retries = 0
+        text, blob = stored(result), ""
+        if self._blobs is not None and long_bytes is not None and len(text) > long_bytes:
+            text, blob = deposited(text, self._blobs)
         return self._transition(
             "finish",
             claim.job_id,
@@ -356,7 +370,8 @@ class Ledger(Retention):
                 operation,
                 JobState.after(result.outcome),
                 result.outcome,
-                stored(result),
+                text,
+                blob,
                 result.cost_micros or 0,
                 "faults" if ours else "failures",
                 retries,

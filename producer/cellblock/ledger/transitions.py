@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from redis import Redis
 
+from cellblock.blobs import Blobs
 from cellblock.ledger.keys import Keys, Owner, Stay
 from cellblock.ledger.reads import Reads
 from cellblock.ledger.scripts import Scripts
@@ -29,8 +30,10 @@ class Transition:
 class Transitions(Reads):
     """The calling half of :class:`~cellblock.ledger.Ledger`. Raises :class:`StoreUnavailable`."""
 
-    def __init__(self, redis: Redis, settings: Settings, *, embedded: bool = False) -> None:
-        super().__init__(redis, Keys(settings.redis.key_prefix))
+    def __init__(
+        self, redis: Redis, settings: Settings, *, embedded: bool = False, blobs: Blobs | None = None
+    ) -> None:
+        super().__init__(redis, Keys(settings.redis.key_prefix), blobs)
         self._settings = settings.ledger
         self._scripts = Scripts(redis, embedded=embedded)
         self._measures = not embedded

@@ -9,7 +9,6 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,10 @@ import docker
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
-from cellblock.errors import SchemaMismatch, StoreUnavailable
-from cellblock.ledger import Keys, connect
-from cellblock.ledger.server import check_schema, concerns
 from cellblock_config import Settings
 from cellblock_config.levels import MIB
 from cellblock_workers.doctor.checks import Check
+from cellblock_workers.doctor.stores import store_checks
 from cellblock_workers.launcher.backend import BackendUnavailable
 from cellblock_workers.launcher.systemd import manager
 from cellblock_workers.worker.memory_need import need, shortage
@@ -42,7 +39,10 @@ def program_checks(settings: Settings) -> Iterator[Check]:
     yield _image_roots(settings)
     yield _libseccomp()
     yield from _systemd(settings)
-    yield _redis(settings)
+    if settings.redis.url is None:
+        remedy = "cellblock up starts one of its own: apt-get install redis-server, or set CELLBLOCK_REDIS_URL"
+        yield _version_of("redis-server", remedy)
+    yield from store_checks(settings)
     yield _worker_memory(settings)
 
 
@@ -171,29 +171,6 @@ def _systemd(settings: Settings) -> Iterator[Check]:
             "the isolation systemd is not available: config/host/systemd/README.md says how to install it"
         )
         yield Check("systemd slice", "warning", f"no {name}", remedy)
-
-
-def _redis(settings: Settings) -> Check:
-    if settings.redis.url is not None:
-        return _store(settings)
-    remedy = "cellblock up starts one of its own: apt-get install redis-server, or set CELLBLOCK_REDIS_URL"
-    return _version_of("redis-server", remedy)
-
-
-def _store(settings: Settings) -> Check:
-    """What a worker would find there."""
-    with closing(connect(settings)) as redis:
-        try:
-            check_schema(redis, Keys(settings.redis.key_prefix), claim=False)
-            found = concerns(redis)
-        except StoreUnavailable as error:
-            return Check("redis", "problem", "not in reach", str(error))
-        except SchemaMismatch as error:
-            return Check("redis", "problem", "another version's", str(error))
-    if found:
-        remedy = "; ".join(f"{one.remedy}: {one.risk}" for one in found)
-        return Check("redis", "warning", ", ".join(f"{one.setting} {one.found}" for one in found), remedy)
-    return Check("redis", "ok", "CELLBLOCK_REDIS_URL answers; appendonly, noeviction")
 
 
 def _which(program: str) -> str | None:

@@ -18,13 +18,14 @@ import structlog
 from celery import Celery, bootsteps, signals
 from celery.exceptions import SecurityWarning
 
-from cellblock.errors import SchemaMismatch, StoreUnavailable
+from cellblock.blobs import open_blobs
+from cellblock.errors import NotConfigured, SchemaMismatch, StoreUnavailable
 from cellblock.ledger import Ledger, connect
 from cellblock.queue import RUN_TASK, Publisher
 from cellblock_config import Settings, load_settings
 from cellblock_workers.broker import create_celery
 from cellblock_workers.launcher.client import LauncherClient
-from cellblock_workers.store import check_store
+from cellblock_workers.store import check_store, wait_for_blobs
 from cellblock_workers.supervisor import REFUSED
 from cellblock_workers.telemetry import configure_logging, configure_sentry, die_with_parent
 from cellblock_workers.worker import transport
@@ -54,7 +55,8 @@ class Runtime:
     def __init__(self, settings: Settings) -> None:
         self.name = f"{socket.gethostname()}-{os.getpid()}"
         self.redis = connect(settings)
-        self.ledger = ledger = Ledger(self.redis, settings)
+        self.blobs = open_blobs(settings.blobs)
+        self.ledger = ledger = Ledger(self.redis, settings, blobs=self.blobs)
         broker = connect(settings, broker=True)
         self._publisher = publisher = Publisher(broker, settings)
         self._concurrency = settings.worker.concurrency
@@ -67,7 +69,7 @@ class Runtime:
         self.health = Health(launcher, settings.worker.probe_s, proof)
         self.heart = Heart(ledger, self.name, settings.ledger, self._status, launcher.renew)
         self.control = Control(self.redis, ledger.keys, self.heart)
-        self.reaper = Reaper(ledger, publisher, broker, settings, worker=self.name)
+        self.reaper = Reaper(ledger, publisher, broker, settings, worker=self.name, blobs=self.blobs)
         self.runner = JobRunner(
             ledger,
             launcher,
@@ -76,6 +78,7 @@ class Runtime:
             worker=self.name,
             on_wake=publisher.wake,
             on_unavailable=self.health.pause,
+            blobs=self.blobs,
         )
 
     def start(self) -> None:
@@ -244,9 +247,14 @@ def main() -> None:
     # Celery takes a uid without an account for root; its concern is pickle, and ours speaks JSON alone.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     _heed_memory(settings)
-    app, runtime = create_worker(settings)
     try:
-        check_store(runtime.redis, runtime.ledger.keys)
+        app, runtime = create_worker(settings)
+    except NotConfigured as error:
+        _log.error("worker_refuses_its_settings", reason=str(error))
+        raise SystemExit(REFUSED) from None
+    try:
+        check_store(runtime.redis, runtime.ledger.keys, memory_bytes=settings.ledger.memory_bytes)
+        wait_for_blobs(runtime.blobs)
     except SchemaMismatch as error:
         _log.error("worker_refuses_the_store", reason=str(error))
         raise SystemExit(REFUSED) from None

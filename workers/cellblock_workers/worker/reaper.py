@@ -11,11 +11,13 @@ import structlog
 from redis import Redis
 from redis.exceptions import RedisError
 
+from cellblock.blobs import Blobs
 from cellblock.errors import StoreUnavailable
 from cellblock.ledger import Following, Ledger, Round, Transition
 from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE
 from cellblock.queue import MESSAGES_MOST, Publisher, queue_key
 from cellblock_config import Settings
+from cellblock_workers.worker.blob_sweep import BlobSweep
 
 _log = structlog.get_logger(__name__)
 
@@ -30,13 +32,21 @@ class Reaper:
     it still does."""
 
     def __init__(
-        self, ledger: Ledger, publisher: Publisher, broker: Redis, settings: Settings, *, worker: str
+        self,
+        ledger: Ledger,
+        publisher: Publisher,
+        broker: Redis,
+        settings: Settings,
+        *,
+        worker: str,
+        blobs: Blobs | None = None,
     ) -> None:
         self._ledger = ledger
         self._publisher = publisher
         self._broker = broker
         self._settings = settings
         self._name = f"{worker} {secrets.token_hex(8)}"  # containers may share a host's name and a pid
+        self._sweep = BlobSweep(ledger, blobs) if blobs is not None else None
         self._leads = False
         self._said_full = False
         self._failed = True  # who has just been started cannot know whether the store was away
@@ -78,6 +88,8 @@ class Reaper:
         if begun.extended:
             _log.warning("leases_extended_after_outage", count=begun.extended)
         self._round(begun)
+        if self._sweep is not None:
+            self._sweep.maybe_start()
         pause_s = self._settings.ledger.reap_s * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
         return pause_s * (_HURRY if begun.pressure.above(LEAVE_ABOVE) else 1)
 

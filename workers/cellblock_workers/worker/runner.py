@@ -11,7 +11,16 @@ from itertools import chain, repeat
 
 import structlog
 
-from cellblock.errors import CannotOpen, NotConfigured, SandboxUnavailable, StoreUnavailable
+from cellblock.blobs import Blobs
+from cellblock.claim_check import fetched
+from cellblock.errors import (
+    BlobLost,
+    BlobsUnavailable,
+    CannotOpen,
+    NotConfigured,
+    SandboxUnavailable,
+    StoreUnavailable,
+)
 from cellblock.ledger import Claim, Dropped, Ledger, Transition
 from cellblock.models import JobResult
 from cellblock.sealing import open_manifest, seal_result
@@ -50,6 +59,7 @@ class JobRunner:
         worker: str,
         on_wake: Callable[[Sequence[str]], object],
         on_unavailable: Callable[[str], None],
+        blobs: Blobs | None = None,
     ) -> None:
         self._ledger = ledger
         self._launcher = launcher
@@ -60,6 +70,7 @@ class JobRunner:
         self._on_wake = on_wake
         self._on_unavailable = on_unavailable
         self._outgoing = OutgoingFilter(settings.egress)
+        self._blobs = blobs
         self._claiming = threading.Lock()
 
     def start(self) -> None:
@@ -110,7 +121,7 @@ class JobRunner:
             log.info("job_given_back", reason="this worker ends")
             self._release(claim, lease)
             return
-        except (LevelUnavailable, NotConfigured) as error:
+        except (LevelUnavailable, NotConfigured, BlobsUnavailable) as error:
             # Other jobs go on here. Held for a moment, or this worker would claim it again at once.
             log.warning("job_given_back", reason=str(error))
             lease.wait(_LEVEL_HOLD_S)
@@ -138,8 +149,9 @@ class JobRunner:
 
     def _run(self, claim: Claim, lease: Lease) -> JobResult:
         try:
-            manifest = open_manifest(claim.job_id, claim.manifest, self._settings.sealing)
-        except CannotOpen as error:  # keys may be changing: as a dead letter its payload is kept
+            whole = fetched(claim.manifest, self._blobs)
+            manifest = open_manifest(claim.job_id, whole, self._settings.sealing)
+        except (CannotOpen, BlobLost) as error:  # as a dead letter its payload is kept: keys may be changing
             return fault_result(claim, str(error))
         if manifest.evaluation is not None:
             return Evaluator(
@@ -174,7 +186,7 @@ class JobRunner:
         operation = secrets.token_hex(8)
         until = time.monotonic() + _ROOM_S
         while True:
-            done = self._patiently(partial(self._ledger.finish, claim, result, operation), claim.job_id)
+            done = self._patiently(partial(self._say_end, claim, result, operation), claim.job_id)
             if done.word != "no room":
                 return done
             if time.monotonic() > until:
@@ -183,6 +195,16 @@ class JobRunner:
             else:
                 _log.warning("result_waits_for_room", job_id=claim.job_id)
                 time.sleep(_ROOM_AGAIN_S)
+
+    def _say_end(self, claim: Claim, result: JobResult, operation: str) -> Transition:
+        """Long results go to the blob store, where whoever asks has one; without it they stay in Redis."""
+        if claim.manifest.long_results:
+            try:
+                least_bytes = self._settings.blobs.least_bytes
+                return self._ledger.finish(claim, result, operation, long_bytes=least_bytes)
+            except BlobsUnavailable as error:
+                _log.warning("result_kept_in_redis", job_id=claim.job_id, reason=str(error))
+        return self._ledger.finish(claim, result, operation)
 
     def _patiently(self, say: Callable[[], Transition], job_id: str) -> Transition:
         ends = time.monotonic() + self._settings.ledger.lease_s + _SAY_BEYOND_S

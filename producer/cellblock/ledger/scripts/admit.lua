@@ -2,7 +2,7 @@
 -- KEYS  of_job, idempotency, rate
 -- ARGV  below. digest: of what was asked under the idempotency key. forgotten: the job an idempotency key still
 --       names although its record has expired, else "".
---       tenant_percent: of the store's memory, for one tenant.
+--       blobs: names of what it has in the blob store, with blanks. tenant_percent: of the store's memory, for one tenant.
 --       planned: 1 if a plan bounds it: its name and weight, parallel runs, one run per emission_us and burst at
 --       once, runs a day, jobs that wait, and micros: reserve for this run, budget a day; result_ttl_s: how long its
 --       result is kept; bytes_held: what its tenant's jobs may take of the store, 0 for no limit of the plan's.
@@ -13,7 +13,7 @@
 --       · {"orphan", ""}: no such parent runs · {"poor", left}: what is left of the parent's money
 --       · {"no room", used, limit}: bytes of the store
 local a, invalid = arguments('job_id digest manifest tenant level priority trace_id submitted queue_depth# ' ..
-  'job_ttl_s# expires_ms# idempotent# idempotency forgotten parent lane slots# tenant_percent# memory_bytes# ' ..
+  'job_ttl_s# expires_ms# idempotent# idempotency forgotten parent lane slots# blobs tenant_percent# memory_bytes# ' ..
   'measures# planned# plan weight# parallel# emission_us# burst# day_runs# depth# reserve# budget# result_ttl_s# ' ..
   'bytes_held# burnt# keyed#')
 if not a then
@@ -142,6 +142,9 @@ end
 if a.idempotent == 1 then
   also('idempotency', a.idempotency)
 end
+if a.blobs ~= '' then
+  also('blobs', a.blobs)
+end
 local place = int(PRIORITIES[a.priority] + at_us)
 also('place', place)
 redis.call('HSET', keys.job, unpack(fields))
@@ -159,6 +162,7 @@ end
 if lane.slots > 0 then
   lane.taken = redis.call('SCARD', keys.slots)
 end
+name_blobs(a.blobs, 1)
 redis.call('SET', keys.spec, a.manifest, 'EX', int(a.job_ttl_s))
 redis.call('ZADD', keys.ready, place, a.job_id)
 lane.ready = lane.ready + 1

@@ -5,7 +5,7 @@ local a, invalid = arguments('job_id op')
 if not a then
   return invalid
 end
-local job = record('op_drop', 'bytes', 'kept')
+local job = record('op_drop', 'bytes', 'kept', 'blobs')
 if redis.call('ZREM', keys.dead, a.job_id) == 0 then
   return { job.op_drop == a.op and 'dropped' or 'alive' }
 end
@@ -13,7 +13,8 @@ redis.call('DEL', keys.spec, keys.attempts)
 if job.kept then
   local payload = tonumber(job.bytes or '0')
   redis.call('HSET', keys.job, 'op_drop', a.op, 'kept', int(tonumber(job.kept) - payload))
-  redis.call('HDEL', keys.job, 'bytes')
+  redis.call('HDEL', keys.job, 'bytes', 'blobs')
+  name_blobs(job.blobs or '', -1)
   redis.call('HINCRBY', keys.account, 'kept_bytes', int(-payload))
 end
 return { 'dropped' }

@@ -1,13 +1,14 @@
 -- finish: the one effect of a job. Result, state, event, notification, under the right fence only.
 -- KEYS  of_job
--- ARGV  charge: micros for what this attempt used; at most what is reserved is taken
+-- ARGV  blob: the name of the blob that the result is, else ""
+--       charge: micros for what this attempt used; at most what is reserved is taken
 --       counter: which failures are counted (faults: ours, failures: the job's own); up to `retries` of
 --       them the job runs again instead, after backoff_ms, doubled each time up to backoff_max_ms, times
 --       spread_percent. cancelled_result: for a fault of ours in a job that was asked to stop, else ""
 -- Returns {"finished", woken id, ...} or {"retried", ...}: their messages have to be sent
 --       · {"stale", state}: another attempt owns the job, or it has ended; nothing changed
 --       · {"no room"}: so long a result has to wait, or to become shorter; nothing changed
-local a, invalid = arguments('job_id fence# op state outcome result charge# counter retries# backoff_ms# ' ..
+local a, invalid = arguments('job_id fence# op state outcome result blob charge# counter retries# backoff_ms# ' ..
   'backoff_max_ms# spread_percent# cancelled_result' .. COMMON)
 if not a then
   return invalid
@@ -46,5 +47,9 @@ if a.retries > 0 and job.cancel ~= '1' then
     emit('retried', a.job_id, now, job, a.outcome)
     return reply('retried', ids)
   end
+end
+if a.blob ~= '' then
+  more[3], more[4] = 'result_blob', a.blob
+  name_blobs(a.blob, 1)
 end
 return reply('finished', close(a, job, a.state, a.outcome, a.result, now, a.charge, more))

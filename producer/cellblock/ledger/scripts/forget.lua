@@ -1,11 +1,12 @@
 -- forget: the first jobs of a list of ended ones leave the store, with all that is kept of them.
--- KEYS  upkeep kept keepers account dead, then of each job: job, result, spec, attempts, idempotency
+-- KEYS  upkeep kept keepers account dead blobs, then of each job: job, result, spec, attempts, idempotency
 -- ARGV  epoch; keeper: the list's name among keepers; next_ms: when the first that stays leaves; the entries that leave
 -- Returns {"forgot", bytes} · {"stale"}: another leads by now, or the list is another, and nothing was changed
 local upkeep_key, kept_key, keepers_key, account_key, dead_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+keys.blobs = KEYS[6]
 local epoch, next_ms = whole(ARGV[1]), whole(ARGV[3])
 local count = #ARGV - 3
-if #KEYS < 5 or #KEYS - 5 ~= 5 * count then
+if #KEYS < 6 or #KEYS - 6 ~= 5 * count then
   return { 'invalid', 'count' }
 end
 if not epoch or not next_ms then
@@ -22,11 +23,12 @@ for i = 1, count do
 end
 local bytes = 0
 for i = 1, count do
-  local first = 5 * i + 1
-  local job = redis.call('HMGET', KEYS[first], 'state', 'kept')
+  local first = 5 * i + 2
+  local job = redis.call('HMGET', KEYS[first], 'state', 'kept', 'blobs', 'result_blob')
   if not job[1] or is_terminal(job[1]) then -- else an operator lets it run again
     local job_id, kept = entries[i]:match('^(%S+) (%d+)$')
     bytes = bytes + tonumber(job[2] or kept)
+    name_blobs((job[3] or '') .. ' ' .. (job[4] or ''), -1)
     redis.call('DEL', KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], KEYS[first + 4])
     redis.call('ZREM', dead_key, job_id)
   end

@@ -19,6 +19,7 @@
 --   result_ttl_s   how long its plan keeps its result
 --   bytes kept     what it takes of the store while it has not ended, and since it has
 --   idempotency    the key it was accepted under
+--   blobs result_blob   names of its payload and of its result in the blob store
 --   lent borrowed   of a parent: what its nested runs have of what was held for it; of a nested run: "1" while
 --                what is held for it is its parent's
 --   op_claim op_finish op_release op_retry op_drop         last operation id of each kind: a resent
@@ -27,7 +28,7 @@
 -- What every script about one job declares, in the order of ledger/keys.py `of_job`.
 local KEY_NAMES = { 'job', 'spec', 'result', 'attempts', 'ready', 'delayed', 'leases', 'deadlines', 'slots',
   'parked', 'turns', 'heads', 'shares', 'dead', 'upkeep', 'events', 'account', 'line', 'parent',
-  'nested', 'kept', 'kept_failed', 'kept_dead', 'keepers', 'crowded', 'pressure' }
+  'nested', 'kept', 'kept_failed', 'kept_dead', 'keepers', 'crowded', 'pressure', 'blobs' }
 local keys = {}
 for i, name in ipairs(KEY_NAMES) do
   keys[name] = KEYS[i]
@@ -123,7 +124,7 @@ end
 local function whole_record()
   return record('state', 'attempt', 'cancel', 'tenant', 'trace_id', 'worker', 'started_ms', 'priority', 'place',
     'window_ms', 'expires_ms', 'plan', 'reserved', 'charged', 'day', 'borrowed', 'result_ttl_s', 'bytes',
-    'op_finish', 'op_release', 'level', 'submitted', 'admitted_ms')
+    'op_finish', 'op_release', 'level', 'submitted', 'admitted_ms', 'blobs')
 end
 
 local function is_terminal(state)
@@ -367,10 +368,19 @@ local function write_account(lane)
   redis.call('HSET', keys.account, unpack(fields))
 end
 
+-- These blobs, names with blanks between, are named by one job more or less. The sweep removes what none names.
+local function name_blobs(names, more)
+  for name in names:gmatch('%S+') do
+    if redis.call('HINCRBY', keys.blobs, name, more) <= 0 then
+      redis.call('HDEL', keys.blobs, name)
+    end
+  end
+end
+
 -- What a job that ended is not asked for any more.
 local GONE_OF_THE_DEAD = { 'reserved', 'charged', 'borrowed', 'op_claim' }
 local GONE = { 'reserved', 'charged', 'borrowed', 'op_claim', 'place', 'priority', 'window_ms', 'expires_ms', 'queued_ms',
-  'faults', 'failures', 'result_ttl_s', 'bytes', 'day', 'lent', 'op_retry' }
+  'faults', 'failures', 'result_ttl_s', 'bytes', 'day', 'lent', 'op_retry', 'blobs' }
 
 -- What is told to those who wait, before the result: the part of the record that belongs to it (ledger/results.py).
 local function told(job, outcome, at_ms, cost)
@@ -421,6 +431,7 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
     redis.call('ZADD', keys.dead, int(at_ms), a.job_id)
   else
     redis.call('DEL', keys.spec, keys.attempts)
+    name_blobs(job.blobs or '', -1)
   end
   redis.call('RPUSH', list, a.job_id .. ' ' .. int(kept))
   redis.call('ZADD', keys.keepers, 'LT', int(at_ms + 1000 * kept_s), job.tenant .. ' ' .. int(kept_s))

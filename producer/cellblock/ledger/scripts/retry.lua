@@ -5,7 +5,7 @@ local a, invalid = arguments('job_id op lane slots# job_ttl_s#')
 if not a then
   return invalid
 end
-local job = record('state', 'op_retry', 'priority', 'window_ms', 'tenant', 'attempt', 'trace_id', 'bytes', 'kept')
+local job = record('state', 'op_retry', 'priority', 'window_ms', 'tenant', 'attempt', 'trace_id', 'bytes', 'kept', 'result_blob')
 if not job.state then
   redis.call('ZREM', keys.dead, a.job_id)
   return { 'gone' }
@@ -25,13 +25,14 @@ local now = math.floor(at_us / 1000)
 local expires_ms = int(now + tonumber(job.window_ms))
 -- What failed through our fault costs nothing, also when it is tried again: nothing is held, nothing is taken.
 local place = int(PRIORITIES[job.priority] + at_us)
-redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel', 'worker', 'lent', 'kept', 'losses', 'faults',
+redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel', 'worker', 'lent', 'kept', 'result_blob', 'losses', 'faults',
   'failures')
 redis.call('HSET', keys.job, 'state', 'queued',
   'place', place, 'queued_ms', int(now), 'expires_ms', expires_ms, 'op_retry', a.op)
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
 redis.call('EXPIRE', keys.spec, int(a.job_ttl_s))
 redis.call('DEL', keys.result)
+name_blobs(job.result_blob or '', -1)
 redis.call('ZREM', keys.dead, a.job_id)
 redis.call('LREM', keys.kept_dead, 0, a.job_id .. ' ' .. job.kept)
 lane.held = lane.held + tonumber(job.bytes or '0')

@@ -1,0 +1,177 @@
+"""The blob store: bytes by their SHA-256, beside Redis, for what is too long for it.
+
+A blob is named ``<period>/<sha256>``: the period, ``sweep_after_s`` long, in which it was put there. Nobody
+writes any more where the sweep removes, for what is put again later gets another name. So the sweep is safe
+against a submission under way, without a lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, cast
+
+from cellblock.errors import BlobLost, BlobsUnavailable, NotConfigured
+from cellblock_config.blobs import BlobSettings
+
+NAME = r"[0-9a-f]{8}/[0-9a-f]{64}"
+_PAGE = 500
+_PROBE = b"cellblock"
+
+
+class Blobs(Protocol):
+    """Bytes kept under their digests. Raises :class:`BlobsUnavailable`. Thread-safe."""
+
+    def put(self, data: bytes) -> str:
+        """Keep these bytes; returns their name. The same bytes twice are one blob for some hours."""
+
+    def get(self, name: str, size_bytes: int) -> bytes:
+        """The bytes of this name. Raises :class:`BlobLost` where they are not what was put there."""
+
+    def old(self) -> Iterator[list[str]]:
+        """Names nobody puts anything under any more, in pages."""
+
+    def expired(self, name: str) -> bool:
+        """Whether a blob is older than any job."""
+
+    def remove(self, names: Sequence[str]) -> None:
+        """These are gone."""
+
+
+def open_blobs(settings: BlobSettings) -> Blobs | None:
+    """The blob store of these settings, None without one. Nothing is connected to yet.
+
+    Raises :class:`NotConfigured` without the extra, or for an address that the library does not take.
+    """
+    if settings.url is None:
+        return None
+    try:
+        from obstore.exceptions import BaseError
+        from obstore.store import from_url
+    except ModuleNotFoundError as error:
+        raise NotConfigured(
+            "CELLBLOCK_BLOBS_URL is set, and the blob store's library is missing: "
+            "pip install 'cellblock[blobs]'"
+        ) from error
+    url = settings.url.get_secret_value()
+    options: dict[str, Any] = {}
+    if url.startswith("file:"):
+        options = {"mkdir": True}
+    elif not url.startswith("memory:"):
+        # One request may be tried twice; all of it within the time.
+        each_s = max(1, round(settings.timeout_s / 2))
+        in_the_clear = os.environ.get("AWS_ALLOW_HTTP", "").lower() in {"true", "1"}
+        options = {
+            "client_options": {
+                "timeout": f"{each_s}s",
+                "connect_timeout": f"{min(3, each_s)}s",
+                "allow_http": in_the_clear,  # the library's own variable, which these options outweigh
+            },
+            "retry_config": {"max_retries": 1, "retry_timeout": _seconds(settings.timeout_s)},
+        }
+    try:
+        return ObjectBlobs(from_url(url, **options), settings)
+    except (BaseError, OSError, ValueError) as error:
+        raise NotConfigured(
+            f"CELLBLOCK_BLOBS_URL: the blob store cannot be opened ({type(error).__name__})"
+        ) from None
+
+
+def _seconds(seconds: float) -> Any:
+    from datetime import timedelta
+
+    return timedelta(seconds=seconds)
+
+
+class ObjectBlobs:
+    """In an object store: S3, Google's, Azure's, a folder, or this process's memory."""
+
+    def __init__(
+        self, store: Any, settings: BlobSettings, now: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._now = now
+
+    def put(self, data: bytes) -> str:
+        """Keep these bytes; returns their name."""
+        from obstore.exceptions import AlreadyExistsError
+
+        name = f"{self._period():08x}/{hashlib.sha256(data).hexdigest()}"
+        with _errors("keeping a blob"):
+            try:
+                self._store.put(name, data, mode="create")
+            except AlreadyExistsError:
+                pass  # the same bytes
+            except NotImplementedError:  # a server without conditional puts
+                self._store.put(name, data)
+        return name
+
+    def get(self, name: str, size_bytes: int) -> bytes:
+        """The bytes of this name."""
+        digest = name.rpartition("/")[2]
+        if not re.fullmatch(NAME, name):
+            raise BlobLost(digest[:80], "its name is none that cellblock gave")
+        with _errors("fetching a blob"):
+            try:
+                found = self._store.get(name)
+                if int(found.meta["size"]) != size_bytes:  # before it is read: it could be of any length
+                    raise BlobLost(digest, f"it has {found.meta['size']} bytes, and had {size_bytes}")
+                data = bytes(found.bytes())
+            except FileNotFoundError:
+                raise BlobLost(digest, "it is not in the blob store") from None
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise BlobLost(digest, "its bytes are others than those that were put there")
+        return data
+
+    def old(self) -> Iterator[list[str]]:
+        """Names of two periods ago and before."""
+        with _errors("listing blobs"):
+            periods = cast(list[str], self._store.list_with_delimiter("")["common_prefixes"])
+        for period in sorted(periods):
+            if re.fullmatch(r"[0-9a-f]{8}", period) and int(period, 16) < self._period() - 1:
+                with _errors("listing blobs"):
+                    for page in self._store.list(period, chunk_size=_PAGE):
+                        yield [str(one["path"]) for one in page if re.fullmatch(NAME, str(one["path"]))]
+
+    def expired(self, name: str) -> bool:
+        """Whether a blob is older than any job."""
+        age_s = self._now() - int(name[:8], 16) * self._settings.sweep_after_s
+        return age_s > self._settings.ttl_s
+
+    def remove(self, names: Sequence[str]) -> None:
+        """These are gone."""
+        if names:
+            with _errors("removing blobs"):
+                self._store.delete(list(names))
+
+    def _period(self) -> int:
+        return int(self._now()) // self._settings.sweep_after_s
+
+
+def check_blobs(blobs: Blobs) -> None:
+    """Put something there and fetch it. Raises :class:`BlobsUnavailable`, :class:`BlobLost`."""
+    blobs.get(blobs.put(_PROBE), len(_PROBE))
+
+
+@contextmanager
+def _errors(doing: str) -> Iterator[None]:
+    """The store's own errors leave without their text, which may name addresses and credentials."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except (BaseError, OSError, TimeoutError, ValueError) as error:
+        kind = type(error).__name__
+        remedy = {
+            "PermissionDeniedError": "its credentials may not do that",
+            "UnauthenticatedError": "its credentials are missing or wrong",
+            "NotFoundError": "there is no such bucket",
+            "FileNotFoundError": "there is no such bucket or folder",
+            "PermissionError": "this user may not write there",
+        }.get(kind, "is it running, and is CELLBLOCK_BLOBS_URL its address?")
+        raise BlobsUnavailable(f"the blob store failed while {doing} ({kind}): {remedy}") from None

@@ -1,0 +1,179 @@
+"""Long payloads and results are in the blob store, each as long as a job names it; Redis holds names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from cellblock import BlobLost, Client, JobSpec, Outcome
+from cellblock.blobs import Blobs, ObjectBlobs, open_blobs
+from cellblock.claim_check import checked_in, fetched, names_of
+from cellblock.ledger import Claim, Ledger
+from cellblock.trials import Evaluation
+from cellblock_config import Settings, load_settings
+from cellblock_config.blobs import BlobSettings
+from cellblock_workers.worker.blob_sweep import BlobSweep
+from ledger.kit import STORES, be_late, claim, leave, manifest, open_ledger, operation, result_of
+
+LONG = "x" * 100_000
+LEAST = 32 * 1024
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Blobs:
+    opened = open_blobs(load_settings(blobs={"url": f"file://{tmp_path}/blobs"}).blobs)
+    assert opened is not None
+    return opened
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, redis_url: str, blobs: Blobs) -> Iterator[tuple[Ledger, Redis]]:
+    with open_ledger(request.param, redis_url) as (ledger, redis):
+        ledger._blobs = blobs
+        yield ledger, redis
+
+
+WHOLE: dict[str, dict[str, Any]] = {
+    "code": {"code": f"print({LONG!r})"},
+    "stdin": {"stdin": LONG},
+    "files": {"files": {"a.txt": LONG.encode(), "b.txt": b"short"}},
+    "inputs": {"inputs": {"numbers": list(range(20_000)), "one": 1}},
+    "an entry point": {"code": None, "files": {"start.py": LONG.encode()}, "entrypoint": "start.py"},
+    "all": {"code": f"#{LONG}", "stdin": LONG, "files": {"a/b": LONG.encode()}, "inputs": {"x": [LONG]}},
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_manifest_comes_back_as_it_was(blobs: Blobs, name: str) -> None:
+    whole = manifest(**WHOLE[name])
+    stored = checked_in(whole, blobs, LEAST)
+    text = stored.model_dump_json()
+    assert len(text) < LEAST
+    again = fetched(type(stored).model_validate_json(text), blobs)
+    assert again.model_copy(update={"long_results": False}) == whole
+
+
+def test_short_parts_stay_where_they_are(blobs: Blobs, tmp_path: Path) -> None:
+    whole = manifest(code="print(1)", files={"a.txt": b"a"})
+    assert checked_in(whole, blobs, LEAST).blobs == {}
+    assert not list((tmp_path / "blobs").rglob("*/*"))
+
+
+def test_the_same_file_of_many_jobs_is_one_blob(blobs: Blobs, tmp_path: Path) -> None:
+    for number in range(3):
+        checked_in(manifest(code=f"print({number})", stdin=LONG), blobs, LEAST)
+    assert len([path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]) == 1
+
+
+def put(ledger: Ledger, blobs: Blobs, job_id: str, **fields: Any) -> list[str]:
+    """Accept a job whose stdin is long; returns the blobs it names."""
+    stored = checked_in(manifest(**{"stdin": LONG, **fields}), blobs, LEAST)
+    assert ledger.admit(job_id, stored).fresh
+    return names_of(stored)
+
+
+def test_a_blob_is_named_as_long_as_a_job_needs_it(store: tuple[Ledger, Redis], blobs: Blobs) -> None:
+    ledger, redis = store
+    (name,) = put(ledger, blobs, "one")
+    put(ledger, blobs, "two")
+    put(ledger, blobs, "one")  # resent
+    held = claim(ledger, "one")
+    assert redis.hget(ledger.keys.blobs, name) == "2"
+    assert ledger.finish(held, result_of(held), operation()).word == "finished"
+    assert redis.hget(ledger.keys.blobs, name) == "1"
+    ledger.cancel("two")
+    assert ledger.named_blobs([name]) == set()
+
+
+def test_a_dead_letter_keeps_its_payload_and_loses_it_when_it_is_dropped(
+    store: tuple[Ledger, Redis], blobs: Blobs
+) -> None:
+    ledger, _ = store
+    (name,) = put(ledger, blobs, "job")
+    held = claim(ledger, "job")
+    ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), operation())
+    assert ledger.named_blobs([name]) == {name}
+    ledger.retry_dead("job", operation())
+    assert fetched(claim(ledger, "job").manifest, blobs).stdin == LONG.encode()
+    held = Claim("job", 2, "w1", manifest(), 0, 0)
+    ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), operation())
+    assert ledger.drop_dead("job", operation())
+    assert ledger.named_blobs([name]) == set()
+
+
+def test_a_job_that_is_rejected_names_nothing_any_more(store: tuple[Ledger, Redis], blobs: Blobs) -> None:
+    ledger, redis = store
+    (name,) = put(ledger, blobs, "job")
+    be_late(ledger, redis)
+    assert [done.word for done in ledger.expire()] == ["expired"]
+    assert ledger.named_blobs([name]) == set()
+
+
+def test_a_long_result_is_elsewhere_as_long_as_its_job_is_kept(
+    store: tuple[Ledger, Redis], blobs: Blobs
+) -> None:
+    ledger, redis = store
+    put(ledger, blobs, "job")
+    held = claim(ledger, "job")
+    ledger.finish(held, result_of(held, stdout=LONG), operation(), long_bytes=LEAST)
+    name = str(redis.hget(ledger.keys.job("job"), "result_blob"))
+    assert len(str(redis.get(ledger.keys.result("job")))) < 200
+    result = ledger.result("job")
+    assert result is not None
+    assert result.stdout == LONG
+    assert ledger.named_blobs([name]) == {name}
+    leave(ledger, redis)
+    assert ledger.named_blobs([name]) == set()
+
+
+def test_the_sweep_removes_what_no_job_names(store: tuple[Ledger, Redis], tmp_path: Path) -> None:
+    """Injected: the clock of the blob store is a day on."""
+    ledger, _ = store
+    opened = open_blobs(BlobSettings.model_validate({"url": f"file://{tmp_path}/old"}))
+    assert isinstance(opened, ObjectBlobs)
+    (named,) = put(ledger, opened, "job")
+    orphan = opened.put(b"nobody's")
+    later = ObjectBlobs(opened._store, BlobSettings(), now=lambda: time.time() + 86_400)
+    assert BlobSweep(ledger, later).sweep() == 1
+    assert opened.get(named, len(LONG)) == LONG.encode()
+    with pytest.raises(BlobLost):
+        opened.get(orphan, 8)
+    ledger.cancel("job")
+    assert BlobSweep(ledger, later).sweep() == 1
+
+
+def test_a_client_without_a_blob_store_is_told_what_it_misses(settings: Settings, tmp_path: Path) -> None:
+    with_one = settings.model_copy(
+        update={"blobs": load_settings(blobs={"url": f"file://{tmp_path}/blobs"}).blobs}
+    )
+    with Client(settings=with_one) as client, Client(settings=settings) as poor:
+        job = client.submit(JobSpec(code="1", stdin=LONG))
+        held = client._ledger.claim(job.id, "w", operation())
+        assert isinstance(held, Claim)
+        assert held.manifest.long_results
+        client._ledger.finish(held, result_of(held, stdout=LONG), operation(), long_bytes=LEAST)
+        assert job.result(timeout_s=5).stdout == LONG
+        with pytest.raises(BlobLost, match="CELLBLOCK_BLOBS_URL"):
+            poor.result(job.id, timeout_s=5)
+
+
+def test_an_evaluation_comes_back_as_it_was(blobs: Blobs) -> None:
+    evaluation = Evaluation.model_validate(
+        {
+            "trials": [
+                {"id": str(number), "source": f"#{LONG}\ndef f(): return {number}", "check": 0}
+                for number in range(2)
+            ],
+            "checks": [{"kind": "function", "functions": ["f"], "tests": "assert f() == 1"}],
+        }
+    )
+    whole = manifest(code=None, evaluation=evaluation)
+    stored = checked_in(whole, blobs, LEAST)
+    assert stored.evaluation is None
+    again = fetched(type(stored).model_validate_json(stored.model_dump_json()), blobs)
+    assert again.evaluation == evaluation

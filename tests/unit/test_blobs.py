@@ -1,0 +1,125 @@
+"""The blob store: what is put there comes back as it was, or not at all; what nobody names is removed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from cellblock import BlobLost, BlobsUnavailable
+from cellblock.blobs import ObjectBlobs, check_blobs, open_blobs
+from cellblock_config import load_settings
+from cellblock_config.blobs import BlobSettings
+from cellblock_config.settings import SettingsError
+
+HOUR_S = 3600
+
+
+def blobs_at(url: str, **settings: object) -> ObjectBlobs:
+    opened = open_blobs(BlobSettings.model_validate({"url": url, **settings}))
+    assert isinstance(opened, ObjectBlobs)
+    return opened
+
+
+@pytest.fixture(params=["memory", "file"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectBlobs:
+    return blobs_at("memory:///" if request.param == "memory" else f"file://{tmp_path}/deep/blobs")
+
+
+def test_what_was_put_comes_back(blobs: ObjectBlobs) -> None:
+    data = b"x" * 100_000
+    name = blobs.put(data)
+    assert name.endswith(hashlib.sha256(data).hexdigest())
+    assert blobs.put(data) == name, "the same bytes are one blob"
+    assert blobs.get(name, len(data)) == data
+    check_blobs(blobs)
+
+
+@pytest.mark.parametrize("change", [b"y" * 5, b"longer than it was", b""])
+def test_what_was_altered_is_lost_and_named(tmp_path: Path, change: bytes) -> None:
+    blobs = blobs_at(f"file://{tmp_path}")
+    name = blobs.put(b"honey")
+    (tmp_path / name).write_bytes(change)
+    with pytest.raises(BlobLost, match=name.rpartition("/")[2]):
+        blobs.get(name, 5)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../../etc/passwd", f"{8 * '0'}/{64 * 'g'}", f"{8 * '0'}/{64 * '0'}/x", f"/{64 * '0'}"]
+)
+def test_a_name_that_is_none_reads_nothing(blobs: ObjectBlobs, name: str) -> None:
+    with pytest.raises(BlobLost):
+        blobs.get(name, 5)
+
+
+def test_a_blob_that_is_missing_is_named(blobs: ObjectBlobs) -> None:
+    digest = "0" * 64
+    with pytest.raises(BlobLost, match=rf"{digest}.*not in the blob store"):
+        blobs.get(f"00000000/{digest}", 5)
+
+
+def test_nobody_writes_where_the_sweep_removes(tmp_path: Path) -> None:
+    """Injected: the clock."""
+    now = [10_000_000.0]
+    store = blobs_at(f"file://{tmp_path}")._store
+    blobs = ObjectBlobs(store, BlobSettings(), now=lambda: now[0])
+    first = blobs.put(b"bytes")
+    assert list(blobs.old()) == []
+    now[0] += 6 * HOUR_S
+    assert list(blobs.old()) == [], "somebody may have put it a moment ago, with a slow clock"
+    now[0] += 6 * HOUR_S
+    second = blobs.put(b"bytes")
+    assert second != first
+    assert list(blobs.old()) == [[first]]
+    blobs.remove([first])
+    assert blobs.get(second, 5) == b"bytes"
+    assert list(blobs.old()) == []
+    assert not blobs.expired(first)
+    now[0] += 36 * 24 * HOUR_S
+    assert blobs.expired(first)
+
+
+def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    blobs = blobs_at(f"file://{tmp_path}")
+    for path in ("somebodys.txt", "00000001/notes.txt", "old/" + "0" * 64):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text("theirs")
+    assert [name for page in blobs.old() for name in page] == []
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://example.org/x", "must start with"),
+        ("s3:///nobucket", "names no bucket"),
+        ("file://relative/path", "names no folder"),
+        ("s3://key:hunter2@bucket", "has a login in it"),
+    ],
+)
+def test_a_wrong_address_is_named_and_not_shown(url: str, says: str) -> None:
+    with pytest.raises(SettingsError, match=says) as refused:
+        load_settings(blobs={"url": url})
+    assert "CELLBLOCK_BLOBS_URL" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_folder_that_cannot_be_written_is_named_by_its_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(Exception, match="CELLBLOCK_BLOBS_URL"):
+        opened = open_blobs(BlobSettings.model_validate({"url": f"file://{tmp_path}/file"}))
+        assert opened is not None
+        check_blobs(opened)
+
+
+def test_a_store_that_is_away_says_so_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    blobs = blobs_at("s3://bucket/prefix", timeout_s=1)
+    with pytest.raises(BlobsUnavailable, match="CELLBLOCK_BLOBS_URL") as away:
+        blobs.put(b"x")
+    assert "hunter2" not in json.dumps([str(away.value), repr(away.value.__cause__)])
+

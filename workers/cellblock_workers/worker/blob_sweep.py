@@ -1,0 +1,54 @@
+"""Blobs that no job names any more are removed, some hours after they were put there."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import structlog
+
+from cellblock.blobs import Blobs
+from cellblock.errors import StoreUnavailable
+from cellblock.ledger import Ledger
+
+_log = structlog.get_logger(__name__)
+
+_EVERY_S = 600.0
+
+
+class BlobSweep:
+    """Runs on a thread of its own, now and then: listing a bucket may take long."""
+
+    def __init__(self, ledger: Ledger, blobs: Blobs) -> None:
+        self._ledger = ledger
+        self._blobs = blobs
+        self._next = 0.0
+        self._thread: threading.Thread | None = None
+
+    def maybe_start(self) -> None:
+        """Begin a sweep if the last one was long ago; called by who leads the upkeep."""
+        if time.monotonic() < self._next or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._next = time.monotonic() + _EVERY_S
+        self._thread = threading.Thread(target=self._sweep_quietly, name="blob-sweep", daemon=True)
+        self._thread.start()
+
+    def sweep(self) -> int:
+        """Remove what no job names. Returns how many. Raises :class:`StoreUnavailable`."""
+        removed = 0
+        for page in self._blobs.old():
+            named = self._ledger.named_blobs(page)
+            gone = [name for name in page if name not in named or self._blobs.expired(name)]
+            self._blobs.remove(gone)
+            removed += len(gone)
+        return removed
+
+    def _sweep_quietly(self) -> None:
+        try:
+            removed = self.sweep()
+        except StoreUnavailable as error:
+            _log.warning("blobs_not_swept", error=str(error))
+        except Exception:  # a defect of ours: the next sweep finds what this one left
+            _log.exception("blob_sweep_crashed")
+        else:
+            _log.info("blobs_swept", removed=removed)
