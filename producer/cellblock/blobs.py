@@ -90,9 +90,7 @@ def _seconds(seconds: float) -> Any:
 class ObjectBlobs:
     """In an object store: S3, Google's, Azure's, a folder, or this process's memory."""
 
-    def __init__(
-        self, store: Any, settings: BlobSettings, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, store: Any, settings: BlobSettings, now: Callable[[], float] = time.time) -> None:
         self._store = store
         self._settings = settings
         self._now = now

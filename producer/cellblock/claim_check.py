@@ -21,9 +21,7 @@ def checked_in(manifest: Manifest, blobs: Blobs, least_bytes: int) -> Manifest:
     """The manifest without parts longer than ``least_bytes``. Raises :class:`BlobsUnavailable`."""
     long = {name: data for name, data in _parts(manifest) if len(data) > least_bytes}
     refs = {name: BlobRef(name=blobs.put(data), size_bytes=len(data)) for name, data in long.items()}
-    return _with_parts(manifest, dict.fromkeys(long)).model_copy(
-        update={"blobs": refs, "long_results": True}
-    )
+    return _with_parts(manifest, dict.fromkeys(long)).model_copy(update={"blobs": refs, "long_results": True})
 
 
 def fetched(manifest: Manifest, blobs: Blobs | None) -> Manifest:

@@ -21,6 +21,7 @@ from cellblock_workers.canaries.prove import State
 from cellblock_workers.doctor import kernel, programs, report
 from cellblock_workers.doctor.checks import Check
 from cellblock_workers.doctor.command import _holds
+from cellblock_workers.doctor.stores import store_checks
 from cellblock_workers.doctor.ways import WayReport, known_ways
 from parts import CELLBLOCK
 from suite.measured import unmeasured
@@ -300,4 +301,5 @@ def test_a_redis_that_is_not_there_or_not_set_up_is_told(redis_url: str) -> None
 
 
 def redis_checks(url: str) -> list[Check]:
-    return [programs._redis(load_settings(redis={"url": url}))]
+    settings = load_settings(redis={"url": url}, ledger={"memory_bytes": 10**9})
+    return [check for check in store_checks(settings) if check.name == "redis"]

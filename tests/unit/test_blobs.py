@@ -122,4 +122,3 @@ def test_a_store_that_is_away_says_so_without_its_secrets(monkeypatch: pytest.Mo
     with pytest.raises(BlobsUnavailable, match="CELLBLOCK_BLOBS_URL") as away:
         blobs.put(b"x")
     assert "hunter2" not in json.dumps([str(away.value), repr(away.value.__cause__)])
-

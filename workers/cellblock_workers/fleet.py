@@ -135,7 +135,7 @@ def run_up(*, json_output: bool = False) -> int:
 
 
 def _blob_folder(settings: Settings, folder: Path) -> dict[str, str]:
-    """A blob store for a fleet that is all on this host, unless one is configured: a folder of the worker's."""
+    """A blob store for a fleet that is all on this host, unless one is configured: a folder."""
     if settings.blobs.url is not None:
         return {}
     blobs = folder / "blobs"

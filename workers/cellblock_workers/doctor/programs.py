@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def program_checks(settings: Settings) -> Iterator[Check]:
     yield _libseccomp()
     yield from _systemd(settings)
     if settings.redis.url is None:
-        remedy = "cellblock up starts one of its own: apt-get install redis-server, or set CELLBLOCK_REDIS_URL"
+        remedy = "cellblock up starts one: apt-get install redis-server, or set CELLBLOCK_REDIS_URL"
         yield _version_of("redis-server", remedy)
     yield from store_checks(settings)
     yield _worker_memory(settings)
