@@ -25,6 +25,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
+from cellblock_config.archive import ArchiveSettings
 from cellblock_config.blobs import BlobSettings
 from cellblock_config.egress import EgressSettings
 from cellblock_config.group import Group, OptionalPath, OptionalSecret, PositiveSeconds
@@ -269,6 +270,7 @@ class Settings(BaseSettings):
     sandbox: SandboxSettings = SandboxSettings()
     launcher: LauncherSettings = Field(default_factory=LauncherSettings)
     worker: WorkerSettings = WorkerSettings()
+    archive: ArchiveSettings = ArchiveSettings()
     blobs: BlobSettings = BlobSettings()
     egress: EgressSettings = EgressSettings()
     signing: SigningSettings = SigningSettings()

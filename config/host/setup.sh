@@ -8,12 +8,13 @@ PATH=$PATH:/usr/sbin:/sbin
 needed=(
   dockerd:docker.io docker:docker.io runsc:runsc redis-server:redis-server redis-cli:redis-tools
   mmdebstrap:mmdebstrap docker-compose:docker-compose iptables:iptables ip:iproute2 flock:util-linux
-  python3:python3 chromium:chromium
+  python3:python3 chromium:chromium postgres:postgresql
 )
 
 is_there() {
   case $1 in
     python3) python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ;;
+    postgres) compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null ;; # Debian keeps it out of PATH
     *) command -v "$1" >/dev/null ;;
   esac
 }

@@ -12,6 +12,7 @@ from cellblock.api_keys import ApiKey, ApiKeys
 from cellblock.client import Client, Job
 from cellblock.costs import Estimate
 from cellblock.errors import (
+    ArchiveUnavailable,
     BlobLost,
     BlobsUnavailable,
     BudgetExceeded,
@@ -63,6 +64,7 @@ __version__ = _version("cellblock")
 __all__ = [
     "ApiKey",
     "ApiKeys",
+    "ArchiveUnavailable",
     "Artifact",
     "AsyncClient",
     "AsyncJob",

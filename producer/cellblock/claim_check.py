@@ -8,7 +8,7 @@ was sealed before, so what goes is its ciphertext.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cellblock.admission import BlobRef, Manifest
@@ -55,7 +55,7 @@ def _parts(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
         yield "payload", manifest.payload
 
 
-def _with_parts(manifest: Manifest, parts: dict[str, bytes | None]) -> Manifest:
+def _with_parts(manifest: Manifest, parts: Mapping[str, bytes | None]) -> Manifest:
     """The manifest with these parts; None empties one."""
     changed: dict[str, Any] = {"files": dict(manifest.files), "inputs": dict(manifest.inputs)}
     for name, data in parts.items():

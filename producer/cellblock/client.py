@@ -14,16 +14,19 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures import wait as wait_futures
 from contextlib import suppress
-from datetime import date
+from datetime import date, datetime
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Literal, Self, cast
 
 from cellblock.api_keys import ApiKeys
+from cellblock.archive import open_archive
+from cellblock.archive.database import Filter
 from cellblock.blobs import open_blobs
 from cellblock.costs import Estimate
 from cellblock.errors import (
     InvalidJob,
+    NotConfigured,
     PolicyDenied,
     RateLimited,
     ResultTimeout,
@@ -36,8 +39,19 @@ from cellblock.governance import Governance
 from cellblock.idempotency import IdempotencyKey
 from cellblock.intake import Intake, check_key
 from cellblock.ledger import Admission, Ledger, connect
-from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
-from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
+from cellblock.ledger.groups import ARCHIVE_GROUP, WEBHOOKS_GROUP, EventGroups
+from cellblock.ledger.reads import status_of
+from cellblock.models import (
+    Counts,
+    DayUsage,
+    DeadLetter,
+    Event,
+    JobPage,
+    JobResult,
+    JobSpec,
+    JobStatus,
+    Outcome,
+)
 from cellblock.nesting import Parent
 from cellblock.policy.decision import PRODUCER, Principal
 from cellblock.queue import Publisher
@@ -52,6 +66,8 @@ Progress = Callable[[int, JobResult], None]
 _Start = Callable[[JobSpec], str]
 _EVENT_ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
 _GROUP_MAX = 64
+_LISTED_MOST = 1000
+_FIRST_DAY = date(1970, 1, 1)
 #: A batch waits so long for room; for what comes back tomorrow it does not.
 _PATIENCE_S = 60.0
 
@@ -95,7 +111,8 @@ class Client:
         self._settings = settings
         self._redis = connect(settings)
         self._blobs = open_blobs(settings.blobs)
-        self._ledger = Ledger(self._redis, settings, blobs=self._blobs)
+        self._archive = open_archive(settings.archive)
+        self._ledger = Ledger(self._redis, settings, blobs=self._blobs, archive=self._archive)
         self._groups = EventGroups(self._redis, self._ledger.keys)
         self._api_keys = ApiKeys(self._redis, self._ledger.keys)
         self._governance = Governance(self._redis, self._ledger.keys)
@@ -121,6 +138,8 @@ class Client:
     def close(self) -> None:
         """Close every connection; accepted jobs go on."""
         self._waiter.close()
+        if self._archive is not None:
+            self._archive.close()
         self._broker.close()
         self._redis.close()
 
@@ -219,9 +238,50 @@ class Client:
         self._ledger.require_tenant(job_id, tenant)
         return self._ledger.status(job_id)
 
-    def usage(self, tenant: str | None = None, day: date | None = None) -> list[DayUsage]:
-        """What tenants with a plan used, by day (UTC): the last forty."""
-        return self._ledger.usage(tenant, day)
+    def usage(
+        self, tenant: str | None = None, day: date | None = None, since: date | None = None
+    ) -> list[DayUsage]:
+        """What tenants with a plan used, by day (UTC): the last forty, and with an archive those before.
+
+        ``since``: only from this day on.
+        """
+        recent = self._ledger.usage(tenant, day)
+        found = {(one.tenant, one.day): one for one in self._archived_usage(tenant, day, since)}
+        found |= {(one.tenant, one.day): one for one in recent}
+        chosen = [one for one in found.values() if since is None or one.day >= since]
+        return sorted(chosen, key=lambda one: (one.day, one.tenant))
+
+    def _archived_usage(self, tenant: str | None, day: date | None, since: date | None) -> Iterator[DayUsage]:
+        if self._archive is None:
+            return
+        for who, of_day, runs, micros in self._archive.usage(tenant, day or since or _FIRST_DAY):
+            if day in {None, of_day}:
+                yield DayUsage(tenant=who, day=of_day, runs=runs, spent_micros=micros, held_micros=0)
+
+    def jobs(
+        self,
+        tenant: str | None = None,
+        *,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        outcome: Outcome | str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> JobPage:
+        """Jobs that have ended and are in the archive, the last to end first; ``cursor`` of a page goes on.
+
+        Raises :class:`NotConfigured` without an archive, :class:`InvalidJob` for a filter that is none,
+        :class:`ArchiveUnavailable`.
+        """
+        if self._archive is None:
+            raise NotConfigured("jobs are listed from the archive: set CELLBLOCK_ARCHIVE_URL")
+        if not 1 <= limit <= _LISTED_MOST:
+            raise InvalidJob("limit", f"{limit}: 1 to {_LISTED_MOST}")
+        if outcome is not None and outcome not in set(Outcome):
+            raise InvalidJob("outcome", f"{outcome!r:.80} is none; there are {', '.join(Outcome)}")
+        asked = Filter(tenant, _unix(since), _unix(before), outcome)
+        found, on = self._archive.jobs(asked, limit, cursor)
+        return JobPage(jobs=[status_of(one.job_id, one.record) for one in found], cursor=on)
 
     def counts(self) -> Counts:
         """How many jobs wait, are parked, run or are dead letters now."""
@@ -401,6 +461,11 @@ class Client:
             return job_id
 
 
+def _unix(when: datetime | None) -> float | None:
+    """A time without a zone is the host's."""
+    return when.timestamp() if when is not None else None
+
+
 def _check_event_id(after: str, *, end: bool) -> None:
     """``end``: whether ``$``, the end of the stream, has a meaning: a group remembers where that was."""
     if not _EVENT_ID.fullmatch(after) and not (end and after == "$"):
@@ -414,6 +479,8 @@ def _check_group(group: str) -> None:
         raise InvalidJob("group", f"{group[:80]!r}: a group's name has 1 to {_GROUP_MAX} characters")
     if group == WEBHOOKS_GROUP:
         raise InvalidJob("group", f"{group!r} is the webhooks' own: its events would not be posted")
+    if group == ARCHIVE_GROUP:
+        raise InvalidJob("group", f"{group!r} is the archiver's own: its jobs would not be archived")
 
 
 def _take_done(flight: Counter[Future[JobResult]], *, timeout_s: float | None) -> Iterator[JobResult]:

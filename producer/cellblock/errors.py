@@ -18,6 +18,7 @@
         ├── StoreUnavailable        Redis cannot be reached or refuses
         │   ├── StoreFull           it has no room now; come back after ``retry_after_s``
         │   └── BlobsUnavailable    the blob store cannot be reached or refuses
+        ├── ArchiveUnavailable      the archive's database cannot be reached or refuses
         ├── BlobLost                a blob is not there, or is not what was put there; names its digest
         ├── SchemaMismatch          Redis holds what another version of cellblock wrote
         └── SandboxUnavailable      no isolation works on this host now
@@ -161,6 +162,10 @@ class StoreFull(StoreUnavailable):
 
 class BlobsUnavailable(StoreUnavailable):
     """The blob store cannot be reached, or refuses; nothing was admitted."""
+
+
+class ArchiveUnavailable(OperatorError):
+    """The archive cannot be reached, or refuses; jobs go on, and what is still in Redis is found there."""
 
 
 class BlobLost(OperatorError):

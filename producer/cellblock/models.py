@@ -408,6 +408,13 @@ class JobStatus(Contract):
     trace_id: str
 
 
+class JobPage(Contract):
+    """Jobs that have ended. ``cursor``: what asks for the next page; None on the last."""
+
+    jobs: list[JobStatus]
+    cursor: str | None = None
+
+
 class Counts(Contract):
     """How many jobs are where at this moment, and how many workers have been heard of."""
 

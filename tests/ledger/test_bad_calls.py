@@ -94,6 +94,7 @@ def test_an_end_that_is_none_is_refused(store: Store, state: str, counter: str) 
         50,
         0,
         0,
+        10,
         "channel",
     ]
     with pytest.raises(BadCall, match="state or counter"):

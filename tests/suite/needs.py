@@ -23,8 +23,8 @@ _INSTALL = "sudo config/host/setup.sh"
 _GROUPS: dict[str, tuple[str, ...]] = {
     "unit": (),
     "packaging": (),
-    "ledger": ("redis-server",),
-    "faults": ("redis-server", "ip", "runsc", "dockerd"),
+    "ledger": ("redis-server", "postgres"),
+    "faults": ("redis-server", "postgres", "ip", "runsc", "dockerd"),
     "sandbox": ("runsc", "dockerd"),
     "attacks": ("runsc", "dockerd"),
     "compat": ("runsc", "dockerd"),
@@ -85,6 +85,8 @@ def _is_path(word: str) -> bool:
 
 
 def _has(program: str) -> bool:
+    if program == "postgres" and list(Path("/usr/lib/postgresql").glob("*/bin/postgres")):
+        return True  # Debian keeps it out of PATH
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is not None
 
 

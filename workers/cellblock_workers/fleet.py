@@ -104,7 +104,7 @@ def run_up(*, json_output: bool = False) -> int:
             service, url = private_redis(folder, port_of(redis_port))
             services.append(service)
             environment["CELLBLOCK_REDIS_URL"] = url
-            environment |= _blob_folder(settings, folder)
+            environment |= _stores_of_its_own(settings, folder)
         else:
             _check_redis(settings)
         password = (
@@ -115,6 +115,8 @@ def run_up(*, json_output: bool = False) -> int:
         port = _monitor_port(settings, otherwise=port_of(monitor_port))
         environment |= {"CELLBLOCK_MONITOR_PASSWORD": password, "CELLBLOCK_MONITOR_PORT": str(port)}
         services += host_services(settings, folder, environment)
+        if settings.archive.url is not None or "CELLBLOCK_ARCHIVE_URL" in environment:
+            services.append(_archiver(settings, environment))
         services.append(
             Service(
                 "flower",
@@ -126,24 +128,28 @@ def run_up(*, json_output: bool = False) -> int:
         )
         where = {
             "redis_url": environment.get("CELLBLOCK_REDIS_URL", _AS_CONFIGURED),
-            **({"blobs_url": url} if (url := environment.get("CELLBLOCK_BLOBS_URL")) else {}),
             "flower_url": f"http://{settings.monitor.address}:{port}",
             "flower_user": settings.monitor.user,
             "flower_password": password if settings.monitor.password is None else _AS_CONFIGURED,
         }
+        for name in ("blobs_url", "archive_url"):
+            if said := environment.get(f"CELLBLOCK_{name}".upper()):
+                where[name] = said
         return Supervisor(services, on_ready=lambda: _announce(where, json_output)).run()
 
 
-def _blob_folder(settings: Settings, folder: Path) -> dict[str, str]:
-    """A blob store for a fleet that is all on this host, unless one is configured: a folder."""
-    if settings.blobs.url is not None:
-        return {}
-    blobs = folder / "blobs"
-    blobs.mkdir(mode=0o700)
-    user = _worker_user(settings)
-    if user is not None:  # root, who submits, may write there too
-        os.chown(blobs, user, group_of(user))
-    return {"CELLBLOCK_BLOBS_URL": f"file://{blobs}"}
+def _stores_of_its_own(settings: Settings, folder: Path) -> dict[str, str]:
+    """A blob store and an archive for a fleet that is all on this host, where none are configured."""
+    found, user = {}, _worker_user(settings)
+    for name in ("blobs", "archive"):
+        if getattr(settings, name).url is None:
+            own = folder / name
+            own.mkdir(mode=0o700)
+            if user is not None:  # root, who submits, may write there too
+                os.chown(own, user, group_of(user))
+            url = f"file://{own}" if name == "blobs" else f"sqlite:///{own}/jobs.db"
+            found[f"CELLBLOCK_{name.upper()}_URL"] = url
+    return found
 
 
 def host_services(
@@ -181,6 +187,12 @@ def host_services(
     environment |= {"CELLBLOCK_SEALING_PRIVATE_KEY": "", "CELLBLOCK_MONITOR_PASSWORD": ""}
     services.append(Service("worker", worker, environment, user, refusals=(REFUSED,), patient=True))
     return services
+
+
+def _archiver(settings: Settings, environment: dict[str, str]) -> Service:
+    command = [_PYTHON, "-P", "-m", "cellblock_workers.archiver"]
+    others = {**environment, "CELLBLOCK_SEALING_PRIVATE_KEY": "", "CELLBLOCK_MONITOR_PASSWORD": ""}
+    return Service("archiver", command, others, _worker_user(settings), refusals=(REFUSED,), patient=True)
 
 
 def private_redis(folder: Path, port: int) -> tuple[Service, str]:
@@ -329,7 +341,11 @@ def _announce(where: dict[str, str], json_output: bool) -> None:
     lines = [
         "cellblock is up. In another terminal:",
         *([] if configured else [f"  export CELLBLOCK_REDIS_URL={where['redis_url']}"]),
-        *([f"  export CELLBLOCK_BLOBS_URL={where['blobs_url']}"] if "blobs_url" in where else []),
+        *(
+            f"  export CELLBLOCK_{name}={where[name.lower()]}"
+            for name in ("BLOBS_URL", "ARCHIVE_URL")
+            if name.lower() in where
+        ),
         "  echo 'print(6*7)' | cellblock run -",
         f"Flower: {where['flower_url']}  user {where['flower_user']}  password {where['flower_password']}",
         "Ctrl-C stops everything.",

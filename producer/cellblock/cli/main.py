@@ -12,7 +12,19 @@ from typing import Annotated
 
 import typer
 
-from cellblock.cli import api_keys, dead, evaluate, fleet, jobs, keys, plans, redact, store_users, webhooks
+from cellblock.cli import (
+    api_keys,
+    archive,
+    dead,
+    evaluate,
+    fleet,
+    jobs,
+    keys,
+    plans,
+    redact,
+    store_users,
+    webhooks,
+)
 from cellblock.errors import CallerError, InvalidJob, OperatorError, PolicyDenied, RateLimited, ResultTimeout
 from cellblock_config import SettingsError
 from cellblock_config.plans import PlansError
@@ -52,6 +64,7 @@ api_keys.register(app)
 store_users.register(app)
 redact.register(app)
 evaluate.register(app)
+archive.register(app)
 
 
 def main() -> None:

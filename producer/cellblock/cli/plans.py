@@ -194,8 +194,9 @@ def audit(
 
 def usage(
     tenant: Annotated[str | None, typer.Option(help="One tenant; all of them without.")] = None,
-    day: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="One day (UTC); the last forty without.")
+    day: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="One day (UTC).")] = None,
+    since: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="From this day on; needs the archive.")
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="table, json or csv.")] = "table",
     json_output: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
@@ -205,7 +206,11 @@ def usage(
     Example: cellblock usage --tenant acme --day 2026-11-21 --format csv
     """
     with Client() as client:
-        found = client.usage(tenant, day.date() if day is not None else None)
+        found = client.usage(
+            tenant,
+            day.date() if day is not None else None,
+            since.date() if since is not None else None,
+        )
     _SHOWN["json" if json_output else output](found)
 
 

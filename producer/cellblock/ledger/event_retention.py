@@ -73,6 +73,17 @@ class EventStream:
         firsts = [self._first_open(group) for group in self._groups()]
         return min(firsts, key=id_of) if firsts else None
 
+    def done_until_ms(self, group: str, now_ms: int) -> int:
+        """This group has done with all events before this time; 0 without it."""
+        found = [one for one in self._groups() if one["name"] == group]
+        if not found:
+            return 0
+        with store_errors("looking at the event stream"):
+            last = str(self._redis.xinfo_stream(self._keys.events)["last-generated-id"])
+        if not found[0]["pending"] and str(found[0]["last-delivered-id"]) == last:
+            return now_ms
+        return id_of(self._first_open(found[0]))[0]
+
     def _groups(self) -> list[Mapping[str, Any]]:
         with store_errors("looking at the groups of the event stream"):
             try:

@@ -7,11 +7,13 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, cast
 
 from redis import Redis
 
+from cellblock.archive import Archive
 from cellblock.blobs import Blobs
 from cellblock.errors import InvalidJob, UnknownJob
 from cellblock.idempotency import IdempotencyKey
@@ -34,6 +36,7 @@ from cellblock.models import (
 from cellblock_config import LevelName
 
 _EVENTS_STEP_S = 1.0
+_PAGE = 500
 #: As many days of accounts as scripts/admit.lua keeps, counted from where it does.
 _DAYS_KEPT, _DAY_MS = 40, 86_400_000
 _EPOCH = date(1970, 1, 1)
@@ -41,40 +44,38 @@ _EPOCH = date(1970, 1, 1)
 _UNKNOWN = "no job {job_id}: never accepted here, or its result has expired"
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiverState:
+    """``silent_s``: since it was last heard of. ``behind_s``: how old the event is that it was at. ``error``:
+    what it waits for."""
+
+    silent_s: float
+    behind_s: float
+    error: str | None
+
+
 class Reads:
     """The asking half of :class:`~cellblock.ledger.Ledger`. Raises :class:`StoreUnavailable`."""
 
-    def __init__(self, redis: Redis, keys: Keys, blobs: Blobs | None = None) -> None:
+    def __init__(
+        self, redis: Redis, keys: Keys, blobs: Blobs | None = None, archive: Archive | None = None
+    ) -> None:
         self._redis = redis
         self._blobs = blobs
+        self._archive = archive
         self.keys = keys
         self._stream = EventStream(redis, keys)
 
     def require_tenant(self, job_id: str, tenant: str | None) -> None:
         """Raises :class:`UnknownJob` for a job of another tenant, in the same words as for none at all."""
-        if tenant is not None and self._record(job_id)["tenant"] != tenant:
+        if tenant is not None and self._record_anywhere(job_id)["tenant"] != tenant:
             raise UnknownJob(_UNKNOWN.format(job_id=job_id))
 
     def status(self, job_id: str) -> JobStatus:
         """Where a job is. Raises :class:`UnknownJob`."""
-        record = self._record(job_id)
-        return JobStatus(
-            job_id=job_id,
-            state=self._state(job_id, record),
-            outcome=Outcome(record["outcome"]) if "outcome" in record else None,
-            tenant=record["tenant"],
-            level=cast(LevelName, record["level"]),
-            plan=record.get("plan"),
-            parent=record.get("parent"),
-            held_micros=int(record["reserved"]) if "reserved" in record else None,
-            cost_micros=int(record["cost"]) if "cost" in record else None,
-            attempt=int(record["attempt"]),
-            losses=int(record.get("losses", 0)),
-            cancel_requested=record.get("cancel") == "1",
-            worker=record.get("worker"),
-            timings=timings(record),
-            trace_id=record["trace_id"],
-        )
+        record = self._record_anywhere(job_id)
+        found = status_of(job_id, record)
+        return found.model_copy(update={"state": self._state(job_id, record)})
 
     def _state(self, job_id: str, record: Mapping[str, str]) -> JobState:
         """Parked is who could be claimed, but for its tenant's slots."""
@@ -99,10 +100,21 @@ class Reads:
             pipe.hgetall(self.keys.job(job_id))
             stored, record = cast(tuple[str | None, dict[str, str]], tuple(pipe.execute()))
         if not record:
-            raise UnknownJob(_UNKNOWN.format(job_id=job_id))
+            return self._archived_result(job_id)
         if stored is None:
             return None
         return restored(job_id, record, within_reach(stored, self._blobs))
+
+    def _archived_result(self, job_id: str) -> JobResult:
+        found = self._archive.job(job_id) if self._archive is not None else None
+        if found is None:
+            raise UnknownJob(_UNKNOWN.format(job_id=job_id))
+        if found.result is None:
+            raise UnknownJob(
+                f"job {job_id} ended {found.record['outcome']}, and what it said is not kept any more "
+                "(CELLBLOCK_ARCHIVE_OUTPUT_TTL_S)"
+            )
+        return restored(job_id, found.record, within_reach(found.result, self._blobs))
 
     def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
         """Events after a stream id, oldest first; waits up to ``wait_s`` for the first.
@@ -122,6 +134,42 @@ class Reads:
             found = [Event.from_fields(stream_id, fields) for stream_id, fields in entries(reply)]
             if found or left_s <= 0:
                 return found
+
+    def ended(self, job_ids: Sequence[str]) -> list[tuple[str, dict[str, str], str]]:
+        """Id, record and stored result of those of these jobs that have ended and are still here."""
+        with store_errors("reading ended jobs"):
+            pipe = self._redis.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.hgetall(self.keys.job(job_id))
+                pipe.get(self.keys.result(job_id))
+            found = pipe.execute()
+        triples = zip(job_ids, found[::2], found[1::2], strict=True)
+        return [(job_id, record, result) for job_id, record, result in triples if result is not None]
+
+    def kept_pages(self) -> Iterator[list[str]]:
+        """Ids of all ended jobs that are still here, in pages."""
+        with store_errors("listing ended jobs"):
+            keepers = [str(keeper) for keeper, _ in self._redis.zscan_iter(self.keys.keepers)]
+        for keeper in keepers:
+            tenant, _, seconds = keeper.rpartition(" ")
+            start = 0
+            while True:
+                with store_errors("listing ended jobs"):
+                    page = self._redis.lrange(self.keys.kept(tenant, int(seconds)), start, start + _PAGE - 1)
+                if not page:
+                    break
+                yield [str(entry).partition(" ")[0] for entry in page]
+                start += _PAGE
+
+    def archiver_state(self) -> ArchiverState | None:
+        """What the archiver last said of itself; None if none has ever run."""
+        with store_errors("asking after the archiver"):
+            said = cast(str | None, self._redis.hget(self.keys.upkeep, "archiver"))
+            now_s = self._now_ms() / 1000
+        if said is None:
+            return None
+        told = json.loads(said)
+        return ArchiverState(max(0.0, now_s - told["at"]), told["behind_s"], told.get("error") or None)
 
     def named_blobs(self, names: Sequence[str]) -> set[str]:
         """Those of these blobs that a job names."""
@@ -273,11 +321,15 @@ class Reads:
         """
         with store_errors("looking for an idempotency key"):
             stored = cast(str | None, self._redis.get(self.keys.idempotency(tenant, idempotency.name)))
-        if stored is None:
+        if stored is not None and self._exists(stored.partition(" ")[0]):
+            job_id, _, digest = stored.partition(" ")
+        elif self._archive is None:
             return None
-        job_id, _, digest = stored.partition(" ")
-        if not self._exists(job_id):
-            return None
+        else:
+            archived = self._archive.accepted(tenant, idempotency.name)
+            if archived is None:
+                return None
+            job_id, digest = archived
         if digest != idempotency.digest:
             raise conflict(idempotency, job_id)
         return job_id
@@ -285,6 +337,16 @@ class Reads:
     def _exists(self, job_id: str) -> bool:
         with store_errors("reading a job"):
             return bool(self._redis.exists(self.keys.job(job_id)))
+
+    def _record_anywhere(self, job_id: str) -> Mapping[str, str]:
+        """Of a job that may have left for the archive."""
+        try:
+            return self._record(job_id)
+        except UnknownJob:
+            found = self._archive.job(job_id) if self._archive is not None else None
+            if found is None:
+                raise
+            return found.record
 
     def _record(self, job_id: str) -> dict[str, str]:
         with store_errors("reading a job"):
@@ -332,6 +394,27 @@ def _days(tenant: str, account: Mapping[str, str]) -> Iterator[DayUsage]:
 def literal(text: str) -> str:
     """For a pattern of Redis: nothing in it is one."""
     return re.sub(r"([\\*?\[\]])", r"\\\1", text)
+
+
+def status_of(job_id: str, record: Mapping[str, str]) -> JobStatus:
+    """What a record says of its job; whether it is parked it cannot know."""
+    return JobStatus(
+        job_id=job_id,
+        state=JobState(record["state"]),
+        outcome=Outcome(record["outcome"]) if "outcome" in record else None,
+        tenant=record["tenant"],
+        level=cast(LevelName, record["level"]),
+        plan=record.get("plan"),
+        parent=record.get("parent"),
+        held_micros=int(record["reserved"]) if "reserved" in record else None,
+        cost_micros=int(record["cost"]) if "cost" in record else None,
+        attempt=int(record["attempt"]),
+        losses=int(record.get("losses", 0)),
+        cancel_requested=record.get("cancel") == "1",
+        worker=record.get("worker"),
+        timings=timings(record),
+        trace_id=record["trace_id"],
+    )
 
 
 def conflict(idempotency: IdempotencyKey, job_id: str) -> InvalidJob:

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import cast
 
 from cellblock.ledger.connection import store_errors
-from cellblock.ledger.pressure import LEAVE_ABOVE, LEAVE_DOWN_TO, TAKES_LARGE_BELOW, TENANT_DOWN_TO, Pressure
+from cellblock.ledger.groups import ARCHIVE_GROUP
+from cellblock.ledger.pressure import (
+    ADMITS_BELOW,
+    LEAVE_ABOVE,
+    LEAVE_DOWN_TO,
+    TAKES_LARGE_BELOW,
+    TENANT_DOWN_TO,
+    Pressure,
+)
 from cellblock.ledger.reads import literal
 from cellblock.ledger.upkeep import Round, Upkeep
 
@@ -17,6 +25,13 @@ _PAGE = 100
 #: How long one round may work at it: what is left is the next one's.
 _WORK_S = 0.5
 _MOST = 10**15 - 1
+#: What is not in the archive yet is looked at again so much later.
+_LOOK_AGAIN_MS = 2000
+#: As long as scripts/prelude.lua has Redis itself wait for a leader.
+_UNARCHIVED_MS = 86_400_000
+#: Between when a job ended and the id of that event.
+_MARGIN_MS = 1000
+_DEAD = ("worker_lost", "sandbox_error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +51,19 @@ class Retention(Upkeep):
         Returns the bytes that were freed, by the ledger's own count.
         """
         until = time.monotonic() + _WORK_S
+        self._archived_until_ms = self._archived_until()
         freed = self._forget_the_due(begun.epoch, until)
         freed += self._relieve(begun.epoch, begun.pressure, until)
         return freed + self._relieve_tenants(begun.epoch, begun.pressure.limit_bytes, until)
+
+    _archived_until_ms = 0  #: what ended before is in the archive
+
+    def _archived_until(self) -> int:
+        if self._hot_s is None:
+            return 0
+        with store_errors("looking at the clock"):
+            now_ms = self._now_ms()
+        return self._stream.done_until_ms(ARCHIVE_GROUP, now_ms) - _MARGIN_MS
 
     def _forget_the_due(self, epoch: int, until: float) -> int:
         freed = 0
@@ -56,13 +81,16 @@ class Retention(Upkeep):
         """Those leave first that would leave first, but nobody whose caller may not have looked yet."""
         wanted = pressure.above(LEAVE_DOWN_TO) if pressure.above(LEAVE_ABOVE) else 0
         young = pressure.above(TAKES_LARGE_BELOW) > 0
+        unarchived = self._hot_s is None or pressure.above(ADMITS_BELOW) > 0
         freed, passed = 0, 0
         while freed < wanted and time.monotonic() < until:
             with store_errors("looking for who leaves first"):
                 first = cast(list[str], self._redis.zrange(self.keys.keepers, passed, passed))
             if not first:
                 break
-            page = self._forget(epoch, first[0], young=young, wanted_bytes=wanted - freed)
+            page = self._forget(
+                epoch, first[0], young=young, unarchived=unarchived, wanted_bytes=wanted - freed
+            )
             freed += page.freed_bytes
             passed += not page.left  # all the rest is too young: the next list's
         return freed
@@ -76,7 +104,9 @@ class Retention(Upkeep):
             wanted = self._too_much(tenant, limit_bytes)
             for keeper in self._keepers_of(tenant):
                 while wanted > 0 and time.monotonic() < until:
-                    page = self._forget(epoch, keeper, young=False, wanted_bytes=wanted)
+                    page = self._forget(
+                        epoch, keeper, young=False, unarchived=self._hot_s is None, wanted_bytes=wanted
+                    )
                     freed, wanted = freed + page.freed_bytes, wanted - page.freed_bytes
                     if not page.left:
                         break
@@ -110,24 +140,32 @@ class Retention(Upkeep):
         leaves_by_ms: int = _MOST,
         wanted_bytes: int = _MOST,
         young: bool = True,
+        unarchived: bool = True,
     ) -> _Page:
         """The first of a list leave, a page at most: those that would leave by then, and no more than needed.
 
-        Without ``young`` those stay that have ended less than ``result_least_s`` ago.
+        Without ``young`` those stay that have ended less than ``result_least_s`` ago, without ``unarchived``
+        those that the archive does not have. All of a page are in the archive, or none.
         """
         keys, (tenant, _, seconds) = self.keys, keeper.rpartition(" ")
         stays_ms, least_ms = 1000 * int(seconds), 0 if young else 1000 * self._settings.result_least_s
         kept = keys.kept(tenant, int(seconds))
-        leaving, next_ms, freed_bytes = [], 1, 0
+        leaving: list[tuple[str, str]] = []
+        next_ms, freed_bytes, of_archived = 1, 0, False
         with store_errors("looking for what a tenant keeps"):
             entries = cast(list[str], self._redis.lrange(kept, 0, _PAGE - 1))
             now_ms = self._now_ms()
-            for entry, (finished_ms, name) in zip(entries, self._ends(entries), strict=True):
+            for entry, (finished_ms, name, outcome) in zip(entries, self._ends(entries), strict=True):
                 ended_ms = int(finished_ms or 0)
-                young_one = ended_ms > now_ms - least_ms
-                if ended_ms + stays_ms > leaves_by_ms or young_one or freed_bytes >= wanted_bytes:
-                    next_ms = ended_ms + stays_ms
+                leaves_ms = self._leaves_ms(ended_ms, stays_ms, dead=outcome in _DEAD)
+                archived = self._is_archived(ended_ms)
+                held = not archived and (not unarchived or ended_ms > now_ms - least_ms)
+                other = bool(leaving) and archived != of_archived
+                if leaves_ms > leaves_by_ms or held or other or freed_bytes >= wanted_bytes:
+                    waits = self._hot_s is not None and not archived
+                    next_ms = min(leaves_ms, now_ms + _LOOK_AGAIN_MS) if waits else leaves_ms
                     break
+                of_archived = archived
                 leaving.append((entry, name or ""))
                 freed_bytes += int(entry.partition(" ")[2])
         of_jobs = [
@@ -136,15 +174,27 @@ class Retention(Upkeep):
         word, *freed = self._scripts.run(
             "forget",
             [keys.upkeep, kept, keys.keepers, keys.account(tenant), keys.dead, keys.blobs, *of_jobs],
-            [epoch, keeper, next_ms, *(entry for entry, _ in leaving)],
+            [epoch, int(of_archived), keeper, next_ms, *(entry for entry, _ in leaving)],
         )
         return _Page(len(leaving), int(freed[0])) if word == "forgot" else _Page(0, 0)
 
+    def _is_archived(self, ended_ms: int) -> bool:
+        return ended_ms < self._archived_until_ms
+
+    def _leaves_ms(self, ended_ms: int, stays_ms: int, *, dead: bool) -> int:
+        """What the archive has leaves early, but for dead letters, which an operator may retry; what it does
+        not have yet waits for it, a day beyond its time."""
+        if self._hot_s is None or dead:
+            return ended_ms + stays_ms
+        if self._is_archived(ended_ms):
+            return ended_ms + min(1000 * self._hot_s, stays_ms)
+        return ended_ms + stays_ms + _UNARCHIVED_MS
+
     def _ends(self, entries: Sequence[str]) -> list[list[str | None]]:
-        """Of each: when it ended, None if it is gone or runs again, and the key it was accepted under."""
+        """Of each: when it ended, None if it is gone or runs again; the key it was accepted under; how."""
         pipe = self._redis.pipeline(transaction=False)
         for entry in entries:
-            pipe.hmget(self.keys.job(entry.partition(" ")[0]), "finished_ms", "idempotency")
+            pipe.hmget(self.keys.job(entry.partition(" ")[0]), "finished_ms", "idempotency", "outcome")
         return cast(list[list[str | None]], pipe.execute()) if entries else []
 
     def _keys_of(self, job_id: str, tenant: str, idempotency: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from redis import Redis
 
 from cellblock.admission import Manifest
+from cellblock.archive import Archive
 from cellblock.blobs import Blobs
 from cellblock.claim_check import names_of
 from cellblock.errors import CellblockError, RateLimited, UnknownJob
@@ -109,10 +110,16 @@ class Ledger(Retention):
     """
 
     def __init__(
-        self, redis: Redis, settings: Settings, *, embedded: bool = False, blobs: Blobs | None = None
+        self,
+        redis: Redis,
+        settings: Settings,
+        *,
+        embedded: bool = False,
+        blobs: Blobs | None = None,
+        archive: Archive | None = None,
     ) -> None:
-        """``blobs``: where long results are."""
-        super().__init__(redis, settings, embedded=embedded, blobs=blobs)
+        """``blobs``: where long results are. ``archive``: where jobs are that have left."""
+        super().__init__(redis, settings, embedded=embedded, blobs=blobs, archive=archive)
         self._schema_checked = False
 
     def admit(

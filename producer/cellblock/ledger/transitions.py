@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from redis import Redis
 
+from cellblock.archive import Archive
 from cellblock.blobs import Blobs
 from cellblock.ledger.keys import Keys, Owner, Stay
 from cellblock.ledger.reads import Reads
@@ -16,6 +17,8 @@ from cellblock_config import Settings
 
 #: Retries spread out: what failed together must not come back together.
 _SPREAD_PERCENT = (50, 150)
+#: Longer than any stay.
+_NEVER_S = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +34,20 @@ class Transitions(Reads):
     """The calling half of :class:`~cellblock.ledger.Ledger`. Raises :class:`StoreUnavailable`."""
 
     def __init__(
-        self, redis: Redis, settings: Settings, *, embedded: bool = False, blobs: Blobs | None = None
+        self,
+        redis: Redis,
+        settings: Settings,
+        *,
+        embedded: bool = False,
+        blobs: Blobs | None = None,
+        archive: Archive | None = None,
     ) -> None:
-        super().__init__(redis, Keys(settings.redis.key_prefix), blobs)
+        super().__init__(redis, Keys(settings.redis.key_prefix), blobs, archive)
         self._settings = settings.ledger
         self._scripts = Scripts(redis, embedded=embedded)
         self._measures = not embedded
+        #: How long an ended job stays that the archive has; None without an archive.
+        self._hot_s = settings.archive.hot_s if settings.archive.url is not None else None
 
     def _transition(
         self, name: str, job_id: str, owner: Owner, args: Sequence[object], *, plan_ttl_s: int
@@ -51,6 +62,7 @@ class Transitions(Reads):
             stay.well_s,
             stay.failed_s,
             stay.dead_s,
+            self._hot_s if self._hot_s is not None else _NEVER_S,
             settings.tenant_percent,
             settings.memory_bytes,
             int(self._measures),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -74,6 +76,23 @@ class Upkeep(Transitions):
         with store_errors("looking for the leader of the upkeep"):
             left_ms = self._redis.pttl(self.keys.leader)
         return left_ms / 1000 if left_ms > 0 else None
+
+    def archiver_was_here(self, *, behind: float, error: str = "") -> None:
+        """The archiver says that it lives, how old the last event is that it took, and what it waits for."""
+        said = {"at": time.time(), "behind_s": round(behind, 1), "error": error}
+        with store_errors("reporting on the archive"):
+            self._redis.hset(self.keys.upkeep, "archiver", json.dumps(said))
+
+    def release_blobs(self, names: Sequence[str]) -> None:
+        """Archived results in these blobs are forgotten: the sweep may remove them."""
+        with store_errors("releasing blobs"):
+            pipe = self._redis.pipeline(transaction=False)
+            for name in names:
+                pipe.hincrby(self.keys.blobs, name, -1)
+            left = pipe.execute()
+            gone = [name for name, count in zip(names, left, strict=True) if count <= 0]
+            if gone:
+                self._redis.hdel(self.keys.blobs, *gone)
 
     def resign(self, leader: str) -> None:
         """This leader ends: whoever asks next may lead."""

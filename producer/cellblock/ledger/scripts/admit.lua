@@ -141,6 +141,7 @@ if a.parent ~= '' then
 end
 if a.idempotent == 1 then
   also('idempotency', a.idempotency)
+  also('digest', a.digest)
 end
 if a.blobs ~= '' then
   also('blobs', a.blobs)

@@ -1,23 +1,23 @@
 -- forget: the first jobs of a list of ended ones leave the store, with all that is kept of them.
 -- KEYS  upkeep kept keepers account dead blobs, then of each job: job, result, spec, attempts, idempotency
--- ARGV  epoch; keeper: the list's name among keepers; next_ms: when the first that stays leaves; the entries that leave
+-- ARGV  epoch; archived: 1 for jobs that the archive has, with the names of their blobs; keeper: the list's name among keepers; next_ms: when the first that stays leaves; the entries that leave
 -- Returns {"forgot", bytes} · {"stale"}: another leads by now, or the list is another, and nothing was changed
 local upkeep_key, kept_key, keepers_key, account_key, dead_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 keys.blobs = KEYS[6]
-local epoch, next_ms = whole(ARGV[1]), whole(ARGV[3])
-local count = #ARGV - 3
+local epoch, archived, next_ms = whole(ARGV[1]), whole(ARGV[2]), whole(ARGV[4])
+local count = #ARGV - 4
 if #KEYS < 6 or #KEYS - 6 ~= 5 * count then
   return { 'invalid', 'count' }
 end
-if not epoch or not next_ms then
-  return { 'invalid', epoch and 'next_ms' or 'epoch' }
+if not epoch or not next_ms or not archived then
+  return { 'invalid', 'epoch, archived or next_ms' }
 end
 if redis.call('HGET', upkeep_key, 'epoch') ~= int(epoch) then
   return { 'stale' }
 end
 local entries = count > 0 and redis.call('LRANGE', kept_key, 0, count - 1) or {}
 for i = 1, count do
-  if entries[i] ~= ARGV[i + 3] then
+  if entries[i] ~= ARGV[i + 4] then
     return { 'stale' }
   end
 end
@@ -28,7 +28,7 @@ for i = 1, count do
   if not job[1] or is_terminal(job[1]) then -- else an operator lets it run again
     local job_id, kept = entries[i]:match('^(%S+) (%d+)$')
     bytes = bytes + tonumber(job[2] or kept)
-    name_blobs((job[3] or '') .. ' ' .. (job[4] or ''), -1)
+    name_blobs((job[3] or '') .. ' ' .. (archived == 0 and job[4] or ''), -1)
     redis.call('DEL', KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], KEYS[first + 4])
     redis.call('ZREM', dead_key, job_id)
   end
@@ -37,9 +37,9 @@ if count > 0 then
   redis.call('LTRIM', kept_key, count, -1)
 end
 if redis.call('EXISTS', kept_key) == 1 then
-  redis.call('ZADD', keepers_key, int(next_ms), ARGV[2])
+  redis.call('ZADD', keepers_key, int(next_ms), ARGV[3])
 else
-  redis.call('ZREM', keepers_key, ARGV[2])
+  redis.call('ZREM', keepers_key, ARGV[3])
 end
 if redis.call('EXISTS', account_key) == 1 then
   local left = tonumber(redis.call('HGET', account_key, 'kept_bytes') or '0') - bytes

@@ -18,7 +18,7 @@
 --                have used of that, what was taken in the end; and the day (since 1970) whose account has it
 --   result_ttl_s   how long its plan keeps its result
 --   bytes kept     what it takes of the store while it has not ended, and since it has
---   idempotency    the key it was accepted under
+--   idempotency digest   the key it was accepted under, and the digest of what was asked
 --   blobs result_blob   names of its payload and of its result in the blob store
 --   lent borrowed   of a parent: what its nested runs have of what was held for it; of a nested run: "1" while
 --                what is held for it is its parent's
@@ -64,7 +64,7 @@ local TAKES_LARGE_BELOW = 95
 local MEASURED_MS = 2500
 
 -- What ends or moves a job needs to know of the settings, after its own arguments.
-local COMMON = ' lane slots# job_ttl_s# kept_s# kept_failed_s# kept_dead_s# tenant_percent# memory_bytes# measures# channel'
+local COMMON = ' lane slots# job_ttl_s# kept_s# kept_failed_s# kept_dead_s# looked_at_s# tenant_percent# memory_bytes# measures# channel'
 
 local function now_ms()
   local t = redis.call('TIME')
@@ -434,7 +434,8 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
     name_blobs(job.blobs or '', -1)
   end
   redis.call('RPUSH', list, a.job_id .. ' ' .. int(kept))
-  redis.call('ZADD', keys.keepers, 'LT', int(at_ms + 1000 * kept_s), job.tenant .. ' ' .. int(kept_s))
+  local looked_at_ms = int(at_ms + 1000 * math.min(kept_s, a.looked_at_s))
+  redis.call('ZADD', keys.keepers, 'LT', looked_at_ms, job.tenant .. ' ' .. int(kept_s))
   lane.held = lane.held - bytes - (job.state == 'running' and LARGE_BYTES or 0)
   lane.kept = lane.kept + kept
   write_account(lane)

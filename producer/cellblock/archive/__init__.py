@@ -1,0 +1,5 @@
+"""The archive: jobs that have ended, in an SQL database, for longer than Redis could keep them."""
+
+from cellblock.archive.database import Archive, ArchivedJob, open_archive
+
+__all__ = ["Archive", "ArchivedJob", "open_archive"]

@@ -1,0 +1,286 @@
+"""What the archive takes and what can be asked of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cellblock.errors import ArchiveUnavailable, InvalidJob, NotConfigured
+from cellblock_config.archive import ArchiveSettings
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine, Select
+
+_EPOCH = date(1970, 1, 1)
+_DAY_MS = 86_400_000
+_BUSY_S = 15
+_CONNECT_S = 5
+#: Of a pruning: each page is a transaction of its own.
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedJob:
+    """One job: its record as the ledger had it, and its result as ``ledger/results.py`` stores it, or None
+    when that has expired."""
+
+    job_id: str
+    record: Mapping[str, str]
+    result: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which jobs: of this tenant, that ended since and before (Unix seconds), with this outcome."""
+
+    tenant: str | None = None
+    since: float | None = None
+    before: float | None = None
+    outcome: str | None = None
+
+
+def open_archive(settings: ArchiveSettings) -> Archive | None:
+    """The archive of these settings, None without one. Nothing is connected to yet.
+
+    Raises :class:`NotConfigured` without the extra.
+    """
+    if settings.url is None:
+        return None
+    try:
+        from sqlalchemy import create_engine
+        from sqlalchemy.engine import make_url
+    except ModuleNotFoundError as error:
+        raise NotConfigured(
+            "CELLBLOCK_ARCHIVE_URL is set, and the archive's library is missing: "
+            "pip install 'cellblock[archive]'"
+        ) from error
+    url = make_url(settings.url.get_secret_value())
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url, connect_args={"timeout": _BUSY_S})
+        _tune_sqlite(engine)
+    else:
+        try:
+            engine = create_engine(
+                url.set(drivername="postgresql+psycopg"),
+                pool_pre_ping=True,
+                connect_args={"connect_timeout": _CONNECT_S},
+            )
+        except ModuleNotFoundError as error:
+            raise NotConfigured(
+                "CELLBLOCK_ARCHIVE_URL is PostgreSQL's, and psycopg is missing: "
+                "pip install 'cellblock[archive]'"
+            ) from error
+    return Archive(engine)
+
+
+def _tune_sqlite(engine: Engine) -> None:
+    """Readers do not wait for the writer, and a crash of the process loses nothing."""
+    from sqlalchemy import event
+
+    @event.listens_for(engine, "connect")
+    def _pragmas(connection: Any, _: Any) -> None:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+
+
+class Archive:
+    """Raises :class:`ArchiveUnavailable`. Thread-safe. The schema is schema.py's."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def write(self, jobs: Sequence[Mapping[str, Any]]) -> None:
+        """Keep these, rows of tables.JOBS. A job that is there already is replaced by a later end of it."""
+        from sqlalchemy.dialects import postgresql, sqlite
+
+        from cellblock.archive.tables import JOBS
+
+        if not jobs:
+            return
+        insert = postgresql.insert if self.engine.dialect.name == "postgresql" else sqlite.insert
+        statement = insert(JOBS)
+        names = [column.name for column in JOBS.columns if not column.primary_key]
+        others = {name: statement.excluded[name] for name in names}
+        statement = statement.on_conflict_do_update(
+            index_elements=[JOBS.c.job_id],
+            set_=others,
+            where=statement.excluded.finished_ms > JOBS.c.finished_ms,
+        )
+        with archive_errors("writing jobs"), self.engine.begin() as connection:
+            connection.execute(statement, list(jobs))
+
+    def job(self, job_id: str) -> ArchivedJob | None:
+        """A job; None if there is none of this id."""
+        from cellblock.archive.tables import JOBS
+
+        with archive_errors("looking for a job"), self.engine.connect() as connection:
+            row = connection.execute(JOBS.select().where(JOBS.c.job_id == job_id)).mappings().first()
+        return None if row is None else _archived(dict(row))
+
+    def accepted(self, tenant: str, key: str) -> tuple[str, str] | None:
+        """The last job accepted under an idempotency key of a tenant's: its id and digest."""
+        from cellblock.archive.tables import JOBS
+
+        query = (
+            JOBS.select()
+            .where(JOBS.c.tenant == tenant, JOBS.c.idempotency == key)
+            .order_by(JOBS.c.finished_ms.desc())
+            .limit(1)
+        )
+        with archive_errors("looking for an idempotency key"), self.engine.connect() as connection:
+            row = connection.execute(query).mappings().first()
+        return None if row is None else (str(row["job_id"]), str(row["digest"]))
+
+    def jobs(self, asked: Filter, limit: int, cursor: str | None) -> tuple[list[ArchivedJob], str | None]:
+        """Jobs without their results, the last to end first; and where to go on, None at the end.
+
+        Raises :class:`InvalidJob` for a cursor that is none.
+        """
+        from sqlalchemy import select, tuple_
+
+        from cellblock.archive.tables import JOBS
+
+        columns = [column for column in JOBS.columns if column.name != "result"]
+        query = _filtered(select(*columns), asked)
+        if cursor is not None:
+            at_ms, job_id = _read_cursor(cursor)
+            query = query.where(tuple_(JOBS.c.finished_ms, JOBS.c.job_id) < tuple_(at_ms, job_id))
+        query = query.order_by(JOBS.c.finished_ms.desc(), JOBS.c.job_id.desc()).limit(limit + 1)
+        with archive_errors("listing jobs"), self.engine.connect() as connection:
+            rows = [dict(row) for row in connection.execute(query).mappings()]
+        more = len(rows) > limit
+        rows = rows[:limit]
+        on = _cursor(rows[-1]["finished_ms"], rows[-1]["job_id"]) if more else None
+        return [_archived(row) for row in rows], on
+
+    def usage(self, tenant: str | None, since: date) -> list[tuple[str, date, int, int]]:
+        """Of jobs with a plan: tenant, day of admission (UTC), runs and micros."""
+        from sqlalchemy import func, select
+
+        from cellblock.archive.tables import JOBS
+
+        day = JOBS.c.admitted_ms // _DAY_MS
+        query = (
+            select(JOBS.c.tenant, day, func.count(), func.coalesce(func.sum(JOBS.c.cost_micros), 0))
+            .where(JOBS.c.plan.is_not(None), JOBS.c.admitted_ms >= (since - _EPOCH).days * _DAY_MS)
+            .group_by(JOBS.c.tenant, day)
+        )
+        if tenant is not None:
+            query = query.where(JOBS.c.tenant == tenant)
+        with archive_errors("adding up what tenants used"), self.engine.connect() as connection:
+            rows = connection.execute(query).all()
+        return [(str(who), _EPOCH + timedelta(days=int(n)), runs, int(cost)) for who, n, runs, cost in rows]
+
+    def expire_outputs(self, now_ms: int, settings: ArchiveSettings) -> list[str]:
+        """What jobs said is forgotten when its time is over, a page of them. Returns the blobs it was in, one
+        entry for each job: ``""`` where it was in none."""
+        from sqlalchemy import and_, or_, select
+
+        from cellblock.archive.tables import JOBS
+
+        well = and_(JOBS.c.state == "succeeded", JOBS.c.finished_ms < now_ms - 1000 * settings.output_ttl_s)
+        oldest_ms = now_ms - 1000 * settings.failed_output_ttl_s
+        query = (
+            select(JOBS.c.job_id, JOBS.c.result_blob)
+            .where(JOBS.c.result.is_not(None), or_(well, JOBS.c.finished_ms < oldest_ms))
+            .limit(_PAGE)
+        )
+        with archive_errors("forgetting what jobs said"), self.engine.begin() as connection:
+            found = connection.execute(query).all()
+            ids = [job_id for job_id, _ in found]
+            emptied = JOBS.update().where(JOBS.c.job_id.in_(ids)).values(result=None, result_blob=None)
+            connection.execute(emptied)
+        return [blob or "" for _, blob in found]
+
+    def expire_records(self, now_ms: int, settings: ArchiveSettings) -> int:
+        """Records are forgotten when their time is over, a page of them. Returns how many."""
+        from sqlalchemy import select
+
+        from cellblock.archive.tables import JOBS
+
+        old = (
+            select(JOBS.c.job_id)
+            .where(JOBS.c.finished_ms < now_ms - 1000 * settings.record_ttl_s)
+            .limit(_PAGE)
+        )
+        with archive_errors("forgetting old jobs"), self.engine.begin() as connection:
+            return connection.execute(JOBS.delete().where(JOBS.c.job_id.in_(old))).rowcount
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+
+_MAYBE = ("plan", "parent", "worker", "idempotency", "digest", "result_blob")
+
+
+def row_of(job_id: str, record: Mapping[str, str], result: str) -> dict[str, Any]:
+    """A row of tables.JOBS, from what the ledger has of an ended job."""
+
+    def number(field: str) -> int | None:
+        return int(record[field]) if field in record else None
+
+    return {
+        "job_id": job_id,
+        **{name: record.get(name) for name in _MAYBE},
+        **{name: record[name] for name in ("tenant", "level", "state", "outcome", "trace_id")},
+        "attempt": number("attempt"),
+        "losses": number("losses") or 0,
+        "submitted": float(record["submitted"]),
+        **{name: number(name) for name in ("admitted_ms", "started_ms", "finished_ms")},
+        "cost_micros": number("cost"),
+        "result": result,
+    }
+
+
+def _archived(row: dict[str, Any]) -> ArchivedJob:
+    """As the ledger would have it."""
+    row["cost"] = row.pop("cost_micros")
+    job_id, result = str(row.pop("job_id")), row.pop("result", None)
+    return ArchivedJob(job_id, {name: str(value) for name, value in row.items() if value is not None}, result)
+
+
+def _filtered(query: Select[Any], asked: Filter) -> Select[Any]:
+    from cellblock.archive.tables import JOBS
+
+    if asked.tenant is not None:
+        query = query.where(JOBS.c.tenant == asked.tenant)
+    if asked.outcome is not None:
+        query = query.where(JOBS.c.outcome == asked.outcome)
+    if asked.since is not None:
+        query = query.where(JOBS.c.finished_ms >= round(1000 * asked.since))
+    if asked.before is not None:
+        query = query.where(JOBS.c.finished_ms < round(1000 * asked.before))
+    return query
+
+
+def _cursor(finished_ms: int, job_id: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([finished_ms, job_id]).encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str) -> tuple[int, str]:
+    try:
+        at_ms, job_id = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        return int(at_ms), str(job_id)
+    except (ValueError, TypeError):
+        raise InvalidJob("cursor", f"{cursor!r:.80} is none that a listing gave") from None
+
+
+@contextmanager
+def archive_errors(doing: str) -> Iterator[None]:
+    """The database's own errors leave without their text, which may name addresses and values."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except SQLAlchemyError as error:
+        kind = type(getattr(error, "orig", None) or error).__name__
+        raise ArchiveUnavailable(
+            f"the archive failed while {doing} ({kind}): is it running, and is CELLBLOCK_ARCHIVE_URL its "
+            "address, with user and password?"
+        ) from None

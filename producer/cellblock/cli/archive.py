@@ -1,0 +1,92 @@
+"""`cellblock jobs list`, `cellblock archive`, `cellblock archiver`: jobs that have left Redis."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from cellblock import Client
+from cellblock.archive import open_archive
+from cellblock.cli import extras
+from cellblock.errors import NotConfigured
+from cellblock.models import JobStatus
+from cellblock_config import load_settings
+
+_DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
+JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object per job.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these to the root."""
+    jobs = typer.Typer(help="Jobs that have ended.", no_args_is_help=True)
+    jobs.command("list")(list_jobs)
+    app.add_typer(jobs, name="jobs")
+    archive = typer.Typer(help="The database of CELLBLOCK_ARCHIVE_URL.", no_args_is_help=True)
+    archive.command("upgrade")(upgrade)
+    app.add_typer(archive, name="archive")
+    app.command()(archiver)
+
+
+def list_jobs(
+    tenant: Annotated[str | None, typer.Option(help="One tenant's; all without.")] = None,
+    since: Annotated[
+        datetime | None, typer.Option(formats=_DATES, help="That ended then or later (this host's time).")
+    ] = None,
+    before: Annotated[datetime | None, typer.Option(formats=_DATES, help="That ended before then.")] = None,
+    outcome: Annotated[str | None, typer.Option(help="Such as ok or wall_timeout.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Of one page.")] = 100,
+    cursor: Annotated[str | None, typer.Option(help="Go on where a listing ended.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Page after page, all of them.")] = False,
+    json_output: JsonOpt = False,
+) -> None:
+    """List jobs that have ended, the last to end first; they come from the archive.
+
+    Where there are more, the cursor of the next page stands on standard error.
+
+    Example: cellblock jobs list --tenant acme --since 2026-11-01 --outcome wall_timeout --json
+    """
+    with Client() as client:
+        while True:
+            page = client.jobs(
+                tenant, since=since, before=before, outcome=outcome, limit=limit, cursor=cursor
+            )
+            for job in page.jobs:
+                typer.echo(job.model_dump_json() if json_output else _line(job))
+            cursor = page.cursor
+            if cursor is None or not every:
+                break
+    if cursor is not None:
+        typer.echo(f"cellblock: there are more: --cursor {cursor}", err=True)
+
+
+def _line(job: JobStatus) -> str:
+    ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.timings.finished or 0))
+    return f"{ended}  {job.job_id}  {job.tenant:<16}  {job.outcome or '':<14}  {job.level}"
+
+
+def upgrade() -> None:
+    """Bring the archive's schema to this version; stop archivers of the old one first.
+
+    Example: CELLBLOCK_ARCHIVE_URL=postgresql://user:password@host/cellblock cellblock archive upgrade
+    """
+    archive = open_archive(load_settings().archive)
+    if archive is None:
+        raise NotConfigured("there is no archive: set CELLBLOCK_ARCHIVE_URL")
+    from cellblock.archive.database import archive_errors
+    from cellblock.archive.schema import upgrade as upgraded
+
+    with archive_errors("changing its schema"):
+        before, after = upgraded(archive.engine)
+    typer.echo(f"the archive has schema {after} (before: {before or 'none'})")
+
+
+def archiver() -> None:
+    """Write every job that ends into the archive, until TERM.
+
+    Example: CELLBLOCK_ARCHIVE_URL=sqlite:////var/lib/cellblock/archive.db cellblock archiver
+    """
+    sys.exit(extras.load("archiver")())
