@@ -38,6 +38,7 @@ from cellblock.evaluation import Campaign, EvaluationOptions, Sample
 from cellblock.governance import Governance
 from cellblock.idempotency import IdempotencyKey
 from cellblock.intake import Intake, check_key
+from cellblock.job_ids import new_job_id
 from cellblock.ledger import Admission, Ledger, connect
 from cellblock.ledger.groups import ARCHIVE_GROUP, WEBHOOKS_GROUP, EventGroups
 from cellblock.ledger.reads import status_of
@@ -152,14 +153,13 @@ class Client:
         """
         if not isinstance(spec, JobSpec):
             raise InvalidJob("job", f"is a {type(spec).__name__}; write JobSpec(code=...)")
-        job_id = uuid.uuid4().hex
         spec, principal = self._asked_by(spec, api_key)
         idempotency = IdempotencyKey.of(spec)
         known = self._accepted(spec, idempotency) if idempotency is not None else None
         if known is not None:
             return Job(self, known)
         try:
-            admission = self._admit(job_id, spec, principal, idempotency)
+            admission = self._admit(spec, principal, idempotency)
         except (PolicyDenied, RateLimited):
             # The same job from elsewhere may have been accepted just now, and taken what this one misses.
             known = self._accepted(spec, idempotency) if idempotency is not None else None
@@ -170,9 +170,11 @@ class Client:
         return Job(self, admission.job_id)
 
     def _admit(
-        self, job_id: str, spec: JobSpec, principal: Principal, idempotency: IdempotencyKey | None
+        self, spec: JobSpec, principal: Principal, idempotency: IdempotencyKey | None
     ) -> Admission:
-        manifest, gates = self._intake.prepare(job_id, spec, principal, self._parent(spec))
+        parent = self._parent(spec)
+        job_id = new_job_id(parent.manifest.tenant if parent is not None else spec.tenant)
+        manifest, gates = self._intake.prepare(job_id, spec, principal, parent)
         return self._ledger.admit(job_id, manifest, idempotency, gates, keyed=principal.key_id is not None)
 
     def estimate(self, spec: JobSpec, *, api_key: str | None = None) -> Estimate:

@@ -424,6 +424,13 @@ class Counts(Contract):
     running: int
     dead: int = Field(description="Dead letters.")
     workers: int
+    store_percent: float | None = Field(
+        None, description="How full the store is; None without a limit. From 85 on no job is admitted."
+    )
+    archive_behind_s: float | None = Field(
+        None, description="How far the archiver is behind, or how long it is silent; None without one."
+    )
+    archive_problem: str | None = Field(None, description="What the archiver waits for.")
 
 
 class DayUsage(Contract):

@@ -20,6 +20,8 @@ EVERY_SECRET = {
     "CELLBLOCK_REDIS_URL": "redis://:secret-of-the-store@localhost:1/0",
     "CELLBLOCK_REDIS_BROKER_URL": "redis://:secret-of-the-broker@localhost:1/1",
     "CELLBLOCK_REDIS_SENTINEL_PASSWORD": "secret-of-the-sentinels",
+    "CELLBLOCK_BLOBS_URL": "s3://secret-of-the-blobs/x",
+    "CELLBLOCK_ARCHIVE_URL": "postgresql://archive:secret-of-the-archive@localhost/jobs",
     "CELLBLOCK_POLICY_TOKEN": "secret-of-the-policy",
     "CELLBLOCK_EGRESS_SECRETS": '{"one": "secret-of-the-filter"}',
     "CELLBLOCK_SIGNING_KEY": "hmac:c2VjcmV0LW9mLXRoZS1zaWduZXItc2VjcmV0LW9mLXRoZS1zaWduZXI=",
@@ -99,6 +101,7 @@ def test_a_worker_is_told_neither_flower_s_password_nor_what_opens_results(
         "sealing.private_key",
     }
     assert _told(fleet, dict(launcher.environment)) == {}
+    assert "secret-of-the-archive" not in json.dumps(dict(worker.environment)), "it never opens it"
 
 
 def test_a_secret_set_to_nothing_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:

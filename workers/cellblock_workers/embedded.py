@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from cellblock.admission import Manifest
 from cellblock.errors import InvalidJob, SandboxUnavailable
 from cellblock.gates import Gates
 from cellblock.intake import Intake
+from cellblock.job_ids import new_job_id
 from cellblock.ledger import Ledger
 from cellblock.models import JobResult, JobSpec
 from cellblock_config import LevelName, Settings
@@ -51,7 +51,7 @@ class _Asked:
     @classmethod
     def of(cls, spec: JobSpec, intake: Intake) -> _Asked:
         """Raises what :meth:`cellblock.Client.submit` raises."""
-        job_id = uuid.uuid4().hex
+        job_id = new_job_id(spec.tenant)
         return cls(job_id, *intake.prepare(job_id, spec))
 
 

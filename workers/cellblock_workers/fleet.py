@@ -13,9 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import celery
 import structlog
@@ -77,6 +79,8 @@ def run_check(*, silent_s: float | None = None, json_output: bool = False) -> in
         said = verdict.reason or f"{len(verdict.workers)} workers, {verdict.waiting} jobs wait"
         said += f" (paused: {', '.join(paused)})" if paused and not verdict.reason else ""
         print(f"{'ok' if verdict.ok else 'not ok'}: {said}")  # noqa: T201
+        if verdict.archive is not None:
+            print(f"archive: {verdict.archive}")  # noqa: T201
         if memory is not None:
             print(  # noqa: T201
                 f"memory: {memory.shortage}"
@@ -185,8 +189,17 @@ def host_services(
     worker = [_PYTHON, "-P", "-m", "cellblock_workers.worker.main"]
     # What opens results belongs to those who read them, and Flower's password to those who watch.
     environment |= {"CELLBLOCK_SEALING_PRIVATE_KEY": "", "CELLBLOCK_MONITOR_PASSWORD": ""}
+    environment |= _archive_without_login(settings, environment)
     services.append(Service("worker", worker, environment, user, refusals=(REFUSED,), patient=True))
     return services
+
+
+def _archive_without_login(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
+    """A worker asks only whether there is an archive, and never opens it."""
+    url = environment.get("CELLBLOCK_ARCHIVE_URL") or (
+        settings.archive.url.get_secret_value() if settings.archive.url is not None else ""
+    )
+    return {"CELLBLOCK_ARCHIVE_URL": f"{urlsplit(url).scheme}:////" if url else ""}
 
 
 def _archiver(settings: Settings, environment: dict[str, str]) -> Service:

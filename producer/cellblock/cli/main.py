@@ -22,6 +22,7 @@ from cellblock.cli import (
     keys,
     plans,
     redact,
+    store,
     store_users,
     webhooks,
 )
@@ -65,6 +66,7 @@ store_users.register(app)
 redact.register(app)
 evaluate.register(app)
 archive.register(app)
+store.register(app)
 
 
 def main() -> None:

@@ -37,6 +37,8 @@ from cellblock_config import LevelName
 
 _EVENTS_STEP_S = 1.0
 _PAGE = 500
+#: An archiver that lives says so more often.
+_SILENT_S = 15.0
 #: As many days of accounts as scripts/admit.lua keeps, counted from where it does.
 _DAYS_KEPT, _DAY_MS = 40, 86_400_000
 _EPOCH = date(1970, 1, 1)
@@ -52,6 +54,18 @@ class ArchiverState:
     silent_s: float
     behind_s: float
     error: str | None
+
+    @property
+    def late_s(self) -> float:
+        """How old what it has not written may be."""
+        return round(max(self.behind_s, self.silent_s if self.silent_s > _SILENT_S else 0.0), 1)
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with it, in words; None if nothing is."""
+        if self.silent_s > _SILENT_S:
+            return f"no archiver was heard of for {self.silent_s:.0f} s: is cellblock archiver running?"
+        return self.error
 
 
 class Reads:
@@ -206,7 +220,9 @@ class Reads:
             pipe = self._redis.pipeline(transaction=False)
             for index in (self.keys.delayed, self.keys.leases, self.keys.dead):
                 pipe.zcard(index)
-            delayed, running, dead = pipe.execute()
+            pipe.hmget(self.keys.pressure, "used_bytes", "limit_bytes")
+            delayed, running, dead, (used, limit) = pipe.execute()
+        archiver = self.archiver_state()
         return Counts(
             waiting=waiting,
             delayed=delayed,
@@ -214,6 +230,9 @@ class Reads:
             running=running,
             dead=dead,
             workers=len(self.workers()),
+            store_percent=round(100 * int(used) / int(limit), 1) if int(limit or 0) else None,
+            archive_behind_s=archiver.late_s if archiver is not None else None,
+            archive_problem=archiver.problem if archiver is not None else None,
         )
 
     def _waiting(self) -> tuple[int, dict[str, int]]:

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
+from cellblock.archive import open_archive
+from cellblock.archive.database import archive_errors
 from cellblock.blobs import check_blobs, open_blobs
-from cellblock.errors import BlobLost, BlobsUnavailable, NotConfigured, SchemaMismatch, StoreUnavailable
+from cellblock.errors import (
+    ArchiveUnavailable,
+    BlobLost,
+    BlobsUnavailable,
+    NotConfigured,
+    SchemaMismatch,
+    StoreUnavailable,
+)
 from cellblock.ledger import Keys, connect
+from cellblock.ledger.reads import Reads
 from cellblock.ledger.server import check_schema, concerns
 from cellblock_config import Settings
 from cellblock_workers.doctor.checks import Check
@@ -18,6 +28,7 @@ def store_checks(settings: Settings) -> Iterator[Check]:
     if settings.redis.url is not None:
         yield _redis(settings)
         yield _blobs(settings)
+        yield _archive(settings)
 
 
 def _redis(settings: Settings) -> Check:
@@ -34,6 +45,31 @@ def _redis(settings: Settings) -> Check:
         remedy = "; ".join(f"{one.remedy}: {one.risk}" for one in found)
         return Check("redis", "warning", ", ".join(f"{one.setting} {one.found}" for one in found), remedy)
     return Check("redis", "ok", "CELLBLOCK_REDIS_URL answers; appendonly, noeviction, maxmemory")
+
+
+def _archive(settings: Settings) -> Check:
+    try:
+        archive = open_archive(settings.archive)
+        if archive is None:
+            return Check(
+                "archive",
+                "warning",
+                "none: jobs are forgotten when they leave Redis",
+                "set CELLBLOCK_ARCHIVE_URL and run cellblock archiver",
+            )
+        from cellblock.archive.schema import check_version
+
+        with closing(archive), archive_errors("looking at its schema"):
+            check_version(archive.engine)
+        with closing(connect(settings)) as redis:
+            state = Reads(redis, Keys(settings.redis.key_prefix)).archiver_state()
+    except (NotConfigured, ArchiveUnavailable, SchemaMismatch, StoreUnavailable) as error:
+        return Check("archive", "problem", "CELLBLOCK_ARCHIVE_URL cannot be used", str(error))
+    if state is None:
+        return Check("archive", "warning", "no archiver has ever run", "run cellblock archiver")
+    if state.problem is not None:
+        return Check("archive", "warning", f"{state.late_s:g} s behind", state.problem)
+    return Check("archive", "ok", "CELLBLOCK_ARCHIVE_URL has this version's schema, and an archiver writes")
 
 
 def _blobs(settings: Settings) -> Check:

@@ -10,13 +10,18 @@ from cellblock.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """The verdict, why, and what it rests on. ``oldest_s``: how long the oldest waiting job has waited."""
+    """The verdict, why, and what it rests on.
+
+    ``oldest_s``: how long the oldest waiting job has waited. ``archive``: what is wrong with the archiver, if
+    anything is: jobs go on without it, so it changes no verdict.
+    """
 
     ok: bool
     reason: str
     waiting: int
     oldest_s: float
     workers: Mapping[str, Mapping[str, object]]
+    archive: str | None = None
 
 
 def judge(ledger: Ledger, host: str, silent_s: float, worker: str | None = None) -> Liveness:
@@ -31,16 +36,19 @@ def judge(ledger: Ledger, host: str, silent_s: float, worker: str | None = None)
         if said.get("host") == host and worker in {None, name}
     }
     waiting, oldest_s = ledger.depth(), ledger.oldest_wait_s()
+    archiver = ledger.archiver_state()
+    archive = archiver.problem if archiver is not None else None
     if not workers:
-        return Liveness(False, f"no worker of {host} has been heard of lately", waiting, oldest_s, workers)
+        reason = f"no worker of {host} has been heard of lately"
+        return Liveness(False, reason, waiting, oldest_s, workers, archive)
     deaf = [name for name, said in workers.items() if _has_room(said) and _idle_s(said) > silent_s]
     if oldest_s > silent_s and len(deaf) == len(workers):
         states = ", ".join(
             f"{name}: {said.get('reason') or said.get('state')}" for name, said in workers.items()
         )
         reason = f"jobs wait for {oldest_s:.0f} s and nothing was claimed here for {silent_s:g} s ({states})"
-        return Liveness(False, reason, waiting, oldest_s, workers)
-    return Liveness(True, "", waiting, oldest_s, workers)
+        return Liveness(False, reason, waiting, oldest_s, workers, archive)
+    return Liveness(True, "", waiting, oldest_s, workers, archive)
 
 
 def _has_room(said: Mapping[str, object]) -> bool:

@@ -1,0 +1,215 @@
+"""A copy of the store at one moment in a folder, and an empty store filled from it.
+
+Redis makes the copy, as it would for a replica, so it is of one moment and nothing stands still meanwhile. To
+fill a store, a Redis of our own in a private folder loads the copy, and every key is carried over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from cellblock.errors import NotConfigured, SchemaMismatch, StoreUnavailable
+from cellblock.ledger.connection import address_of, connect, store_errors
+from cellblock.ledger.keys import Keys
+from cellblock.ledger.server import SCHEMA
+from cellblock_config import Settings
+
+_COPY, _NOTE = "store.rdb", "backup.json"
+_PAGE = 500
+_LOADS_S = 300.0
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What a folder holds. ``at``: Unix seconds, when the copy was begun."""
+
+    at: float
+    schema: int
+    key_prefix: str
+    db: int
+    size_bytes: int
+    sha256: str
+
+
+def back_up(settings: Settings, folder: Path) -> Backup:
+    """Copy the store into this folder, which is made if need be and may hold no other copy.
+
+    Raises :class:`NotConfigured`, :class:`StoreUnavailable`, :class:`SchemaMismatch`.
+    """
+    if (folder / _NOTE).exists():
+        raise NotConfigured(f"{folder} holds a backup already: name another folder")
+    with closing(connect(settings)) as redis:
+        schema = _schema_of(redis, Keys(settings.redis.key_prefix), "the store")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    at, part = time.time(), folder / f"{_COPY}.part"
+    _copy(settings, part)
+    part.chmod(0o600)
+    part.rename(folder / _COPY)
+    copy = folder / _COPY
+    address = address_of(settings)
+    backup = Backup(at, schema, settings.redis.key_prefix, address.db, copy.stat().st_size, _digest(copy))
+    (folder / _NOTE).write_text(json.dumps(asdict(backup), indent=2) + "\n")
+    return backup
+
+
+def _copy(settings: Settings, part: Path) -> None:
+    """By redis-cli, which speaks as a replica; the password goes through its environment."""
+    program = shutil.which("redis-cli")
+    if program is None:
+        raise NotConfigured("a backup needs redis-cli: apt-get install redis-tools")
+    with closing(connect(settings)) as redis, store_errors("looking for the server"):
+        redis.ping()
+        place = redis.connection_pool.get_connection()
+        host, port = str(getattr(place, "host")), int(getattr(place, "port"))  # noqa: B009 - the master, by sentinels
+        redis.connection_pool.release(place)
+    address = address_of(settings)
+    command = [program, "-h", host, "-p", str(port), "--no-auth-warning", "--rdb", str(part)]
+    if address.username:
+        command += ["--user", address.username]
+    if address.tls:
+        command.append("--tls")
+        for flag, file in (
+            ("--cacert", settings.redis.tls_ca),
+            ("--cert", settings.redis.tls_cert),
+            ("--key", settings.redis.tls_key),
+        ):
+            command += [flag, str(file)] if file is not None else []
+    environment = {**os.environ, **({"REDISCLI_AUTH": address.password} if address.password else {})}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or not part.exists() or part.stat().st_size == 0:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise StoreUnavailable(
+            f"redis-cli made no copy: {said[-1] if said else done.returncode}; "
+            "its user needs +psync +replconf"
+        )
+
+
+def restore(settings: Settings, folder: Path, progress: Progress = lambda count: None) -> tuple[Backup, int]:
+    """Fill the configured store, which has to be empty, from the copy in this folder.
+
+    Returns what was restored, and how many keys. Jobs that ran then are found by the reaper and run again;
+    what happened after the copy was made did not happen. Raises :class:`NotConfigured`,
+    :class:`StoreUnavailable`, :class:`SchemaMismatch`.
+    """
+    backup = _checked(folder)
+    source_keys, keys = Keys(backup.key_prefix), Keys(settings.redis.key_prefix)
+    with closing(_raw(settings)) as target, _loaded(folder / _COPY, backup.db) as source:
+        with store_errors("looking whether the store is empty"):
+            if next(target.scan_iter(match=_pattern(keys), count=_PAGE), None) is not None:
+                raise NotConfigured(
+                    f"the store holds keys under {keys.prefix} already: restore into an empty Redis, or give "
+                    "it another CELLBLOCK_REDIS_KEY_PREFIX"
+                )
+        _schema_of(source, source_keys, "the backup")
+        count = _carry(source, target, source_keys.prefix.encode(), keys.prefix.encode(), progress)
+    return backup, count
+
+
+def _checked(folder: Path) -> Backup:
+    try:
+        backup = Backup(**json.loads((folder / _NOTE).read_text()))
+    except (OSError, ValueError, TypeError):
+        raise NotConfigured(f"{folder} holds no backup: {_NOTE} is missing or cannot be read") from None
+    copy = folder / _COPY
+    if not copy.is_file() or _digest(copy) != backup.sha256:
+        raise NotConfigured(f"{copy} is not what was backed up: its SHA-256 is another")
+    return backup
+
+
+def _carry(source: Redis, target: Redis, before: bytes, after: bytes, progress: Progress) -> int:
+    """Every key with its value and the rest of its life."""
+    count, cursor = 0, 0
+    while True:
+        with store_errors("carrying keys over"):
+            cursor, names = cast(tuple[int, list[bytes]], source.scan(cursor, count=_PAGE))
+            ours = [name for name in names if name.startswith(before + b":")]
+            pipe = source.pipeline(transaction=False)
+            for name in ours:
+                pipe.dump(name)
+                pipe.pttl(name)
+            found = pipe.execute()
+            put = target.pipeline(transaction=False)
+            for name, value, life_ms in zip(ours, found[::2], found[1::2], strict=True):
+                if value is not None:
+                    put.restore(after + name[len(before) :], max(0, life_ms), value, replace=True)
+            put.execute()
+        count += len(ours)
+        progress(count)
+        if cursor == 0:
+            return count
+
+
+@contextmanager
+def _loaded(copy: Path, db: int) -> Iterator[Redis]:
+    """A Redis of our own that has loaded this copy, for as long as the block."""
+    program = shutil.which("redis-server")
+    if program is None:
+        raise NotConfigured("to restore needs redis-server on this host: apt-get install redis-server")
+    with tempfile.TemporaryDirectory(prefix="cellblock-restore-") as name:
+        shutil.copy(copy, Path(name) / _COPY)
+        place = f"{name}/redis.sock"
+        options = ["--port", "0", "--unixsocket", place, "--unixsocketperm", "700", "--dir", name]
+        options += ["--dbfilename", _COPY, "--save", "", "--appendonly", "no", "--loglevel", "warning"]
+        process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
+        try:
+            redis = Redis(unix_socket_path=place, db=db)
+            _wait(redis, process)
+            with closing(redis):
+                yield redis
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _wait(redis: Redis, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + _LOADS_S
+    while True:
+        try:
+            redis.ping()
+            return
+        except RedisError:
+            if process.poll() is not None or time.monotonic() > until:
+                raise NotConfigured("redis-server cannot load the copy: is it of a newer one?") from None
+            time.sleep(0.05)
+
+
+def _raw(settings: Settings) -> Redis:
+    """The store, with its values as bytes."""
+    redis = connect(settings)
+    redis.connection_pool.connection_kwargs["decode_responses"] = False
+    return redis
+
+
+def _schema_of(redis: Redis, keys: Keys, whose: str) -> int:
+    with store_errors("reading the schema version"):
+        found: Any = redis.get(keys.schema)
+    if found is None or int(found) != SCHEMA:
+        has = "no schema" if found is None else f"schema {int(found)}"
+        raise SchemaMismatch(
+            f"{whose} has {has} under {keys.prefix}, and this version of cellblock speaks {SCHEMA}"
+        )
+    return int(found)
+
+
+def _pattern(keys: Keys) -> str:
+    return "".join(f"\\{one}" if one in "\\*?[]" else one for one in keys.prefix) + ":*"
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

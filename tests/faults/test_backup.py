@@ -1,0 +1,153 @@
+"""The drill: a fleet's store is lost, and an empty one is filled from a backup."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from cellblock import Client, JobSpec, NotConfigured, Outcome, SchemaMismatch
+from cellblock.ledger import Claim
+from cellblock.store_backup import back_up, restore
+from cellblock_config import Settings, load_settings
+from ledger.kit import OPEN, FakeWorker, expire_lease, lead, manifest, operation, result_of
+from parts import RedisServer, cellblock, wait_until
+
+PRICED = replace(OPEN, reserve_micros=100)
+JOBS = 60
+
+
+def server_in(folder: Path) -> RedisServer:
+    folder.mkdir()
+    server = RedisServer(folder)
+    server.start()
+    return server
+
+
+@pytest.fixture
+def lost(tmp_path: Path) -> Iterator[RedisServer]:
+    server = server_in(tmp_path / "lost")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[RedisServer]:
+    server = server_in(tmp_path / "fresh")
+    yield server
+    server.stop()
+
+
+def settings_of(server: RedisServer) -> Settings:
+    return load_settings(redis={"url": server.url}, ledger={"loss_backoff_s": (0.0,)})
+
+
+def admitted(client: Client, number: int) -> str:
+    """A job that costs at most a hundred micros."""
+    job_id = f"{number:032x}"
+    client._ledger.admit(job_id, manifest(code=f"print({number})"), gates=PRICED)
+    return job_id
+
+
+def claimed(client: Client) -> Claim:
+    held = client._ledger.claim("-", "w", operation())
+    assert isinstance(held, Claim)
+    return held
+
+
+def test_jobs_acknowledged_before_the_backup_end_once_after_it_and_are_paid_once(
+    lost: RedisServer, fresh: RedisServer, tmp_path: Path
+) -> None:
+    with Client(settings=settings_of(lost)) as client:
+        ids = [admitted(client, number) for number in range(JOBS)]
+        for _ in range(20):  # these have ended when the copy is made
+            held = claimed(client)
+            client._ledger.finish(held, result_of(held, cost_micros=70, stdout="before\n"), operation())
+        running = [claimed(client) for _ in range(10)]
+        back_up(settings_of(lost), tmp_path / "backup")
+        for held in running:  # what happens later did not happen
+            client._ledger.finish(held, result_of(held, cost_micros=70), operation())
+        admitted(client, 1000)
+    lost.stop()
+
+    settings = settings_of(fresh)
+    assert restore(settings, tmp_path / "backup")[1] > JOBS
+    with Client(settings=settings) as client, closing(Redis.from_url(fresh.url)) as redis:
+        (used,) = client.usage()
+        assert (used.runs, used.spent_micros, used.held_micros) == (JOBS, 20 * 70, 40 * 100)
+        for held in running:
+            expire_lease(client._ledger, redis, held.job_id)
+        lead(client._ledger)
+        assert {done.word for done in client._ledger.reap()} == {"requeued"}
+        while isinstance(held := client._ledger.claim("-", "w", operation()), Claim):
+            client._ledger.finish(held, result_of(held, cost_micros=70, stdout="after\n"), operation())
+        for job_id in ids:
+            assert client.result(job_id, timeout_s=5).outcome is Outcome.OK
+        said = Counter(client.result(job_id, timeout_s=5).stdout for job_id in ids)
+        assert said == {"before\n": 20, "after\n": 40}
+        ends = Counter(event.job_id for event in client.events(limit=1000) if event.terminal)
+        assert ends == Counter(ids), "each once"
+        (used,) = client.usage()
+        assert (used.runs, used.spent_micros, used.held_micros) == (JOBS, JOBS * 70, 0)
+
+
+def test_the_drill_as_an_operator_does_it(lost: RedisServer, fresh: RedisServer, tmp_path: Path) -> None:
+    folder = str(tmp_path / "backup")
+    with Client(settings=settings_of(lost)) as client:
+        jobs = [client.submit(JobSpec(code=f"print({number})")) for number in range(10)]
+        made = cellblock("store", "backup", folder, CELLBLOCK_REDIS_URL=lost.url)
+        assert (made.returncode, made.stderr) == (0, "")
+        again = cellblock("store", "backup", folder, CELLBLOCK_REDIS_URL=lost.url)
+        assert (again.returncode, "holds a backup already" in again.stderr) == (4, True)
+    lost.stop()
+    back = cellblock("store", "restore", folder, CELLBLOCK_REDIS_URL=fresh.url)
+    assert back.returncode == 0, back.stderr
+    twice = cellblock("store", "restore", folder, CELLBLOCK_REDIS_URL=fresh.url)
+    assert (twice.returncode, "holds keys" in twice.stderr) == (4, True)
+    settings = settings_of(fresh)
+    with Client(settings=settings) as client, FakeWorker(settings):
+        for number, job in enumerate(jobs):
+            assert client.result(job.id, timeout_s=20).stdout == f"print({number})"
+
+
+def test_a_copy_is_of_one_moment_while_jobs_come_and_go(
+    lost: RedisServer, fresh: RedisServer, tmp_path: Path
+) -> None:
+    settings = settings_of(lost)
+    with Client(settings=settings) as client, FakeWorker(settings):
+        jobs = [client.submit(JobSpec(code=str(number))) for number in range(50)]
+        back_up(settings, tmp_path / "backup")
+        for job in jobs:
+            job.result(timeout_s=20)
+    restored = settings_of(fresh)
+    restore(restored, tmp_path / "backup")
+    with Client(settings=restored) as client, FakeWorker(restored):
+        wait_until(lambda: client.counts().waiting == 0, 20, "what waited having run")
+        time.sleep(0.2)
+        known = [event.job_id for event in client.events(limit=1000) if event.type == "agent.run.queued"]
+        for job_id in known:
+            assert client.status(job_id).state in {"succeeded", "running"}
+
+
+def test_what_is_no_backup_is_refused(lost: RedisServer, fresh: RedisServer, tmp_path: Path) -> None:
+    settings = settings_of(fresh)
+    with pytest.raises(SchemaMismatch, match="has no schema"):
+        back_up(settings, tmp_path / "nothing")
+    with pytest.raises(NotConfigured, match="holds no backup"):
+        restore(settings, tmp_path)
+    with Client(settings=settings_of(lost)) as client:
+        client.submit(JobSpec(code="1"))
+    back_up(settings_of(lost), tmp_path / "backup")
+    copy = tmp_path / "backup" / "store.rdb"
+    assert copy.stat().st_mode & 0o077 == 0
+    with copy.open("r+b") as opened:
+        opened.seek(40)
+        opened.write(b"x")
+    with pytest.raises(NotConfigured, match="SHA-256"):
+        restore(settings, tmp_path / "backup")
