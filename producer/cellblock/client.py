@@ -169,9 +169,7 @@ class Client:
         self._publisher.wake(admission.wake)
         return Job(self, admission.job_id)
 
-    def _admit(
-        self, spec: JobSpec, principal: Principal, idempotency: IdempotencyKey | None
-    ) -> Admission:
+    def _admit(self, spec: JobSpec, principal: Principal, idempotency: IdempotencyKey | None) -> Admission:
         parent = self._parent(spec)
         job_id = new_job_id(parent.manifest.tenant if parent is not None else spec.tenant)
         manifest, gates = self._intake.prepare(job_id, spec, principal, parent)
