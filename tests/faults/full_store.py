@@ -7,6 +7,7 @@ prints the curve: memory used, jobs accepted, refusals and jobs ended, second by
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import tempfile
 import threading
@@ -19,7 +20,7 @@ from typing import Any
 
 from redis import Redis
 
-from cellblock import Client, JobSpec, StoreUnavailable
+from cellblock import Client, JobSpec, RateLimited, StoreUnavailable
 from cellblock_config import load_settings
 from faults.soak import STUB_WORKER
 from parts import NAMESPACES, RedisServer, launcher_process, worker_process
@@ -27,6 +28,7 @@ from parts import NAMESPACES, RedisServer, launcher_process, worker_process
 #: As its own: no curve needs it finer.
 _LOOK_S = 1.0
 _REFUSED_PAUSE_S = 0.01
+_BESIDE_EVERY_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Course:
     refused: int = 0
     ends: dict[str, int] = field(default_factory=dict)
     curve: list[Moment] = field(default_factory=list)
+    beside_s: list[float] = field(default_factory=list)  #: how long another tenant's jobs took
+    beside_refused: int = 0
 
     @property
     def lost(self) -> list[str]:
@@ -95,6 +99,8 @@ def run(
         ):
             watch = threading.Thread(target=_watch, args=(client, redis, course, stop, began))
             watch.start()
+            beside = threading.Thread(target=_run_beside, args=(client, course, stop))
+            beside.start()
             try:
                 _submit(client, course, jobs, spec, began + most_s)
                 while course.lost and time.monotonic() < began + most_s:
@@ -103,9 +109,22 @@ def run(
             finally:
                 stop.set()
                 watch.join()
+                beside.join()
     finally:
         server.stop()
     return course
+
+
+def _run_beside(client: Client, course: Course, stop: threading.Event) -> None:
+    """Another tenant's small jobs, one after the other, a few each second."""
+    while not stop.wait(_BESIDE_EVERY_S):
+        began = time.monotonic()
+        try:
+            client.submit(JobSpec(code="1", tenant="beside")).result(timeout_s=60)
+        except (StoreUnavailable, RateLimited):
+            course.beside_refused += 1
+        else:
+            course.beside_s.append(time.monotonic() - began)
 
 
 def _submit(client: Client, course: Course, jobs: int, spec: Callable[[int], JobSpec], until: float) -> None:
@@ -114,7 +133,7 @@ def _submit(client: Client, course: Course, jobs: int, spec: Callable[[int], Job
             try:
                 course.accepted.append(client.submit(spec(number)).id)
                 break
-            except StoreUnavailable:  # full
+            except (StoreUnavailable, RateLimited):  # full, or the tenant's part of it
                 course.refused += 1
                 time.sleep(_REFUSED_PAUSE_S)
 
@@ -140,20 +159,25 @@ def report(course: Course) -> dict[str, Any]:
     return {
         "accepted": len(course.accepted),
         "refused": course.refused,
-        "ended": len(course.ends),
+        "ended": len(course.accepted) - len(course.lost),
         "lost": len(course.lost),
         "twice": sum(count > 1 for count in course.ends.values()),
         "longest_standstill_s": course.longest_standstill_s(),
         "most_mb": max(moment.used_mb for moment in course.curve),
         "took_s": course.curve[-1].at_s,
+        "beside": len(course.beside_s),
+        "beside_refused": course.beside_refused,
+        "beside_p50_ms": round(1000 * statistics.median(course.beside_s)) if course.beside_s else None,
+        "beside_most_ms": round(1000 * max(course.beside_s)) if course.beside_s else None,
     }
 
 
 def main() -> None:
-    """Run it in full: the number of jobs is the argument, and the memory of Redis."""
-    memory = sys.argv[2] if len(sys.argv) > 2 else "24mb"
+    """Run it in full. Arguments: jobs, the memory of Redis, bytes that each job says."""
+    memory, says = (*sys.argv[2:], "24mb", "0")[:2] if len(sys.argv) < 4 else sys.argv[2:4]
     with tempfile.TemporaryDirectory(prefix="full-store-") as name:
-        course = run(Path(name), int(sys.argv[1]), memory=memory)
+        spec = JobSpec(code="1", args=(says,))
+        course = run(Path(name), int(sys.argv[1]), memory=memory, spec=lambda _: spec)
     for moment in course.curve:
         print(json.dumps(asdict(moment)))
     print(json.dumps(report(course)))

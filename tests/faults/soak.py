@@ -24,12 +24,13 @@ from parts import NAMESPACES, RedisServer, launcher_process, wait_until, worker_
 RETENTION = {"result_ttl_s": 10, "events_kept": 1000}
 #: The fleet's own: indices, the stream, what workers and Celery say of themselves.
 KEYS_LEFT = 50
-#: A worker whose jobs need no sandbox.
+#: A worker whose jobs need no sandbox. A job's first argument says how many bytes it prints.
 STUB_WORKER = (
     "import sys; sys.path.insert(0, sys.argv[1])\n"
     "from cellblock_workers.worker import main, runner\n"
     "from ledger.kit import result_of\n"
-    "runner.execute = lambda lease, *_: result_of(lease.claim)\n"
+    "def said(claim): return 'x' * int((*claim.manifest.args, '0')[0])\n"
+    "runner.execute = lambda lease, *_: result_of(lease.claim, stdout=said(lease.claim))\n"
     "main.main()\n"
 )
 

@@ -85,8 +85,9 @@ def test_jobs_acknowledged_before_the_backup_end_once_after_it_and_are_paid_once
             expire_lease(client._ledger, redis, held.job_id)
         lead(client._ledger)
         assert {done.word for done in client._ledger.reap()} == {"requeued"}
-        while isinstance(held := client._ledger.claim("-", "w", operation()), Claim):
-            client._ledger.finish(held, result_of(held, cost_micros=70, stdout="after\n"), operation())
+        while isinstance(next_one := client._ledger.claim("-", "w", operation()), Claim):
+            result = result_of(next_one, cost_micros=70, stdout="after\n")
+            client._ledger.finish(next_one, result, operation())
         for job_id in ids:
             assert client.result(job_id, timeout_s=5).outcome is Outcome.OK
         said = Counter(client.result(job_id, timeout_s=5).stdout for job_id in ids)

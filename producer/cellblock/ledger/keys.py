@@ -25,7 +25,8 @@
                                                 they leave after so many seconds (``Stay`` below), sooner
                                                 where memory is short (pressure.py)
 ``<p>:keepers``                        zset     "tenant s" of such lists, by when the first of it leaves (ms)
-``<p>:crowded``                        set      tenants that were refused for what they keep
+``<p>:crowded``                        zset     tenants that were refused for what they keep, by the bytes of
+                                                the result that found no room; 0 for a job
 ``<p>:pressure``                       hash     how full the store is (fields: scripts/prelude.lua)
 ``<p>:blobs``                          hash     name of a blob → how many jobs name it
 ``<p>:leader``                         string   who leads the upkeep; a lease

@@ -6,7 +6,7 @@
  95   results longer than 32 KiB wait in their workers, and ended jobs leave however young they are
 ====  ==============================================================================================
 
-The last two are also in scripts/prelude.lua. A store without a limit (``maxmemory``, or
+The last two, and the size, are also in scripts/prelude.lua. A store without a limit (``maxmemory``, or
 ``ledger.memory_bytes``) is never full.
 """
 
@@ -19,6 +19,7 @@ from cellblock.errors import RateLimited, StoreFull
 LEAVE_ABOVE = 75
 ADMITS_BELOW = 85
 TAKES_LARGE_BELOW = 95
+LARGE_BYTES = 32 * 1024
 #: Ended jobs leave until the store is no fuller than this: one round makes room for some seconds.
 LEAVE_DOWN_TO = 70
 #: Of a tenant's own limit: it is refused at all of it, and then what it keeps leaves down to this.
@@ -39,9 +40,10 @@ class Pressure:
         """0 where there is no limit."""
         return 100 * self.used_bytes / self.limit_bytes if self.limit_bytes else 0.0
 
-    def above(self, percent: int) -> int:
-        """How many bytes are used beyond this part of the limit; 0 where none are."""
-        return max(0, self.used_bytes - self.limit_bytes * percent // 100) if self.limit_bytes else 0
+    def above(self, percent: int, *, more: int = 0) -> int:
+        """How many bytes are used beyond this part of the limit, with so many more; 0 where none are."""
+        used = self.used_bytes + more
+        return max(0, used - self.limit_bytes * percent // 100) if self.limit_bytes else 0
 
 
 def no_room(used_bytes: int, limit_bytes: int) -> StoreFull:

@@ -20,6 +20,7 @@ from cellblock.idempotency import IdempotencyKey
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import EventStream, id_of
 from cellblock.ledger.keys import Keys, Owner
+from cellblock.ledger.pressure import Pressure
 from cellblock.ledger.results import restored, timings, within_reach
 from cellblock.models import (
     Counts,
@@ -213,6 +214,13 @@ class Reads:
             since = [queued_ms for queued_ms in heads.values() if queued_ms is not None]
             return max(0.0, (self._now_ms() - min(since)) / 1000) if since else 0.0
 
+    def pressure(self) -> Pressure:
+        """How full the store is, by the last measurement and what was taken since."""
+        with store_errors("asking how full the store is"):
+            found = self._redis.hmget(self.keys.pressure, "used_bytes", "taken_bytes", "limit_bytes")
+        used, taken, limit = (int(value or 0) for value in cast(list[str | None], found))
+        return Pressure(used + taken, limit)
+
     def counts(self) -> Counts:
         """How many jobs are where."""
         waiting, parked = self._waiting()
@@ -220,8 +228,8 @@ class Reads:
             pipe = self._redis.pipeline(transaction=False)
             for index in (self.keys.delayed, self.keys.leases, self.keys.dead):
                 pipe.zcard(index)
-            pipe.hmget(self.keys.pressure, "used_bytes", "limit_bytes")
-            delayed, running, dead, (used, limit) = pipe.execute()
+            delayed, running, dead = pipe.execute()
+        pressure = self.pressure()
         archiver = self.archiver_state()
         return Counts(
             waiting=waiting,
@@ -230,7 +238,7 @@ class Reads:
             running=running,
             dead=dead,
             workers=len(self.workers()),
-            store_percent=round(100 * int(used) / int(limit), 1) if int(limit or 0) else None,
+            store_percent=round(pressure.percent, 1) if pressure.limit_bytes else None,
             archive_behind_s=archiver.late_s if archiver is not None else None,
             archive_problem=archiver.problem if archiver is not None else None,
         )

@@ -95,24 +95,48 @@ class Retention(Upkeep):
             passed += not page.left  # all the rest is too young: the next list's
         return freed
 
+    def has_room(self, tenant: str, size_bytes: int) -> bool:
+        """Whether a long result of this tenant's fits into the store, and into its own part of it."""
+        pressure = self.pressure()
+        if pressure.above(TAKES_LARGE_BELOW, more=size_bytes):
+            return False
+        if self._beyond(tenant, pressure.limit_bytes, percent=100, more=size_bytes) <= 0:
+            return True
+        with store_errors("asking for a tenant's room"):
+            self._redis.zadd(self.keys.crowded, {tenant: size_bytes}, gt=True)
+        return False
+
     def _relieve_tenants(self, epoch: int, limit_bytes: int, until: float) -> int:
         """What tenants keep that were refused for it, or that keep large results."""
         freed = 0
         with store_errors("looking for tenants without room"):
-            crowded = cast(list[str], self._redis.srandmember(self.keys.crowded, _PAGE))
-        for tenant in crowded:
-            wanted = self._too_much(tenant, limit_bytes)
-            for keeper in self._keepers_of(tenant):
-                while wanted > 0 and time.monotonic() < until:
-                    page = self._forget(
-                        epoch, keeper, young=False, unarchived=self._hot_s is None, wanted_bytes=wanted
-                    )
-                    freed, wanted = freed + page.freed_bytes, wanted - page.freed_bytes
-                    if not page.left:
-                        break
-            if wanted <= 0:
-                with store_errors("looking after a tenant"):
-                    self._redis.srem(self.keys.crowded, tenant)
+            found = self._redis.zrange(self.keys.crowded, 0, _PAGE - 1, withscores=True, desc=True)
+        for tenant, asked in cast(list[tuple[str, float]], found):
+            if time.monotonic() > until:
+                break
+            wanted = self._beyond(tenant, limit_bytes, percent=TENANT_DOWN_TO, more=int(asked))
+            # A long result waits in a worker: of its own tenant's others even young ones leave for it.
+            freed += self._relieve_tenant(epoch, tenant, wanted, until, young=asked > 0)
+            with store_errors("looking after a tenant"):
+                self._redis.zrem(self.keys.crowded, tenant)  # whoever is refused again says so again
+        return freed
+
+    def is_crowded(self) -> bool:
+        """Whether some tenant waits for room."""
+        with store_errors("looking for tenants without room"):
+            return bool(self._redis.exists(self.keys.crowded))
+
+    def _relieve_tenant(self, epoch: int, tenant: str, wanted: int, until: float, *, young: bool) -> int:
+        freed = 0
+        unarchived = young or self._hot_s is None
+        for keeper in self._keepers_of(tenant) if wanted > 0 else ():
+            while freed < wanted and time.monotonic() < until:
+                page = self._forget(
+                    epoch, keeper, young=young, unarchived=unarchived, wanted_bytes=wanted - freed
+                )
+                freed += page.freed_bytes
+                if not page.left:
+                    break
         return freed
 
     def _keepers_of(self, tenant: str) -> list[str]:
@@ -124,13 +148,14 @@ class Retention(Upkeep):
             ]
         return [keeper for _, keeper in sorted(found)]
 
-    def _too_much(self, tenant: str, limit_bytes: int) -> int:
+    def _beyond(self, tenant: str, limit_bytes: int, *, percent: int, more: int = 0) -> int:
+        """What a tenant keeps that is beyond this part of its limit, with so many bytes more."""
         with store_errors("reading what a tenant holds"):
             found = self._redis.hmget(self.keys.account(tenant), "held_bytes", "kept_bytes", "bytes_held")
         held, kept, own = (int(value or 0) for value in cast(list[str | None], found))
         share = limit_bytes * self._settings.tenant_percent // 100
         most = min(own or share, share or own)
-        return min(kept, held + kept - most * TENANT_DOWN_TO // 100) if most else 0
+        return min(kept, held + kept + more - most * percent // 100) if most else 0
 
     def _forget(
         self,

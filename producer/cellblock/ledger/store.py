@@ -8,6 +8,7 @@ ARCHITECTURE.md draws the states.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
@@ -26,7 +27,7 @@ from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import connect, store_errors
 from cellblock.ledger.keys import Owner, Stay
-from cellblock.ledger.pressure import no_room, too_many_bytes
+from cellblock.ledger.pressure import LARGE_BYTES, no_room, too_many_bytes
 from cellblock.ledger.reads import conflict
 from cellblock.ledger.results import deposited, stored
 from cellblock.ledger.retention import Retention
@@ -121,6 +122,7 @@ class Ledger(Retention):
         """``blobs``: where long results are. ``archive``: where jobs are that have left."""
         super().__init__(redis, settings, embedded=embedded, blobs=blobs, archive=archive)
         self._schema_checked = False
+        self._large = threading.Lock()
 
     def admit(
         self,
@@ -361,13 +363,21 @@ class Ledger(Retention):
         ``long_bytes``: a longer result goes to the blob store; None: none does. Raises
         :class:`BlobsUnavailable`.
         """
+        text, blob = stored(result), ""
+        if self._blobs is not None and long_bytes is not None and len(text) > long_bytes:
+            text, blob = deposited(text, self._blobs)
+        if len(text) <= LARGE_BYTES:
+            return self._finish(claim, result, operation, text, blob)
+        with self._large:  # one at a time: while Redis reads it, it is there twice
+            if not self.has_room(claim.manifest.tenant, len(text)):
+                return Transition(claim.job_id, "no room")  # without sending it
+            return self._finish(claim, result, operation, text, blob)
+
+    def _finish(self, claim: Claim, result: JobResult, operation: str, text: str, blob: str) -> Transition:
         ours = result.outcome is Outcome.SANDBOX_ERROR
         retries = self._settings.fault_retries if ours else claim.manifest.retries
         if result.outcome in {Outcome.OK, Outcome.CANCELLED, Outcome.REJECTED, Outcome.COST_CAP}:
             retries = 0
-        text, blob = stored(result), ""
-        if self._blobs is not None and long_bytes is not None and len(text) > long_bytes:
-            text, blob = deposited(text, self._blobs)
         return self._transition(
             "finish",
             claim.job_id,

@@ -91,7 +91,8 @@ class Reaper:
         if self._sweep is not None:
             self._sweep.maybe_start()
         pause_s = self._settings.ledger.reap_s * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
-        return pause_s * (_HURRY if begun.pressure.above(LEAVE_ABOVE) else 1)
+        hurries = begun.pressure.above(LEAVE_ABOVE) > 0 or self._ledger.is_crowded()
+        return pause_s * (_HURRY if hurries else 1)
 
     def _round(self, begun: Round) -> None:
         self._say_how_full(begun)

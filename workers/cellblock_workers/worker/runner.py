@@ -43,7 +43,7 @@ _SAY_AGAIN_S = (0.1, 0.3, 1.0, 2.0)
 _SAY_BEYOND_S = 5.0
 #: How long a long result waits for room in the store, and how often it is offered.
 _ROOM_S = 30.0
-_ROOM_AGAIN_S = 0.5
+_ROOM_AGAIN_S = 0.2
 
 
 class JobRunner:

@@ -69,7 +69,7 @@ lane.most = a.planned == 1 and a.bytes_held or lane.most
 local most = most_bytes(lane, a.tenant_percent, limit)
 if most > 0 and lane.held + lane.kept + bytes > most then
   if lane.kept > 0 then
-    redis.call('SADD', keys.crowded, a.tenant) -- what has ended leaves earlier
+    redis.call('ZADD', keys.crowded, 'GT', 0, a.tenant) -- what has ended leaves earlier
   end
   return { 'refused', 'bytes_held', int(most), int(lane.held + lane.kept), ROOM_MS, int(bytes) }
 end

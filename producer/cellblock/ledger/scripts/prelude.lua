@@ -443,7 +443,7 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
     local _, limit = pressure(a, at_ms)
     local most = most_bytes(lane, a.tenant_percent, limit)
     if most > 0 and lane.held + lane.kept > most then
-      redis.call('SADD', keys.crowded, job.tenant)
+      redis.call('ZADD', keys.crowded, 'GT', int(kept), job.tenant)
     end
     if limit > 0 then
       redis.call('HINCRBY', keys.pressure, 'taken_bytes', int(kept))

@@ -1,0 +1,56 @@
+"""`faults.store_chaos`, short; and a full store, short."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from cellblock import JobSpec
+from faults import full_store, store_chaos
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.long("each store dies once")
+def test_whatever_store_dies_every_accepted_job_ends_once_and_is_archived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o755)
+    for name, value in os.environ.items():  # what the run sets is taken back
+        monkeypatch.setenv(name, value)
+    print(json.dumps(store_chaos.run(tmp_path, 200, least_s=26)))
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.long("2,500 jobs through a full store")
+def test_a_fleet_with_a_full_store_loses_nothing_and_never_stands_still(tmp_path: Path) -> None:
+    """Injected: results may leave at once, for the store is a hundredth of a real one."""
+    course = full_store.run(tmp_path, 2500, memory="5mb", most_s=120, CELLBLOCK_LEDGER_RESULT_LEAST_S="0")
+    found = full_store.report(course)
+    print(json.dumps(found))
+    assert found["refused"], "it was full"
+    assert (found["accepted"], found["ended"], found["lost"], found["twice"]) == (2500, 2500, 0, 0)
+    assert found["longest_standstill_s"] < 10
+    assert found["most_mb"] < 5.1
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.long("large results of one tenant, and another beside it")
+def test_one_tenants_largest_results_leave_the_others_their_room(tmp_path: Path) -> None:
+    spec = JobSpec(code="1", args=("1000000",), tenant="greedy")
+    course = full_store.run(
+        tmp_path,
+        150,
+        memory="16mb",
+        spec=lambda _: spec,
+        most_s=120,
+        CELLBLOCK_LEDGER_RESULT_LEAST_S="60",
+    )
+    found = full_store.report(course)
+    print(json.dumps(found))
+    assert found["lost"] == 0
+    assert found["most_mb"] < 16.1
+    assert found["beside"] > 10 * found["beside_refused"], "the others are not refused for it"
+    assert found["beside_p50_ms"] < 3000
