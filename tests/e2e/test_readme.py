@@ -15,7 +15,10 @@ import pytest
 
 from cellblock import Client, JobSpec, Outcome
 from cellblock.webhooks import SIGNATURE_HEADER, sign
-from parts import REPOSITORY, launcher_process, worker_process
+from cellblock_config import load_settings
+from cellblock_workers.archiver import Archiver
+from ledger.kit import FakeWorker
+from parts import REPOSITORY, RedisServer, launcher_process, worker_process
 from suite.measured import unmeasured
 
 README = (REPOSITORY / "README.md").read_text()
@@ -112,6 +115,43 @@ def test_commands_for_plans(redis_url: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "timeout_s: - -> 20" in done.stdout
     assert "cbk_" in done.stdout
+
+
+@AS_WRITTEN
+def test_commands_for_the_archive(tmp_path: Path, redis_url: str) -> None:
+    archive = {"CELLBLOCK_ARCHIVE_URL": f"sqlite:///{tmp_path}/jobs.db", "CELLBLOCK_REDIS_URL": redis_url}
+    settings = load_settings(redis={"url": redis_url}, archive={"url": archive["CELLBLOCK_ARCHIVE_URL"]})
+    with Client(settings=settings) as client, FakeWorker(settings):
+        job_id = client.submit(JobSpec(code="1")).result(timeout_s=20).job_id
+    archiver = Archiver(settings)
+    archiver.prepare()
+    while archiver.step():
+        pass
+    (block,) = blocks("bash fleet-archive")
+    done = run(["bash", "-euo", "pipefail", "-c", block], **archive)
+    assert done.returncode == 0, done.stderr
+    assert job_id in done.stdout
+
+
+@AS_WRITTEN
+def test_commands_for_a_backup(tmp_path: Path, redis_url: str) -> None:
+    (tmp_path / "empty").mkdir()
+    empty = RedisServer(tmp_path / "empty")
+    empty.start()
+    try:
+        with Client(redis_url) as client:
+            client.submit(JobSpec(code="1"))
+        (block,) = blocks("bash fleet-backup")
+        done = run(
+            ["bash", "-euo", "pipefail", "-c", block],
+            CELLBLOCK_REDIS_URL=redis_url,
+            empty_redis=empty.url,
+            folder=str(tmp_path / "backup"),
+        )
+        assert done.returncode == 0, done.stderr
+        assert "are back" in done.stdout
+    finally:
+        empty.stop()
 
 
 def test_the_receiver_of_webhooks() -> None:
