@@ -45,6 +45,8 @@ _log = structlog.get_logger(__name__)
 _PAUSED_HOLD_S = 1.0
 _DRAINING_HOLD_S = 0.3
 _EVENTS_S = 0.2
+#: How often Flower is told that an idle worker lives: each time is a command.
+_FLOWER_HEARS_S = 10.0
 #: How long a thread that computes may keep the others waiting: one job's words must not slow down another's.
 _SWITCH_S = 0.0005
 
@@ -263,6 +265,7 @@ def main() -> None:
         hostname=f"cellblock@{runtime.name}",
         without_mingle=True,
         without_gossip=True,
+        heartbeat_interval=_FLOWER_HEARS_S,
         loglevel=settings.telemetry.log_level.upper(),
         quiet=True,
     )
