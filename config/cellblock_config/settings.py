@@ -94,7 +94,7 @@ class LedgerSettings(Group):
     beat_s: PositiveSeconds = 3.0
     reap_s: PositiveSeconds = 1.0
     lead_s: PositiveSeconds = Field(
-        4.0, description="One worker looks after the store; if it is not heard of for so long, another does."
+        3.0, description="One worker looks after the store; if it is not heard of for so long, another does."
     )
     loss_limit: int = Field(3, ge=1, le=100)
     loss_backoff_s: tuple[Annotated[float, Field(ge=0, le=3600)], ...] = Field(
@@ -291,6 +291,11 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"ledger.files_bytes ({self.ledger.files_bytes}) is above sandbox.tmp_bytes "
                 f"({self.sandbox.tmp_bytes}): the files have to fit into the work folder"
+            )
+        if self.blobs.ttl_s < max(self.archive.output_ttl_s, self.archive.failed_output_ttl_s) + 86_400:
+            raise ValueError(
+                f"blobs.ttl_s ({self.blobs.ttl_s}) must exceed archive.output_ttl_s and "
+                "archive.failed_output_ttl_s by a day: long results are in blobs"
             )
         if 0 < self.signing.max_age_s <= self.ledger.lease_s:
             raise ValueError(

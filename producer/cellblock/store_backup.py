@@ -63,7 +63,9 @@ def back_up(settings: Settings, folder: Path) -> Backup:
     copy = folder / _COPY
     address = address_of(settings)
     backup = Backup(at, schema, settings.redis.key_prefix, address.db, copy.stat().st_size, _digest(copy))
-    (folder / _NOTE).write_text(json.dumps(asdict(backup), indent=2) + "\n")
+    note = folder / _NOTE
+    note.touch(mode=0o600)
+    note.write_text(json.dumps(asdict(backup), indent=2) + "\n")
     return backup
 
 
@@ -90,7 +92,7 @@ def _copy(settings: Settings, part: Path) -> None:
         ):
             command += [flag, str(file)] if file is not None else []
     environment = {**os.environ, **({"REDISCLI_AUTH": address.password} if address.password else {})}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, umask=0o077)
     if done.returncode != 0 or not part.exists() or part.stat().st_size == 0:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise StoreUnavailable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Iterator
@@ -9,12 +10,13 @@ from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from redis import Redis
 from sqlalchemy import text
 
-from cellblock import Client, InvalidJob, JobSpec, NotConfigured, Outcome, UnknownJob
+from cellblock import ArchiveUnavailable, Client, InvalidJob, JobSpec, NotConfigured, Outcome, UnknownJob
 from cellblock.archive.schema import check_version, upgrade, version_of
 from cellblock.archive.tables import HEAD, JOBS, METADATA
 from cellblock.errors import SchemaMismatch
@@ -198,7 +200,9 @@ def test_jobs_are_listed_by_what_is_asked_page_by_page(client: Client, archiver:
     assert client.jobs(since=now + timedelta(minutes=1)).jobs == []
     assert client.jobs(before=now - timedelta(minutes=1)).jobs == []
     assert len(client.jobs(since=now - timedelta(minutes=1), before=now + timedelta(minutes=1)).jobs) == 7
-    for wrong in ({"cursor": "x'; DROP TABLE"}, {"limit": 0}, {"outcome": "bananas"}):
+    huge = base64.urlsafe_b64encode(b'[1e999, "x"]').decode()
+    cursors: list[Any] = [{"cursor": cursor} for cursor in ("x'; DROP TABLE", huge, "W" * 9999)]
+    for wrong in (*cursors, {"limit": 0}, {"outcome": "bananas"}):
         with pytest.raises(InvalidJob):
             client.jobs(**wrong)
     assert client.jobs("'; DROP TABLE cellblock_jobs; --").jobs == []
@@ -274,6 +278,63 @@ def test_events_dropped_before_they_were_read_cost_no_job(client: Client, archiv
         client._ledger.trim_events(lead(client._ledger))
     write(archiver)
     assert {job.job_id for job in client.jobs().jobs} == {first, *ids}
+
+
+def test_jobs_of_a_gap_are_written_also_if_the_database_was_away_when_it_was_found(
+    client: Client, archiver: Archiver, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(archiver)
+    ids = {end(client) for _ in range(5)}
+    with settings_of(client._ledger, events_ttl_s=-10):
+        client._ledger.trim_events(lead(client._ledger))
+    with monkeypatch.context() as patch:  # Injected: the database is away
+        patch.setattr(archiver.archive, "write", Mock(side_effect=ArchiveUnavailable("away")))
+        for _ in range(3):
+            with pytest.raises(ArchiveUnavailable):
+                archiver.step()
+    for job_id in ids:
+        forget(client, redis, job_id, ago_s=HOT_S + 60)
+    assert all(redis.exists(client._ledger.keys.job(job_id)) for job_id in ids), "they are not there yet"
+    write(archiver)
+    assert {job.job_id for job in client.jobs().jobs} == ids
+
+
+def test_an_archive_that_comes_later_has_the_jobs_that_are_still_there(
+    client: Client, settings: Settings
+) -> None:
+    ids = {end(client) for _ in range(3)}
+    with settings_of(client._ledger, events_ttl_s=-10):
+        client._ledger.trim_events(lead(client._ledger))
+    late = Archiver(settings)
+    late.prepare()
+    write(late)
+    assert {job.job_id for job in client.jobs().jobs} == ids
+    late.archive.close()
+
+
+def test_a_record_that_is_not_whole_does_not_stop_the_others(
+    client: Client, archiver: Archiver, redis: Redis
+) -> None:
+    broken, well = end(client), end(client)
+    redis.hdel(client._ledger.keys.job(broken), "submitted")
+    write(archiver)
+    assert [job.job_id for job in client.jobs().jobs] == [well]
+
+
+def test_jobs_go_on_while_the_archive_is_away(client: Client, archiver: Archiver, redis: Redis) -> None:
+    """Injected: its database answers nothing."""
+    archiver.archive.close()
+    with archiver.archive.engine.begin() as connection:
+        METADATA.drop_all(connection)
+    job = client.submit(JobSpec(code="1", idempotency_key="new"))
+    assert client.submit(JobSpec(code="1", idempotency_key="new")).id == job.id
+    held = client._ledger.claim(job.id, "w", operation())
+    client._ledger.finish(held, result_of(held), operation())  # type: ignore[arg-type]
+    assert job.result(timeout_s=5).ok
+    ids = [end(client, said="x" * 20_000) for _ in range(60)]
+    fill_to(client._ledger, redis, ADMITS_BELOW + 3)
+    client._ledger.make_room(lead(client._ledger))
+    assert sum(redis.exists(client._ledger.keys.job(job_id)) for job_id in ids) < 60, "or nothing is admitted"
 
 
 def test_an_archive_of_another_schema_is_refused_with_both_versions(archiver: Archiver) -> None:

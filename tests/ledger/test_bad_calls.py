@@ -25,7 +25,8 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 
 
 #: Those that are not about one job count their arguments by their keys.
-OF_A_JOB = [name for name in NAMES if name not in {"beat", "tick", "pick", "resign", "forget", "trim"}]
+OF_NONE = {"beat", "tick", "pick", "resign", "forget", "trim", "owed", "release_blobs"}
+OF_A_JOB = [name for name in NAMES if name not in OF_NONE]
 
 
 @pytest.mark.parametrize("name", OF_A_JOB)

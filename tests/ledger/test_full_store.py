@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from redis import Redis
 
-from cellblock import Client, JobSpec, Outcome, RateLimited, StoreFull, UnknownJob
+from cellblock import Client, InvalidJob, JobSpec, Outcome, RateLimited, StoreFull, UnknownJob
 from cellblock.ledger import Claim, Ledger, connect
 from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE, TAKES_LARGE_BELOW
 from cellblock_config import Settings, load_settings
-from ledger.kit import OPEN, admit, claim, finish, lead, manifest, once, operation, result_of, settings_of
+from ledger.kit import (
+    OPEN,
+    admit,
+    claim,
+    finish,
+    lead,
+    leave,
+    manifest,
+    once,
+    operation,
+    result_of,
+    settings_of,
+)
 from parts import wait_until
 
 Store = tuple[Ledger, Redis]
@@ -170,6 +183,73 @@ def test_what_a_refused_tenant_keeps_leaves_and_nothing_of_the_others(store: Sto
     assert here(ledger, modest) == modest
 
 
+def test_many_small_results_beyond_a_tenants_limit_leave_however_young(store: Store) -> None:
+    ledger, redis = store
+    narrow = replace(OPEN, bytes_held=300_000, result_ttl_s=86_400)
+    for number in range(60):
+        ledger.admit(f"job{number}", manifest(), gates=narrow)
+    for _ in range(60):
+        held = ledger.claim("-", "w", operation())
+        assert isinstance(held, Claim)
+        ledger.finish(held, result_of(held, stdout="x" * 20_000), operation())
+    with settings_of(ledger, result_least_s=60):
+        ledger.make_room(lead(ledger))
+    assert 250_000 < int(redis.hget(ledger.keys.account("default"), "kept_bytes") or 0) <= 300_000
+
+
+def test_a_round_stays_short_however_many_tenants_are_crowded(store: Store) -> None:
+    """Injected: a hundred tenants that were refused, and ten thousand others with lists."""
+    ledger, redis = store
+    ended(ledger, "one")
+    late_ms = 10**15 - 1
+    redis.zadd(ledger.keys.keepers, {f"tenant{number} 86400": late_ms for number in range(10_000)})
+    redis.zadd(ledger.keys.crowded, {f"tenant{number}": 0 for number in range(100)})
+    began = time.monotonic()
+    ledger.make_room(lead(ledger))
+    assert time.monotonic() - began < 3
+    assert not ledger.is_crowded()
+
+
+def test_old_results_behind_many_young_lists_are_found(store: Store) -> None:
+    """Injected: lists whose first job has just ended stand before all others."""
+    ledger, redis = store
+    names = ended(ledger, *(f"old{number}" for number in range(20)), stdout=LONG)
+    for name in names:
+        redis.hset(ledger.keys.job(name), "finished_ms", 1000 * (redis.time()[0] - 120))
+    ended(ledger, "young", tenant="young")
+    finished = redis.hget(ledger.keys.job("young"), "finished_ms")
+    for number in range(300):
+        redis.rpush(ledger.keys.kept(f"t{number}", 10), "young 1")
+        redis.zadd(ledger.keys.keepers, {f"t{number} 10": 1})
+    assert finished is not None
+    fill_to(ledger, redis, LEAVE_ABOVE + 5)
+    with settings_of(ledger, result_least_s=60):
+        begun = lead(ledger)
+        assert ledger._relieve(begun.epoch, begun.pressure, time.monotonic() + 5) > 0
+    assert len(here(ledger, names)) < 20
+
+
+def test_names_count_as_what_they_take(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger, "short", tenant="t")
+    long = "t" * 128
+    admit(ledger, "long", tenant=long)
+    found = [redis.hget(ledger.keys.job(name), "bytes") for name in ("short", "long")]
+    short_bytes, long_bytes = (int(value or 0) for value in found)
+    assert long_bytes > short_bytes + 2000
+
+
+def test_a_key_that_another_job_has_now_does_not_leave_with_the_first(store: Store) -> None:
+    """Injected: the key of the first had run out before it left."""
+    ledger, redis = store
+    ledger.admit("first", manifest(), once())
+    finish(ledger, claim(ledger, "first"))
+    redis.delete(ledger.keys.idempotency("default", "key"))
+    ledger.admit("second", manifest(), once())
+    leave(ledger, redis, "first")
+    assert ledger.admit("third", manifest(), once()).job_id == "second"
+
+
 def test_a_plan_says_how_much_its_tenants_hold(store: Store) -> None:
     ledger, _ = store
     narrow = replace(OPEN, bytes_held=400_000)
@@ -177,7 +257,7 @@ def test_a_plan_says_how_much_its_tenants_hold(store: Store) -> None:
         for number in range(10):
             ledger.admit(f"job{number}", manifest(stdin=LONG), gates=narrow)
     assert number == 2
-    with pytest.raises(RateLimited, match="never be admitted"):
+    with pytest.raises(InvalidJob, match="never be admitted"):
         ledger.admit("huge", manifest(tenant="other", stdin=5 * LONG), gates=narrow)
 
 

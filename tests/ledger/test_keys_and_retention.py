@@ -293,6 +293,7 @@ HOLDERS = {
     "KEYS[1]",
     "events_key",
     "KEYS[first]",
+    "KEYS[first + 4]",
     "list",
     "turns_key",
     "heads_key",

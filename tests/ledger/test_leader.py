@@ -31,7 +31,7 @@ def test_one_leads_and_another_follows_and_may_lead_when_it_is_over(store: Store
     first = lead(ledger, "first")
     following = ledger.tick("second")
     assert isinstance(following, Following)
-    assert 3 < following.ends_in_s <= 4
+    assert 2 < following.ends_in_s <= 3
     assert lead(ledger, "first").epoch == first.epoch, "it goes on"
     redis.delete(ledger.keys.leader)  # Injected: as time does
     assert lead(ledger, "second").epoch == first.epoch + 1

@@ -191,6 +191,17 @@ def _trim(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     return lambda: ledger.trim_events(begun)
 
 
+def _owed(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    ledger.let_archive_owe()
+    return lambda: ledger.archive_settled("0-0")
+
+
+def _release_blobs(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    """Injected: two jobs name the blob."""
+    redis.hset(ledger.keys.blobs, "some", 2)
+    return lambda: ledger.release_blobs(["some"])
+
+
 CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
     "admit": lambda ledger, _: lambda: ledger.admit("new", MANIFEST, once()),
     "claim": lambda ledger, _: _claim(ledger),
@@ -210,9 +221,14 @@ CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
     "resign": _resign,
     "forget": _forget,
     "trim": _trim,
+    "owed": _owed,
+    "release_blobs": _release_blobs,
 }
 #: These say the second time that there was nothing left to do.
-DONE_ALREADY = {"reap", "expire", "wake", "seat", "vacate", "tick", "resign", "forget", "trim"}
+DONE_ALREADY = {
+    *("reap", "expire", "wake", "seat", "vacate", "tick", "resign", "forget", "trim", "owed"),
+    "release_blobs",
+}
 #: What a transition says, also the second time.
 WORDS = {"finish": "finished", "finish_retried": "retried", "release": "released", "retry_dead": "retried"}
 #: Written by the clock at each run, to the same end.

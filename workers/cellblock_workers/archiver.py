@@ -24,7 +24,7 @@ from cellblock.blobs import open_blobs
 from cellblock.errors import ArchiveUnavailable, NotConfigured, SchemaMismatch, StoreUnavailable
 from cellblock.ledger import Keys, Ledger, connect
 from cellblock.ledger.groups import ARCHIVE_GROUP, EventGroups
-from cellblock.models import GAP, Event
+from cellblock.models import Event
 from cellblock_config import Settings, load_settings
 from cellblock_workers.store import check_store
 from cellblock_workers.supervisor import REFUSED
@@ -63,6 +63,7 @@ class Archiver:
         with archive_errors("looking at its schema"):
             if is_empty(self.archive.engine):
                 upgrade(self.archive.engine)
+                self._ledger.let_archive_owe()
             check_version(self.archive.engine)
 
     def run(self) -> None:
@@ -94,9 +95,11 @@ class Archiver:
             wait_s=_WAIT_S,
             redeliver_s=_REDELIVER_S,
         )
-        if any(event.type == GAP for event in events):
+        owes = self._ledger.archive_owes()
+        if owes is not None:
             self._write_all()
-        self.archive.write(self._rows([event.job_id for event in events if event.terminal]))
+            self._ledger.archive_settled(owes)
+        self._write([event.job_id for event in events if event.terminal])
         self._groups.acknowledge(ARCHIVE_GROUP, [event.id for event in events])
         self._ledger.archiver_was_here(behind=self._behind(events))
         if time.monotonic() - self._pruned > _PRUNE_EVERY_S:
@@ -108,16 +111,23 @@ class Archiver:
         """Events were dropped before they were read: every ended job that Redis still has is written."""
         _log.warning("archiver_missed_events")
         for job_ids in self._ledger.kept_pages():
-            self.archive.write(self._rows(job_ids))
+            self._write(job_ids)
 
     def _behind(self, events: Sequence[Event]) -> float:
         """How old the last event is that it took, in seconds; 0 where it has taken all."""
         return max(0.0, time.time() - events[-1].at) if len(events) >= self._settings.batch else 0.0
 
-    def _rows(self, job_ids: Sequence[str]) -> list[dict[str, Any]]:
+    def _write(self, job_ids: Sequence[str]) -> None:
         """Each job once: an event may come again, and a dead letter may end twice."""
-        ended = self._ledger.ended(list(dict.fromkeys(job_ids)))
-        return [row_of(job_id, record, result) for job_id, record, result in ended]
+        left = list(dict.fromkeys(job_ids))
+        while left:
+            rows: list[dict[str, Any]] = []
+            for job_id, record, result in self._ledger.ended(left):
+                try:
+                    rows.append(row_of(job_id, record, result))
+                except (KeyError, ValueError):  # not written by us: it must not stop the others
+                    _log.error("job_not_archived", job_id=job_id, reason="its record is not whole")
+            self.archive.write(rows)
 
     def prune(self) -> None:
         """Forget what is over, page by page."""

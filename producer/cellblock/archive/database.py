@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,8 +21,10 @@ _EPOCH = date(1970, 1, 1)
 _DAY_MS = 86_400_000
 _BUSY_S = 15
 _CONNECT_S = 5
+_STATEMENT_MS = 20_000
 #: Of a pruning: each page is a transaction of its own.
 _PAGE = 1000
+_CURSOR_MOST = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,10 @@ def open_archive(settings: ArchiveSettings) -> Archive | None:
             engine = create_engine(
                 url.set(drivername="postgresql+psycopg"),
                 pool_pre_ping=True,
-                connect_args={"connect_timeout": _CONNECT_S},
+                connect_args={
+                    "connect_timeout": _CONNECT_S,
+                    "options": f"-c statement_timeout={_STATEMENT_MS}",
+                },
             )
         except ModuleNotFoundError as error:
             raise NotConfigured(
@@ -265,8 +271,12 @@ def _cursor(finished_ms: int, job_id: str) -> str:
 
 def _read_cursor(cursor: str) -> tuple[int, str]:
     try:
+        if len(cursor) > _CURSOR_MOST:
+            raise ValueError
         at_ms, job_id = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        return int(at_ms), str(job_id)
+        if not isinstance(at_ms, int) or not 0 <= at_ms < 2**53 or not re.fullmatch(r"[\w-]{1,64}", job_id):
+            raise ValueError
+        return at_ms, job_id
     except (ValueError, TypeError):
         raise InvalidJob("cursor", f"{cursor!r:.80} is none that a listing gave") from None
 

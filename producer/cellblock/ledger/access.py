@@ -20,7 +20,8 @@ _HEARS = "subscribe psubscribe unsubscribe punsubscribe"
 _SCRIPTS = "evalsha script|load script|exists"
 _LOOKS = (
     "exists get hexists hget hgetall hkeys hmget llen lrange mget scard sismember smembers srandmember ttl "
-    "xinfo xpending xrange xrevrange zcard zcount zmscore zrandmember zrange zrevrange zscore pttl"
+    "xinfo xlen xpending xrange xrevrange zcard zcount zmscore zrandmember zrange zrevrange zscan zscore "
+    "lindex pttl strlen"
 )
 _CHANGES = (
     "del expire hdel hincrby hset hsetnx ltrim publish rpush sadd set srem xadd xtrim zadd zpopmin zrem "
@@ -75,7 +76,7 @@ ROLES = (
     ),
     Role(
         "worker",
-        changes=f"{_JOBS} worker:* workers",
+        changes=f"{_JOBS} worker:* workers idempotency:*",
         reads="",
         channels=f"<p>:done:* <p>:control {_EVENTS} {_QUESTIONS}",
         commands=f"{_TALK} {_HEARS} {_SCRIPTS} {_LOOKS} {_CHANGES} {_QUEUES} info",
@@ -83,7 +84,14 @@ ROLES = (
     Role(
         "webhooks",
         changes="events webhooks:*",
-        reads="schema",
+        reads="schema upkeep pressure",
+        channels="",
+        commands=f"{_TALK} {_SCRIPTS} {_LOOKS} {_CHANGES} {_STREAM} info",
+    ),
+    Role(
+        "archiver",
+        changes="events upkeep blobs",
+        reads="schema job:* result:* keepers kept:*",
         channels="",
         commands=f"{_TALK} {_SCRIPTS} {_LOOKS} {_CHANGES} {_STREAM} info",
     ),

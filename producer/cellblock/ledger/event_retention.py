@@ -20,7 +20,6 @@ from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE, Pressure
 from cellblock.models import GAP, Event
 from cellblock_config import LedgerSettings
 
-_START = "0-0"
 #: Of a surplus, what leaves in one round.
 _PAGE = 10_000
 
@@ -52,6 +51,8 @@ def trim_before(
     """
     read_ttl_s = 0 if pressure.above(LEAVE_ABOVE) else settings.events_read_ttl_s
     cuts = [f"{max(0, now_ms - 1000 * settings.events_ttl_s)}-0"]
+    if read_by_all is None and pressure.above(LEAVE_ABOVE):
+        cuts.append(f"{max(0, now_ms - 1000 * settings.events_read_ttl_s)}-0")  # nobody reads in a group
     if read_by_all is not None:
         cuts.append(min(read_by_all, f"{max(0, now_ms - 1000 * read_ttl_s)}-0", key=id_of))
     if pressure.above(ADMITS_BELOW):
@@ -72,6 +73,11 @@ class EventStream:
         """The first event that some group has not done with, or the next to come; None without groups."""
         firsts = [self._first_open(group) for group in self._groups()]
         return min(firsts, key=id_of) if firsts else None
+
+    def first_open(self, group: str) -> str | None:
+        """The first event that this group has not done with, or the next to come; None without it."""
+        found = [one for one in self._groups() if one["name"] == group]
+        return self._first_open(found[0]) if found else None
 
     def done_until_ms(self, group: str, now_ms: int) -> int:
         """This group has done with all events before this time; 0 without it."""
@@ -112,6 +118,12 @@ class EventStream:
             first = self._redis.xrange(self._keys.events, count=min(surplus + 1, _PAGE))
         return cast(list[tuple[str, dict[str, str]]], first)[-1][0]
 
+    def beginning(self) -> str:
+        """What a group starts after that wants all there are: what has left already it cannot miss."""
+        with store_errors("looking for the oldest event"):
+            trimmed = self._redis.hget(self._keys.upkeep, "events_trimmed")
+        return str(trimmed) if trimmed is not None else "0"
+
     def gap_after(self, event_id: str) -> Event | None:
         """What tells a reader that has read up to here what it missed; None if nothing."""
         with store_errors("looking for a gap"):
@@ -123,8 +135,7 @@ class EventStream:
     def group_gap(self, group: str) -> Event | None:
         """The same for a group, which goes on behind the gap from then on."""
         found = [one for one in self._groups() if one["name"] == group]
-        delivered = str(found[0]["last-delivered-id"]) if found else _START
-        gap = None if delivered in {"0", _START} else self.gap_after(delivered)
+        gap = self.gap_after(str(found[0]["last-delivered-id"])) if found else None
         if gap is not None:
             with store_errors("moving a group behind a gap"):
                 self._redis.xgroup_setid(self._keys.events, group, gap.id)

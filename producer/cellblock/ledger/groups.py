@@ -128,9 +128,10 @@ class EventGroups:
 
     def _create(self, group: str, after: str) -> None:
         check_schema(self._redis, self._keys)  # it may be this that makes the stream, in a store of nobody
+        start = self._events.beginning() if after == "0" else after
         with store_errors("creating a group"):
             try:
-                self._redis.xgroup_create(self._stream, group, id=after, mkstream=True)
+                self._redis.xgroup_create(self._stream, group, id=start, mkstream=True)
             except ResponseError as error:
                 if "BUSYGROUP" not in str(error):
                     raise

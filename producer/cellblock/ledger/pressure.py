@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cellblock.errors import RateLimited, StoreFull
+from cellblock.errors import InvalidJob, RateLimited, StoreFull
 
 LEAVE_ABOVE = 75
 ADMITS_BELOW = 85
@@ -57,11 +57,17 @@ def no_room(used_bytes: int, limit_bytes: int) -> StoreFull:
     )
 
 
-def too_many_bytes(tenant: str, allowed: int, used: int, retry_after_ms: int, asked: int) -> RateLimited:
+def too_many_bytes(
+    tenant: str, allowed: int, used: int, retry_after_ms: int, asked: int
+) -> RateLimited | InvalidJob:
     """For a job whose tenant holds too much of the store."""
-    remedy = "jobs of it have to end or leave first"
     if asked > allowed:
-        remedy = "it can never be admitted: it has to be smaller, or the limit larger"
+        return InvalidJob(
+            "job",
+            f"takes {asked} bytes of the store, and tenant {tenant!r} may hold {allowed}: it can never be "
+            "admitted (bytes_held of its plan, or CELLBLOCK_LEDGER_TENANT_PERCENT of the store's memory)",
+        )
+    remedy = "jobs of it have to end or leave first"
     return RateLimited(
         f"bytes_held: tenant {tenant!r} holds {used} of {allowed} bytes of the store, and this job takes "
         f"{asked}: {remedy} (bytes_held of its plan, or CELLBLOCK_LEDGER_TENANT_PERCENT of the store's "

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import accumulate
 from typing import Any, cast
 
 from redis import Redis
 
 from cellblock.archive import Archive
 from cellblock.blobs import Blobs
-from cellblock.errors import InvalidJob, UnknownJob
+from cellblock.errors import ArchiveUnavailable, InvalidJob, UnknownJob
 from cellblock.idempotency import IdempotencyKey
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import EventStream, id_of
@@ -38,6 +40,8 @@ from cellblock_config import LevelName
 
 _EVENTS_STEP_S = 1.0
 _PAGE = 500
+_READ_BYTES = 8 * 1024 * 1024
+_log = logging.getLogger(__name__)
 #: An archiver that lives says so more often.
 _SILENT_S = 15.0
 #: As many days of accounts as scripts/admit.lua keeps, counted from where it does.
@@ -150,15 +154,23 @@ class Reads:
             if found or left_s <= 0:
                 return found
 
-    def ended(self, job_ids: Sequence[str]) -> list[tuple[str, dict[str, str], str]]:
-        """Id, record and stored result of those of these jobs that have ended and are still here."""
+    def ended(self, job_ids: list[str]) -> list[tuple[str, dict[str, str], str]]:
+        """Id, record and stored result of the first of these jobs that have ended and are still here: as many
+        as fit into a few megabytes, one at least. ``job_ids`` keeps the others."""
         with store_errors("reading ended jobs"):
             pipe = self._redis.pipeline(transaction=False)
             for job_id in job_ids:
+                pipe.strlen(self.keys.result(job_id))
+            sizes = cast(list[int], pipe.execute())
+            sums = list(accumulate(sizes))
+            count = max(1, sum(total <= _READ_BYTES for total in sums)) if sizes else 0
+            taken, job_ids[:] = job_ids[:count], job_ids[count:]
+            pipe = self._redis.pipeline(transaction=False)
+            for job_id in taken:
                 pipe.hgetall(self.keys.job(job_id))
                 pipe.get(self.keys.result(job_id))
             found = pipe.execute()
-        triples = zip(job_ids, found[::2], found[1::2], strict=True)
+        triples = zip(taken, found[::2], found[1::2], strict=True)
         return [(job_id, record, result) for job_id, record, result in triples if result is not None]
 
     def kept_pages(self) -> Iterator[list[str]]:
@@ -167,14 +179,15 @@ class Reads:
             keepers = [str(keeper) for keeper, _ in self._redis.zscan_iter(self.keys.keepers)]
         for keeper in keepers:
             tenant, _, seconds = keeper.rpartition(" ")
-            start = 0
+            # From the end: the leader takes away at the beginning meanwhile.
+            last = -1
             while True:
                 with store_errors("listing ended jobs"):
-                    page = self._redis.lrange(self.keys.kept(tenant, int(seconds)), start, start + _PAGE - 1)
+                    page = self._redis.lrange(self.keys.kept(tenant, int(seconds)), last - _PAGE + 1, last)
                 if not page:
                     break
                 yield [str(entry).partition(" ")[0] for entry in page]
-                start += _PAGE
+                last -= _PAGE
 
     def archiver_state(self) -> ArchiverState | None:
         """What the archiver last said of itself; None if none has ever run."""
@@ -353,13 +366,22 @@ class Reads:
         elif self._archive is None:
             return None
         else:
-            archived = self._archive.accepted(tenant, idempotency.name)
+            archived = self._archived_key(tenant, idempotency.name)
             if archived is None:
                 return None
             job_id, digest = archived
         if digest != idempotency.digest:
             raise conflict(idempotency, job_id)
         return job_id
+
+    def _archived_key(self, tenant: str, name: str) -> tuple[str, str] | None:
+        """While the archive is away jobs go on: a key whose job has left Redis is not known then."""
+        assert self._archive is not None  # noqa: S101 - asked before
+        try:
+            return self._archive.accepted(tenant, name)
+        except ArchiveUnavailable as error:
+            _log.warning("an idempotency key could not be looked up: %s", error)
+            return None
 
     def _exists(self, job_id: str) -> bool:
         with store_errors("reading a job"):

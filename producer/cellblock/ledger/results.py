@@ -67,7 +67,10 @@ def heard(job_id: str, notification: str) -> JobResult | None:
     record, _, text = notification.partition("\n")
     if not text or text.startswith(_ELSEWHERE):
         return None
-    return restored(job_id, json.loads(record), text)
+    try:
+        return restored(job_id, json.loads(record), text)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None  # not written by us
 
 
 def timings(record: Mapping[str, str]) -> Timings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from cellblock.ledger.connection import store_errors
@@ -17,21 +17,38 @@ from cellblock.ledger.pressure import (
     TENANT_DOWN_TO,
     Pressure,
 )
-from cellblock.ledger.reads import literal
 from cellblock.ledger.upkeep import Round, Upkeep
 
 #: Jobs that leave in one call, and tenants looked at in one.
 _PAGE = 100
-#: How long one round may work at it: what is left is the next one's.
-_WORK_S = 0.5
+#: How long each part of a round may take: what is left is the next one's.
+_WORK_S = 0.3
 _MOST = 10**15 - 1
-#: What is not in the archive yet is looked at again so much later.
-_LOOK_AGAIN_MS = 2000
 #: As long as scripts/prelude.lua has Redis itself wait for a leader.
 _UNARCHIVED_MS = 86_400_000
 #: Between when a job ended and the id of that event.
 _MARGIN_MS = 1000
 _DEAD = ("worker_lost", "sandbox_error")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """Whether those leave too that have ended less than ``result_least_s`` ago, and those that the archive
+    does not have; what it has may leave however young it is."""
+
+    young: bool = False
+    unarchived: bool = False
+
+
+#: For a tenant that was refused a job, or whose result waits: down to these percents of its limit. What came
+#: back beyond it is its own loss, however young.
+_FOR_A_JOB = (
+    (TENANT_DOWN_TO, _Rules()),
+    (95, _Rules(unarchived=True)),
+    (100, _Rules(young=True, unarchived=True)),
+)
+_ALL = _Rules(young=True, unarchived=True)
+_FOR_A_RESULT = ((TENANT_DOWN_TO, _Rules(young=True, unarchived=True)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,50 +67,83 @@ class Retention(Upkeep):
 
         Returns the bytes that were freed, by the ledger's own count.
         """
-        until = time.monotonic() + _WORK_S
         self._archived_until_ms = self._archived_until()
-        freed = self._forget_the_due(begun.epoch, until)
-        freed += self._relieve(begun.epoch, begun.pressure, until)
+        # Each with a time of its own: none of them may keep the others from it.
+        freed = self._forget_the_due(begun.epoch, time.monotonic() + _WORK_S)
+        freed += self._relieve(begun.epoch, begun.pressure, time.monotonic() + _WORK_S)
+        until = time.monotonic() + _WORK_S
         return freed + self._relieve_tenants(begun.epoch, begun.pressure.limit_bytes, until)
 
     _archived_until_ms = 0  #: what ended before is in the archive
+    _looked_at = 0  #: how many lists were found too young before the time of a round was over
 
     def _archived_until(self) -> int:
-        if self._hot_s is None:
+        """Until the archive has looked at everything again after it missed events, it counts as empty."""
+        if self._hot_s is None or self.archive_owes() is not None:
             return 0
         with store_errors("looking at the clock"):
             now_ms = self._now_ms()
         return self._stream.done_until_ms(ARCHIVE_GROUP, now_ms) - _MARGIN_MS
 
     def _forget_the_due(self, epoch: int, until: float) -> int:
-        freed = 0
-        while time.monotonic() < until:
+        freed, left = 0, 1
+        while left and time.monotonic() < until:
             with store_errors("looking for jobs whose time has come"):
-                now_ms = self._now_ms()
-                due = self._redis.zrange(self.keys.keepers, "-inf", now_ms, byscore=True, offset=0, num=_PAGE)
-            if not due:
-                break
+                now_ms = by_ms = self._now_ms()
+                if self._hot_s is not None:  # what the archive does not have is not looked at
+                    by_ms = min(now_ms, self._archived_until_ms - 1 + 1000 * self._hot_s)
+                due = self._redis.zrange(self.keys.keepers, "-inf", by_ms, byscore=True, offset=0, num=_PAGE)
+            left = 0
             for keeper in cast(list[str], due):
-                freed += self._forget(epoch, keeper, leaves_by_ms=now_ms).freed_bytes
+                page = self._forget(epoch, keeper, leaves_by_ms=now_ms)
+                freed, left = freed + page.freed_bytes, left + page.left
         return freed
 
     def _relieve(self, epoch: int, pressure: Pressure, until: float) -> int:
         """Those leave first that would leave first, but nobody whose caller may not have looked yet."""
         wanted = pressure.above(LEAVE_DOWN_TO) if pressure.above(LEAVE_ABOVE) else 0
-        young = pressure.above(TAKES_LARGE_BELOW) > 0
-        unarchived = self._hot_s is None or pressure.above(ADMITS_BELOW) > 0
-        freed, passed = 0, 0
+        rules = _Rules(
+            young=pressure.above(TAKES_LARGE_BELOW) > 0,
+            unarchived=self._hot_s is None or pressure.above(ADMITS_BELOW) > 0,
+        )
+        freed = 0
         while freed < wanted and time.monotonic() < until:
             with store_errors("looking for who leaves first"):
-                first = cast(list[str], self._redis.zrange(self.keys.keepers, passed, passed))
-            if not first:
+                page = self._redis.zrange(self.keys.keepers, self._looked_at, self._looked_at + _PAGE - 1)
+            for keeper in self._that_may_leave(cast(list[str], page), rules):
+                freed += self._forget_of(epoch, keeper, wanted - freed, rules, until)
+            self._looked_at += len(page)
+            if not page:
                 break
-            page = self._forget(
-                epoch, first[0], young=young, unarchived=unarchived, wanted_bytes=wanted - freed
-            )
-            freed += page.freed_bytes
-            passed += not page.left  # all the rest is too young: the next list's
+        else:
+            if freed < wanted:
+                return freed  # the next round goes on here
+        self._looked_at = 0
         return freed
+
+    def _that_may_leave(self, keepers: Sequence[str], rules: _Rules) -> list[str]:
+        """Those of these lists whose first job may leave, found in two round trips."""
+        if not keepers:
+            return []
+        with store_errors("looking for who may leave"):
+            pipe = self._redis.pipeline(transaction=False)
+            for keeper in keepers:
+                tenant, _, seconds = keeper.rpartition(" ")
+                pipe.lindex(self.keys.kept(tenant, int(seconds)), 0)
+            firsts = [str(entry or "-") for entry in pipe.execute()]
+            ends = self._ends(firsts)
+            now_ms = self._now_ms()
+        return [
+            keeper
+            for keeper, (finished_ms, *_) in zip(keepers, ends, strict=True)
+            if not self._is_held(int(finished_ms or 0), now_ms, rules)
+        ]
+
+    def _is_held(self, ended_ms: int, now_ms: int, rules: _Rules) -> bool:
+        if self._is_archived(ended_ms):
+            return False
+        young = ended_ms > now_ms - 1000 * self._settings.result_least_s
+        return not rules.unarchived or (young and not rules.young)
 
     def has_room(self, tenant: str, size_bytes: int) -> bool:
         """Whether a long result of this tenant's fits into the store, and into its own part of it."""
@@ -114,39 +164,42 @@ class Retention(Upkeep):
         for tenant, asked in cast(list[tuple[str, float]], found):
             if time.monotonic() > until:
                 break
-            wanted = self._beyond(tenant, limit_bytes, percent=TENANT_DOWN_TO, more=int(asked))
-            # A long result waits in a worker: of its own tenant's others even young ones leave for it.
-            freed += self._relieve_tenant(epoch, tenant, wanted, until, young=asked > 0)
+            for percent, rules in _FOR_A_RESULT if asked else _FOR_A_JOB:
+                wanted = self._beyond(tenant, limit_bytes, percent=percent, more=int(asked))
+                for keeper in self._keepers_of(tenant) if wanted > 0 else ():
+                    left = self._forget_of(epoch, keeper, wanted, self._with_archive(rules), until)
+                    freed, wanted = freed + left, wanted - left
             with store_errors("looking after a tenant"):
                 self._redis.zrem(self.keys.crowded, tenant)  # whoever is refused again says so again
         return freed
+
+    def _with_archive(self, rules: _Rules) -> _Rules:
+        return rules if self._hot_s is not None else replace(rules, unarchived=True)
 
     def is_crowded(self) -> bool:
         """Whether some tenant waits for room."""
         with store_errors("looking for tenants without room"):
             return bool(self._redis.exists(self.keys.crowded))
 
-    def _relieve_tenant(self, epoch: int, tenant: str, wanted: int, until: float, *, young: bool) -> int:
-        freed = 0
-        unarchived = young or self._hot_s is None
-        for keeper in self._keepers_of(tenant) if wanted > 0 else ():
-            while freed < wanted and time.monotonic() < until:
-                page = self._forget(
-                    epoch, keeper, young=young, unarchived=unarchived, wanted_bytes=wanted - freed
-                )
-                freed += page.freed_bytes
-                if not page.left:
-                    break
-        return freed
-
     def _keepers_of(self, tenant: str) -> list[str]:
         """Its lists of ended jobs, the one first whose first job leaves first."""
         with store_errors("looking for what a tenant keeps"):
-            found = [
-                (score, str(keeper))
-                for keeper, score in self._redis.zscan_iter(self.keys.keepers, f"{literal(tenant)} *")
-            ]
-        return [keeper for _, keeper in sorted(found)]
+            fields = cast(list[str], self._redis.hkeys(self.keys.account(tenant)))
+            lists = [field.removeprefix("list:") for field in fields if field.startswith("list:")]
+            names = [f"{tenant} {seconds}" for seconds in lists]
+            scores = self._redis.zmscore(self.keys.keepers, names) if names else []
+        found = [(score, name) for score, name in zip(scores, names, strict=True) if score is not None]
+        return [name for _, name in sorted(found)]
+
+    def _forget_of(self, epoch: int, keeper: str, wanted: int, rules: _Rules, until: float) -> int:
+        """Of one list, as much as is wanted and may leave."""
+        freed = 0
+        while freed < wanted and time.monotonic() < until:
+            page = self._forget(epoch, keeper, wanted_bytes=wanted - freed, rules=rules)
+            freed += page.freed_bytes
+            if not page.left:
+                break
+        return freed
 
     def _beyond(self, tenant: str, limit_bytes: int, *, percent: int, more: int = 0) -> int:
         """What a tenant keeps that is beyond this part of its limit, with so many bytes more."""
@@ -164,33 +217,24 @@ class Retention(Upkeep):
         *,
         leaves_by_ms: int = _MOST,
         wanted_bytes: int = _MOST,
-        young: bool = True,
-        unarchived: bool = True,
+        rules: _Rules = _ALL,
     ) -> _Page:
-        """The first of a list leave, a page at most: those that would leave by then, and no more than needed.
-
-        Without ``young`` those stay that have ended less than ``result_least_s`` ago, without ``unarchived``
-        those that the archive does not have. All of a page are in the archive, or none.
-        """
+        """The first of a list leave, a page at most: those that would leave by then, as many as needed."""
         keys, (tenant, _, seconds) = self.keys, keeper.rpartition(" ")
-        stays_ms, least_ms = 1000 * int(seconds), 0 if young else 1000 * self._settings.result_least_s
+        stays_ms = 1000 * int(seconds)
         kept = keys.kept(tenant, int(seconds))
         leaving: list[tuple[str, str]] = []
-        next_ms, freed_bytes, of_archived = 1, 0, False
+        next_ms, freed_bytes = 1, 0
         with store_errors("looking for what a tenant keeps"):
             entries = cast(list[str], self._redis.lrange(kept, 0, _PAGE - 1))
             now_ms = self._now_ms()
             for entry, (finished_ms, name, outcome) in zip(entries, self._ends(entries), strict=True):
                 ended_ms = int(finished_ms or 0)
                 leaves_ms = self._leaves_ms(ended_ms, stays_ms, dead=outcome in _DEAD)
-                archived = self._is_archived(ended_ms)
-                held = not archived and (not unarchived or ended_ms > now_ms - least_ms)
-                other = bool(leaving) and archived != of_archived
-                if leaves_ms > leaves_by_ms or held or other or freed_bytes >= wanted_bytes:
-                    waits = self._hot_s is not None and not archived
-                    next_ms = min(leaves_ms, now_ms + _LOOK_AGAIN_MS) if waits else leaves_ms
+                held = self._is_held(ended_ms, now_ms, rules)
+                if leaves_ms > leaves_by_ms or held or freed_bytes >= wanted_bytes:
+                    next_ms = self._looked_at_ms(ended_ms, stays_ms, dead=outcome in _DEAD)
                     break
-                of_archived = archived
                 leaving.append((entry, name or ""))
                 freed_bytes += int(entry.partition(" ")[2])
         of_jobs = [
@@ -199,9 +243,14 @@ class Retention(Upkeep):
         word, *freed = self._scripts.run(
             "forget",
             [keys.upkeep, kept, keys.keepers, keys.account(tenant), keys.dead, keys.blobs, *of_jobs],
-            [epoch, int(of_archived), keeper, next_ms, *(entry for entry, _ in leaving)],
+            [epoch, int(self._hot_s is not None), keeper, next_ms, *(entry for entry, _ in leaving)],
         )
         return _Page(len(leaving), int(freed[0])) if word == "forgot" else _Page(0, 0)
+
+    def _looked_at_ms(self, ended_ms: int, stays_ms: int, *, dead: bool) -> int:
+        """When a list with this first job is looked at, as scripts/prelude.lua says."""
+        hot_ms = stays_ms if self._hot_s is None or dead else 1000 * self._hot_s
+        return ended_ms + min(hot_ms, stays_ms)
 
     def _is_archived(self, ended_ms: int) -> bool:
         return ended_ms < self._archived_until_ms

@@ -32,6 +32,8 @@ NAMES = (
     "resign",
     "forget",
     "trim",
+    "owed",
+    "release_blobs",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from cellblock.ledger import closing
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import trim_before
+from cellblock.ledger.groups import ARCHIVE_GROUP
 from cellblock.ledger.keys import NOBODY, Owner
 from cellblock.ledger.pressure import Pressure
 from cellblock.ledger.transitions import Transition, Transitions, ms, plan_ttl_s, spread
@@ -85,14 +87,22 @@ class Upkeep(Transitions):
 
     def release_blobs(self, names: Sequence[str]) -> None:
         """Archived results in these blobs are forgotten: the sweep may remove them."""
-        with store_errors("releasing blobs"):
-            pipe = self._redis.pipeline(transaction=False)
-            for name in names:
-                pipe.hincrby(self.keys.blobs, name, -1)
-            left = pipe.execute()
-            gone = [name for name, count in zip(names, left, strict=True) if count <= 0]
-            if gone:
-                self._redis.hdel(self.keys.blobs, *gone)
+        keys = [self.keys.upkeep, self.keys.blobs]
+        self._scripts.run("release_blobs", keys, [secrets.token_hex(8), *names])
+
+    def archive_owes(self) -> str | None:
+        """Since which event the archive owes a look at every ended job; None if it owes none."""
+        with store_errors("asking what the archive owes"):
+            return cast(str | None, self._redis.hget(self.keys.upkeep, "archive_owes"))
+
+    def let_archive_owe(self) -> None:
+        """A new archive owes a look at every ended job."""
+        with store_errors("noting what the archive owes"):
+            self._redis.hsetnx(self.keys.upkeep, "archive_owes", "0-0")
+
+    def archive_settled(self, since: str) -> None:
+        """It has looked at every ended job, as it owed since then."""
+        self._scripts.run("owed", [self.keys.upkeep], [since])
 
     def resign(self, leader: str) -> None:
         """This leader ends: whoever asks next may lead."""
@@ -207,8 +217,18 @@ class Upkeep(Transitions):
             read_by_all=self._stream.read_by_all(),
             oldest_kept=self._stream.oldest_of_last(self._settings.events_kept),
         )
-        word, *count = self._scripts.run("trim", [self.keys.upkeep, self.keys.events], [begun.epoch, before])
+        word, *count = self._scripts.run(
+            "trim",
+            [self.keys.upkeep, self.keys.events],
+            [begun.epoch, before, self._archive_at()],
+        )
         return int(count[0]) if word == "trimmed" else 0
+
+    def _archive_at(self) -> str:
+        """The first event that the archive has not done with; without an archive nothing."""
+        if self._hot_s is None:
+            return ""
+        return self._stream.first_open(ARCHIVE_GROUP) or "0-1"
 
     def _overdue(self, index: str, limit: int) -> Iterator[tuple[str, dict[str, str]]]:
         """(id, record) of up to ``limit`` jobs whose time in this index has passed."""

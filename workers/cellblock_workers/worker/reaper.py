@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 from redis import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from cellblock.blobs import Blobs
 from cellblock.errors import StoreUnavailable
@@ -101,16 +101,18 @@ class Reaper:
             lambda: self._judge(self._ledger.expire()),  # those that were not started in time
             lambda: self._publisher.wake(self._ledger.wake_delayed()),
             lambda: self._publisher.wake(self._ledger.look_at_parked()),
+            self._republish,
+            lambda: self._ledger.trim_events(begun),
             lambda: self._ledger.make_room(begun),
             self._ledger.forget_the_dead,
-            lambda: self._ledger.trim_events(begun),
-            self._republish,
         )
         for step in steps:
             try:
                 step()
-            except StoreUnavailable:
-                raise
+            except StoreUnavailable as error:
+                if not isinstance(error.__cause__, ResponseError):
+                    raise
+                _log.error("reaper_step_refused", reason=str(error))
             except Exception:  # a defect in one step must not stop the others
                 _log.exception("reaper_step_crashed")
 

@@ -184,17 +184,18 @@ class JobRunner:
         """Tell the ledger. A result too long for a full store waits for room, and after a while goes without
         what makes it long: a worker that waits for ever runs nothing."""
         operation = secrets.token_hex(8)
-        until = time.monotonic() + _ROOM_S
+        until, waits = time.monotonic() + _ROOM_S, False
         while True:
             done = self._patiently(partial(self._say_end, claim, result, operation), claim.job_id)
             if done.word != "no room":
                 return done
+            time.sleep(_ROOM_AGAIN_S)
             if time.monotonic() > until:
                 _log.error("result_cut_short", job_id=claim.job_id, reason="the store has no room for it")
                 result = shortened(claim, result)
-            else:
+            elif not waits:
+                waits = True
                 _log.warning("result_waits_for_room", job_id=claim.job_id)
-                time.sleep(_ROOM_AGAIN_S)
 
     def _say_end(self, claim: Claim, result: JobResult, operation: str) -> Transition:
         """Long results go to the blob store, where whoever asks has one; without it they stay in Redis."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from cellblock.ledger import Claim
+from cellblock.ledger.pressure import LARGE_BYTES
+from cellblock.ledger.results import stored
 from cellblock.models import JobError, JobResult
 from cellblock_workers.worker.execution import fault_result
 
-_STREAM_BYTES = 4096
+_STREAM_BYTES = 1024
 _WHY = "the store had no room for the whole result: give Redis more maxmemory"
 
 
@@ -18,6 +20,12 @@ def shortened(claim: Claim, result: JobResult) -> JobResult:
     """
     if result.sealed is not None or result.trials:
         return fault_result(claim, _WHY)
+    short = _cut(result)
+    # A character may be six in the store; and there are other fields that a job can make long.
+    return short if len(stored(short)) < LARGE_BYTES else fault_result(claim, _WHY)
+
+
+def _cut(result: JobResult) -> JobResult:
     streams, truncated = {}, dict(result.truncated)
     for stream in ("stdout", "stderr"):
         whole = getattr(result, stream).encode()

@@ -64,9 +64,10 @@ if a.parent ~= '' then
 end
 local lane = look(a)
 local before = announced(lane)
-local bytes = #a.manifest + RECORD_BYTES
+local bytes = #a.manifest + RECORD_BYTES + name_bytes(a.tenant, a.idempotency)
 lane.most = a.planned == 1 and a.bytes_held or lane.most
 local most = most_bytes(lane, a.tenant_percent, limit)
+lane.limit = most
 if most > 0 and lane.held + lane.kept + bytes > most then
   if lane.kept > 0 then
     redis.call('ZADD', keys.crowded, 'GT', 0, a.tenant) -- what has ended leaves earlier

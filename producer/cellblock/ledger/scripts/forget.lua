@@ -1,6 +1,6 @@
 -- forget: the first jobs of a list of ended ones leave the store, with all that is kept of them.
 -- KEYS  upkeep kept keepers account dead blobs, then of each job: job, result, spec, attempts, idempotency
--- ARGV  epoch; archived: 1 for jobs that the archive has, with the names of their blobs; keeper: the list's name among keepers; next_ms: when the first that stays leaves; the entries that leave
+-- ARGV  epoch; archived: 1 with an archive, which has the names of blobs that results are in; keeper: the list's name among keepers; next_ms: when the first that stays leaves; the entries that leave
 -- Returns {"forgot", bytes} · {"stale"}: another leads by now, or the list is another, and nothing was changed
 local upkeep_key, kept_key, keepers_key, account_key, dead_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 keys.blobs = KEYS[6]
@@ -24,12 +24,15 @@ end
 local bytes = 0
 for i = 1, count do
   local first = 5 * i + 2
-  local job = redis.call('HMGET', KEYS[first], 'state', 'kept', 'blobs', 'result_blob')
+  local job = redis.call('HMGET', KEYS[first], 'state', 'kept', 'blobs', 'result_blob', 'idempotency')
   if not job[1] or is_terminal(job[1]) then -- else an operator lets it run again
     local job_id, kept = entries[i]:match('^(%S+) (%d+)$')
     bytes = bytes + tonumber(job[2] or kept)
     name_blobs((job[3] or '') .. ' ' .. (archived == 0 and job[4] or ''), -1)
-    redis.call('DEL', KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], KEYS[first + 4])
+    redis.call('DEL', KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3])
+    if job[5] and (redis.call('GET', KEYS[first + 4]) or ''):sub(1, #job_id + 1) == job_id .. ' ' then
+      redis.call('DEL', KEYS[first + 4]) -- unless another job was accepted under the key meanwhile
+    end
     redis.call('ZREM', dead_key, job_id)
   end
 end
@@ -40,6 +43,7 @@ if redis.call('EXISTS', kept_key) == 1 then
   redis.call('ZADD', keepers_key, int(next_ms), ARGV[3])
 else
   redis.call('ZREM', keepers_key, ARGV[3])
+  redis.call('HDEL', account_key, 'list:' .. ARGV[3]:match('(%d+)$'))
 end
 if redis.call('EXISTS', account_key) == 1 then
   local left = tonumber(redis.call('HGET', account_key, 'kept_bytes') or '0') - bytes

@@ -124,7 +124,7 @@ end
 local function whole_record()
   return record('state', 'attempt', 'cancel', 'tenant', 'trace_id', 'worker', 'started_ms', 'priority', 'place',
     'window_ms', 'expires_ms', 'plan', 'reserved', 'charged', 'day', 'borrowed', 'result_ttl_s', 'bytes',
-    'op_finish', 'op_release', 'level', 'submitted', 'admitted_ms', 'blobs')
+    'op_finish', 'op_release', 'level', 'submitted', 'admitted_ms', 'blobs', 'idempotency')
 end
 
 local function is_terminal(state)
@@ -187,13 +187,14 @@ end
 -- tenants here holds of lanes; only the account is the tenant's.
 
 -- Account hash <prefix>:account:<tenant>: plan, parallel, bytes_held (its plan's limits); held_bytes, of its jobs that
--- have not ended, and kept_bytes, of those that have; per day <day>.runs, <day>.reserved, <day>.spent (micros).
+-- have not ended, and kept_bytes, of those that have; limit_bytes: what they may be; list:<s> for each of its lists of
+-- ended jobs; per day <day>.runs, <day>.reserved, <day>.spent (micros).
 
 -- All that is decided by, read once: the tenant's plan and bytes, its ready jobs and slots, and what it used on the
 -- day. Who changes one of them changes it here too. slots: how many the lane may run at once; its plan's word, else
 -- the setting's; 0 is any number. has_turn: the lane was picked, so it is not parked.
 local function look(a, day, has_turn)
-  local account = redis.call('HMGET', keys.account, 'plan', 'parallel', 'held_bytes', 'kept_bytes', 'bytes_held',
+  local account = redis.call('HMGET', keys.account, 'plan', 'parallel', 'held_bytes', 'kept_bytes', 'bytes_held', 'limit_bytes',
     day and day .. '.reserved' or 'plan', day and day .. '.spent' or 'plan')
   local nested = a.lane:find('/', 1, true)
   local lane = {
@@ -202,9 +203,10 @@ local function look(a, day, has_turn)
     held = tonumber(account[3] or 0),
     kept = tonumber(account[4] or 0),
     most = tonumber(account[5] or 0),
+    limit = tonumber(account[6] or 0),
     day = day,
-    reserved = day and tonumber(account[6] or 0),
-    spent = day and tonumber(account[7] or 0),
+    reserved = day and tonumber(account[7] or 0),
+    spent = day and tonumber(account[8] or 0),
     ready = redis.call('ZCARD', keys.ready),
     taken = 0,
     parked = false,
@@ -357,6 +359,12 @@ local function most_bytes(lane, tenant_percent, limit)
   return math.max(lane.most, share)
 end
 
+-- What names add to a job: they stand in its record, its keys and its events, and a long one costs the record its form.
+local function name_bytes(tenant, idempotency)
+  local long = math.max(#tenant, #idempotency) > 64
+  return 6 * #tenant + (idempotency ~= '' and 2 * #idempotency + 350 or 0) + (long and 1600 or 0)
+end
+
 -- The tenant's bytes are these now, and its money of the day.
 local function write_account(lane)
   local fields = { 'held_bytes', int(math.max(0, lane.held)), 'kept_bytes', int(lane.kept) }
@@ -365,7 +373,10 @@ local function write_account(lane)
       fields[#fields + 1] = part
     end
   end
-  redis.call('HSET', keys.account, unpack(fields))
+  if lane.list_s then -- so that its lists are found without looking through those of all
+    fields[#fields + 1], fields[#fields + 2] = 'list:' .. int(lane.list_s), '1'
+  end
+  redis.call('HSET', keys.account, 'limit_bytes', int(lane.limit), unpack(fields))
 end
 
 -- These blobs, names with blanks between, are named by one job more or less. The sweep removes what none names.
@@ -411,7 +422,7 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   local cost = settle(job, lane, dead and 0 or charge or 0)
   local changed = leave(a, lane, job.state)
   local bytes = tonumber(job.bytes or '0')
-  local kept = #result + RECORD_KEPT_BYTES + (dead and bytes or 0)
+  local kept = #result + RECORD_KEPT_BYTES + name_bytes(job.tenant, job.idempotency or '') + (dead and bytes or 0)
   local kept_s, list = kept_where(a, state, dead)
   local fields = more or {}
   for _, part in ipairs({ 'state', state, 'outcome', outcome, 'finished_ms', int(at_ms), 'kept', int(kept) }) do
@@ -438,16 +449,13 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   redis.call('ZADD', keys.keepers, 'LT', looked_at_ms, job.tenant .. ' ' .. int(kept_s))
   lane.held = lane.held - bytes - (job.state == 'running' and LARGE_BYTES or 0)
   lane.kept = lane.kept + kept
+  lane.list_s = kept_s
   write_account(lane)
-  if kept > LARGE_BYTES then -- of smaller ones the next admission finds that they are too many
-    local _, limit = pressure(a, at_ms)
-    local most = most_bytes(lane, a.tenant_percent, limit)
-    if most > 0 and lane.held + lane.kept > most then
-      redis.call('ZADD', keys.crowded, 'GT', int(kept), job.tenant)
-    end
-    if limit > 0 then
-      redis.call('HINCRBY', keys.pressure, 'taken_bytes', int(kept))
-    end
+  if lane.limit > 0 and lane.held + lane.kept > lane.limit then
+    redis.call('ZADD', keys.crowded, 'GT', kept > LARGE_BYTES and int(kept) or 0, job.tenant)
+  end
+  if kept > LARGE_BYTES and a.measures == 1 then
+    redis.call('HINCRBY', keys.pressure, 'taken_bytes', int(kept))
   end
   emit(state, a.job_id, at_ms, job, outcome)
   redis.call('PUBLISH', a.channel, #result <= TOLD_BYTES and told(job, outcome, at_ms, cost) .. result or state)
