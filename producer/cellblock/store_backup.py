@@ -97,7 +97,7 @@ def _copy(settings: Settings, part: Path) -> None:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise StoreUnavailable(
             f"redis-cli made no copy: {said[-1] if said else done.returncode}; "
-            "its user needs +psync +replconf"
+            "its user needs +sync +psync +replconf"
         )
 
 

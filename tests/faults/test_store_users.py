@@ -22,7 +22,7 @@ from faults.test_webhook_delivery import receiver
 from parts import NAMESPACES, cellblock, free_port, launcher_process, wait_until, worker_process
 from suite.warm import CELLBLOCK, WarmPopen
 
-USERS = ("producer", "worker", "webhooks", "monitor", "operator")
+USERS = ("producer", "worker", "webhooks", "archiver", "monitor", "operator")
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,13 @@ def test_a_fleet_does_its_work_as_these_users_and_is_refused_nothing(store: Stor
         root = stack.enter_context(closing(store.connect("root")))
         root.execute_command("ACL LOG RESET")  # type: ignore[no-untyped-call]
         socket, _ = stack.enter_context(launcher_process(tmp_path, **NAMESPACES))
-        stack.enter_context(
-            worker_process(tmp_path, store.url("worker"), socket, CELLBLOCK_WORKER_DRAIN_S="1", **NAMESPACES)
-        )
+        (tmp_path / "archive").mkdir()
+        archive = {
+            "CELLBLOCK_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive/jobs.db",
+            "CELLBLOCK_ARCHIVE_HOT_S": "0",
+        }
+        worker = {"CELLBLOCK_WORKER_DRAIN_S": "1", **archive, **NAMESPACES}
+        stack.enter_context(worker_process(tmp_path, store.url("worker"), socket, **worker))
         hooks = {
             "CELLBLOCK_WEBHOOKS_URLS": f'["{receives.url}"]',
             "CELLBLOCK_WEBHOOKS_SECRET": "of this test alone, and long enough",
@@ -84,15 +88,21 @@ def test_a_fleet_does_its_work_as_these_users_and_is_refused_nothing(store: Stor
         for user, arguments, more in (
             ("webhooks", ("webhooks", "run"), hooks),
             ("monitor", ("monitor",), watch),
+            ("archiver", ("archiver",), archive),
         ):
             log = stack.enter_context((tmp_path / f"{user}.log").open("wb"))
             environment = {**os.environ, "CELLBLOCK_REDIS_URL": store.url(user), **more}
             process = WarmPopen([CELLBLOCK, *arguments], env=environment, stdout=log, stderr=log)
             stack.callback(process.wait, timeout=30)
             stack.callback(process.kill)
-        settings = load_settings(redis={"url": store.url("producer")})
+        url = archive["CELLBLOCK_ARCHIVE_URL"]
+        settings = load_settings(redis={"url": store.url("producer")}, archive={"url": url})
         client = stack.enter_context(Client(settings=settings))
-        _use(client)
+        keyed = _use(client)
+        wait_until(lambda: not root.exists(client._ledger.keys.job(keyed)), 30, "a job leaving the store")
+        assert client.result(keyed, timeout_s=5).stdout == "42\n"
+        assert client.submit(JobSpec(code="print(6*7)", idempotency_key="once")).id == keyed
+        root.delete(client._ledger.keys.upkeep)  # and the leader begins anew, under another epoch
         wait_until(lambda: receives.came, what="a webhook")
         wait_until(root.pubsub_numpat, what="Flower hearing events")
         operator = {"CELLBLOCK_REDIS_URL": store.url("operator")}
@@ -105,6 +115,7 @@ def test_a_fleet_does_its_work_as_these_users_and_is_refused_nothing(store: Stor
             ("api-key", "create", "--tenant", "acme"),
             ("webhooks", "dead"),
             ("events",),
+            ("store", "backup", str(tmp_path / "backup")),
         ):
             said = cellblock(*words, **operator)
             assert said.returncode == 0, (words, said.stderr)
@@ -112,8 +123,8 @@ def test_a_fleet_does_its_work_as_these_users_and_is_refused_nothing(store: Stor
         assert not refused, refused
 
 
-def _use(client: Client) -> None:
-    """A job, one twice under a key, one that is cancelled, an evaluation, events, counts."""
+def _use(client: Client) -> str:
+    """A job, one twice under a key, one that is cancelled, an evaluation, events, counts. Which was first."""
     job = client.submit(JobSpec(code="print(6*7)", idempotency_key="once"))
     assert job.result(timeout_s=30).stdout == "42\n"
     assert client.submit(JobSpec(code="print(6*7)", idempotency_key="once")).id == job.id
@@ -127,6 +138,7 @@ def _use(client: Client) -> None:
     assert [one.verdict.value for one in judged.result(timeout_s=60).trials] == ["passed"]
     assert client.counts().workers == 1
     assert client.events(group="billing")
+    return job.id
 
 
 FOR_NOBODY = (
@@ -181,7 +193,7 @@ def test_no_user_has_the_server_or_the_keys_of_others(store: Store, user: str) -
         ("worker", "HGETALL {cellblock}:api-keys"),
         ("worker", "HSET {cellblock}:governance - x"),
         ("worker", "XRANGE {cellblock}:audit - +"),
-        ("worker", "GET {cellblock}:idempotency:1:acme:k"),
+        ("archiver", "GET {cellblock}:idempotency:1:acme:k"),
         ("webhooks", "GET {cellblock}:spec:1"),
         ("webhooks", "GET {cellblock}:result:1"),
         ("webhooks", "HSET {cellblock}:job:1 state succeeded"),

@@ -112,7 +112,7 @@ ROLES = (
         channels="<p>:*",
         commands=(
             f"{_TALK} {_HEARS} {_SCRIPTS} {_LOOKS} {_CHANGES} {_STREAM} {_QUEUES} info scan script|kill "
-            "acl|log acl|whoami slowlog memory|usage client|list dump pttl restore psync replconf"
+            "acl|log acl|whoami slowlog memory|usage client|list dump pttl restore psync replconf sync"
         ),
     ),
 )
