@@ -94,7 +94,8 @@ def test_status_of_one_and_of_all(ledger: Ledger, settings: Settings, redis_url:
     one = cellblock("status", job_id, "--json", CELLBLOCK_REDIS_URL=redis_url)
     assert [(one["state"], one["outcome"]) for one in lines(one.stdout)] == [("failed", "sandbox_error")]
     (every,) = lines(cellblock("status", "--json", CELLBLOCK_REDIS_URL=redis_url).stdout)
-    assert every == {"waiting": 1, "delayed": 0, "parked": {}, "running": 0, "dead": 1, "workers": 0}
+    counted = {"waiting": 1, "delayed": 0, "parked": {}, "running": 0, "dead": 1, "workers": 0}
+    assert every == {**counted, "store_percent": None, "archive_behind_s": None, "archive_problem": None}
     text = cellblock("status", job_id, CELLBLOCK_REDIS_URL=redis_url).stdout
     assert "state             failed" in text
     assert "finished          20" in text

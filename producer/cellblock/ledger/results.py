@@ -12,7 +12,7 @@ from cellblock.models import JobResult, Timings
 _BLOB = "blob"
 _ELSEWHERE = f'{{"{_BLOB}":'
 _IN_THE_RECORD = {
-    *("job_id", "outcome", "level", "attempt", "worker", "trace_id", "timings", "cost_micros"),
+    *("job_id", "outcome", "level", "attempt", "worker", "trace_id", "timings"),
 }
 
 
@@ -55,11 +55,11 @@ def restored(job_id: str, record: Mapping[str, str], text: str) -> JobResult:
         "worker": record.get("worker"),
         "trace_id": record["trace_id"],
         "timings": timings(record).model_dump(),
-        "cost_micros": int(record["cost"]) if "cost" in record else None,
+        **({"cost_micros": int(record["cost"])} if "cost" in record else {}),
     }
-    # Side by side as text: what a job said may be long, and is parsed once.
-    head = json.dumps(known)[:-1]
-    return JobResult.model_validate_json(f"{head}, {text[1:]}" if text != "{}" else f"{head}}}")
+    # Side by side as text: what a job said may be long, and is parsed once. The last word is the ledger's.
+    tail = json.dumps(known)[1:]
+    return JobResult.model_validate_json(f"{text[:-1]}, {tail}" if text != "{}" else f"{{{tail}")
 
 
 def heard(job_id: str, notification: str) -> JobResult | None:
