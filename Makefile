@@ -84,10 +84,14 @@ mutants: can-test setup ## does the suite notice a wrong line? each one of tests
 can-test:
 	@$(NEEDS) $(PATHS)
 
-test-faults: setup ## every fault; three hosts under random ones for 5 minutes; 100,000 jobs in a row
+test-faults: setup ## every fault; hosts and stores under random ones; 100,000 jobs in a row; a full store; a million archived
 	@$(WITH_DOCKER) env EXAMPLES=1000 $(PY) -m pytest -q -s tests/faults tests/ledger
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m faults.chaos 2000 300 $${SEED:-$$RANDOM}
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m faults.soak 100000
+	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m faults.store_chaos 2000
+	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m faults.full_store 60000 24mb
+	@env PYTHONPATH=tests $(PY) -m faults.archive_soak 1000000 64mb sqlite
+	@env PYTHONPATH=tests $(PY) -m faults.archive_soak 1000000 64mb postgresql
 
 check: $(VENV)/ready ## lint, format, types, seccomp profile
 	@$(VENV)/bin/ruff check .
@@ -99,7 +103,7 @@ fmt: $(VENV)/ready ## format and fix what can be fixed
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-bench: setup ## latency, stages, throughput, fairness, admission, filters, evaluation, cheats; writes build/bench/*.json
+bench: setup ## latency, stages, throughput, fairness, admission, filters, evaluation, cheats, the store; writes build/bench/*.json
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) tests/bench/hello.py
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) tests/bench/fairness.py
 	@env PYTHONPATH=tests $(PY) tests/bench/admission.py
@@ -107,6 +111,8 @@ bench: setup ## latency, stages, throughput, fairness, admission, filters, evalu
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) tests/bench/evaluation.py
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) tests/bench/cheats.py
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) tests/bench/stages.py
+	@env PYTHONPATH=tests $(PY) tests/bench/ledger_costs.py --idle-workers 250 --json build/bench/ledger-costs.json
+	@env PYTHONPATH=tests $(PY) tests/bench/fleet_model.py --costs build/bench/ledger-costs.json
 
 up: setup ## a whole fleet on this machine until Ctrl-C
 	@$(WITH_DOCKER) $(VENV)/bin/cellblock up

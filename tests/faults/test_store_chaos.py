@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import JobSpec
-from faults import full_store, store_chaos
+from faults import archive_soak, full_store, store_chaos
 
 
 @pytest.mark.timeout(300)
@@ -21,6 +21,15 @@ def test_whatever_store_dies_every_accepted_job_ends_once_and_is_archived(
     for name, value in os.environ.items():  # what the run sets is taken back
         monkeypatch.setenv(name, value)
     print(json.dumps(store_chaos.run(tmp_path, 200, least_s=26)))
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.long("4,000 jobs through a small store into the archive")
+def test_jobs_at_default_retention_are_found_in_the_archive_and_memory_is_flat(tmp_path: Path) -> None:
+    found = archive_soak.run(tmp_path, 4000, "6mb", "sqlite")
+    print(json.dumps(found))
+    assert found["found"] == 4000
+    assert found["most_mb"] < 6.1
 
 
 @pytest.mark.timeout(200)
