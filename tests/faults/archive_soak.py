@@ -1,8 +1,8 @@
 """Very many jobs at default retention through a small Redis into the archive; injected: the work itself.
 
 ``python -m faults.archive_soak 1000000 64mb postgresql`` (or ``sqlite``) prints a line every ten seconds
-(seconds, jobs ended, MiB used) and one at the end. Claims and ends are real scripts, upkeep and archiver are the
-fleet's own; there is no sandbox and no Celery.
+(seconds, jobs ended, MiB used) and one at the end. Scripts, upkeep and archiver are the fleet's own; there is
+no sandbox and no Celery.
 """
 
 from __future__ import annotations
