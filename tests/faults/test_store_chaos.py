@@ -35,8 +35,8 @@ def test_jobs_at_default_retention_are_found_in_the_archive_and_memory_is_flat(t
 @pytest.mark.timeout(200)
 @pytest.mark.long("2,500 jobs through a full store")
 def test_a_fleet_with_a_full_store_loses_nothing_and_never_stands_still(tmp_path: Path) -> None:
-    """Injected: results may leave at once, for the store is a hundredth of a real one."""
-    course = full_store.run(tmp_path, 2500, memory="5mb", most_s=120, CELLBLOCK_LEDGER_RESULT_LEAST_S="0")
+    """Injected: results may leave after seconds, for the store is a hundredth of a real one."""
+    course = full_store.run(tmp_path, 2500, memory="5mb", most_s=150, CELLBLOCK_LEDGER_RESULT_LEAST_S="3")
     found = full_store.report(course)
     print(json.dumps(found))
     assert found["refused"], "it was full"
@@ -61,5 +61,5 @@ def test_one_tenants_largest_results_leave_the_others_their_room(tmp_path: Path)
     print(json.dumps(found))
     assert found["lost"] == 0
     assert found["most_mb"] < 16.1
-    assert found["beside"] > 10 * found["beside_refused"], "the others are not refused for it"
+    assert found["beside"] > 3 * found["beside_refused"], "the others are not refused for it"
     assert found["beside_p50_ms"] < 3000

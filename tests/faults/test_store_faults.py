@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from cellblock import Job, JobSpec, JobState, Outcome, StoreUnavailable
+from cellblock import Job, JobSpec, JobState, Outcome, StoreFull, StoreUnavailable
 from faults.one_host import Host, one_host
 from parts import RedisServer, wait_until
 
@@ -106,3 +106,15 @@ def test_a_running_job_is_cancelled_in_time_although_the_control_channel_was_cut
             redis.client_kill_filter(_type="pubsub", skipme=True)
         assert job.cancel() == "requested"
         wait_until(lambda: job.status().state is JobState.CANCELLED, 5, "the next beat bringing the word")
+
+
+def test_a_worker_starts_in_a_store_that_is_full_and_its_jobs_end(host: Host, server: RedisServer) -> None:
+    """Whatever Celery's transport asks for then is answered: no transaction, no table, no acknowledgement."""
+    jobs = [host.client.submit(JobSpec(code=f"print({number})")) for number in range(5)]
+    with closing(Redis.from_url(server.url)) as redis:
+        redis.config_set("maxmemory", "800kb")  # less than it uses with nothing in it
+        with pytest.raises(StoreFull):
+            host.client.submit(JobSpec(code="1"))
+        with host.worker():
+            assert [job.result(timeout_s=30).stdout for job in jobs] == [f"{number}\n" for number in range(5)]
+        assert "OutOfMemory" not in host.log()

@@ -347,7 +347,7 @@ class Ledger(Retention):
     def retire(self, worker: str) -> None:
         """This worker has ended: it is not among the live ones from now on."""
         with store_errors("signing a worker off"):
-            pipe = self._redis.pipeline()
+            pipe = self._redis.pipeline(transaction=False)  # which a full store would refuse
             pipe.delete(self.keys.worker(worker))
             pipe.zrem(self.keys.workers, worker)
             pipe.execute()

@@ -180,7 +180,7 @@ lane.held = lane.held + bytes
 write_account(lane)
 redis.call('EXPIRE', keys.account, ACCOUNT_S)
 if limit > 0 then
-  redis.call('HINCRBY', keys.pressure, 'taken_bytes', int(bytes))
+  redis.call('HINCRBY', keys.pressure, 'taken_bytes', int(bytes + MESSAGE_BYTES))
 end
 emit('queued', a.job_id, now, { tenant = a.tenant, attempt = '0', trace_id = a.trace_id })
 local ids = woken(a, lane, before, was ~= lane.plan and 'plan' or true)

@@ -53,6 +53,8 @@ local UNLED_S = 86400
 -- Bytes of a job beside its manifest, or its result: record, indices, events (tests/bench/ledger.py).
 local RECORD_BYTES = 900
 local RECORD_KEPT_BYTES = 700
+-- And its message (producer/cellblock/queue.py), with what the queue adds.
+local MESSAGE_BYTES = 700
 -- A result longer than this waits for room. So much is counted of what may come back, while a job runs.
 local LARGE_BYTES = 32768
 -- A result no longer than this is told to those who wait with the notification.
@@ -61,7 +63,7 @@ local TOLD_BYTES = 16384
 local ADMITS_BELOW = 85
 local TAKES_LARGE_BELOW = 95
 -- An older measurement is made anew.
-local MEASURED_MS = 2500
+local MEASURED_MS = 1500
 
 -- What ends or moves a job needs to know of the settings, after its own arguments.
 local COMMON = ' lane slots# job_ttl_s# kept_s# kept_failed_s# kept_dead_s# looked_at_s# tenant_percent# memory_bytes# measures# channel'
