@@ -92,7 +92,8 @@ class ResultWaiter:
             self._pubsub = self._redis.pubsub()
         channel = self._ledger.keys.done(job_id)
         self._over.discard(channel)
-        ok = self._quietly(self._pubsub.subscribe, channel)
+        # Who has heard from the store before waits for it, by the sweep: it may be failing over.
+        ok = self._quietly(self._pubsub.subscribe, channel) or self._thread is not None
         if self._thread is None:
             self._thread = threading.Thread(target=self._listen, name="cellblock-results", daemon=True)
             self._thread.start()
