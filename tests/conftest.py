@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 from redis import Redis
 
+from cellblock import Client
 from cellblock.ledger import Ledger, connect
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
@@ -78,6 +79,29 @@ def ledger(settings: Settings) -> Iterator[Ledger]:
     redis = connect(settings)
     yield Ledger(redis, settings)
     redis.close()
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[Client]:
+    """A client under these settings, which a module may replace."""
+    with Client(settings=settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+def redis(settings: Settings) -> Iterator[Redis]:
+    """The store under these settings, to look into and to inject faults."""
+    with connect(settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis that the test may stop and start; its files are in ``tmp_path``."""
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")

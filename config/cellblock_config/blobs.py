@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, SecretStr, field_validator
 
 from cellblock_config.group import Group, OptionalSecret, PositiveSeconds
 
-SCHEMES = ("s3", "gs", "az", "file", "memory")
+SCHEMES = ("s3", "gs", "az", "file")
 EXAMPLES = "s3://bucket/prefix, gs://bucket, az://account/container, file:///var/lib/cellblock/blobs"
 
 

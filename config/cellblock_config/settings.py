@@ -292,17 +292,31 @@ class Settings(BaseSettings):
                 f"ledger.files_bytes ({self.ledger.files_bytes}) is above sandbox.tmp_bytes "
                 f"({self.sandbox.tmp_bytes}): the files have to fit into the work folder"
             )
-        if self.blobs.ttl_s < max(self.archive.output_ttl_s, self.archive.failed_output_ttl_s) + 86_400:
-            raise ValueError(
-                f"blobs.ttl_s ({self.blobs.ttl_s}) must exceed archive.output_ttl_s and "
-                "archive.failed_output_ttl_s by a day: long results are in blobs"
-            )
+        self._blobs_outlive_jobs()
         if 0 < self.signing.max_age_s <= self.ledger.lease_s:
             raise ValueError(
                 f"signing.max_age_s ({self.signing.max_age_s:g}) must be 0 or more than ledger.lease_s "
                 f"({self.ledger.lease_s:g}): a job whose worker was lost has to be young enough to run again"
             )
         return self
+
+    def _blobs_outlive_jobs(self) -> None:
+        if self.blobs.url is None:
+            return
+        stays_s = {
+            **{
+                f"ledger.{name}": getattr(self.ledger, name)
+                for name in ("job_ttl_s", "result_ttl_s", "failed_ttl_s", "dead_ttl_s")
+            },
+            "archive.output_ttl_s": self.archive.output_ttl_s,
+            "archive.failed_output_ttl_s": self.archive.failed_output_ttl_s,
+        }
+        longest = max(stays_s, key=lambda name: stays_s[name])
+        if self.blobs.ttl_s < stays_s[longest] + 86_400:
+            raise ValueError(
+                f"blobs.ttl_s ({self.blobs.ttl_s}) must exceed {longest} ({stays_s[longest]}) by a day: long "
+                "payloads and results are in the blob store"
+            )
 
 
 def load_settings(**groups: object) -> Settings:

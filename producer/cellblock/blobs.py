@@ -12,7 +12,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any, Protocol, cast
 
 from cellblock.errors import BlobLost, BlobsUnavailable, NotConfigured
@@ -61,7 +62,7 @@ def open_blobs(settings: BlobSettings) -> Blobs | None:
     options: dict[str, Any] = {}
     if url.startswith("file:"):
         options = {"mkdir": True}
-    elif not url.startswith("memory:"):
+    else:
         # One request may be tried twice; all of it within the time.
         each_s = max(1, round(settings.timeout_s / 2))
         in_the_clear = os.environ.get("AWS_ALLOW_HTTP", "").lower() in {"true", "1"}
@@ -71,7 +72,7 @@ def open_blobs(settings: BlobSettings) -> Blobs | None:
                 "connect_timeout": f"{min(3, each_s)}s",
                 "allow_http": in_the_clear,  # the library's own variable, which these options outweigh
             },
-            "retry_config": {"max_retries": 1, "retry_timeout": _seconds(settings.timeout_s)},
+            "retry_config": {"max_retries": 1, "retry_timeout": timedelta(seconds=settings.timeout_s)},
         }
     try:
         return ObjectBlobs(from_url(url, **options), settings)
@@ -81,14 +82,8 @@ def open_blobs(settings: BlobSettings) -> Blobs | None:
         ) from None
 
 
-def _seconds(seconds: float) -> Any:
-    from datetime import timedelta
-
-    return timedelta(seconds=seconds)
-
-
 class ObjectBlobs:
-    """In an object store: S3, Google's, Azure's, a folder, or this process's memory."""
+    """In an object store: S3, Google's, Azure's, or a folder."""
 
     def __init__(self, store: Any, settings: BlobSettings, now: Callable[[], float] = time.time) -> None:
         self._store = store
@@ -102,9 +97,8 @@ class ObjectBlobs:
         name = f"{self._period():08x}/{hashlib.sha256(data).hexdigest()}"
         with _errors("keeping a blob"):
             try:
-                self._store.put(name, data, mode="create")
-            except AlreadyExistsError:
-                pass  # the same bytes
+                with suppress(AlreadyExistsError):  # then it has these bytes: its name is their digest
+                    self._store.put(name, data, mode="create")
             except NotImplementedError:  # a server without conditional puts
                 self._store.put(name, data)
         return name
@@ -166,10 +160,10 @@ def _errors(doing: str) -> Iterator[None]:
     except (BaseError, OSError, TimeoutError, ValueError) as error:
         kind = type(error).__name__
         remedy = {
-            "PermissionDeniedError": "its credentials may not do that",
+            "PermissionDeniedError": "its credentials do not allow that",
             "UnauthenticatedError": "its credentials are missing or wrong",
             "NotFoundError": "there is no such bucket",
             "FileNotFoundError": "there is no such bucket or folder",
-            "PermissionError": "this user may not write there",
+            "PermissionError": "this user has no right to write there",
         }.get(kind, "is it running, and is CELLBLOCK_BLOBS_URL its address?")
         raise BlobsUnavailable(f"the blob store failed while {doing} ({kind}): {remedy}") from None

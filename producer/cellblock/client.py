@@ -40,7 +40,8 @@ from cellblock.idempotency import IdempotencyKey
 from cellblock.intake import Intake, check_key
 from cellblock.job_ids import new_job_id
 from cellblock.ledger import Admission, Ledger, connect
-from cellblock.ledger.groups import ARCHIVE_GROUP, WEBHOOKS_GROUP, EventGroups
+from cellblock.ledger.archiving import ARCHIVE_GROUP
+from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.ledger.reads import status_of
 from cellblock.models import (
     Counts,
@@ -254,9 +255,8 @@ class Client:
     def _archived_usage(self, tenant: str | None, day: date | None, since: date | None) -> Iterator[DayUsage]:
         if self._archive is None:
             return
-        for who, of_day, runs, micros in self._archive.usage(tenant, day or since or _FIRST_DAY):
-            if day in {None, of_day}:
-                yield DayUsage(tenant=who, day=of_day, runs=runs, spent_micros=micros, held_micros=0)
+        for who, of_day, runs, micros in self._archive.usage(tenant, day or since or _FIRST_DAY, until=day):
+            yield DayUsage(tenant=who, day=of_day, runs=runs, spent_micros=micros, held_micros=0)
 
     def jobs(
         self,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from redis import Redis
 from redis.exceptions import RedisError
@@ -25,7 +25,8 @@ from redis.exceptions import RedisError
 from cellblock.errors import NotConfigured, SchemaMismatch, StoreUnavailable
 from cellblock.ledger.connection import address_of, connect, store_errors
 from cellblock.ledger.keys import Keys
-from cellblock.ledger.server import SCHEMA
+from cellblock.ledger.reads import literal
+from cellblock.ledger.server import RESTORING, SCHEMA
 from cellblock_config import Settings
 
 _COPY, _NOTE = "store.rdb", "backup.json"
@@ -76,9 +77,10 @@ def _copy(settings: Settings, part: Path) -> None:
         raise NotConfigured("a backup needs redis-cli: apt-get install redis-tools")
     with closing(connect(settings)) as redis, store_errors("looking for the server"):
         redis.ping()
-        place = redis.connection_pool.get_connection()
-        host, port = str(getattr(place, "host")), int(getattr(place, "port"))  # noqa: B009 - the master, by sentinels
-        redis.connection_pool.release(place)
+        # Its address may be a sentinel's word: the connection knows where it has led.
+        connection = redis.connection_pool.get_connection()
+        host, port = str(connection.host), int(connection.port)
+        redis.connection_pool.release(connection)
     address = address_of(settings)
     command = [program, "-h", host, "-p", str(port), "--no-auth-warning", "--rdb", str(part)]
     if address.username:
@@ -105,21 +107,30 @@ def restore(settings: Settings, folder: Path, progress: Progress = lambda count:
     """Fill the configured store, which has to be empty, from the copy in this folder.
 
     Returns what was restored, and how many keys. Jobs that ran then are found by the reaper and run again;
-    what happened after the copy was made did not happen. Raises :class:`NotConfigured`,
+    what happened after the copy was made did not happen. Until all is there everybody refuses the store; a
+    restore that was interrupted may be run again. Raises :class:`NotConfigured`,
     :class:`StoreUnavailable`, :class:`SchemaMismatch`.
     """
     backup = _checked(folder)
     source_keys, keys = Keys(backup.key_prefix), Keys(settings.redis.key_prefix)
     with closing(_raw(settings)) as target, _loaded(folder / _COPY, backup.db) as source:
+        schema = _schema_of(source, source_keys, "the backup")
         with store_errors("looking whether the store is empty"):
-            if next(target.scan_iter(match=_pattern(keys), count=_PAGE), None) is not None:
+            mark = f"{RESTORING} {backup.sha256}".encode()
+            if target.get(keys.schema) != mark and _holds_any(target, keys):
                 raise NotConfigured(
                     f"the store holds keys under {keys.prefix} already: restore into an empty Redis, or give "
                     "it another CELLBLOCK_REDIS_KEY_PREFIX"
                 )
-        _schema_of(source, source_keys, "the backup")
-        count = _carry(source, target, source_keys.prefix.encode(), keys.prefix.encode(), progress)
+            target.set(keys.schema, mark)
+        count = _carry(source, target, source_keys, keys, progress)
+        with store_errors("ending the restore"):
+            target.set(keys.schema, schema)
     return backup, count
+
+
+def _holds_any(redis: Redis, keys: Keys) -> bool:
+    return next(redis.scan_iter(match=f"{literal(keys.prefix)}:*", count=_PAGE), None) is not None
 
 
 def _checked(folder: Path) -> Backup:
@@ -133,13 +144,14 @@ def _checked(folder: Path) -> Backup:
     return backup
 
 
-def _carry(source: Redis, target: Redis, before: bytes, after: bytes, progress: Progress) -> int:
-    """Every key with its value and the rest of its life."""
+def _carry(source: Redis, target: Redis, source_keys: Keys, keys: Keys, progress: Progress) -> int:
+    """Every key but the schema's, with its value and the rest of its life."""
+    before, after, schema = (name.encode() for name in (source_keys.prefix, keys.prefix, source_keys.schema))
     count, cursor = 0, 0
     while True:
         with store_errors("carrying keys over"):
             cursor, names = cast(tuple[int, list[bytes]], source.scan(cursor, count=_PAGE))
-            ours = [name for name in names if name.startswith(before + b":")]
+            ours = [name for name in names if name.startswith(before + b":") and name != schema]
             pipe = source.pipeline(transaction=False)
             for name in ours:
                 pipe.dump(name)
@@ -199,17 +211,14 @@ def _raw(settings: Settings) -> Redis:
 
 def _schema_of(redis: Redis, keys: Keys, whose: str) -> int:
     with store_errors("reading the schema version"):
-        found: Any = redis.get(keys.schema)
-    if found is None or int(found) != SCHEMA:
-        has = "no schema" if found is None else f"schema {int(found)}"
+        found = redis.get(keys.schema)
+    text = found.decode() if isinstance(found, bytes) else found
+    if text != str(SCHEMA):
+        has = "no schema" if text is None else f"schema {text}"
         raise SchemaMismatch(
             f"{whose} has {has} under {keys.prefix}, and this version of cellblock speaks {SCHEMA}"
         )
-    return int(found)
-
-
-def _pattern(keys: Keys) -> str:
-    return "".join(f"\\{one}" if one in "\\*?[]" else one for one in keys.prefix) + ":*"
+    return SCHEMA
 
 
 def _digest(file: Path) -> str:

@@ -22,8 +22,8 @@ from redis import Redis
 
 from cellblock import Client, JobSpec, RateLimited, StoreUnavailable
 from cellblock_config import load_settings
-from faults.soak import STUB_WORKER
-from parts import NAMESPACES, RedisServer, launcher_process, worker_process
+from faults.soak import instant_fleet
+from parts import RedisServer
 
 #: As its own: no curve needs it finer.
 _LOOK_S = 1.0
@@ -85,15 +85,7 @@ def run(
     stop, began = threading.Event(), time.monotonic()
     try:
         with (
-            launcher_process(folder, **NAMESPACES) as (socket, _),
-            worker_process(
-                folder,
-                server.url,
-                socket,
-                program=("-c", STUB_WORKER, str(Path(__file__).parent.parent)),
-                **NAMESPACES,
-                **environment,
-            ),
+            instant_fleet(folder, server.url, **environment),
             closing(Redis.from_url(server.url)) as redis,
             Client(settings=settings) as client,
         ):

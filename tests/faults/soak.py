@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,23 @@ STUB_WORKER = (
 )
 
 
+@contextmanager
+def instant_fleet(folder: Path, url: str, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A launcher and such a worker, on this Redis."""
+    with (
+        launcher_process(folder, **NAMESPACES) as (socket, _),
+        worker_process(
+            folder,
+            url,
+            socket,
+            program=("-c", STUB_WORKER, str(Path(__file__).parent.parent)),
+            **NAMESPACES,
+            **variables,
+        ) as worker,
+    ):
+        yield worker
+
+
 def run(folder: Path, jobs: int, samples: int = 5) -> dict[str, Any]:
     """Push the jobs through; keys, Redis' memory and the worker's, on the way and at the end.
 
@@ -47,15 +65,7 @@ def run(folder: Path, jobs: int, samples: int = 5) -> dict[str, Any]:
     seen: list[dict[str, float]] = []
     try:
         with (
-            launcher_process(folder, **NAMESPACES) as (socket, _),
-            worker_process(
-                folder,
-                server.url,
-                socket,
-                program=("-c", STUB_WORKER, str(Path(__file__).parent.parent)),
-                **NAMESPACES,
-                **variables,
-            ) as worker,
+            instant_fleet(folder, server.url, **variables) as worker,
             closing(Redis.from_url(server.url)) as redis,
             Client(settings=settings) as client,
         ):

@@ -152,3 +152,27 @@ def test_what_is_no_backup_is_refused(lost: RedisServer, fresh: RedisServer, tmp
         opened.write(b"x")
     with pytest.raises(NotConfigured, match="SHA-256"):
         restore(settings, tmp_path / "backup")
+
+
+def test_an_interrupted_restore_is_no_store_until_it_is_run_again(
+    lost: RedisServer, fresh: RedisServer, tmp_path: Path
+) -> None:
+    with Client(settings=settings_of(lost)) as client:
+        ids = [admitted(client, number) for number in range(600)]
+        back_up(settings_of(lost), tmp_path / "backup")
+        back_up(settings_of(lost), tmp_path / "later")
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    settings = settings_of(fresh)
+    with pytest.raises(KeyboardInterrupt):
+        restore(settings, tmp_path / "backup", interrupt)
+    with Client(settings=settings) as client, pytest.raises(SchemaMismatch, match="cellblock store restore"):
+        client.submit(JobSpec(code="1"))
+    with pytest.raises(NotConfigured, match="restore into an empty Redis"):
+        restore(settings, tmp_path / "later")  # what the first one brought is not in this one, perhaps
+    restore(settings, tmp_path / "backup")
+    with Client(settings=settings) as client:
+        assert client.counts().waiting == len(ids)
+        client.submit(JobSpec(code="1"))

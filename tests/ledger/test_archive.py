@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,10 +18,10 @@ from redis import Redis
 from sqlalchemy import text
 
 from cellblock import ArchiveUnavailable, Client, InvalidJob, JobSpec, NotConfigured, Outcome, UnknownJob
+from cellblock.archive import open_archive
 from cellblock.archive.schema import check_version, upgrade, version_of
 from cellblock.archive.tables import HEAD, JOBS, METADATA
 from cellblock.errors import SchemaMismatch
-from cellblock.ledger import connect
 from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE
 from cellblock_config import Settings, load_settings
 from cellblock_config.settings import SettingsError
@@ -28,6 +29,7 @@ from cellblock_workers.archiver import Archiver
 from faults.postgres import Postgres
 from ledger.kit import OPEN, lead, manifest, operation, result_of, settings_of
 from ledger.test_full_store import fill_to
+from parts import wait_until
 
 HOT_S = 600
 
@@ -64,18 +66,6 @@ def archiver(settings: Settings) -> Iterator[Archiver]:
     opened.prepare()
     yield opened
     opened.archive.close()
-
-
-@pytest.fixture
-def client(settings: Settings) -> Iterator[Client]:
-    with Client(settings=settings) as opened:
-        yield opened
-
-
-@pytest.fixture
-def redis(settings: Settings) -> Iterator[Redis]:
-    with connect(settings) as opened:
-        yield opened
 
 
 def end(client: Client, outcome: Outcome = Outcome.OK, said: str = "said\n", **spec: Any) -> str:
@@ -252,6 +242,49 @@ def test_what_was_said_and_that_it_was_are_forgotten_each_in_its_time(
     assert client.jobs().jobs == []
 
 
+def test_two_archivers_that_forget_at_once_let_each_job_go_of_its_blob_once(
+    client: Client, archiver: Archiver, settings: Settings
+) -> None:
+    """The same words are one blob: counted down twice, it would be gone while others still name it."""
+    count = 400
+    for number in range(count):
+        end(client, said=f"{number}")
+    write(archiver)
+    with archiver.archive.engine.begin() as connection:  # Injected: all of them said the same, at length
+        connection.execute(JOBS.update().values(result_blob="one"))
+    now_ms = round(1000 * (time.time() + 86_400 * 4))
+    start = threading.Barrier(4)
+    found: list[str] = []
+
+    def forget_all() -> None:
+        with closing(open_archive(settings.archive)) as own:  # type: ignore[type-var]
+            start.wait()
+            while blobs := own.expire_outputs(now_ms, settings.archive):  # type: ignore[union-attr]
+                found.extend(blobs)
+
+    threads = [threading.Thread(target=forget_all) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ["one"] * count
+
+
+def test_an_archiver_that_ends_does_not_forget_everything_first(
+    client: Client, archiver: Archiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: there is always more to forget."""
+    monkeypatch.setattr(archiver.archive, "expire_outputs", lambda *_: [""])
+    monkeypatch.setattr(archiver.archive, "expire_records", lambda *_: 1)
+    thread = threading.Thread(target=archiver.run, daemon=True)
+    thread.start()
+    job_id = end(client)
+    wait_until(lambda: [job.job_id for job in client.jobs().jobs] == [job_id], 15, "the job, meanwhile")
+    archiver.stop()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+
+
 def test_usage_reaches_back_over_months(client: Client, archiver: Archiver) -> None:
     long_ago = date.today() - timedelta(days=100)
     at_ms = round(datetime(long_ago.year, long_ago.month, long_ago.day, 12, tzinfo=UTC).timestamp() * 1000)
@@ -312,6 +345,21 @@ def test_an_archive_that_comes_later_has_the_jobs_that_are_still_there(
     late.archive.close()
 
 
+def test_an_archive_that_is_older_than_the_store_has_the_jobs_that_are_still_there(
+    client: Client, archiver: Archiver, settings: Settings
+) -> None:
+    """A database that served another store before, or whose group was removed: it has its schema already."""
+    ids = {end(client) for _ in range(3)}
+    with settings_of(client._ledger, events_ttl_s=-10):
+        client._ledger.trim_events(lead(client._ledger))
+    client._redis.hdel(client._ledger.keys.upkeep, "archive_owes")  # Injected: workers knew of no archive
+    late = Archiver(settings)
+    late.prepare()
+    write(late)
+    assert {job.job_id for job in client.jobs().jobs} == ids
+    late.archive.close()
+
+
 def test_a_record_that_is_not_whole_does_not_stop_the_others(
     client: Client, archiver: Archiver, redis: Redis
 ) -> None:
@@ -339,19 +387,36 @@ def test_jobs_go_on_while_the_archive_is_away(client: Client, archiver: Archiver
 
 def test_an_archive_of_another_schema_is_refused_with_both_versions(archiver: Archiver) -> None:
     with archiver.archive.engine.begin() as connection:
-        connection.execute(text("UPDATE cellblock_archive_version SET version_num = '9999'"))
-    with pytest.raises(SchemaMismatch, match=rf"schema 9999, .*speaks {HEAD}: run cellblock archive upgrade"):
+        connection.execute(text("UPDATE cellblock_archive_version SET version_num = '0000'"))
+    with pytest.raises(SchemaMismatch, match=rf"schema 0000, .*speaks {HEAD}: run cellblock archive upgrade"):
         archiver.prepare()
-    with pytest.raises(SchemaMismatch, match="run the version that wrote it"):
-        upgrade(archiver.archive.engine)
+    with archiver.archive.engine.begin() as connection:
+        connection.execute(text("UPDATE cellblock_archive_version SET version_num = '9999'"))
+    for refuses in (archiver.prepare, lambda: upgrade(archiver.archive.engine)):
+        with pytest.raises(SchemaMismatch, match=rf"schema 9999, .*{HEAD}: run the version that"):
+            refuses()
+
+
+def test_readers_refuse_an_archive_of_another_schema_too(
+    client: Client, archiver: Archiver, redis: Redis
+) -> None:
+    job_id = end(client)
+    write(archiver)
+    forget(client, redis, job_id, ago_s=HOT_S + 60)
+    with archiver.archive.engine.begin() as connection:
+        connection.execute(text("UPDATE cellblock_archive_version SET version_num = '9999'"))
+    for ask in (client.jobs, client.usage, lambda: client.status(job_id)):
+        with pytest.raises(SchemaMismatch, match=rf"schema 9999, .*speaks {HEAD}"):
+            ask()
+    assert client.submit(JobSpec(code="1", idempotency_key="new")).id, "jobs go on"
 
 
 def test_the_migrations_make_what_the_tables_say(archiver: Archiver) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    check_version(archiver.archive.engine)
     with archiver.archive.engine.connect() as connection:
+        check_version(connection)
         assert version_of(connection) == HEAD
         options = {"version_table": "cellblock_archive_version", "compare_type": True}
         context = MigrationContext.configure(connection, opts=options)

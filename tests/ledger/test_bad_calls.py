@@ -26,6 +26,8 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 
 #: Those that are not about one job count their arguments by their keys.
 OF_NONE = {"beat", "tick", "pick", "resign", "forget", "trim", "owed", "release_blobs"}
+#: As the prelude names them.
+COMMON = ["default", 0, 10, 10, 10, 10, 10, 0, 0, "channel"]
 OF_A_JOB = [name for name in NAMES if name not in OF_NONE]
 
 
@@ -49,15 +51,14 @@ def test_a_fence_that_is_no_number_is_refused(store: Store, fence: str) -> None:
     admit(ledger)
     held = claim(ledger)
     calls: list[tuple[str, list[Any]]] = [
-        ("finish", ["op", "succeeded", "ok", "{}", 0, "faults", 0, 0, 0, 100, ""]),
-        ("release", ["op", "{}"]),
+        ("finish", ["op", "succeeded", "ok", "{}", "", 0, "faults", 0, 0, 0, 100, ""]),
+        ("release", ["op", 1, "{}"]),
     ]
-    common = ["default", 0, 10, 10, 10, 10, 10, 10, "channel"]
     before = dump(redis)
     for name, args in calls:
         with pytest.raises(BadCall, match="fence"):
             ledger._scripts.run(
-                name, ledger.keys.of_job("job", Owner("default")), ["job", fence, *args, *common]
+                name, ledger.keys.of_job("job", Owner("default")), ["job", fence, *args, *COMMON]
             )
     assert dump(redis) == before
     assert ledger.release(held, "op").word == "released"
@@ -72,32 +73,7 @@ def test_an_end_that_is_none_is_refused(store: Store, state: str, counter: str) 
     admit(ledger)
     claim(ledger)
     before = dump(redis)
-    ending = [
-        1,
-        "op",
-        state,
-        "ok",
-        "{}",
-        "",
-        0,
-        counter,
-        0,
-        0,
-        0,
-        100,
-        "",
-        "default",
-        0,
-        10,
-        10,
-        10,
-        10,
-        50,
-        0,
-        0,
-        10,
-        "channel",
-    ]
+    ending = [1, "op", state, "ok", "{}", "", 0, counter, 0, 0, 0, 100, "", *COMMON]
     with pytest.raises(BadCall, match="state or counter"):
         ledger._scripts.run("finish", ledger.keys.of_job("job", Owner("default")), ["job", *ending])
     assert dump(redis) == before

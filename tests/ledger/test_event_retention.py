@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from redis import Redis
 
 from cellblock import Client, Event
-from cellblock.ledger import Ledger, connect
+from cellblock.ledger import Ledger
 from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE
-from cellblock_config import Settings
 from ledger.kit import admit, lead, settings_of
 from ledger.test_full_store import fill_to
 
 GAP = "agent.events.gap"
-
-
-@pytest.fixture
-def client(settings: Settings) -> Iterator[Client]:
-    with Client(settings=settings) as opened:
-        yield opened
-
-
-@pytest.fixture
-def redis(settings: Settings) -> Iterator[Redis]:
-    with connect(settings) as opened:
-        yield opened
 
 
 def happen(ledger: Ledger, count: int) -> None:

@@ -116,6 +116,23 @@ def test_jobs_that_have_ended_leave_when_memory_is_short_oldest_first(store: Sto
     assert set(redis.keys(f"{ledger.keys.prefix}:result:*")) == {ledger.keys.result(name) for name in left}
 
 
+def test_bytes_of_jobs_that_redis_forgot_by_itself_do_not_shut_a_tenant_out_for_ever(store: Store) -> None:
+    """Injected: the fleet was away for longer than a waiting job is kept."""
+    ledger, redis = store
+    admit(ledger)
+    fill_to(ledger, redis, ADMITS_BELOW - 45)
+    with settings_of(ledger, tenant_percent=1):
+        names = []
+        with pytest.raises(RateLimited, match="bytes_held"):
+            for number in range(1000):
+                names.append(admit(ledger, f"job{number}"))
+        for name in ["job", *names]:
+            redis.delete(ledger.keys.job(name), ledger.keys.spec(name))
+        for index in (ledger.keys.line("default"), ledger.keys.deadlines):
+            redis.zadd(index, dict.fromkeys(["job", *names], 1))
+        admit(ledger, "afterwards")
+
+
 def test_below_that_nobody_leaves_before_their_time(store: Store) -> None:
     ledger, redis = store
     names = ended(ledger, *(f"job{number}" for number in range(5)), stdout=LONG)

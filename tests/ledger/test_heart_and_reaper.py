@@ -7,7 +7,6 @@ import select
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,10 +114,8 @@ def test_a_beating_heart_keeps_a_short_lease_alive(redis_url: str) -> None:
         heart.stop()
 
 
-def test_an_outage_longer_than_the_lease_stops_every_attempt(tmp_path: Path) -> None:
-    server = RedisServer(tmp_path)
-    server.start()
-    settings = load_settings(redis={"url": server.url}, ledger=QUICK)
+def test_an_outage_longer_than_the_lease_stops_every_attempt(own_redis: RedisServer) -> None:
+    settings = load_settings(redis={"url": own_redis.url}, ledger=QUICK)
     with connect(settings) as redis:
         ledger = Ledger(redis, settings)
         heart = Heart(ledger, "w1", settings.ledger, ready)
@@ -126,7 +123,7 @@ def test_an_outage_longer_than_the_lease_stops_every_attempt(tmp_path: Path) -> 
         with heart.hold(claim(ledger)) as lease:
             asked = time.monotonic()  # a lease is counted from when it was asked for
             heart.beat()
-            server.stop()
+            own_redis.stop()
             heart.beat()
             assert lease.stopped is None, "a short outage stops nothing"
             heart.start()
@@ -289,16 +286,13 @@ def test_a_forgotten_job_holds_nobody_up(fleet: Fleet) -> None:
     assert ledger.depth() == 0
 
 
-def test_the_reapers_thread_outlives_an_outage(tmp_path: Path) -> None:
-    server = RedisServer(tmp_path)
-    server.start()
-    with reaping(load_settings(redis={"url": server.url}, ledger=QUICK)) as (reaper, ledger, redis):
+def test_the_reapers_thread_outlives_an_outage(own_redis: RedisServer) -> None:
+    with reaping(load_settings(redis={"url": own_redis.url}, ledger=QUICK)) as (reaper, ledger, redis):
         admit(ledger)
         claim(ledger)
-        server.stop()
+        own_redis.stop()
         reaper.start()
-        server.start()  # appendonly: the job is still there, its lease runs out meanwhile
+        own_redis.start()  # appendonly: the job is still there, its lease runs out meanwhile
         wait_until(lambda: ledger.status("job").losses, 10, "the reaper's verdict")
         assert wait_until(lambda: messages(redis), 10, "the message") == [["job"]]
         reaper.stop()
-    server.stop()

@@ -192,14 +192,14 @@ def _trim(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
 
 
 def _owed(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
-    ledger.let_archive_owe()
-    return lambda: ledger.archive_settled("0-0")
+    ledger.archiving.let_it_owe()
+    return lambda: ledger.archiving.settle("0-0")
 
 
 def _release_blobs(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     """Injected: two jobs name the blob."""
     redis.hset(ledger.keys.blobs, "some", 2)
-    return lambda: ledger.release_blobs(["some"])
+    return lambda: ledger.archiving.release_blobs(["some"])
 
 
 CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {

@@ -87,7 +87,7 @@ def test_a_lease_renewed_while_the_reaper_looked_is_left_alone(store: Store) -> 
     admit(ledger)
     held = claim(ledger)
     expire_lease(ledger, redis)
-    reap = ledger._scripts._scripts["reap"]
+    reap = ledger._scripts._script("reap")
 
     def beaten_to_it(**given: Any) -> Any:
         ledger.beat("w1", [("job", held.fence)], {})

@@ -32,7 +32,7 @@ from cellblock_workers.worker.frames import HEADER, FrameReader, ProtocolViolati
 from cellblock_workers.worker.lease import Heart
 from cellblock_workers.worker.reaper import Reaper
 from ledger.kit import FakeWorker, admit, claim, finish
-from parts import RedisServer, wait_until
+from parts import wait_until
 
 SPEC = JobSpec(code="pass")
 
@@ -193,33 +193,28 @@ def test_the_sweep_also_comes_while_other_jobs_end_all_the_time(
 QUICK = {"lease_s": 0.5, "beat_s": 0.1, "republish_after_s": 0.2, "reap_s": 0.05}
 
 
-def test_after_an_outage_leases_are_extended_once_before_reaping(tmp_path):
-    server = RedisServer(tmp_path)
-    server.start()
-    settings = load_settings(redis={"url": server.url}, ledger=QUICK)
+def test_after_an_outage_leases_are_extended_once_before_reaping(own_redis):
+    settings = load_settings(redis={"url": own_redis.url}, ledger=QUICK)
     with connect(settings) as redis:
         ledger = Ledger(redis, settings)
         reaper = Reaper(ledger, Publisher(redis, settings), redis, settings, worker="w")
         admit(ledger)
         claim(ledger)
         reaper.tick()
-        server.stop()
+        own_redis.stop()
         down = time.monotonic()
         with pytest.raises(StoreUnavailable):
             reaper.tick()
         wait_until(lambda: time.monotonic() - down > 0.7)
-        server.start()
+        own_redis.start()
         reaper.tick()
-        try:
-            assert ledger.status("job").losses == 0
-        finally:
-            server.stop()
+        assert ledger.status("job").losses == 0
 
 
 def test_a_submission_whose_first_reply_was_lost_still_wakes_a_worker(settings: Settings):
     """Injected: the admit script runs twice, as when redis-py resends after a lost reply."""
     with Client(settings=settings) as client, connect(settings) as redis:
-        script = client._ledger._scripts._scripts["admit"]
+        script = client._ledger._scripts._script("admit")
 
         def twice(**given: Any) -> Any:
             script(**given)

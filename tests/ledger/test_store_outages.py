@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from redis import Redis
@@ -30,15 +29,6 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "events": lambda client: client.events(),
     "map": lambda client: list(client.map([SPEC])),
 }
-
-
-@pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
-    """A server of this test's own, to stop and start."""
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.stop()
 
 
 def impatient(url: str) -> Settings:

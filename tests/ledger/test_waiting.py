@@ -6,7 +6,6 @@ import asyncio
 import statistics
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 from redis import Redis
@@ -27,12 +26,6 @@ from ledger.kit import claim, finish
 from parts import free_port, wait_until
 
 SPEC = JobSpec(code="pass")
-
-
-@pytest.fixture
-def client(settings: Settings) -> Iterator[Client]:
-    with Client(settings=settings) as client:
-        yield client
 
 
 class NoChannel(Keys):

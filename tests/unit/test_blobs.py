@@ -23,9 +23,9 @@ def blobs_at(url: str, **settings: object) -> ObjectBlobs:
     return opened
 
 
-@pytest.fixture(params=["memory", "file"])
-def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectBlobs:
-    return blobs_at("memory:///" if request.param == "memory" else f"file://{tmp_path}/deep/blobs")
+@pytest.fixture
+def blobs(tmp_path: Path) -> ObjectBlobs:
+    return blobs_at(f"file://{tmp_path}/deep/blobs")
 
 
 def test_what_was_put_comes_back(blobs: ObjectBlobs) -> None:
@@ -122,3 +122,12 @@ def test_a_store_that_is_away_says_so_without_its_secrets(monkeypatch: pytest.Mo
     with pytest.raises(BlobsUnavailable, match="CELLBLOCK_BLOBS_URL") as away:
         blobs.put(b"x")
     assert "hunter2" not in json.dumps([str(away.value), repr(away.value.__cause__)])
+
+
+@pytest.mark.parametrize(
+    "group", [{"ledger": {"result_ttl_s": 40 * 86_400}}, {"ledger": {"job_ttl_s": 35 * 86_400}}]
+)
+def test_blobs_that_would_be_removed_before_their_jobs_are_refused(group: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match=r"blobs.ttl_s .* must exceed ledger.\w+_ttl_s"):
+        load_settings(blobs={"url": "s3://bucket"}, **group)
+    load_settings(**group)

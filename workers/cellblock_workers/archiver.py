@@ -7,7 +7,6 @@ once. What is read, written and acknowledged in this order survives any of them 
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 import time
@@ -19,15 +18,14 @@ import structlog
 
 from cellblock.archive import Archive, open_archive
 from cellblock.archive.database import archive_errors, row_of
-from cellblock.archive.schema import check_version, is_empty, upgrade
-from cellblock.blobs import open_blobs
+from cellblock.archive.schema import is_empty, upgrade
 from cellblock.errors import ArchiveUnavailable, NotConfigured, SchemaMismatch, StoreUnavailable
-from cellblock.ledger import Keys, Ledger, connect
-from cellblock.ledger.groups import ARCHIVE_GROUP, EventGroups
+from cellblock.ledger import Keys, connect
+from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
+from cellblock.ledger.groups import EventGroups
 from cellblock.models import Event
 from cellblock_config import Settings, load_settings
-from cellblock_workers.store import check_store
-from cellblock_workers.supervisor import REFUSED
+from cellblock_workers.store import check_store, refuse, told_to_end, until_it_answers
 from cellblock_workers.telemetry import configure_logging, die_with_parent
 
 _log = structlog.get_logger(__name__)
@@ -37,6 +35,7 @@ _AWAY_S = 1.0
 #: What another archiver read and did not finish is taken over after this.
 _REDELIVER_S = 60.0
 _PRUNE_EVERY_S = 60.0
+_PRUNES_S = 1.0  #: at once
 
 
 class Archiver:
@@ -48,23 +47,25 @@ class Archiver:
             raise NotConfigured("there is no archive: set CELLBLOCK_ARCHIVE_URL")
         self.archive: Archive = archive
         self._settings = settings.archive
-        self._redis = connect(settings)
-        self._ledger = Ledger(self._redis, settings, blobs=open_blobs(settings.blobs))
-        self._groups = EventGroups(self._redis, self._ledger.keys)
+        redis, keys = connect(settings), Keys(settings.redis.key_prefix)
+        self._ledger = Archiving(redis, keys)
+        self._groups = EventGroups(redis, keys)
         self._name = f"{socket.gethostname()}-{os.getpid()}"
-        self._pruned = float("-inf")
+        self._prunes_at = 0.0
         self._closing = threading.Event()
 
     def prepare(self) -> None:
         """Make the schema of an empty database, refuse another one.
 
-        Raises :class:`ArchiveUnavailable`, :class:`SchemaMismatch`.
+        Raises :class:`ArchiveUnavailable`, :class:`SchemaMismatch`, :class:`StoreUnavailable`.
         """
         with archive_errors("looking at its schema"):
-            if is_empty(self.archive.engine):
+            is_new = is_empty(self.archive.engine)
+            if is_new or not self._ledger.is_known():
+                self._ledger.let_it_owe()  # first: should this process end now, the database is empty still
+            if is_new:
                 upgrade(self.archive.engine)
-                self._ledger.let_archive_owe()
-            check_version(self.archive.engine)
+        self.archive.check_schema()
 
     def run(self) -> None:
         """Until :meth:`stop`: what is away is waited for."""
@@ -95,26 +96,26 @@ class Archiver:
             wait_s=_WAIT_S,
             redeliver_s=_REDELIVER_S,
         )
-        owes = self._ledger.archive_owes()
+        owes = self._ledger.owes_since()
         if owes is not None:
             self._write_all()
-            self._ledger.archive_settled(owes)
+            self._ledger.settle(owes)
         self._write([event.job_id for event in events if event.terminal])
         self._groups.acknowledge(ARCHIVE_GROUP, [event.id for event in events])
-        self._ledger.archiver_was_here(behind=self._behind(events))
-        if time.monotonic() - self._pruned > _PRUNE_EVERY_S:
-            self.prune()
-            self._pruned = time.monotonic()
+        self._ledger.report(behind_s=self._behind_s(events))
+        if time.monotonic() > self._prunes_at:
+            done = self.prune()
+            self._prunes_at = time.monotonic() + (_PRUNE_EVERY_S if done else 0)
         return len(events)
 
     def _write_all(self) -> None:
-        """Events were dropped before they were read: every ended job that Redis still has is written."""
-        _log.warning("archiver_missed_events")
+        """It is new, or events left before it had read them: every ended job that Redis has is written."""
+        _log.warning("archiver_looks_at_all_jobs")
         for job_ids in self._ledger.kept_pages():
             self._write(job_ids)
 
-    def _behind(self, events: Sequence[Event]) -> float:
-        """How old the last event is that it took, in seconds; 0 where it has taken all."""
+    def _behind_s(self, events: Sequence[Event]) -> float:
+        """How old the last event is that it took; 0 where it has taken all."""
         return max(0.0, time.time() - events[-1].at) if len(events) >= self._settings.batch else 0.0
 
     def _write(self, job_ids: Sequence[str]) -> None:
@@ -129,13 +130,15 @@ class Archiver:
                     _log.error("job_not_archived", job_id=job_id, reason="its record is not whole")
             self.archive.write(rows)
 
-    def prune(self) -> None:
-        """Forget what is over, page by page."""
-        now_ms = round(1000 * time.time())
-        while blobs := self.archive.expire_outputs(now_ms, self._settings):
+    def prune(self) -> bool:
+        """Forget what is over, page by page. Whether that is all; after a while jobs that end come first."""
+        now_ms, until = round(1000 * time.time()), time.monotonic() + _PRUNES_S
+        while time.monotonic() < until and not self._closing.is_set():
+            blobs = self.archive.expire_outputs(now_ms, self._settings)
             self._ledger.release_blobs([name for name in blobs if name])
-        while self.archive.expire_records(now_ms, self._settings):
-            pass
+            if not blobs and not self.archive.expire_records(now_ms, self._settings):
+                return True
+        return False
 
     def _say(self, before: str, now: str) -> str:
         if now and now != before:
@@ -147,7 +150,7 @@ class Archiver:
 
     def _report(self, why: str) -> None:
         try:
-            self._ledger.archiver_was_here(behind=0.0, error=why)
+            self._ledger.report(behind_s=0.0, error=why)
         except StoreUnavailable:  # it is that which is away
             _log.warning("archiver_not_reported")
 
@@ -158,40 +161,25 @@ def main() -> None:
     settings = load_settings()
     configure_logging(settings.telemetry)
     with closing(connect(settings)) as redis:
-        try:
-            check_store(redis, Keys(settings.redis.key_prefix))
-        except SchemaMismatch as error:
-            _log.error("archiver_refuses_the_store", reason=str(error))
-            raise SystemExit(REFUSED) from None
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+        check_store(redis, settings, service="archiver")
+    ended = told_to_end()
     try:
         archiver = Archiver(settings)
-        _prepare(archiver, ended)
+        until_it_answers(
+            archiver.prepare,
+            ArchiveUnavailable,
+            StoreUnavailable,
+            event="waiting_for_the_archive",
+            ended=ended,
+        )
     except (NotConfigured, SchemaMismatch) as error:
-        _log.error("archiver_refuses_the_archive", reason=str(error))
-        raise SystemExit(REFUSED) from None
+        refuse("archiver_refuses_the_archive", str(error))
     thread = threading.Thread(target=archiver.run, name="archiver")
     thread.start()
     _log.info("archiver_started", batch=settings.archive.batch)
     ended.wait()
     archiver.stop()
     thread.join()
-
-
-def _prepare(archiver: Archiver, ended: threading.Event) -> None:
-    """Wait until the database answers."""
-    said = ""
-    while not ended.is_set():
-        try:
-            archiver.prepare()
-            return
-        except ArchiveUnavailable as error:
-            if str(error) != said:
-                said = str(error)
-                _log.error("waiting_for_the_archive", setting="CELLBLOCK_ARCHIVE_URL", reason=said)
-            ended.wait(_AWAY_S)
 
 
 if __name__ == "__main__":

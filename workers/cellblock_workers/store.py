@@ -1,41 +1,62 @@
-"""What every service of a fleet does with its Redis before anything else."""
+"""What every service of a fleet does with its stores before anything else, and how it learns that it ends."""
 
 from __future__ import annotations
 
-import time
+import signal
+import threading
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import NoReturn
 
 import structlog
 from redis import Redis
 
 from cellblock.blobs import Blobs, check_blobs
-from cellblock.errors import BlobLost, BlobsUnavailable, StoreUnavailable
+from cellblock.errors import BlobLost, BlobsUnavailable, CellblockError, SchemaMismatch, StoreUnavailable
 from cellblock.ledger import Keys
 from cellblock.ledger.server import check_schema, concerns
+from cellblock_config import Settings
+from cellblock_workers.supervisor import REFUSED
 
 _log = structlog.get_logger(__name__)
 _AGAIN_S = 1.0
 
 
-def check_store(redis: Redis, keys: Keys, *, memory_bytes: int = 0) -> None:
-    """Wait until the store answers, refuse another version's, and warn of settings that lose jobs.
+def until_it_answers(
+    ask: Callable[[], object],
+    *failures: type[CellblockError],
+    event: str,
+    ended: threading.Event | None = None,
+    **said: str,
+) -> None:
+    """Ask again and again until it does not fail, or this service ends; a new reason is logged once.
 
-    ``memory_bytes``: what the settings say the store may use.
-
-    Raises :class:`SchemaMismatch`.
+    Raises what ``ask`` raises besides ``failures``.
     """
-    said = ""
-    while True:
+    reason, ended = "", ended or threading.Event()
+    while not ended.is_set():
         try:
-            check_schema(redis, keys)
-            break
-        except StoreUnavailable as error:
-            if str(error) != said:
-                said = str(error)
-                _log.error("waiting_for_the_store", reason=said)
-            time.sleep(_AGAIN_S)
+            ask()
+            return
+        except failures as error:
+            if str(error) != reason:
+                reason = str(error)
+                _log.error(event, reason=reason, **said)
+            ended.wait(_AGAIN_S)
+
+
+def check_store(redis: Redis, settings: Settings, *, service: str) -> None:
+    """Wait until the store answers, and warn of settings of it that lose jobs.
+
+    Ends the process (``REFUSED``) over a store of another version.
+    """
+    keys = Keys(settings.redis.key_prefix)
     try:
-        for concern in concerns(redis, memory_bytes=memory_bytes):
+        until_it_answers(lambda: check_schema(redis, keys), StoreUnavailable, event="waiting_for_the_store")
+    except SchemaMismatch as error:
+        refuse(f"{service}_refuses_the_store", str(error))
+    try:
+        for concern in concerns(redis, memory_bytes=settings.ledger.memory_bytes):
             _log.warning("redis_setting", **asdict(concern))
     except StoreUnavailable as error:
         _log.warning("redis_settings_unknown", error=str(error))
@@ -43,13 +64,25 @@ def check_store(redis: Redis, keys: Keys, *, memory_bytes: int = 0) -> None:
 
 def wait_for_blobs(blobs: Blobs | None) -> None:
     """Wait until the blob store, where there is one, takes a blob and gives it back."""
-    said = ""
-    while blobs is not None:
-        try:
-            check_blobs(blobs)
-            return
-        except (BlobsUnavailable, BlobLost) as error:
-            if str(error) != said:
-                said = str(error)
-                _log.error("waiting_for_the_blob_store", setting="CELLBLOCK_BLOBS_URL", reason=said)
-            time.sleep(_AGAIN_S)
+    if blobs is not None:
+        until_it_answers(
+            lambda: check_blobs(blobs),
+            BlobsUnavailable,
+            BlobLost,
+            event="waiting_for_the_blob_store",
+            setting="CELLBLOCK_BLOBS_URL",
+        )
+
+
+def refuse(event: str, reason: str) -> NoReturn:
+    """End this process: an operator has to change something first, so nobody starts it again."""
+    _log.error(event, reason=reason)
+    raise SystemExit(REFUSED) from None
+
+
+def told_to_end() -> threading.Event:
+    """Set at TERM or INT. To be called by the main thread."""
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    return ended

@@ -15,7 +15,7 @@ from cellblock.errors import ArchiveUnavailable, InvalidJob, NotConfigured
 from cellblock_config.archive import ArchiveSettings
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine, Select
+    from sqlalchemy import Connection, Engine, Select
 
 _EPOCH = date(1970, 1, 1)
 _DAY_MS = 86_400_000
@@ -85,20 +85,36 @@ def open_archive(settings: ArchiveSettings) -> Archive | None:
 
 
 def _tune_sqlite(engine: Engine) -> None:
-    """Readers do not wait for the writer, and a crash of the process loses nothing."""
+    """Readers do not wait for the writer."""
     from sqlalchemy import event
 
     @event.listens_for(engine, "connect")
-    def _pragmas(connection: Any, _: Any) -> None:
+    def _set_journal(connection: Any, _: Any) -> None:
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
 
 
 class Archive:
-    """Raises :class:`ArchiveUnavailable`. Thread-safe. The schema is schema.py's."""
+    """Raises :class:`ArchiveUnavailable`; whoever reads, :class:`SchemaMismatch` for a database of another
+    version. Thread-safe."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._schema_checked = False
+
+    def check_schema(self) -> None:
+        """Raises :class:`SchemaMismatch`."""
+        from cellblock.archive.schema import check_version
+
+        with archive_errors("looking at its schema"), self.engine.connect() as connection:
+            check_version(connection)
+        self._schema_checked = True
+
+    @contextmanager
+    def _reading(self, doing: str) -> Iterator[Connection]:
+        if not self._schema_checked:
+            self.check_schema()
+        with archive_errors(doing), self.engine.connect() as connection:
+            yield connection
 
     def write(self, jobs: Sequence[Mapping[str, Any]]) -> None:
         """Keep these, rows of tables.JOBS. A job that is there already is replaced by a later end of it."""
@@ -124,7 +140,7 @@ class Archive:
         """A job; None if there is none of this id."""
         from cellblock.archive.tables import JOBS
 
-        with archive_errors("looking for a job"), self.engine.connect() as connection:
+        with self._reading("looking for a job") as connection:
             row = connection.execute(JOBS.select().where(JOBS.c.job_id == job_id)).mappings().first()
         return None if row is None else _archived(dict(row))
 
@@ -138,7 +154,7 @@ class Archive:
             .order_by(JOBS.c.finished_ms.desc())
             .limit(1)
         )
-        with archive_errors("looking for an idempotency key"), self.engine.connect() as connection:
+        with self._reading("looking for an idempotency key") as connection:
             row = connection.execute(query).mappings().first()
         return None if row is None else (str(row["job_id"]), str(row["digest"]))
 
@@ -157,15 +173,20 @@ class Archive:
             at_ms, job_id = _read_cursor(cursor)
             query = query.where(tuple_(JOBS.c.finished_ms, JOBS.c.job_id) < tuple_(at_ms, job_id))
         query = query.order_by(JOBS.c.finished_ms.desc(), JOBS.c.job_id.desc()).limit(limit + 1)
-        with archive_errors("listing jobs"), self.engine.connect() as connection:
+        with self._reading("listing jobs") as connection:
             rows = [dict(row) for row in connection.execute(query).mappings()]
         more = len(rows) > limit
         rows = rows[:limit]
         on = _cursor(rows[-1]["finished_ms"], rows[-1]["job_id"]) if more else None
         return [_archived(row) for row in rows], on
 
-    def usage(self, tenant: str | None, since: date) -> list[tuple[str, date, int, int]]:
-        """Of jobs with a plan: tenant, day of admission (UTC), runs and micros."""
+    def usage(
+        self, tenant: str | None, since: date, until: date | None = None
+    ) -> list[tuple[str, date, int, int]]:
+        """What jobs with a plan used that were admitted from one day (UTC) to another, both included.
+
+        Returns a row for each tenant and day: tenant, day, number of runs, micros.
+        """
         from sqlalchemy import func, select
 
         from cellblock.archive.tables import JOBS
@@ -176,32 +197,40 @@ class Archive:
             .where(JOBS.c.plan.is_not(None), JOBS.c.admitted_ms >= (since - _EPOCH).days * _DAY_MS)
             .group_by(JOBS.c.tenant, day)
         )
+        if until is not None:
+            query = query.where(JOBS.c.admitted_ms < ((until - _EPOCH).days + 1) * _DAY_MS)
         if tenant is not None:
             query = query.where(JOBS.c.tenant == tenant)
-        with archive_errors("adding up what tenants used"), self.engine.connect() as connection:
+        with self._reading("adding up what tenants used") as connection:
             rows = connection.execute(query).all()
         return [(str(who), _EPOCH + timedelta(days=int(n)), runs, int(cost)) for who, n, runs, cost in rows]
 
     def expire_outputs(self, now_ms: int, settings: ArchiveSettings) -> list[str]:
         """What jobs said is forgotten when its time is over, a page of them. Returns the blobs it was in, one
-        entry for each job: ``""`` where it was in none."""
+        entry for each job: ``""`` where it was in none.
+
+        Each job is returned to one caller only, also where several forget at once.
+        """
         from sqlalchemy import and_, or_, select
 
         from cellblock.archive.tables import JOBS
 
         well = and_(JOBS.c.state == "succeeded", JOBS.c.finished_ms < now_ms - 1000 * settings.output_ttl_s)
         oldest_ms = now_ms - 1000 * settings.failed_output_ttl_s
-        query = (
-            select(JOBS.c.job_id, JOBS.c.result_blob)
+        over = (
+            select(JOBS.c.job_id)
             .where(JOBS.c.result.is_not(None), or_(well, JOBS.c.finished_ms < oldest_ms))
             .limit(_PAGE)
         )
+        emptied = (
+            JOBS.update()
+            # The second condition is looked at again when the row is locked: another may have been faster.
+            .where(JOBS.c.job_id.in_(over), JOBS.c.result.is_not(None))
+            .values(result=None)
+            .returning(JOBS.c.result_blob)
+        )
         with archive_errors("forgetting what jobs said"), self.engine.begin() as connection:
-            found = connection.execute(query).all()
-            ids = [job_id for job_id, _ in found]
-            emptied = JOBS.update().where(JOBS.c.job_id.in_(ids)).values(result=None, result_blob=None)
-            connection.execute(emptied)
-        return [blob or "" for _, blob in found]
+            return [blob or "" for blob in connection.execute(emptied).scalars()]
 
     def expire_records(self, now_ms: int, settings: ArchiveSettings) -> int:
         """Records are forgotten when their time is over, a page of them. Returns how many."""

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from sqlalchemy import Connection, Engine, inspect
+from sqlalchemy import Connection, Engine, inspect, text
 
-from cellblock.archive.tables import HEAD, JOBS
+from cellblock.archive.tables import HEAD, JOBS, VERSIONS
 from cellblock.errors import SchemaMismatch
-
-_VERSIONS = "cellblock_archive_version"
 
 
 def version_of(connection: Connection) -> str | None:
     """The version a database has; None for one that is empty."""
-    context = MigrationContext.configure(connection, opts={"version_table": _VERSIONS})
-    return context.get_current_revision()
+    if not inspect(connection).has_table(VERSIONS):
+        return None
+    found = connection.execute(text(f"SELECT version_num FROM {VERSIONS}")).scalar()  # noqa: S608 - a constant
+    return None if found is None else str(found)
 
 
-def check_version(engine: Engine) -> None:
+def check_version(connection: Connection) -> None:
     """Raises :class:`SchemaMismatch` for a database that is not of this version."""
-    with engine.connect() as connection:
-        found = version_of(connection)
+    found = version_of(connection)
     if found != HEAD:
-        has = f"schema {found}" if found is not None else "no schema yet"
-        raise SchemaMismatch(
-            f"the archive has {has}, and this version of cellblock speaks {HEAD}: run cellblock archive "
-            "upgrade (the archiver does it by itself for a database that is empty)"
-        )
+        raise _mismatch(found)
+
+
+def _mismatch(found: str | None) -> SchemaMismatch:
+    has = f"schema {found}" if found is not None else "no schema yet"
+    remedy = (
+        "run the version that wrote it"
+        if found is not None and found > HEAD
+        else "run cellblock archive upgrade (the archiver does it by itself for a database that is empty)"
+    )
+    return SchemaMismatch(f"the archive has {has}, and this version of cellblock speaks {HEAD}: {remedy}")
 
 
 def upgrade(engine: Engine) -> tuple[str | None, str]:
@@ -38,15 +40,15 @@ def upgrade(engine: Engine) -> tuple[str | None, str]:
 
     Raises :class:`SchemaMismatch` for one that a later version wrote.
     """
+    from alembic import command  # heavy, and whoever only reads needs none of it
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     with engine.begin() as connection:
         before = version_of(connection)
         if before is not None and before > HEAD:
-            raise SchemaMismatch(
-                f"the archive has schema {before}, and this version of cellblock speaks {HEAD}: run the "
-                "version that wrote it"
-            )
+            raise _mismatch(before)
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
     return before, HEAD

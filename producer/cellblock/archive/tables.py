@@ -6,6 +6,8 @@ from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, Stri
 
 #: The newest of migrations/versions.
 HEAD = "0001"
+#: The table of migrations that says which version a database has.
+VERSIONS = "cellblock_archive_version"
 METADATA = MetaData()
 
 #: Times are milliseconds since 1970 by the ledger's clock; money is in micros.

@@ -83,6 +83,12 @@ def sentinel_options(address: RedisAddress, settings: RedisSettings) -> dict[str
     }
 
 
+def server_ms(redis: Redis) -> int:
+    """The server's clock, in milliseconds since 1970: the only one by which the ledger decides."""
+    seconds, micros = redis.time()
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
 @contextmanager
 def store_errors(doing: str) -> Iterator[None]:
     """Turn Redis's exceptions into :class:`StoreUnavailable`, without the address's password."""

@@ -1,9 +1,16 @@
-"""When events leave the stream, and how whoever has missed some is told.
+"""When events leave the stream, and how a reader is told that it has missed some.
 
-An event leaves when every group has read it and it is ``events_read_ttl_s`` old, for those who read without
-a group; at ``events_ttl_s`` in any case. Where memory is short it leaves sooner: above 75 % of the store at
-once when all groups have read it, above 85 % when it is a minute old, whoever has read it. ``events_kept`` is
-the last resort. What left last is noted, so that a reader further behind is told.
+==================  ==================================================================================
+how full the store  an event leaves
+==================  ==================================================================================
+is not above 75 %   when every group has read it and it is ``events_read_ttl_s`` old, which is for those
+                    who read without a group; in any case at ``events_ttl_s``
+above 75 %          at once when every group has read it; where no group reads, at ``events_read_ttl_s``
+above 85 %          in any case at ``result_least_s``
+==================  ==================================================================================
+
+Of more than ``events_kept`` the oldest leave: the last resort. The event that left last is noted, so that a
+reader that had not come as far is told.
 """
 
 from __future__ import annotations
@@ -47,7 +54,7 @@ def trim_before(
     """Events before this id leave.
 
     ``read_by_all``: the first that some group has not done with; None without groups. ``oldest_kept``: the
-    first of the last ``events_kept``; None where there are not so many.
+    first of the last ``events_kept``; None where there are fewer.
     """
     read_ttl_s = 0 if pressure.above(LEAVE_ABOVE) else settings.events_read_ttl_s
     cuts = [f"{max(0, now_ms - 1000 * settings.events_ttl_s)}-0"]
@@ -76,19 +83,22 @@ class EventStream:
 
     def first_open(self, group: str) -> str | None:
         """The first event that this group has not done with, or the next to come; None without it."""
-        found = [one for one in self._groups() if one["name"] == group]
-        return self._first_open(found[0]) if found else None
+        found = self._group(group)
+        return self._first_open(found) if found is not None else None
 
     def done_until_ms(self, group: str, now_ms: int) -> int:
         """This group has done with all events before this time; 0 without it."""
-        found = [one for one in self._groups() if one["name"] == group]
-        if not found:
+        found = self._group(group)
+        if found is None:
             return 0
         with store_errors("looking at the event stream"):
             last = str(self._redis.xinfo_stream(self._keys.events)["last-generated-id"])
-        if not found[0]["pending"] and str(found[0]["last-delivered-id"]) == last:
+        if not found["pending"] and str(found["last-delivered-id"]) == last:
             return now_ms
-        return id_of(self._first_open(found[0]))[0]
+        return id_of(self._first_open(found))[0]
+
+    def _group(self, name: str) -> Mapping[str, Any] | None:
+        return next((one for one in self._groups() if one["name"] == name), None)
 
     def _groups(self) -> list[Mapping[str, Any]]:
         with store_errors("looking at the groups of the event stream"):
@@ -110,7 +120,7 @@ class EventStream:
         return f"{at_ms}-{number + 1}"
 
     def oldest_of_last(self, count: int) -> str | None:
-        """The first of the last so many events; None where there are no more than that."""
+        """The first of the last ``count`` events; None where there are no more than that."""
         with store_errors("measuring the event stream"):
             surplus = int(self._redis.xlen(self._keys.events)) - count
             if surplus <= 0:
@@ -134,8 +144,8 @@ class EventStream:
 
     def group_gap(self, group: str) -> Event | None:
         """The same for a group, which goes on behind the gap from then on."""
-        found = [one for one in self._groups() if one["name"] == group]
-        gap = self.gap_after(str(found[0]["last-delivered-id"])) if found else None
+        found = self._group(group)
+        gap = self.gap_after(str(found["last-delivered-id"])) if found is not None else None
         if gap is not None:
             with store_errors("moving a group behind a gap"):
                 self._redis.xgroup_setid(self._keys.events, group, gap.id)

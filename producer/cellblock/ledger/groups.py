@@ -24,8 +24,6 @@ _log = logging.getLogger(__name__)
 
 #: Of `cellblock webhooks`; nobody else may read in its name.
 WEBHOOKS_GROUP = "webhooks"
-#: Of `cellblock archiver`, likewise.
-ARCHIVE_GROUP = "archive"
 #: One blocking read must not outlast the socket's own timeout.
 _STEP_S = 1.0
 #: A consumer that was not heard of for a day, and how often to look for such.

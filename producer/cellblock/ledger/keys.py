@@ -22,7 +22,7 @@
 ``<p>:dead``                           zset     jobs that ended through our fault, by when (ms); about
                                                 ``dead_kept``, for ``dead_ttl_s``
 ``<p>:kept:<tenant>:<s>``              list     its ended jobs, in the order of their ends, and their bytes;
-                                                they leave after so many seconds (``Stay`` below), sooner
+                                                they leave after ``s`` seconds (``Stay`` below), sooner
                                                 where memory is short (pressure.py)
 ``<p>:keepers``                        zset     "tenant s" of such lists, by when the first of it leaves (ms)
 ``<p>:crowded``                        zset     tenants that were refused for what they keep, by the bytes of
@@ -32,7 +32,8 @@
 ``<p>:leader``                         string   who leads the upkeep; a lease
 ``<p>:upkeep``                         hash     ``epoch``: the fence of that lease; ``ticked_ms``: when a
                                                 round last began; ``events_trimmed``: the last event that
-                                                was dropped
+                                                was dropped; ``archiver``, ``archive_owes``: archiving.py;
+                                                ``op_release``: the last such operation
 ``<p>:line:<tenant>``                  zset     its jobs not running, by when they are rejected (ms)
 ``<p>:account:<tenant>``               hash     what its plan allows and what it has used, by day (fields:
                                                 scripts/prelude.lua); 40 days

@@ -22,8 +22,9 @@ TAKES_LARGE_BELOW = 95
 LARGE_BYTES = 32 * 1024
 #: Ended jobs leave until the store is no fuller than this: one round makes room for some seconds.
 LEAVE_DOWN_TO = 70
-#: Of a tenant's own limit: it is refused at all of it, and then what it keeps leaves down to this.
-TENANT_DOWN_TO = 80
+#: Of a tenant's own limit: it is refused at all of it, and then what it keeps leaves down to this; what the
+#: archive does not have, down to less.
+TENANT_DOWN_TO, TENANT_TAKES_UNARCHIVED_TO, TENANT_WHOLE = 80, 95, 100
 _RETRY_AFTER_S = 1.0
 _MIB = 1024 * 1024
 

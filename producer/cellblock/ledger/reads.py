@@ -8,18 +8,17 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
-from itertools import accumulate
 from typing import Any, cast
 
 from redis import Redis
 
 from cellblock.archive import Archive
 from cellblock.blobs import Blobs
-from cellblock.errors import ArchiveUnavailable, InvalidJob, UnknownJob
+from cellblock.errors import ArchiveUnavailable, InvalidJob, SchemaMismatch, UnknownJob
 from cellblock.idempotency import IdempotencyKey
-from cellblock.ledger.connection import store_errors
+from cellblock.ledger.archiving import Archiving
+from cellblock.ledger.connection import server_ms, store_errors
 from cellblock.ledger.event_retention import EventStream, id_of
 from cellblock.ledger.keys import Keys, Owner
 from cellblock.ledger.pressure import Pressure
@@ -39,11 +38,7 @@ from cellblock.models import (
 from cellblock_config import LevelName
 
 _EVENTS_STEP_S = 1.0
-_PAGE = 500
-_READ_BYTES = 8 * 1024 * 1024
 _log = logging.getLogger(__name__)
-#: An archiver that lives says so more often.
-_SILENT_S = 15.0
 #: As many days of accounts as scripts/admit.lua keeps, counted from where it does.
 _DAYS_KEPT, _DAY_MS = 40, 86_400_000
 _EPOCH = date(1970, 1, 1)
@@ -51,39 +46,24 @@ _EPOCH = date(1970, 1, 1)
 _UNKNOWN = "no job {job_id}: never accepted here, or its result has expired"
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiverState:
-    """``silent_s``: since it was last heard of. ``behind_s``: how old the event is that it was at. ``error``:
-    what it waits for."""
-
-    silent_s: float
-    behind_s: float
-    error: str | None
-
-    @property
-    def late_s(self) -> float:
-        """How old what it has not written may be."""
-        return round(max(self.behind_s, self.silent_s if self.silent_s > _SILENT_S else 0.0), 1)
-
-    @property
-    def problem(self) -> str | None:
-        """What is wrong with it, in words; None if nothing is."""
-        if self.silent_s > _SILENT_S:
-            return f"no archiver was heard of for {self.silent_s:.0f} s: is cellblock archiver running?"
-        return self.error
-
-
 class Reads:
     """The asking half of :class:`~cellblock.ledger.Ledger`. Raises :class:`StoreUnavailable`."""
 
     def __init__(
-        self, redis: Redis, keys: Keys, blobs: Blobs | None = None, archive: Archive | None = None
+        self,
+        redis: Redis,
+        keys: Keys,
+        *,
+        embedded: bool = False,
+        blobs: Blobs | None = None,
+        archive: Archive | None = None,
     ) -> None:
         self._redis = redis
         self._blobs = blobs
         self._archive = archive
         self.keys = keys
         self._stream = EventStream(redis, keys)
+        self.archiving = Archiving(redis, keys, embedded=embedded)
 
     def require_tenant(self, job_id: str, tenant: str | None) -> None:
         """Raises :class:`UnknownJob` for a job of another tenant, in the same words as for none at all."""
@@ -154,51 +134,6 @@ class Reads:
             if found or left_s <= 0:
                 return found
 
-    def ended(self, job_ids: list[str]) -> list[tuple[str, dict[str, str], str]]:
-        """Id, record and stored result of the first of these jobs that have ended and are still here: as many
-        as fit into a few megabytes, one at least. ``job_ids`` keeps the others."""
-        with store_errors("reading ended jobs"):
-            pipe = self._redis.pipeline(transaction=False)
-            for job_id in job_ids:
-                pipe.strlen(self.keys.result(job_id))
-            sizes = cast(list[int], pipe.execute())
-            sums = list(accumulate(sizes))
-            count = max(1, sum(total <= _READ_BYTES for total in sums)) if sizes else 0
-            taken, job_ids[:] = job_ids[:count], job_ids[count:]
-            pipe = self._redis.pipeline(transaction=False)
-            for job_id in taken:
-                pipe.hgetall(self.keys.job(job_id))
-                pipe.get(self.keys.result(job_id))
-            found = pipe.execute()
-        triples = zip(taken, found[::2], found[1::2], strict=True)
-        return [(job_id, record, result) for job_id, record, result in triples if result is not None]
-
-    def kept_pages(self) -> Iterator[list[str]]:
-        """Ids of all ended jobs that are still here, in pages."""
-        with store_errors("listing ended jobs"):
-            keepers = [str(keeper) for keeper, _ in self._redis.zscan_iter(self.keys.keepers)]
-        for keeper in keepers:
-            tenant, _, seconds = keeper.rpartition(" ")
-            # From the end: the leader takes away at the beginning meanwhile.
-            last = -1
-            while True:
-                with store_errors("listing ended jobs"):
-                    page = self._redis.lrange(self.keys.kept(tenant, int(seconds)), last - _PAGE + 1, last)
-                if not page:
-                    break
-                yield [str(entry).partition(" ")[0] for entry in page]
-                last -= _PAGE
-
-    def archiver_state(self) -> ArchiverState | None:
-        """What the archiver last said of itself; None if none has ever run."""
-        with store_errors("asking after the archiver"):
-            said = cast(str | None, self._redis.hget(self.keys.upkeep, "archiver"))
-            now_s = self._now_ms() / 1000
-        if said is None:
-            return None
-        told = json.loads(said)
-        return ArchiverState(max(0.0, now_s - told["at"]), told["behind_s"], told.get("error") or None)
-
     def named_blobs(self, names: Sequence[str]) -> set[str]:
         """Those of these blobs that a job names."""
         with store_errors("looking for blobs that jobs name"):
@@ -243,7 +178,7 @@ class Reads:
                 pipe.zcard(index)
             delayed, running, dead = pipe.execute()
         pressure = self.pressure()
-        archiver = self.archiver_state()
+        archiver = self.archiving.state()
         return Counts(
             waiting=waiting,
             delayed=delayed,
@@ -363,12 +298,9 @@ class Reads:
             stored = cast(str | None, self._redis.get(self.keys.idempotency(tenant, idempotency.name)))
         if stored is not None and self._exists(stored.partition(" ")[0]):
             job_id, _, digest = stored.partition(" ")
-        elif self._archive is None:
+        elif (archived := self._archived_key(tenant, idempotency.name)) is None:
             return None
         else:
-            archived = self._archived_key(tenant, idempotency.name)
-            if archived is None:
-                return None
             job_id, digest = archived
         if digest != idempotency.digest:
             raise conflict(idempotency, job_id)
@@ -376,10 +308,11 @@ class Reads:
 
     def _archived_key(self, tenant: str, name: str) -> tuple[str, str] | None:
         """While the archive is away jobs go on: a key whose job has left Redis is not known then."""
-        assert self._archive is not None  # noqa: S101 - asked before
+        if self._archive is None:
+            return None
         try:
             return self._archive.accepted(tenant, name)
-        except ArchiveUnavailable as error:
+        except (ArchiveUnavailable, SchemaMismatch) as error:
             _log.warning("an idempotency key could not be looked up: %s", error)
             return None
 
@@ -416,8 +349,7 @@ class Reads:
         return {lane: None if at is None else int(at) for lane, at in zip(lanes, queued, strict=True)}
 
     def _now_ms(self) -> int:
-        seconds, micros = self._redis.time()
-        return int(seconds) * 1000 + int(micros) // 1000
+        return server_ms(self._redis)
 
 
 def entries(reply: Any) -> Iterator[tuple[str, dict[str, str]]]:

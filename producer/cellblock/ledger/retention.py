@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+from cellblock.ledger.archiving import ARCHIVE_GROUP
 from cellblock.ledger.connection import store_errors
-from cellblock.ledger.groups import ARCHIVE_GROUP
 from cellblock.ledger.pressure import (
     ADMITS_BELOW,
     LEAVE_ABOVE,
     LEAVE_DOWN_TO,
     TAKES_LARGE_BELOW,
     TENANT_DOWN_TO,
+    TENANT_TAKES_UNARCHIVED_TO,
+    TENANT_WHOLE,
     Pressure,
 )
 from cellblock.ledger.upkeep import Round, Upkeep
@@ -23,6 +25,7 @@ from cellblock.ledger.upkeep import Round, Upkeep
 _PAGE = 100
 #: How long each part of a round may take: what is left is the next one's.
 _WORK_S = 0.3
+#: The longest number that scripts take.
 _MOST = 10**15 - 1
 #: As long as scripts/prelude.lua has Redis itself wait for a leader.
 _UNARCHIVED_MS = 86_400_000
@@ -33,22 +36,26 @@ _DEAD = ("worker_lost", "sandbox_error")
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """Whether those leave too that have ended less than ``result_least_s`` ago, and those that the archive
-    does not have; what it has may leave however young it is."""
+    """What may leave before its time. What the archive has always may.
+
+    ``unarchived``: also what it does not have. ``young``: of that, also what ended less than
+    ``result_least_s`` ago.
+    """
 
     young: bool = False
     unarchived: bool = False
 
 
-#: For a tenant that was refused a job, or whose result waits: down to these percents of its limit. What came
-#: back beyond it is its own loss, however young.
+_ALL = _Rules(young=True, unarchived=True)
+#: Of a tenant that was refused a job: what may leave until it holds no more than so many percents of its
+#: limit. Only what came back beyond the limit leaves however young.
 _FOR_A_JOB = (
     (TENANT_DOWN_TO, _Rules()),
-    (95, _Rules(unarchived=True)),
-    (100, _Rules(young=True, unarchived=True)),
+    (TENANT_TAKES_UNARCHIVED_TO, _Rules(unarchived=True)),
+    (TENANT_WHOLE, _ALL),
 )
-_ALL = _Rules(young=True, unarchived=True)
-_FOR_A_RESULT = ((TENANT_DOWN_TO, _Rules(young=True, unarchived=True)),)
+#: Of one whose long result waits: its own others, however young.
+_FOR_A_RESULT = ((TENANT_DOWN_TO, _ALL),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,9 @@ class _Page:
 class Retention(Upkeep):
     """The half of the upkeep that makes room. Raises :class:`StoreUnavailable`."""
 
+    _archived_until_ms = 0  #: what ended before is in the archive
+    _looked_at = 0  #: how many lists were found too young before the time of a round was over
+
     def make_room(self, begun: Round) -> int:
         """End the stay of jobs whose time has come, and of others where the store or a tenant needs room.
 
@@ -74,12 +84,9 @@ class Retention(Upkeep):
         until = time.monotonic() + _WORK_S
         return freed + self._relieve_tenants(begun.epoch, begun.pressure.limit_bytes, until)
 
-    _archived_until_ms = 0  #: what ended before is in the archive
-    _looked_at = 0  #: how many lists were found too young before the time of a round was over
-
     def _archived_until(self) -> int:
         """Until the archive has looked at everything again after it missed events, it counts as empty."""
-        if self._hot_s is None or self.archive_owes() is not None:
+        if self._hot_s is None or self.archiving.owes_since() is not None:
             return 0
         with store_errors("looking at the clock"):
             now_ms = self._now_ms()
@@ -150,7 +157,7 @@ class Retention(Upkeep):
         pressure = self.pressure()
         if pressure.above(TAKES_LARGE_BELOW, more=size_bytes):
             return False
-        if self._beyond(tenant, pressure.limit_bytes, percent=100, more=size_bytes) <= 0:
+        if self._beyond(tenant, pressure.limit_bytes, percent=TENANT_WHOLE, more=size_bytes) <= 0:
             return True
         with store_errors("asking for a tenant's room"):
             self._redis.zadd(self.keys.crowded, {tenant: size_bytes}, gt=True)

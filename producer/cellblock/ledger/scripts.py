@@ -49,12 +49,13 @@ class Scripts:
 
     def __init__(self, redis: Redis, *, embedded: bool) -> None:
         self._redis = redis
-        self._scripts = {name: _load(redis, name, plain=embedded) for name in NAMES}
+        self._plain = embedded
+        self._scripts: dict[str, Script] = {}
 
     def run(self, name: str, keys: Sequence[str], args: Sequence[object]) -> list[str]:
         """The script's reply. Raises :class:`StoreUnavailable`, :class:`BadCall`."""
         with store_errors(f"running {name}"):
-            reply = cast(list[str], self._scripts[name](keys=list(keys), args=[str(arg) for arg in args]))
+            reply = cast(list[str], self._script(name)(keys=list(keys), args=[str(arg) for arg in args]))
         return _checked(name, reply)
 
     def run_and_get(
@@ -62,7 +63,7 @@ class Scripts:
     ) -> tuple[list[str], str | None]:
         """The script's reply, and what this key holds afterwards, in one round trip: a long value does not go
         through Lua. Raises as :meth:`run`."""
-        script, given = self._scripts[name], [str(arg) for arg in args]
+        script, given = self._script(name), [str(arg) for arg in args]
         with store_errors(f"running {name}"):
             pipe = self._redis.pipeline(transaction=False)
             pipe.evalsha(script.sha, len(keys), *keys, *given)
@@ -74,6 +75,11 @@ class Scripts:
                 if isinstance(answer, Exception):
                     raise answer
         return _checked(name, reply), value
+
+    def _script(self, name: str) -> Script:
+        if name not in self._scripts:
+            self._scripts[name] = _load(self._redis, name, plain=self._plain)
+        return self._scripts[name]
 
 
 def _checked(name: str, reply: list[str]) -> list[str]:

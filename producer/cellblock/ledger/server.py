@@ -14,6 +14,8 @@ from cellblock.ledger.keys import Keys
 #: Raised whenever keys or fields change so that older workers would misread them.
 SCHEMA = 4
 _UNNUMBERED = 1  #: of versions that wrote none
+#: In its place, with the digest of the copy: not all is there yet.
+RESTORING = "restoring"
 _VERSION_LEAST = (7, 0)
 
 
@@ -39,6 +41,11 @@ def check_schema(redis: Redis, keys: Keys, *, claim: bool = True) -> None:
             if claim:
                 redis.set(keys.schema, found, nx=True)
                 found = cast(str, redis.get(keys.schema))
+    if found.startswith(RESTORING):
+        raise SchemaMismatch(
+            f"the store under {keys.prefix} is being filled from a backup, or that was interrupted: wait, "
+            "or run cellblock store restore again"
+        )
     if found != str(SCHEMA):
         raise SchemaMismatch(
             f"the store holds schema {found} under {keys.prefix}, and this version of cellblock speaks "

@@ -14,11 +14,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
 from pydantic import ValidationError
-from redis import Redis
 
 from cellblock.admission import Manifest
-from cellblock.archive import Archive
-from cellblock.blobs import Blobs
 from cellblock.claim_check import names_of
 from cellblock.errors import CellblockError, RateLimited, UnknownJob
 from cellblock.gates import NO_GATES, Gates
@@ -35,7 +32,6 @@ from cellblock.ledger.server import check_schema
 from cellblock.ledger.transitions import Transition, ms, plan_ttl_s, spread
 from cellblock.models import JobError, JobResult, JobState, Outcome
 from cellblock.nesting import Parent, no_parent, too_poor
-from cellblock_config import Settings
 
 __all__ = [
     "Admission",
@@ -58,6 +54,8 @@ class Pulse(NamedTuple):
     lent_micros: int = 0
 
 
+#: Long results go one at a time: while Redis reads one, it is there twice.
+_LONG_RESULT = threading.Lock()
 #: How often a claim picks again when others are faster.
 _RACES_MAX = 100
 
@@ -110,19 +108,7 @@ class Ledger(Retention):
     Every method raises :class:`StoreUnavailable` when Redis is out of reach.
     """
 
-    def __init__(
-        self,
-        redis: Redis,
-        settings: Settings,
-        *,
-        embedded: bool = False,
-        blobs: Blobs | None = None,
-        archive: Archive | None = None,
-    ) -> None:
-        """``blobs``: where long results are. ``archive``: where jobs are that have left."""
-        super().__init__(redis, settings, embedded=embedded, blobs=blobs, archive=archive)
-        self._schema_checked = False
-        self._large = threading.Lock()
+    _schema_checked = False
 
     def admit(
         self,
@@ -368,7 +354,7 @@ class Ledger(Retention):
             text, blob = deposited(text, self._blobs)
         if len(text) <= LARGE_BYTES:
             return self._finish(claim, result, operation, text, blob)
-        with self._large:  # one at a time: while Redis reads it, it is there twice
+        with _LONG_RESULT:
             if not self.has_room(claim.manifest.tenant, len(text)):
                 return Transition(claim.job_id, "no room")  # without sending it
             return self._finish(claim, result, operation, text, blob)

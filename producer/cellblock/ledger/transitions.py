@@ -42,7 +42,10 @@ class Transitions(Reads):
         blobs: Blobs | None = None,
         archive: Archive | None = None,
     ) -> None:
-        super().__init__(redis, Keys(settings.redis.key_prefix), blobs, archive)
+        """``blobs``: where long results are. ``archive``: where jobs are that have left."""
+        super().__init__(
+            redis, Keys(settings.redis.key_prefix), embedded=embedded, blobs=blobs, archive=archive
+        )
         self._settings = settings.ledger
         self._scripts = Scripts(redis, embedded=embedded)
         self._measures = not embedded
@@ -63,7 +66,6 @@ class Transitions(Reads):
             stay.failed_s,
             stay.dead_s,
             self._hot_s if self._hot_s is not None else _NEVER_S,
-            settings.tenant_percent,
             settings.memory_bytes,
             int(self._measures),
             self.keys.done(job_id),

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import secrets
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from cellblock.errors import UnknownJob
 from cellblock.ledger import closing
+from cellblock.ledger.archiving import ARCHIVE_GROUP
 from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import trim_before
-from cellblock.ledger.groups import ARCHIVE_GROUP
 from cellblock.ledger.keys import NOBODY, Owner
 from cellblock.ledger.pressure import Pressure
 from cellblock.ledger.transitions import Transition, Transitions, ms, plan_ttl_s, spread
@@ -78,31 +75,6 @@ class Upkeep(Transitions):
         with store_errors("looking for the leader of the upkeep"):
             left_ms = self._redis.pttl(self.keys.leader)
         return left_ms / 1000 if left_ms > 0 else None
-
-    def archiver_was_here(self, *, behind: float, error: str = "") -> None:
-        """The archiver says that it lives, how old the last event is that it took, and what it waits for."""
-        said = {"at": time.time(), "behind_s": round(behind, 1), "error": error}
-        with store_errors("reporting on the archive"):
-            self._redis.hset(self.keys.upkeep, "archiver", json.dumps(said))
-
-    def release_blobs(self, names: Sequence[str]) -> None:
-        """Archived results in these blobs are forgotten: the sweep may remove them."""
-        keys = [self.keys.upkeep, self.keys.blobs]
-        self._scripts.run("release_blobs", keys, [secrets.token_hex(8), *names])
-
-    def archive_owes(self) -> str | None:
-        """Since which event the archive owes a look at every ended job; None if it owes none."""
-        with store_errors("asking what the archive owes"):
-            return cast(str | None, self._redis.hget(self.keys.upkeep, "archive_owes"))
-
-    def let_archive_owe(self) -> None:
-        """A new archive owes a look at every ended job."""
-        with store_errors("noting what the archive owes"):
-            self._redis.hsetnx(self.keys.upkeep, "archive_owes", "0-0")
-
-    def archive_settled(self, since: str) -> None:
-        """It has looked at every ended job, as it owed since then."""
-        self._scripts.run("owed", [self.keys.upkeep], [since])
 
     def resign(self, leader: str) -> None:
         """This leader ends: whoever asks next may lead."""

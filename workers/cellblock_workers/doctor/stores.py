@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from cellblock.archive import open_archive
-from cellblock.archive.database import archive_errors
 from cellblock.blobs import check_blobs, open_blobs
 from cellblock.errors import (
     ArchiveUnavailable,
@@ -17,7 +16,7 @@ from cellblock.errors import (
     StoreUnavailable,
 )
 from cellblock.ledger import Keys, connect
-from cellblock.ledger.reads import Reads
+from cellblock.ledger.archiving import Archiving
 from cellblock.ledger.server import check_schema, concerns
 from cellblock_config import Settings
 from cellblock_workers.doctor.checks import Check
@@ -57,12 +56,10 @@ def _archive(settings: Settings) -> Check:
                 "none: jobs are forgotten when they leave Redis",
                 "set CELLBLOCK_ARCHIVE_URL and run cellblock archiver",
             )
-        from cellblock.archive.schema import check_version
-
-        with closing(archive), archive_errors("looking at its schema"):
-            check_version(archive.engine)
+        with closing(archive):
+            archive.check_schema()
         with closing(connect(settings)) as redis:
-            state = Reads(redis, Keys(settings.redis.key_prefix)).archiver_state()
+            state = Archiving(redis, Keys(settings.redis.key_prefix)).state()
     except (NotConfigured, ArchiveUnavailable, SchemaMismatch, StoreUnavailable) as error:
         return Check("archive", "problem", "CELLBLOCK_ARCHIVE_URL cannot be used", str(error))
     if state is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -12,13 +11,12 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from cellblock.errors import NotConfigured, SchemaMismatch, StoreUnavailable
+from cellblock.errors import NotConfigured, StoreUnavailable
 from cellblock.ledger import Keys, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.models import Event
 from cellblock_config import Settings, load_settings
-from cellblock_workers.store import check_store
-from cellblock_workers.supervisor import REFUSED
+from cellblock_workers.store import check_store, told_to_end
 from cellblock_workers.telemetry import configure_logging, die_with_parent
 from cellblock_workers.webhooks.delivery import Delivery
 from cellblock_workers.webhooks.outbox import Item, Outbox, receiver_of
@@ -138,15 +136,9 @@ def main() -> None:
     settings = load_settings()
     configure_logging(settings.telemetry)
     with closing(connect(settings)) as redis:
-        try:
-            check_store(redis, Keys(settings.redis.key_prefix))
-        except SchemaMismatch as error:
-            _log.error("webhooks_refuse_the_store", reason=str(error))
-            raise SystemExit(REFUSED) from None
+        check_store(redis, settings, service="webhooks")
     sender = Sender(settings)
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    ended = told_to_end()
     sender.start()
     _log.info("webhooks_started", urls=len(settings.webhooks.urls), events=list(settings.webhooks.events))
     ended.wait()

@@ -19,14 +19,13 @@ from celery import Celery, bootsteps, signals
 from celery.exceptions import SecurityWarning
 
 from cellblock.blobs import open_blobs
-from cellblock.errors import NotConfigured, SchemaMismatch, StoreUnavailable
+from cellblock.errors import NotConfigured, StoreUnavailable
 from cellblock.ledger import Ledger, connect
 from cellblock.queue import RUN_TASK, Publisher
 from cellblock_config import Settings, load_settings
 from cellblock_workers.broker import create_celery
 from cellblock_workers.launcher.client import LauncherClient
-from cellblock_workers.store import check_store, wait_for_blobs
-from cellblock_workers.supervisor import REFUSED
+from cellblock_workers.store import check_store, refuse, wait_for_blobs
 from cellblock_workers.telemetry import configure_logging, configure_sentry, die_with_parent
 from cellblock_workers.worker import transport
 from cellblock_workers.worker.control import Control
@@ -231,8 +230,7 @@ def _heed_memory(settings: Settings) -> None:
     if why is None:
         return
     if settings.worker.memory_check == "refuse":
-        _log.error("worker_refuses_its_memory", reason=why)
-        raise SystemExit(REFUSED)
+        refuse("worker_refuses_its_memory", why)
     _log.warning("worker_has_little_memory", reason=why)
 
 
@@ -252,14 +250,9 @@ def main() -> None:
     try:
         app, runtime = create_worker(settings)
     except NotConfigured as error:
-        _log.error("worker_refuses_its_settings", reason=str(error))
-        raise SystemExit(REFUSED) from None
-    try:
-        check_store(runtime.redis, runtime.ledger.keys, memory_bytes=settings.ledger.memory_bytes)
-        wait_for_blobs(runtime.blobs)
-    except SchemaMismatch as error:
-        _log.error("worker_refuses_the_store", reason=str(error))
-        raise SystemExit(REFUSED) from None
+        refuse("worker_refuses_its_settings", str(error))
+    check_store(runtime.redis, settings, service="worker")
+    wait_for_blobs(runtime.blobs)
     Shutdown(runtime.heart.drain, settings.worker.drain_s).install()
     worker = app.Worker(
         hostname=f"cellblock@{runtime.name}",
@@ -273,10 +266,7 @@ def main() -> None:
         endpoint = _endpoint(settings, runtime)
     except OSError as error:
         place = f"{settings.worker.health_address}:{settings.worker.health_port}"
-        _log.error(
-            "health_endpoint_refused", reason=f"CELLBLOCK_WORKER_HEALTH_PORT: {place}: {error.strerror}"
-        )
-        raise SystemExit(REFUSED) from None
+        refuse("health_endpoint_refused", f"CELLBLOCK_WORKER_HEALTH_PORT: {place}: {error.strerror}")
     runtime.start()
     _log.info("worker_started", worker=runtime.name, at=time.time(), concurrency=settings.worker.concurrency)
     try:

@@ -76,12 +76,12 @@ class Reaper:
         if not self._leads and not self._failed:
             ends_in_s = self._ledger.lead_ends_in_s()
             if ends_in_s is not None:
-                return ends_in_s + random.uniform(*_ASKS_AFTER_S)  # noqa: S311 - jitter
+                return _after(ends_in_s)
         begun = self._ledger.tick(self._name, failed=self._failed)
         self._failed = False
         if isinstance(begun, Following):
             self._leads = False
-            return begun.ends_in_s + random.uniform(*_ASKS_AFTER_S)  # noqa: S311 - jitter
+            return _after(begun.ends_in_s)
         if not self._leads:
             _log.info("leads_the_upkeep", epoch=begun.epoch)
         self._leads = True
@@ -160,3 +160,7 @@ class Reaper:
             except Exception:  # the reaper must not stop for a defect of ours
                 _log.exception("reaper_crashed")
             pause_s = self._settings.ledger.reap_s
+
+
+def _after(lead_ends_in_s: float) -> float:
+    return lead_ends_in_s + random.uniform(*_ASKS_AFTER_S)  # noqa: S311 - jitter

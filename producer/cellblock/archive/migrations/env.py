@@ -2,8 +2,8 @@
 
 from alembic import context
 
-context.configure(
-    connection=context.config.attributes["connection"], version_table="cellblock_archive_version"
-)
+from cellblock.archive.tables import VERSIONS
+
+context.configure(connection=context.config.attributes["connection"], version_table=VERSIONS)
 with context.begin_transaction():
     context.run_migrations()

@@ -68,7 +68,14 @@ local bytes = #a.manifest + RECORD_BYTES + name_bytes(a.tenant, a.idempotency)
 lane.most = a.planned == 1 and a.bytes_held or lane.most
 local most = most_bytes(lane, a.tenant_percent, limit)
 lane.limit = most
-if most > 0 and lane.held + lane.kept + bytes > most then
+local function is_too_much()
+  return most > 0 and lane.held + lane.kept + bytes > most
+end
+if is_too_much() and lane.held > 0 and a.parent == '' and redis.call('SCARD', keys.slots) == 0
+  and redis.call('ZCOUNT', keys.line, int(now - FORGOTTEN_MS), '+inf') == 0 then
+  lane.held = 0 -- nothing of it waits or runs: Redis forgot by itself what did, with the bytes of it
+end
+if is_too_much() then
   if lane.kept > 0 then
     redis.call('ZADD', keys.crowded, 'GT', 0, a.tenant) -- what has ended leaves earlier
   end
@@ -76,6 +83,7 @@ if most > 0 and lane.held + lane.kept + bytes > most then
 end
 
 local day = int(math.floor(now / DAY_MS))
+local account = {}
 local fields = { 'state', 'queued', 'tenant', a.tenant, 'level', a.level, 'priority', a.priority,
   'trace_id', a.trace_id, 'submitted', a.submitted, 'attempt', '0', 'admitted_ms', int(now),
   'queued_ms', int(now), 'expires_ms', int(now + a.expires_ms), 'window_ms', int(a.expires_ms),
@@ -111,7 +119,7 @@ if a.planned == 1 then
   end
   local next_us = arrival_us + a.emission_us
   redis.call('SET', rate_key, int(next_us), 'PX', int(math.ceil((next_us - at_us) / 1000) + 1))
-  local account = { day .. '.runs', int(runs + 1) }
+  account = { day .. '.runs', int(runs + 1) }
   if a.parent == '' then
     for _, part in ipairs({ day .. '.reserved', int(tonumber(of_day[2] or '0') + a.reserve), 'plan', a.plan,
       'parallel', int(a.parallel), 'bytes_held', int(a.bytes_held) }) do
@@ -123,7 +131,6 @@ if a.planned == 1 then
     redis.call('HINCRBY', keys.parent, 'lent', int(a.reserve))
     also('borrowed', '1')
   end
-  redis.call('HSET', keys.account, unpack(account))
   if runs == 0 then -- the first of a day: days that are over go
     for _, field in ipairs(redis.call('HKEYS', keys.account)) do
       local named = tonumber(field:match('^(%d+)%.') or day)
@@ -177,7 +184,7 @@ if a.idempotent == 1 then
   redis.call('SET', idempotency_key, a.job_id .. ' ' .. a.digest, 'EX', int(a.job_ttl_s))
 end
 lane.held = lane.held + bytes
-write_account(lane)
+write_account(lane, account)
 redis.call('EXPIRE', keys.account, ACCOUNT_S)
 if limit > 0 then
   redis.call('HINCRBY', keys.pressure, 'taken_bytes', int(bytes + MESSAGE_BYTES))

@@ -50,7 +50,7 @@ local STRIDE = 10000
 local DIGITS_MAX = 15
 -- Who leads the upkeep forgets what has ended, in time; should nobody lead, Redis does, so much later.
 local UNLED_S = 86400
--- Bytes of a job beside its manifest, or its result: record, indices, events (tests/bench/ledger.py).
+-- Bytes of a job beside its manifest, or its result: record, indices, events (tests/bench/ledger_costs.py).
 local RECORD_BYTES = 900
 local RECORD_KEPT_BYTES = 700
 -- And its message (producer/cellblock/queue.py), with what the queue adds.
@@ -66,7 +66,7 @@ local TAKES_LARGE_BELOW = 95
 local MEASURED_MS = 1500
 
 -- What ends or moves a job needs to know of the settings, after its own arguments.
-local COMMON = ' lane slots# job_ttl_s# kept_s# kept_failed_s# kept_dead_s# looked_at_s# tenant_percent# memory_bytes# measures# channel'
+local COMMON = ' lane slots# job_ttl_s# kept_s# kept_failed_s# kept_dead_s# looked_at_s# memory_bytes# measures# channel'
 
 local function now_ms()
   local t = redis.call('TIME')
@@ -367,18 +367,19 @@ local function name_bytes(tenant, idempotency)
   return 6 * #tenant + (idempotency ~= '' and 2 * #idempotency + 350 or 0) + (long and 1600 or 0)
 end
 
--- The tenant's bytes are these now, and its money of the day.
-local function write_account(lane)
-  local fields = { 'held_bytes', int(math.max(0, lane.held)), 'kept_bytes', int(lane.kept) }
+-- The tenant's bytes are these now, and its money of the day. more: fields to be written with them.
+local function write_account(lane, more)
+  local fields = more or {}
+  for _, part in ipairs({ 'limit_bytes', int(lane.limit), 'held_bytes', int(math.max(0, lane.held)), 'kept_bytes',
+    int(lane.kept) }) do
+    fields[#fields + 1] = part
+  end
   if lane.day then
     for _, part in ipairs({ lane.day .. '.reserved', int(lane.reserved), lane.day .. '.spent', int(lane.spent) }) do
       fields[#fields + 1] = part
     end
   end
-  if lane.list_s then -- so that its lists are found without looking through those of all
-    fields[#fields + 1], fields[#fields + 2] = 'list:' .. int(lane.list_s), '1'
-  end
-  redis.call('HSET', keys.account, 'limit_bytes', int(lane.limit), unpack(fields))
+  redis.call('HSET', keys.account, unpack(fields))
 end
 
 -- These blobs, names with blanks between, are named by one job more or less. The sweep removes what none names.
@@ -451,8 +452,8 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   redis.call('ZADD', keys.keepers, 'LT', looked_at_ms, job.tenant .. ' ' .. int(kept_s))
   lane.held = lane.held - bytes - (job.state == 'running' and LARGE_BYTES or 0)
   lane.kept = lane.kept + kept
-  lane.list_s = kept_s
-  write_account(lane)
+  -- list: so that its lists are found without looking through those of all
+  write_account(lane, { 'list:' .. int(kept_s), '1' })
   if lane.limit > 0 and lane.held + lane.kept > lane.limit then
     redis.call('ZADD', keys.crowded, 'GT', kept > LARGE_BYTES and int(kept) or 0, job.tenant)
   end

@@ -1,0 +1,30 @@
+"""Figures that stand in the scripts and in Python are the same."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+from cellblock.ledger import pressure, reads, retention
+
+PRELUDE = (resources.files("cellblock.ledger") / "scripts" / "prelude.lua").read_text()
+
+
+def figure(name: str) -> int:
+    """A constant of the prelude: whole numbers, perhaps multiplied."""
+    (found,) = re.findall(rf"^local {name} = ([\d *]+)$", PRELUDE, re.MULTILINE)
+    product = 1
+    for factor in found.split("*"):
+        product *= int(factor)
+    return product
+
+
+def test_the_marks_of_a_full_store() -> None:
+    assert figure("ADMITS_BELOW") == pressure.ADMITS_BELOW
+    assert figure("TAKES_LARGE_BELOW") == pressure.TAKES_LARGE_BELOW
+    assert figure("LARGE_BYTES") == pressure.LARGE_BYTES
+
+
+def test_how_long_redis_waits_for_a_leader_and_accounts_are_kept() -> None:
+    assert 1000 * figure("UNLED_S") == retention._UNARCHIVED_MS
+    assert figure("ACCOUNT_S") == 86_400 * reads._DAYS_KEPT
