@@ -351,8 +351,9 @@ def test_a_descriptor_that_lingers_neither_stops_the_worker_nor_its_deadline(tmp
             while stream.recv(1 << 20):
                 pass
 
-    before = time.monotonic()
     with playing(tmp_path, guest) as (host, _):
+        host.runner.start()  # as a worker does: a process forked later would close, and wait for, what lingers
+        before = time.monotonic()
         result = host.run("print(1)", limits={"timeout_s": 0.7})
         took_s = time.monotonic() - before
     assert result.outcome is Outcome.SANDBOX_ERROR
