@@ -8,9 +8,9 @@ from datetime import date
 from types import TracebackType
 from typing import Literal, Self
 
-from cellblock.client import Client, Progress
+from cellblock.client import Client, Job, Progress
 from cellblock.costs import Estimate
-from cellblock.errors import ResultTimeout
+from cellblock.errors import CellblockError, ResultTimeout
 from cellblock.evaluation import EvaluationOptions, Sample
 from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock.trials import TrialResult
@@ -64,6 +64,13 @@ class AsyncClient:
     async def submit(self, spec: JobSpec, *, api_key: str | None = None) -> AsyncJob:
         """Accept a job and wake a worker for it; errors as :meth:`Client.submit`."""
         return AsyncJob(self, (await asyncio.to_thread(self._client.submit, spec, api_key=api_key)).id)
+
+    async def submit_many(
+        self, specs: Iterable[JobSpec], *, api_key: str | None = None
+    ) -> list[AsyncJob | CellblockError]:
+        """Accept jobs, dozens in one round trip; of each its job or why it was refused."""
+        answers = await asyncio.to_thread(self._client.submit_many, specs, api_key=api_key)
+        return [AsyncJob(self, answer.id) if isinstance(answer, Job) else answer for answer in answers]
 
     async def estimate(self, spec: JobSpec, *, api_key: str | None = None) -> Estimate:
         """What this job may cost, without submitting it."""

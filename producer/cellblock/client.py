@@ -25,9 +25,9 @@ from cellblock.archive.database import Filter
 from cellblock.blobs import open_blobs
 from cellblock.costs import Estimate
 from cellblock.errors import (
+    CellblockError,
     InvalidJob,
     NotConfigured,
-    PolicyDenied,
     RateLimited,
     ResultTimeout,
     StoreFull,
@@ -36,10 +36,8 @@ from cellblock.errors import (
 )
 from cellblock.evaluation import Campaign, EvaluationOptions, Sample
 from cellblock.governance import Governance
-from cellblock.idempotency import IdempotencyKey
-from cellblock.intake import Intake, check_key
-from cellblock.job_ids import new_job_id
-from cellblock.ledger import Admission, Ledger, connect
+from cellblock.intake import Intake
+from cellblock.ledger import Ledger, connect
 from cellblock.ledger.archiving import ARCHIVE_GROUP
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.ledger.reads import status_of
@@ -54,10 +52,10 @@ from cellblock.models import (
     JobStatus,
     Outcome,
 )
-from cellblock.nesting import Parent
 from cellblock.policy.decision import PRODUCER, Principal
 from cellblock.queue import Publisher
 from cellblock.sealing import open_if_fitting
+from cellblock.submission import Submission
 from cellblock.trials import TrialResult
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
@@ -120,13 +118,13 @@ class Client:
         self._governance = Governance(self._redis, self._ledger.keys)
         self._broker = connect(settings, broker=True) if settings.redis.broker_url else self._redis
         self._publisher = Publisher(self._broker, settings)
+        self._submission = Submission(self._ledger, self._publisher, lambda: self._intake)
         self._waiter = ResultWaiter(
             self._redis, self._ledger, lambda result: open_if_fitting(result, settings.sealing)
         )
 
     @cached_property
     def _intake(self) -> Intake:
-        # Not before something is submitted: a wrong file of plans keeps nobody from cancelling or asking.
         return Intake(self._settings, self._governance.overrides, self._blobs)
 
     def __enter__(self) -> Self:
@@ -152,55 +150,30 @@ class Client:
         waits), :class:`StoreFull`, :class:`StoreUnavailable`. Submitting again with the same
         ``idempotency_key`` returns the first job, whatever its plan or its parent would say by now.
         """
-        if not isinstance(spec, JobSpec):
-            raise InvalidJob("job", f"is a {type(spec).__name__}; write JobSpec(code=...)")
-        spec, principal = self._asked_by(spec, api_key)
-        idempotency = IdempotencyKey.of(spec)
-        known = self._accepted(spec, idempotency) if idempotency is not None else None
-        if known is not None:
-            return Job(self, known)
-        try:
-            admission = self._admit(spec, principal, idempotency)
-        except (PolicyDenied, RateLimited):
-            # The same job from elsewhere may have been accepted just now, and taken what this one misses.
-            known = self._accepted(spec, idempotency) if idempotency is not None else None
-            if known is None:
-                raise
-            return Job(self, known)
-        self._publisher.wake(admission.wake)
-        return Job(self, admission.job_id)
+        (job,) = self.submit_many([spec], api_key=api_key)
+        if isinstance(job, CellblockError):
+            raise job
+        return job
 
-    def _admit(self, spec: JobSpec, principal: Principal, idempotency: IdempotencyKey | None) -> Admission:
-        parent = self._parent(spec)
-        job_id = new_job_id(parent.manifest.tenant if parent is not None else spec.tenant)
-        manifest, gates = self._intake.prepare(job_id, spec, principal, parent)
-        return self._ledger.admit(job_id, manifest, idempotency, gates, keyed=principal.key_id is not None)
+    def submit_many(
+        self, specs: Iterable[JobSpec], *, api_key: str | None = None
+    ) -> list[Job | CellblockError]:
+        """Accept jobs as :meth:`submit` does, dozens in one round trip. Returns for each, in their order, its
+        job or what :meth:`submit` would raise for it: one that is refused does not keep the others out.
+
+        Where that is :class:`StoreUnavailable` the job may have been accepted; with an ``idempotency_key`` it
+        is safe to submit it again. Raises :class:`PolicyDenied` for a wrong API key. See :meth:`map` for more
+        jobs than memory or the queue holds.
+        """
+        answers = self._submission.submit(specs, self._principal(api_key))
+        return [Job(self, answer) if isinstance(answer, str) else answer for answer in answers]
 
     def estimate(self, spec: JobSpec, *, api_key: str | None = None) -> Estimate:
         """What this job may cost, without submitting it. Raises as :meth:`submit`, but asks no policy."""
-        spec, principal = self._asked_by(spec, api_key)
-        return self._intake.estimate(spec, principal, self._parent(spec))
+        return self._submission.estimate(spec, self._principal(api_key))
 
-    def _asked_by(self, spec: JobSpec, api_key: str | None) -> tuple[JobSpec, Principal]:
-        if api_key is None:
-            return spec, PRODUCER
-        principal = self._api_keys.principal(api_key)
-        if principal.tenant is not None and "tenant" not in spec.model_fields_set:
-            spec = spec.model_copy(update={"tenant": principal.tenant})
-        check_key(principal, spec)
-        return spec, principal
-
-    def _accepted(self, spec: JobSpec, idempotency: IdempotencyKey) -> str | None:
-        """What was accepted before comes before anything is decided: the day's money may be over by now."""
-        tenant: str | None = spec.tenant
-        if spec.parent is not None and "tenant" not in spec.model_fields_set:
-            tenant = self._ledger.tenant(spec.parent)
-        return self._ledger.accepted(tenant, idempotency) if tenant is not None else None
-
-    def _parent(self, spec: JobSpec) -> Parent | None:
-        if spec.parent is None:
-            return None
-        return self._ledger.parent(spec.parent, spec.tenant if "tenant" in spec.model_fields_set else None)
+    def _principal(self, api_key: str | None) -> Principal:
+        return self._api_keys.principal(api_key) if api_key is not None else PRODUCER
 
     @property
     def governance(self) -> Governance:

@@ -10,6 +10,7 @@ from redis import Redis
 
 from cellblock import InvalidJob, JobState, Outcome, RateLimited
 from cellblock.ledger import Admission, Claim, Dropped, Ledger
+from cellblock.ledger.claims import Picked
 from cellblock.ledger.keys import Owner
 from ledger.kit import (
     STORES,
@@ -47,9 +48,10 @@ def test_admit_resent_changes_nothing(store: Store) -> None:
 def test_claim_resent_is_the_same_attempt(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
-    first = ledger._claim("job", Owner("default"), "w1", "op")
+    picked = [Picked("job", Owner("default"))]
+    first = ledger._claim_each(picked, "w1", "op")
     before = dump(redis)
-    assert ledger._claim("job", Owner("default"), "w1", "op") == first
+    assert ledger._claim_each(picked, "w1", "op") == first
     assert dump(redis) == before
 
 

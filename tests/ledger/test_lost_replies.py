@@ -13,6 +13,7 @@ from redis import Redis
 
 from cellblock import Outcome
 from cellblock.ledger import Ledger, connect
+from cellblock.ledger.claims import Picked
 from cellblock.ledger.keys import Owner
 from cellblock.ledger.scripts import NAMES
 from cellblock.ledger.transitions import Transition
@@ -177,7 +178,7 @@ def _beat(ledger: Ledger) -> Callable[[], Any]:
 
 def _claim(ledger: Ledger) -> Callable[[], Any]:
     op = operation()
-    return lambda: ledger._claim("job", Owner("default"), "w1", op)
+    return lambda: ledger._claim_each([Picked("job", Owner("default"))], "w1", op)
 
 
 MANIFEST = manifest()

@@ -9,6 +9,7 @@ from redis import Redis
 
 from cellblock import JobState, Outcome, RateLimited
 from cellblock.ledger import Claim, Dropped, Ledger
+from cellblock.ledger.claims import Picked
 from cellblock.ledger.keys import Owner
 from ledger.kit import (
     STORES,
@@ -213,7 +214,8 @@ def test_a_job_that_was_picked_and_overtaken_is_not_claimed_without_a_slot(store
     admit(ledger, "picked")
     admit(ledger, "urgent", priority="high")
     claim(ledger, "urgent")
-    assert ledger._claim("picked", Owner("default"), "w2", operation()) == "again"
+    picked = Picked("picked", Owner("default"))
+    assert ledger._claim_each([picked], "w2", operation()) == ["again"]
     assert ledger.status("picked").state is JobState.PARKED
 
 

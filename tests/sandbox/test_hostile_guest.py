@@ -352,7 +352,7 @@ def test_a_descriptor_that_lingers_neither_stops_the_worker_nor_its_deadline(tmp
                 pass
 
     with playing(tmp_path, guest) as (host, _):
-        host.runner.start()  # as a worker does: a process forked later would close, and wait for, what lingers
+        host.runner.start()  # as a worker does: a process forked later would wait for what lingers
         before = time.monotonic()
         result = host.run("print(1)", limits={"timeout_s": 0.7})
         took_s = time.monotonic() - before

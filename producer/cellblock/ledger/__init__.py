@@ -1,20 +1,16 @@
 """The ledger: Redis keys, the Lua transitions, and the one class that calls them."""
 
+from cellblock.ledger.admissions import Admission, Candidate
+from cellblock.ledger.claims import Claim, Dropped
+from cellblock.ledger.connection import connect
 from cellblock.ledger.keys import Keys
-from cellblock.ledger.store import (
-    Admission,
-    Claim,
-    Dropped,
-    Held,
-    Ledger,
-    Pulse,
-    Transition,
-    connect,
-)
+from cellblock.ledger.store import Held, Ledger, Pulse
+from cellblock.ledger.transitions import Transition
 from cellblock.ledger.upkeep import Following, Round
 
 __all__ = [
     "Admission",
+    "Candidate",
     "Claim",
     "Dropped",
     "Following",

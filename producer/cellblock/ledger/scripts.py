@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from typing import cast
 
@@ -10,7 +11,7 @@ from redis import Redis
 from redis.commands.core import Script
 from redis.exceptions import NoScriptError
 
-from cellblock.errors import CellblockError
+from cellblock.errors import CellblockError, StoreUnavailable
 from cellblock.ledger.connection import store_errors
 
 NAMES = (
@@ -41,6 +42,20 @@ class BadCall(CellblockError):
     """A script was called with arguments that do not fit, and changed nothing: a defect of ours."""
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One of several calls of a script. ``get``: a key whose value is wanted as it is afterwards: a long one
+    does not go through Lua."""
+
+    keys: Sequence[str]
+    args: Sequence[object]
+    get: str | None = None
+
+
+#: The script's reply and the value of ``get``, or why the store refused the call.
+Answer = tuple[list[str], str | None] | StoreUnavailable
+
+
 class Scripts:
     """Calls transitions by name. Each runs whole or not at all, on the server's clock.
 
@@ -58,23 +73,37 @@ class Scripts:
             reply = cast(list[str], self._script(name)(keys=list(keys), args=[str(arg) for arg in args]))
         return _checked(name, reply)
 
-    def run_and_get(
-        self, name: str, keys: Sequence[str], args: Sequence[object], key: str
-    ) -> tuple[list[str], str | None]:
-        """The script's reply, and what this key holds afterwards, in one round trip: a long value does not go
-        through Lua. Raises as :meth:`run`."""
-        script, given = self._script(name), [str(arg) for arg in args]
+    def run_each(self, name: str, calls: Sequence[Call]) -> list[Answer]:
+        """The answer to each call, in one round trip for them all. Others may run between them.
+
+        Raises :class:`StoreUnavailable` where nothing came back, :class:`BadCall`.
+        """
+        script = self._script(name)
         with store_errors(f"running {name}"):
             pipe = self._redis.pipeline(transaction=False)
-            pipe.evalsha(script.sha, len(keys), *keys, *given)
-            pipe.get(key)
-            reply, value = pipe.execute(raise_on_error=False)
+            for call in calls:
+                pipe.evalsha(script.sha, len(call.keys), *call.keys, *map(str, call.args))
+                if call.get is not None:
+                    pipe.get(call.get)
+            answers = iter(pipe.execute(raise_on_error=False))
+        return [
+            self._answer(name, call, next(answers), next(answers) if call.get is not None else None)
+            for call in calls
+        ]
+
+    def _answer(self, name: str, call: Call, reply: object, value: object) -> Answer:
+        try:
             if isinstance(reply, NoScriptError):  # the first call, or Redis was restarted
-                return self.run(name, keys, args), cast(str | None, self._redis.get(key))
-            for answer in (reply, value):
-                if isinstance(answer, Exception):
-                    raise answer
-        return _checked(name, reply), value
+                reply = self.run(name, call.keys, call.args)
+                with store_errors(f"running {name}"):
+                    value = self._redis.get(call.get) if call.get is not None else None
+            with store_errors(f"running {name}"):
+                for answer in (reply, value):
+                    if isinstance(answer, Exception):
+                        raise answer
+        except StoreUnavailable as error:
+            return error
+        return _checked(name, cast(list[str], reply)), cast(str | None, value)
 
     def _script(self, name: str) -> Script:
         if name not in self._scripts:

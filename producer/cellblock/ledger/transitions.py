@@ -10,9 +10,11 @@ from redis import Redis
 
 from cellblock.archive import Archive
 from cellblock.blobs import Blobs
+from cellblock.ledger.closing import closing_result
 from cellblock.ledger.keys import Keys, Owner, Stay
 from cellblock.ledger.reads import Reads
 from cellblock.ledger.scripts import Scripts
+from cellblock.models import JobError, Outcome
 from cellblock_config import Settings
 
 #: Retries spread out: what failed together must not come back together.
@@ -72,6 +74,13 @@ class Transitions(Reads):
         ]
         word, *wake = self._scripts.run(name, self.keys.of_job(job_id, owner, stay), [job_id, *args, *common])
         return Transition(job_id, word, () if word in {"stale", "terminal", "no room"} else tuple(wake))
+
+    def _cancel(self, job_id: str, why: JobError) -> Transition:
+        """End it now if it waits, else ask its worker to. Raises :class:`UnknownJob`."""
+        record = self._record(job_id)
+        result = closing_result(job_id, record, Outcome.CANCELLED, why)
+        owner, args = Owner.of_record(record), [result, self.keys.control]
+        return self._transition("cancel", job_id, owner, args, plan_ttl_s=plan_ttl_s(record))
 
 
 def spread() -> int:

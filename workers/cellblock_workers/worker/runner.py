@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,6 +27,7 @@ from cellblock.signing import Verifier
 from cellblock_config import Settings
 from cellblock_workers.filtering.looking import OutgoingFilter
 from cellblock_workers.launcher.client import LauncherClient, LevelUnavailable
+from cellblock_workers.worker.claiming import Claiming
 from cellblock_workers.worker.evaluation import Evaluator
 from cellblock_workers.worker.execution import Drained, LeaseLost, execute, fault_result, rejected_result
 from cellblock_workers.worker.lease import Heart, Lease
@@ -36,7 +36,6 @@ from cellblock_workers.worker.shortening import shortened
 _log = structlog.get_logger(__name__)
 
 _LEVEL_HOLD_S = 5.0
-_CLAIM_TURN_S = 0.05
 #: Pauses between tries to tell the ledger how an attempt ended, the last one again and again; and how long
 #: beyond a lease: until then the first tick after an outage may still keep the attempt in force.
 _SAY_AGAIN_S = (0.1, 0.3, 1.0, 2.0)
@@ -66,12 +65,11 @@ class JobRunner:
         self._heart = heart
         self._settings = settings
         self._verifier = Verifier(settings.signing)
-        self._worker = worker
         self._on_wake = on_wake
         self._on_unavailable = on_unavailable
         self._outgoing = OutgoingFilter(settings.egress)
         self._blobs = blobs
-        self._claiming = threading.Lock()
+        self._claiming = Claiming(ledger, worker)
 
     def start(self) -> None:
         """Get ready for the first job; nothing is awaited, and nothing needs it."""
@@ -86,27 +84,13 @@ class JobRunner:
 
         Never raises for anything a job does.
         """
-        asked, claim = self._claimed(message)
+        asked, claim = self._claiming.claim(message)
         if isinstance(claim, Dropped):
             _log.info("delivery_dropped", job_id=message, why=claim.why)
             return None
         with self._heart.hold(claim, asked) as lease:
             self._attempt(claim, lease)
         return claim.job_id
-
-    def _claimed(self, message: str) -> tuple[float, Claim | Dropped]:
-        """When it was asked for, and what was claimed.
-
-        Threads of one worker that pick at the same moment pick the same job, and all but one in vain: so they
-        take turns, unless the store keeps one waiting.
-        """
-        alone = self._claiming.acquire(timeout=_CLAIM_TURN_S)
-        try:
-            asked = time.monotonic()
-            return asked, self._ledger.claim(message, self._worker, secrets.token_hex(8))
-        finally:
-            if alone:
-                self._claiming.release()
 
     def _attempt(self, claim: Claim, lease: Lease) -> None:
         log = _log.bind(job_id=claim.job_id, fence=claim.fence, trace_id=claim.manifest.trace_id)

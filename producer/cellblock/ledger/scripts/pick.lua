@@ -1,25 +1,45 @@
--- pick: whose job is next; nothing changes. The claim that follows finds out whether it still is.
+-- pick: whose jobs are next, count of them; nothing changes. The claims that follow find out whether they still are.
 -- KEYS  turns heads shares
--- Returns {"next", lane, job_id} · {"none"}: nothing could be claimed
+-- ARGV  count
+-- Returns {"next", lane, job_id, lane, job_id, ...}: in the order of single claims, as if no lane ran out of jobs. A lane
+--         that comes again has no id there: which of its jobs that is, its line says · {"none"}: nothing could be claimed
 local turns_key, heads_key, shares_key = KEYS[1], KEYS[2], KEYS[3]
-if #KEYS ~= 3 or #ARGV ~= 0 then
+local count = whole(ARGV[1])
+if #KEYS ~= 3 or #ARGV ~= 1 or not count or count == 0 then
   return { 'invalid', 'count' }
 end
 local flat, shares = redis.call('HGETALL', shares_key), {}
 for i = 1, #flat, 2 do
   shares[flat[i]] = flat[i + 1]
 end
-local found, least, least_first
+local plans = {}
 for field, number in pairs(shares) do
   local plan = field:match('^number:(.*)$')
   if plan then
     local first = turns_from(tonumber(number))
-    local lane = redis.call('ZRANGE', turns_key, int(first), '(' .. int(first + TURNS), 'BYSCORE', 'LIMIT', 0, 1)[1]
-    local pass = tonumber(shares['pass:' .. plan] or 0)
-    if lane and (not found or pass < least or (pass == least and first < least_first)) then
-      found, least, least_first = lane, pass, first
+    local lanes = redis.call('ZRANGE', turns_key, int(first), '(' .. int(first + TURNS), 'BYSCORE', 'LIMIT', 0, int(count))
+    if #lanes > 0 then
+      plans[#plans + 1] = { first = first, lanes = lanes, served = 0, pass = tonumber(shares['pass:' .. plan] or 0),
+        step = math.floor(STRIDE / tonumber(shares['weight:' .. plan] or 1)) }
     end
   end
 end
-local job_id = found and redis.call('HGET', heads_key, found)
-return job_id and { 'next', found, job_id } or { 'none' }
+if #plans == 0 then
+  return { 'none' }
+end
+local found = { 'next' }
+for _ = 1, count do
+  local due = plans[1]
+  for _, plan in ipairs(plans) do
+    if plan.pass < due.pass or (plan.pass == due.pass and plan.first < due.first) then
+      due = plan
+    end
+  end
+  local lane = due.lanes[due.served % #due.lanes + 1]
+  local again = due.served >= #due.lanes
+  found[#found + 1] = lane
+  found[#found + 1] = not again and redis.call('HGET', heads_key, lane) or ''
+  due.served = due.served + 1
+  due.pass = due.pass + due.step
+end
+return found

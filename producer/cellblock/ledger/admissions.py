@@ -1,0 +1,188 @@
+"""Jobs accepted into the ledger: one, or several in one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cellblock.admission import Manifest
+from cellblock.claim_check import names_of
+from cellblock.errors import CellblockError, RateLimited, StoreUnavailable
+from cellblock.gates import NO_GATES, Gates
+from cellblock.idempotency import IdempotencyKey
+from cellblock.ledger.keys import Owner
+from cellblock.ledger.pressure import no_room, too_many_bytes
+from cellblock.ledger.reads import conflict
+from cellblock.ledger.scripts import Answer, Call
+from cellblock.ledger.server import check_schema
+from cellblock.ledger.transitions import Transitions, ms
+from cellblock.nesting import no_parent, too_poor
+
+#: What is sent at once: Redis answers nobody else while it reads and runs it.
+_TRIP_JOBS, _TRIP_BYTES = 64, 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A job that asks to be admitted.
+
+    ``gates``: what the tenant's plan allows, taken all together or not at all; without them the tenant is on
+    none from now on, unless the job comes from the holder of an API key (``keyed``).
+    """
+
+    job_id: str
+    manifest: Manifest
+    idempotency: IdempotencyKey | None = None
+    gates: Gates | None = None
+    keyed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """An accepted job; ``fresh`` is false when it had been accepted before under the same key.
+
+    ``wake``: jobs of its tenant that can be claimed now, to be published; none while others run for it.
+    """
+
+    job_id: str
+    fresh: bool
+    wake: tuple[str, ...] = ()
+
+
+class Admissions(Transitions):
+    """The admitting part of :class:`~cellblock.ledger.Ledger`."""
+
+    _schema_checked = False
+
+    def admit(
+        self,
+        job_id: str,
+        manifest: Manifest,
+        idempotency: IdempotencyKey | None = None,
+        gates: Gates | None = None,
+        *,
+        keyed: bool = False,
+    ) -> Admission:
+        """Store the job and make it wait. Calling again with the same id or key changes nothing.
+
+        As a :class:`Candidate`. Raises :class:`InvalidJob` when the key was used for a different job,
+        :class:`RateLimited` when too many jobs wait or come or hold too many bytes, :class:`BudgetExceeded`,
+        :class:`StoreFull`, :class:`SchemaMismatch` on a store of another version.
+        """
+        candidate = Candidate(job_id, manifest, idempotency=idempotency, gates=gates, keyed=keyed)
+        (admitted,) = self.admit_many([candidate])
+        if isinstance(admitted, CellblockError):
+            raise admitted
+        return admitted
+
+    def admit_many(self, candidates: Sequence[Candidate]) -> list[Admission | CellblockError]:
+        """The admission of each, or what :meth:`admit` would raise for it; none depends on another.
+
+        A :class:`StoreUnavailable` among them: that job may have been admitted. Raises
+        :class:`SchemaMismatch`.
+        """
+        self._check_schema()
+        calls = [self._call(candidate) for candidate in candidates]
+        answers: list[Answer] = []
+        for trip in _trips(calls):
+            try:
+                answers += self._scripts.run_each("admit", trip)
+            except StoreUnavailable as error:  # nor will it take the others
+                answers += [error] * (len(calls) - len(answers))
+                break
+        return [
+            self._admitted(candidate, answer) for candidate, answer in zip(candidates, answers, strict=True)
+        ]
+
+    def _check_schema(self) -> None:
+        """Once: a store that is new becomes this version's with its first job."""
+        if not self._schema_checked:
+            check_schema(self._redis, self.keys)
+            self._schema_checked = True
+
+    def _admitted(self, candidate: Candidate, answer: Answer) -> Admission | CellblockError:
+        if isinstance(answer, StoreUnavailable):
+            return answer
+        (reply, value, *more), _ = answer
+        try:
+            if reply in {"known", "conflict"} and value != candidate.job_id and not self._exists(value):
+                call = self._call(candidate, forgotten=value)  # a key that has outlived its job is free
+                reply, value, *more = self._scripts.run("admit", call.keys, call.args)
+        except StoreUnavailable as error:
+            return error
+        if reply == "conflict" and candidate.idempotency is not None:
+            return conflict(candidate.idempotency, value)
+        if reply not in {"admitted", "known"}:
+            return self._refusal(candidate, reply, value, *more)
+        if value != candidate.job_id:
+            return Admission(value, fresh=False)
+        # A resent admission finds its own first sending: that job is as fresh as can be.
+        return Admission(value, fresh=True, wake=tuple(more) if reply == "admitted" else (value,))
+
+    def _refusal(self, candidate: Candidate, reply: str, value: str, *more: str) -> CellblockError:
+        """Why the script admitted nothing."""
+        manifest, gates = candidate.manifest, candidate.gates
+        if reply == "orphan":
+            return no_parent(manifest.parent or "", manifest.tenant)
+        if reply == "poor":
+            return too_poor(int(value))
+        if reply == "no room":
+            return no_room(int(value), int(more[0]))
+        if reply == "refused" and value == "bytes_held":
+            return too_many_bytes(manifest.tenant, *map(int, more))
+        if reply == "refused" and gates is not None:
+            return gates.refusal(manifest.tenant, value, *map(int, more))
+        return RateLimited(
+            f"{value} jobs are waiting and the queue holds {self._settings.queue_depth} "
+            "(CELLBLOCK_LEDGER_QUEUE_DEPTH); try again later",
+            retry_after_s=1.0,
+        )
+
+    def _call(self, candidate: Candidate, forgotten: str = "") -> Call:
+        job_id, manifest = candidate.job_id, candidate.manifest
+        idempotency, gates = candidate.idempotency, candidate.gates
+        idempotency_key = self.keys.idempotency(manifest.tenant, idempotency.name if idempotency else "")
+        owner = Owner(manifest.tenant, manifest.parent or "")
+        return Call(
+            [*self.keys.of_job(job_id, owner), idempotency_key, self.keys.rate(manifest.tenant)],
+            [
+                job_id,
+                idempotency.digest if idempotency else "",
+                manifest.model_dump_json(),
+                manifest.tenant,
+                manifest.level,
+                manifest.priority,
+                manifest.trace_id,
+                f"{manifest.submitted:.6f}",
+                self._settings.queue_depth,
+                self._settings.job_ttl_s,
+                ms(manifest.expires_s),
+                1 if idempotency else 0,
+                idempotency.name if idempotency else "",
+                forgotten,
+                owner.parent,
+                owner.lane,
+                self._settings.tenant_slots,
+                " ".join(names_of(manifest)),
+                self._settings.tenant_percent,
+                self._settings.memory_bytes,
+                int(self._measures),
+                *(gates.arguments() if gates is not None else NO_GATES),
+                int(candidate.keyed),
+            ],
+        )
+
+
+def _trips(calls: Sequence[Call]) -> Iterator[list[Call]]:
+    """Parts that are each sent at once."""
+    trip: list[Call] = []
+    size_bytes = 0
+    for call in calls:
+        call_bytes = sum(len(str(arg)) for arg in call.args)
+        if trip and (len(trip) >= _TRIP_JOBS or size_bytes + call_bytes > _TRIP_BYTES):
+            yield trip
+            trip, size_bytes = [], 0
+        trip.append(call)
+        size_bytes += call_bytes
+    if trip:
+        yield trip

@@ -1,0 +1,206 @@
+"""Jobs claimed from the ledger by workers: those that are next, several in two or three round trips."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from pydantic import ValidationError
+
+from cellblock.admission import Manifest
+from cellblock.errors import StoreUnavailable, UnknownJob
+from cellblock.ledger import closing
+from cellblock.ledger.closing import closing_result
+from cellblock.ledger.connection import store_errors
+from cellblock.ledger.keys import Owner
+from cellblock.ledger.scripts import Answer, Call
+from cellblock.ledger.transitions import Transitions, ms, plan_ttl_s
+from cellblock.models import JobState, Outcome
+
+#: How many picked jobs a call may lose to claims that are faster.
+_RACES_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One worker's right to run one attempt. ``fence`` is the attempt's number."""
+
+    job_id: str
+    fence: int
+    worker: str
+    manifest: Manifest
+    admitted: float
+    started: float
+    charged_micros: int = 0  #: what earlier attempts used
+    lent_micros: int = 0  #: what nested runs have of its money
+    plan_ttl_s: int = 0  #: how long its plan keeps its result; 0 without a plan
+
+    @property
+    def owner(self) -> Owner:
+        """Whose job it is."""
+        return Owner(self.manifest.tenant, self.manifest.parent or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A delivery with nothing to do: the message is acknowledged and forgotten.
+
+    ``why``: what its job is: unknown, running, terminal, delayed, parked, late; or contended.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """A job that could be claimed a moment ago."""
+
+    job_id: str
+    owner: Owner
+
+
+#: ``again``: somebody else was faster. ``passed``: it cannot run, and is not picked again.
+_NotClaimed = Literal["again", "passed"] | StoreUnavailable
+
+
+class Claims(Transitions):
+    """The claiming part of :class:`~cellblock.ledger.Ledger`."""
+
+    def claim(self, message: str, worker: str, operation: str) -> Claim | Dropped:
+        """Become the one running attempt of the job that is next, with a fresh fence and lease.
+
+        ``message``: the job whose message was delivered. It says that something waits; what runs is the first
+        job of the tenant whose turn it is.
+        """
+        (claimed,) = self.claim_many([message], worker, operation)
+        return claimed
+
+    def claim_many(self, messages: Sequence[str], worker: str, operation: str) -> list[Claim | Dropped]:
+        """Claim as many jobs as messages were delivered, as :meth:`claim` does one after the other.
+
+        Where the tenant whose turn it is has fewer jobs or slots than turns, the next one's come a turn
+        early. Raises :class:`StoreUnavailable` where not a single one was claimed.
+        """
+        claims: list[Claim] = []
+        lost = 0
+        while len(claims) < len(messages) and lost < _RACES_MAX:
+            try:
+                picked = self._pick(len(messages) - len(claims))
+                if not picked:
+                    return [
+                        *claims,
+                        *(Dropped(self._why_not(message)) for message in messages[len(claims) :]),
+                    ]
+                answers = self._claim_each(picked, worker, operation)
+            except StoreUnavailable as error:
+                answers = [error]
+            claims += [answer for answer in answers if isinstance(answer, Claim)]
+            lost += answers.count("again")
+            for answer in answers:
+                if isinstance(answer, StoreUnavailable):
+                    if not claims:
+                        raise answer
+                    lost = _RACES_MAX  # what was claimed has to run; the others are left to the sweep
+        # Each time another claim has succeeded; the sweep is the second net.
+        return [*claims, *(Dropped("contended") for _ in messages[len(claims) :])]
+
+    def _pick(self, count: int) -> list[Picked]:
+        """The jobs that are next; fewer where a lane has fewer than turns, none where nothing waits."""
+        keys = self.keys
+        word, *found = self._scripts.run("pick", [keys.turns, keys.heads, keys.shares], [count])
+        if word == "none":
+            return []
+        lanes, heads = found[::2], found[1::2]
+        turns = Counter(lanes)
+        again = [lane for lane in turns if turns[lane] > 1]
+        lines = dict(zip(again, self._lines(again, turns), strict=True))
+        return [
+            Picked(job_id, Owner.of_lane(lane))
+            for lane, head in zip(lanes, heads, strict=True)
+            if (job_id := head if lane not in lines else next(lines[lane], ""))
+        ]
+
+    def _lines(self, lanes: Sequence[str], turns: Counter[str]) -> list[Iterator[str]]:
+        """Of each lane its first jobs, as many as it has turns."""
+        if not lanes:
+            return []
+        with store_errors("reading whose jobs are next"):
+            pipe = self._redis.pipeline(transaction=False)
+            for lane in lanes:
+                pipe.zrange(self.keys.ready(lane), 0, turns[lane] - 1)
+            return [iter(cast(list[str], line)) for line in pipe.execute()]
+
+    def _claim_each(self, picked: Sequence[Picked], worker: str, operation: str) -> list[Claim | _NotClaimed]:
+        settings = self._settings
+        calls = [
+            Call(
+                self.keys.of_job(one.job_id, one.owner),
+                [
+                    one.job_id,
+                    worker,
+                    operation,
+                    ms(settings.lease_s),
+                    settings.job_ttl_s,
+                    one.owner.lane,
+                    settings.tenant_slots,
+                ],
+                get=self.keys.spec(one.job_id),
+            )
+            for one in picked
+        ]
+        return [
+            self._claimed(one, worker, operation, answer)
+            for one, answer in zip(picked, self._scripts.run_each("claim", calls), strict=True)
+        ]
+
+    def _claimed(self, picked: Picked, worker: str, operation: str, answer: Answer) -> Claim | _NotClaimed:
+        if isinstance(answer, StoreUnavailable):
+            return answer
+        (word, *values), stored = answer
+        try:
+            if word == "orphan":
+                self._cancel(picked.job_id, closing.ORPHANED)
+                return "passed"
+            if word != "claimed":
+                return cast(Literal["again", "passed"], word)
+            fence, admitted_ms, started_ms, charged, lent, ttl_s = values
+            try:
+                manifest = Manifest.model_validate_json(stored or "")
+            except ValidationError:
+                self._reject_unreadable(picked, fence, operation)
+                return "passed"
+        except StoreUnavailable as error:
+            return error
+        return Claim(
+            picked.job_id,
+            int(fence),
+            worker,
+            manifest,
+            int(admitted_ms) / 1000,
+            int(started_ms) / 1000,
+            charged_micros=int(charged),
+            lent_micros=int(lent),
+            plan_ttl_s=int(ttl_s),
+        )
+
+    def _why_not(self, job_id: str) -> str:
+        """Why a message's job is not there to claim, when no other is either."""
+        try:
+            state = self.status(job_id).state
+        except UnknownJob:
+            return "unknown"
+        if state.terminal:
+            return "terminal"
+        if state is not JobState.QUEUED:
+            return state.value
+        return "late" if self.due_in_s(job_id) is None else "delayed"
+
+    def _reject_unreadable(self, picked: Picked, fence: str, operation: str) -> None:
+        """End a job whose stored manifest is none. Nobody could run it: trying again changes nothing."""
+        record = self._record(picked.job_id)
+        result = closing_result(picked.job_id, record, Outcome.REJECTED, closing.UNREADABLE)
+        ending = [JobState.REJECTED, Outcome.REJECTED, result, "", 0, "failures", 0, 0, 0, 100, ""]
+        ttl_s = plan_ttl_s(record)
+        self._transition("finish", picked.job_id, picked.owner, [fence, operation, *ending], plan_ttl_s=ttl_s)

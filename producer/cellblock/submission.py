@@ -1,0 +1,107 @@
+"""A client's jobs on their way into the ledger: asked for by somebody, decided on, admitted, announced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from cellblock.costs import Estimate
+from cellblock.errors import CellblockError, InvalidJob, PolicyDenied, RateLimited
+from cellblock.idempotency import IdempotencyKey
+from cellblock.intake import Intake, check_key
+from cellblock.job_ids import new_job_id
+from cellblock.ledger import Admission, Candidate, Ledger
+from cellblock.models import JobSpec
+from cellblock.nesting import Parent
+from cellblock.policy.decision import Principal
+from cellblock.queue import Publisher
+
+
+class Submission:
+    """Submits in the name of a principal. Thread-safe."""
+
+    def __init__(self, ledger: Ledger, publisher: Publisher, intake: Callable[[], Intake]) -> None:
+        """``intake``: called when something is submitted, not before: a wrong file of plans keeps nobody from
+        cancelling or asking."""
+        self._ledger = ledger
+        self._publisher = publisher
+        self._intake = intake
+
+    def submit(self, specs: Iterable[JobSpec], principal: Principal) -> list[str | CellblockError]:
+        """Of each the id of its job, or why it was refused."""
+        found: list[str | CellblockError | Candidate] = [self._begun(spec, principal) for spec in specs]
+        candidates = {at: one for at, one in enumerate(found) if isinstance(one, Candidate)}
+        admitted = self._ledger.admit_many(list(candidates.values()))
+        wake: list[str] = []
+        for (at, candidate), answer in zip(candidates.items(), admitted, strict=True):
+            if isinstance(answer, Admission):
+                wake += answer.wake
+            found[at] = self._answered(candidate, answer)
+        self._publisher.wake(wake)
+        return [one for one in found if not isinstance(one, Candidate)]
+
+    def estimate(self, spec: JobSpec, principal: Principal) -> Estimate:
+        """What this job may cost, without submitting it. Asks no policy."""
+        spec = _asked_by(spec, principal)
+        return self._intake().estimate(spec, principal, self._parent(spec))
+
+    def _begun(self, spec: JobSpec, principal: Principal) -> str | CellblockError | Candidate:
+        """What the ledger is to admit; or the job that it was before, or why it is none."""
+        try:
+            spec = _asked_by(spec, principal)
+            idempotency = IdempotencyKey.of(spec)
+            if (known := self._accepted(spec, idempotency)) is not None:
+                return known
+            try:
+                return self._candidate(spec, principal, idempotency)
+            except PolicyDenied:
+                # The same job from elsewhere may have been accepted just now, and taken what this one misses.
+                if (known := self._accepted(spec, idempotency)) is not None:
+                    return known
+                raise
+        except CellblockError as error:
+            return error
+
+    def _candidate(
+        self, spec: JobSpec, principal: Principal, idempotency: IdempotencyKey | None
+    ) -> Candidate:
+        parent = self._parent(spec)
+        job_id = new_job_id(parent.manifest.tenant if parent is not None else spec.tenant)
+        manifest, gates = self._intake().prepare(job_id, spec, principal, parent)
+        keyed = principal.key_id is not None
+        return Candidate(job_id, manifest, idempotency=idempotency, gates=gates, keyed=keyed)
+
+    def _answered(self, candidate: Candidate, answer: Admission | CellblockError) -> str | CellblockError:
+        if isinstance(answer, Admission):
+            return answer.job_id
+        if not isinstance(answer, PolicyDenied | RateLimited) or candidate.idempotency is None:
+            return answer
+        try:  # as above
+            return self._ledger.accepted(candidate.manifest.tenant, candidate.idempotency) or answer
+        except CellblockError as error:
+            return error
+
+    def _accepted(self, spec: JobSpec, idempotency: IdempotencyKey | None) -> str | None:
+        """What was accepted before comes before anything is decided: the day's money may be over by now."""
+        if idempotency is None:
+            return None
+        tenant: str | None = spec.tenant
+        if spec.parent is not None and "tenant" not in spec.model_fields_set:
+            tenant = self._ledger.tenant(spec.parent)
+        return self._ledger.accepted(tenant, idempotency) if tenant is not None else None
+
+    def _parent(self, spec: JobSpec) -> Parent | None:
+        if spec.parent is None:
+            return None
+        return self._ledger.parent(spec.parent, spec.tenant if "tenant" in spec.model_fields_set else None)
+
+
+def _asked_by(spec: JobSpec, principal: Principal) -> JobSpec:
+    """The job in its principal's tenant. Raises :class:`InvalidJob`, :class:`PolicyDenied`."""
+    if not isinstance(spec, JobSpec):
+        raise InvalidJob("job", f"is a {type(spec).__name__}; write JobSpec(code=...)")
+    if principal.key_id is None:
+        return spec
+    if principal.tenant is not None and "tenant" not in spec.model_fields_set:
+        spec = spec.model_copy(update={"tenant": principal.tenant})
+    check_key(principal, spec)
+    return spec

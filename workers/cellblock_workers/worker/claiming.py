@@ -1,0 +1,57 @@
+"""A worker's threads claim together: one of them asks the store for all that wait at that moment.
+
+By themselves they would pick the same job, and all but one in vain.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from concurrent.futures import Future
+
+from cellblock.ledger import Claim, Dropped, Ledger
+
+#: Jobs that one call claims at most: they are this worker's before any of them runs.
+_TOGETHER_MOST = 8
+
+#: When it was asked for, and what was claimed.
+Claimed = tuple[float, Claim | Dropped]
+
+
+class Claiming:
+    """Claims jobs for the threads of one worker. Thread-safe."""
+
+    def __init__(self, ledger: Ledger, worker: str) -> None:
+        self._ledger = ledger
+        self._worker = worker
+        self._turn = threading.Lock()  # held by the thread that asks
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[str, Future[Claimed]]] = []
+
+    def claim(self, message: str) -> Claimed:
+        """The job that is next, for one message. Raises :class:`StoreUnavailable`."""
+        claimed: Future[Claimed] = Future()
+        with self._lock:
+            self._waiting.append((message, claimed))
+        while not claimed.done():
+            with self._turn:
+                if not claimed.done():
+                    self._ask()
+        return claimed.result()
+
+    def _ask(self) -> None:
+        with self._lock:
+            together, self._waiting = self._waiting[:_TOGETHER_MOST], self._waiting[_TOGETHER_MOST:]
+        asked = time.monotonic()
+        messages = [message for message, _ in together]
+        try:
+            claims = self._ledger.claim_many(messages, self._worker, secrets.token_hex(8))
+        except BaseException as error:
+            for _, claimed in together:
+                claimed.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        for (_, claimed), claim in zip(together, claims, strict=True):
+            claimed.set_result((asked, claim))
