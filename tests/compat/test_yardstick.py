@@ -55,6 +55,7 @@ def run_cases(folder: Path, code: str, **request: object) -> Found:
     return read_results((folder / "out.jsonl").read_bytes(), "")
 
 
+@pytest.mark.long("cases hang, and are waited for")
 def test_each_case_costs_itself_alone(tmp_path: Path) -> None:
     found = run_cases(tmp_path, CASES)
     ends = {name.rpartition("_test_")[2].rpartition(".test_")[2]: end for name, end in found.cases.items()}

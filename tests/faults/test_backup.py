@@ -158,7 +158,7 @@ def test_an_interrupted_restore_is_no_store_until_it_is_run_again(
     lost: RedisServer, fresh: RedisServer, tmp_path: Path
 ) -> None:
     with Client(settings=settings_of(lost)) as client:
-        ids = [admitted(client, number) for number in range(600)]
+        jobs = client.submit_many(JobSpec(code=str(number)) for number in range(600))
         back_up(settings_of(lost), tmp_path / "backup")
         back_up(settings_of(lost), tmp_path / "later")
 
@@ -174,5 +174,5 @@ def test_an_interrupted_restore_is_no_store_until_it_is_run_again(
         restore(settings, tmp_path / "later")  # what the first one brought is not in this one, perhaps
     restore(settings, tmp_path / "backup")
     with Client(settings=settings) as client:
-        assert client.counts().waiting == len(ids)
+        assert client.counts().waiting == len(jobs)
         client.submit(JobSpec(code="1"))

@@ -66,6 +66,7 @@ def test_a_store_that_is_gone_refuses_long_jobs_and_no_others(host: Host, s3: S3
         assert "a-secret-of-tests" not in host.log()
 
 
+@pytest.mark.long("a store is slow, and waited for")
 def test_a_slow_store_costs_a_job_time_and_nothing_else(host: Host, s3: S3Server) -> None:
     with host.worker(CELLBLOCK_WORKER_CONCURRENCY="2"):
         first = host.client.submit(ECHO)
@@ -80,6 +81,7 @@ def test_a_slow_store_costs_a_job_time_and_nothing_else(host: Host, s3: S3Server
         assert again.result(timeout_s=30).ok
 
 
+@pytest.mark.long("a store is away, and waited for")
 def test_a_job_waits_for_a_blob_store_that_is_away(host: Host, s3: S3Server) -> None:
     job = host.client.submit(ECHO)
     with host.worker():

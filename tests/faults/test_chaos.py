@@ -13,7 +13,7 @@ from faults import chaos, soak
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
-    ("jobs", "for_s"), [(60, 15), pytest.param(150, 40, marks=pytest.mark.long("150 jobs under faults"))]
+    ("jobs", "for_s"), [(40, 10), pytest.param(150, 40, marks=pytest.mark.long("150 jobs under faults"))]
 )
 def test_under_random_faults_every_accepted_job_ends_once_and_nothing_is_left(
     tmp_path: Path, jobs: int, for_s: float

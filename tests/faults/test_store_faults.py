@@ -90,6 +90,7 @@ def test_a_store_that_pauses_costs_nothing_below_a_lease_and_one_attempt_above(
         assert {job.status().losses for job in jobs} == {0}, "what they stopped themselves they gave back"
 
 
+@pytest.mark.long("connections are cut a dozen times")
 def test_connections_that_are_cut_again_and_again_cost_nothing(host: Host, server: RedisServer) -> None:
     with host.worker(CELLBLOCK_WORKER_CONCURRENCY="4"):
         jobs = []

@@ -67,6 +67,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield found
 
 
+@pytest.mark.long("every process of a fleet works for several rounds")
 def test_a_fleet_does_its_work_as_these_users_and_is_refused_nothing(store: Store, tmp_path: Path) -> None:
     with ExitStack() as stack, receiver() as receives:
         root = stack.enter_context(closing(store.connect("root")))

@@ -125,6 +125,7 @@ attempt('state', lambda: os.listdir(sys.argv[1]))
 
 
 @pytest.mark.whole_host
+@pytest.mark.long("starts a host, and looks at every process of it")
 def test_the_workers_uid_reaches_no_docker_socket_no_cgroup_and_no_process_of_a_job(
     tmp_path: Path, redis_url: str
 ) -> None:
