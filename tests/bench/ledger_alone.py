@@ -196,15 +196,22 @@ def _begin(ready: Barrier) -> None:
 
 
 def measure_carried(
-    meter: Meter, settings: Settings, pool: ProcessPoolExecutor, processes: int, seconds: float
+    meter: Meter,
+    settings: Settings,
+    pool: ProcessPoolExecutor,
+    *,
+    processes: int,
+    together: int,
+    seconds: float,
 ) -> Figures:
-    """Whole jobs through the ledger from so many of the drivers: what Redis can carry, what was reached.
+    """Whole jobs through the ledger from some of the drivers: what Redis can carry, what was reached.
 
     The ceiling is by all of the server's threads, as if it had one processor; ``main_us`` is of the one
     thread that runs commands.
     """
     before = meter.read()
-    driven = list(pool.map(_drive, [settings] * processes, [seconds] * processes))
+    each = [(settings, together, seconds)] * processes
+    driven = list(pool.map(_drive, *zip(*each, strict=True)))
     found = difference(meter.read(), before)
     jobs = sum(count for count, _ in driven)
     return {
@@ -216,11 +223,11 @@ def measure_carried(
     }
 
 
-def _drive(settings: Settings, seconds: float) -> tuple[int, float]:
-    """In a process of its own: jobs, one after another; how many, in what time."""
+def _drive(settings: Settings, together: int, seconds: float) -> tuple[int, float]:
+    """In a process of its own: jobs, so many together, one after another; how many, in what time."""
     with hello_jobs(settings) as one:
         count, started = 0, time.monotonic()
         while time.monotonic() < started + seconds:
-            one.live()
-            count += 1
+            one.live(together)
+            count += together
         return count, time.monotonic() - started

@@ -9,7 +9,8 @@ job      from Client.submit to the result, through Celery and a worker without s
          Round trips are the server's reads: what arrives together, as a pipeline does, counts once. MONITOR
          tells commands of clients from those inside scripts, in a second pass
 kept     memory that stays when a job has ended
-carried  admit, claim, finish from one process and from two: the server's CPU time, and what that allows
+carried  admit, claim, finish from one process and from two, alone and eight together: the server's CPU time,
+         and what that allows
 idle     with --idle-workers N: a second of an idle worker
 
 The file is not called ledger.py: it would hide tests/ledger from every other benchmark of this folder.
@@ -32,7 +33,6 @@ from typing import Any
 from rich.console import Console
 
 from bench.ledger_alone import (
-    DRIVERS,
     QUICK,
     drivers,
     measure_carried,
@@ -49,6 +49,8 @@ from parts import RedisServer
 
 ROUNDS, JOBS, KEPT = 100, 200, 2000
 CARRIED_ROUNDS, CARRIED_S = 3, 1.5
+#: How many processes drive it, and how many jobs they admit and claim together.
+CARRIED = {"from 1": (1, 1), "from 2": (2, 1), "from 2, eight together": (2, 8)}
 PLANS = {"no plan": False, "a plan": True}
 
 
@@ -100,20 +102,22 @@ def kept(planned: bool) -> Figures:
 
 
 def carried() -> dict[str, dict[str, Figures]]:
-    """By plan, then by processes: medians of rounds that alternate, for the machine's speed changes."""
+    """By plan, then by how it is driven: medians of rounds that alternate: the speed changes."""
     found: dict[tuple[str, str], list[Figures]] = defaultdict(list)
     with drivers() as pool, ExitStack() as stack:
         stores = {plan: stack.enter_context(store()) for plan in PLANS}
         for _ in range(CARRIED_ROUNDS):
             for plan, one in stores.items():
                 settings = settings_for(one.url, one.folder, planned=PLANS[plan])
-                for count in range(1, DRIVERS + 1):
-                    figures = measure_carried(one.meter, settings, pool, count, CARRIED_S)
-                    found[plan, f"from {count}"].append(figures)
+                for name, (processes, together) in CARRIED.items():
+                    figures = measure_carried(
+                        one.meter, settings, pool, processes=processes, together=together, seconds=CARRIED_S
+                    )
+                    found[plan, name].append(figures)
     return {
         plan: {
-            processes: {name: median(one[name] for one in rounds) for name in rounds[0]}
-            for (whose, processes), rounds in found.items()
+            way: {name: median(one[name] for one in rounds) for name in rounds[0]}
+            for (whose, way), rounds in found.items()
             if whose == plan
         }
         for plan in PLANS

@@ -15,7 +15,7 @@ from cellblock.admission import Manifest
 from cellblock.ends import Usage
 from cellblock.gates import Gates
 from cellblock.intake import Intake
-from cellblock.ledger import Claim, Ledger, connect
+from cellblock.ledger import Admission, Candidate, Claim, Ledger, connect
 from cellblock_config import Settings, TelemetrySettings, load_settings
 from cellblock_workers.telemetry import configure_logging
 from ledger.kit import operation, result_of
@@ -101,9 +101,13 @@ class Hello:
         done = self.ledger.finish(held, hello_result(held, outcome), operation())
         assert done.word in {"finished", "retried"}, done
 
-    def live(self) -> None:
-        """A whole job."""
-        self.end(self.begin())
+    def live(self, together: int = 1) -> None:
+        """Whole jobs, as many as are admitted and claimed together."""
+        wanted = [Candidate(uuid.uuid4().hex, self.manifest, gates=self.gates) for _ in range(together)]
+        assert all(isinstance(one, Admission) for one in self.ledger.admit_many(wanted))
+        for held in self.ledger.claim_many(["-"] * together, WORKER, operation()):
+            assert isinstance(held, Claim), held
+            self.end(held)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from cellblock import RateLimited, StoreFull
 from cellblock.archive import open_archive
 from cellblock.archive.tables import JOBS
 from cellblock.job_ids import new_job_id
-from cellblock.ledger import Claim, Ledger, connect
+from cellblock.ledger import Admission, Candidate, Claim, Ledger, connect
 from cellblock.queue import Publisher
 from cellblock_config import Settings, load_settings
 from cellblock_workers.worker.reaper import Reaper
@@ -36,6 +36,8 @@ PROCESSES = 2
 LOOK_S = 10.0
 #: In front of the claims, so that some jobs always wait.
 AHEAD = 50
+#: Jobs claimed in one call.
+TOGETHER = 8
 #: Four tenants: none may hold more than half of the store.
 TENANTS = 4
 
@@ -46,21 +48,22 @@ def drive(settings: Settings, jobs: int, number: int, done: Any) -> None:
     work = manifest(code="pass", tenant=tenant)
     with closing(connect(settings)) as redis:
         ledger = Ledger(redis, settings)
-        admitted = 0
-        ended = 0
+        admitted = ended = 0
         while ended < jobs:
-            while admitted < min(jobs, ended + AHEAD):
-                try:
-                    ledger.admit(new_job_id(tenant), work)
-                except (StoreFull, RateLimited):
-                    time.sleep(0.05)
-                    break
-                admitted += 1
-            held = ledger.claim("-", f"driver{number}", operation())
-            if isinstance(held, Claim):
-                ledger.finish(held, result_of(held), operation())
-                ended += 1
-                done.value += 1
+            wanted = min(jobs, ended + AHEAD) - admitted
+            answers = ledger.admit_many([Candidate(new_job_id(tenant), work) for _ in range(wanted)])
+            for answer in answers:
+                if isinstance(answer, Admission):
+                    admitted += 1
+                elif not isinstance(answer, StoreFull | RateLimited):
+                    raise answer
+            if wanted and not isinstance(answers[-1], Admission):
+                time.sleep(0.05)
+            for held in ledger.claim_many(["-"] * TOGETHER, f"driver{number}", operation()):
+                if isinstance(held, Claim):
+                    ledger.finish(held, result_of(held), operation())
+                    ended += 1
+                    done.value += 1
 
 
 def run(folder: Path, jobs: int, memory: str, kind: str) -> dict[str, Any]:
