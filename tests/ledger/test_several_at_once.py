@@ -19,7 +19,7 @@ from cellblock.ledger import Admission, Candidate, Claim, Dropped, Ledger, conne
 from cellblock.ledger.scripts import Answer, Call
 from cellblock_config import load_settings
 from cellblock_workers.worker.claiming import Claiming
-from ledger.kit import OPEN, STORES, be_late, manifest, once, open_ledger, operation
+from ledger.kit import OPEN, STORES, be_late, dump, manifest, once, open_ledger, operation
 
 Store = tuple[Ledger, Redis]
 #: By tenant its plan. "none" has none.
@@ -78,7 +78,12 @@ def test_a_job_that_is_refused_keeps_no_other_out(store: Store) -> None:
     assert isinstance(different, InvalidJob)
     there = [ledger.keys.job(job_id) for job_id in ("first", "keyed", "third")]
     assert sorted(redis.keys(ledger.keys.job("*"))) == there
+
+
+def test_nothing_asked_is_nothing_done(store: Store) -> None:
+    ledger, redis = store
     assert ledger.admit_many([]) == []
+    assert dump(redis) == {}
 
 
 def test_a_server_that_has_forgotten_the_scripts_is_told_them_again(store: Store) -> None:
