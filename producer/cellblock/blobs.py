@@ -20,6 +20,9 @@ from cellblock.errors import BlobLost, BlobsUnavailable, NotConfigured
 from cellblock_config.blobs import BlobSettings
 
 NAME = r"[0-9a-f]{8}/[0-9a-f]{64}"
+#: Names the store that removes what none of its jobs names; another one must not.
+OWNER = "owner"
+_OWNER_MOST = 64
 _PAGE = 500
 _PROBE = b"cellblock"
 
@@ -33,11 +36,17 @@ class Blobs(Protocol):
     def get(self, name: str, size_bytes: int) -> bytes:
         """The bytes of this name. Raises :class:`BlobLost` where they are not what was put there."""
 
+    def owner(self, asking: str) -> str:
+        """The store whose blobs these are; the one that asks, if there is none yet."""
+
     def old(self) -> Iterator[list[str]]:
         """Names nobody puts anything under any more, in pages."""
 
     def expired(self, name: str) -> bool:
         """Whether a blob is older than any job."""
+
+    def put_before(self, name: str, when: float) -> bool:
+        """Whether a blob may be from before this time (Unix seconds)."""
 
     def remove(self, names: Sequence[str]) -> None:
         """These are gone."""
@@ -120,6 +129,24 @@ class ObjectBlobs:
             raise BlobLost(digest, "its bytes are others than those that were put there")
         return data
 
+    def owner(self, asking: str) -> str:
+        """The store whose blobs these are; the one that asks, if there is none yet."""
+        from obstore.exceptions import AlreadyExistsError
+
+        with _errors("asking whose blobs these are"):
+            try:
+                self._store.put(OWNER, asking.encode(), mode="create")
+            except AlreadyExistsError:
+                pass
+            except NotImplementedError:  # a server without conditional puts
+                with suppress(FileNotFoundError):
+                    return self._owner()
+                self._store.put(OWNER, asking.encode())
+            return self._owner()
+
+    def _owner(self) -> str:
+        return bytes(self._store.get(OWNER).bytes()).decode(errors="replace")[:_OWNER_MOST]
+
     def old(self) -> Iterator[list[str]]:
         """Names of two periods ago and before."""
         with _errors("listing blobs"):
@@ -132,8 +159,15 @@ class ObjectBlobs:
 
     def expired(self, name: str) -> bool:
         """Whether a blob is older than any job."""
-        age_s = self._now() - int(name[:8], 16) * self._settings.sweep_after_s
-        return age_s > self._settings.ttl_s
+        return self._now() - self._put_at(name) > self._settings.ttl_s
+
+    def put_before(self, name: str, when: float) -> bool:
+        """Whether a blob may be from before this time (Unix seconds)."""
+        return self._put_at(name) < when
+
+    def _put_at(self, name: str) -> int:
+        """The earliest: when its period began (Unix seconds)."""
+        return int(name[:8], 16) * self._settings.sweep_after_s
 
     def remove(self, names: Sequence[str]) -> None:
         """These are gone."""

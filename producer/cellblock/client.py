@@ -25,6 +25,7 @@ from cellblock.archive.database import Filter
 from cellblock.blobs import open_blobs
 from cellblock.costs import Estimate
 from cellblock.errors import (
+    ArchiveUnavailable,
     CellblockError,
     InvalidJob,
     NotConfigured,
@@ -217,7 +218,8 @@ class Client:
     ) -> list[DayUsage]:
         """What tenants with a plan used, by day (UTC): the last forty, and with an archive those before.
 
-        ``since``: only from this day on.
+        ``since``: only from this day on. Raises :class:`ArchiveUnavailable` where a day before those forty is
+        asked for.
         """
         recent = self._ledger.usage(tenant, day)
         found = {(one.tenant, one.day): one for one in self._archived_usage(tenant, day, since)}
@@ -225,11 +227,21 @@ class Client:
         chosen = [one for one in found.values() if since is None or one.day >= since]
         return sorted(chosen, key=lambda one: (one.day, one.tenant))
 
-    def _archived_usage(self, tenant: str | None, day: date | None, since: date | None) -> Iterator[DayUsage]:
-        if self._archive is None:
-            return
-        for who, of_day, runs, micros in self._archive.usage(tenant, day or since or _FIRST_DAY, until=day):
-            yield DayUsage(tenant=who, day=of_day, runs=runs, spent_micros=micros, held_micros=0)
+    def _archived_usage(self, tenant: str | None, day: date | None, since: date | None) -> list[DayUsage]:
+        asked = day or since
+        if self._archive is None or (asked is not None and asked >= self._ledger.first_day_kept()):
+            return []
+        try:
+            rows = self._archive.usage(tenant, asked or _FIRST_DAY, until=day)
+        except ArchiveUnavailable as error:
+            if asked is not None:
+                raise
+            _log.warning("what was used more than forty days ago is left out: %s", error)
+            return []
+        return [
+            DayUsage(tenant=who, day=of_day, runs=runs, spent_micros=micros, held_micros=0)
+            for who, of_day, runs, micros in rows
+        ]
 
     def jobs(
         self,

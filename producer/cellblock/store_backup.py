@@ -145,13 +145,15 @@ def _checked(folder: Path) -> Backup:
 
 
 def _carry(source: Redis, target: Redis, source_keys: Keys, keys: Keys, progress: Progress) -> int:
-    """Every key but the schema's, with its value and the rest of its life."""
-    before, after, schema = (name.encode() for name in (source_keys.prefix, keys.prefix, source_keys.schema))
+    """Every key with its value and the rest of its life; not the schema's, and not who the store was: two of
+    one name would remove each other's blobs."""
+    before, after = source_keys.prefix.encode(), keys.prefix.encode()
+    left_out = {source_keys.schema.encode(), source_keys.store.encode()}
     count, cursor = 0, 0
     while True:
         with store_errors("carrying keys over"):
             cursor, names = cast(tuple[int, list[bytes]], source.scan(cursor, count=_PAGE))
-            ours = [name for name in names if name.startswith(before + b":") and name != schema]
+            ours = [name for name in names if name.startswith(before + b":") and name not in left_out]
             pipe = source.pipeline(transaction=False)
             for name in ours:
                 pipe.dump(name)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from cellblock import BlobLost, Client, JobSpec, Outcome
+from cellblock import BlobLost, Client, JobSpec, NotConfigured, Outcome
 from cellblock.blobs import Blobs, ObjectBlobs, open_blobs
 from cellblock.claim_check import checked_in, fetched, names_of
 from cellblock.ledger import Claim, Ledger
@@ -131,20 +131,82 @@ def test_a_long_result_is_elsewhere_as_long_as_its_job_is_kept(
     assert ledger.named_blobs([name]) == set()
 
 
-def test_the_sweep_removes_what_no_job_names(store: tuple[Ledger, Redis], tmp_path: Path) -> None:
-    """Injected: the clock of the blob store is a day on."""
-    ledger, _ = store
-    opened = open_blobs(BlobSettings.model_validate({"url": f"file://{tmp_path}/old"}))
+def bucket(folder: Path, *, days_on: float = 0) -> ObjectBlobs:
+    """The blob store in this folder; injected: its clock is so many days on."""
+    opened = open_blobs(BlobSettings.model_validate({"url": f"file://{folder}"}))
     assert isinstance(opened, ObjectBlobs)
+    return ObjectBlobs(opened._store, BlobSettings(), now=lambda: time.time() + 86_400 * days_on)
+
+
+def born(ledger: Ledger, redis: Redis) -> None:
+    """Injected: the store is a week old."""
+    redis.set(ledger.keys.store, f"{ledger.identity().name} {round(1000 * (time.time() - 7 * 86_400))}")
+
+
+def test_the_sweep_removes_what_no_job_names(store: tuple[Ledger, Redis], tmp_path: Path) -> None:
+    ledger, redis = store
+    born(ledger, redis)
+    opened, later = bucket(tmp_path / "old"), bucket(tmp_path / "old", days_on=1)
     (named,) = put(ledger, opened, "job")
     orphan = opened.put(b"nobody's")
-    later = ObjectBlobs(opened._store, BlobSettings(), now=lambda: time.time() + 86_400)
     assert BlobSweep(ledger, later).sweep() == 1
     assert opened.get(named, len(LONG)) == LONG.encode()
     with pytest.raises(BlobLost):
         opened.get(orphan, 8)
     ledger.cancel("job")
     assert BlobSweep(ledger, later).sweep() == 1
+
+
+def test_no_store_sweeps_the_blobs_of_another(
+    store: tuple[Ledger, Redis], redis_url: str, tmp_path: Path
+) -> None:
+    ledger, redis = store
+    born(ledger, redis)
+    opened, later = bucket(tmp_path / "shared"), bucket(tmp_path / "shared", days_on=1)
+    (named,) = put(ledger, opened, "job")
+    with open_ledger("redis", redis_url, redis={"url": redis_url, "key_prefix": "{other}"}) as (
+        other,
+        second,
+    ):
+        born(other, second)
+        assert BlobSweep(ledger, later).sweep() == 0
+        with pytest.raises(
+            NotConfigured, match=r"give each store a path of its own.*remove the object 'owner'"
+        ):
+            BlobSweep(other, later).sweep()
+    assert opened.get(named, len(LONG)) == LONG.encode()
+
+
+def test_a_store_that_was_lost_leaves_what_it_cannot_know_until_no_job_can_name_it(
+    store: tuple[Ledger, Redis], tmp_path: Path
+) -> None:
+    """The archive may name it."""
+    ledger, _ = store
+    before = bucket(tmp_path / "lost", days_on=-1).put(LONG.encode())
+    assert BlobSweep(ledger, bucket(tmp_path / "lost", days_on=1)).sweep() == 0
+    assert bucket(tmp_path / "lost").get(before, len(LONG)) == LONG.encode()
+    assert BlobSweep(ledger, bucket(tmp_path / "lost", days_on=40)).sweep() == 1
+
+
+def test_names_of_blobs_that_are_too_old_are_forgotten_too(
+    store: tuple[Ledger, Redis], tmp_path: Path
+) -> None:
+    ledger, redis = store
+    (named,) = put(ledger, bucket(tmp_path / "old"), "job")
+    assert ledger.named_blobs([named]) == {named}
+    assert BlobSweep(ledger, bucket(tmp_path / "old", days_on=40)).sweep() == 1
+    assert redis.hgetall(ledger.keys.blobs) == {}
+
+
+def test_a_result_is_long_by_its_bytes_not_by_its_characters(
+    store: tuple[Ledger, Redis], blobs: Blobs
+) -> None:
+    ledger, redis = store
+    ledger.admit("job", manifest())
+    held = claim(ledger)
+    smiles = "\N{GRINNING FACE}" * (LEAST // 4)
+    ledger.finish(held, result_of(held, stdout=smiles), operation(), long_bytes=LEAST)
+    assert redis.hget(ledger.keys.job("job"), "result_blob") is not None
 
 
 def test_a_client_without_a_blob_store_is_told_what_it_misses(settings: Settings, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from cellblock import Client, Event, InvalidJob
 from cellblock.ledger import groups
 from cellblock_config import Settings
-from ledger.kit import admit, claim, finish
+from ledger.kit import admit, claim, finish, lead, settings_of
 from parts import wait_until
 
 
@@ -53,6 +53,15 @@ def test_a_new_group_may_start_late_and_any_group_may_go_back(client: Client) ->
     client.rewind("late", latest)
     admit(client._ledger, "next")
     assert kinds(client.events(group="late")) == ["queued"]
+
+
+def test_going_back_to_the_oldest_event_misses_nothing(client: Client) -> None:
+    client.acknowledge("back", client.events(group="back"))
+    with settings_of(client._ledger, events_ttl_s=-10):
+        client._ledger.trim_events(lead(client._ledger))
+    admit(client._ledger, "next")
+    client.rewind("back")
+    assert kinds(client.events(group="back")) == ["queued"]
 
 
 def test_an_empty_acknowledgement_is_nothing(client: Client) -> None:

@@ -190,6 +190,14 @@ def test_late_and_unreadable_jobs_are_passed_over(store: Store) -> None:
     assert ledger.running() == 2
 
 
+def test_a_broken_record_costs_its_neighbours_nothing(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger, *["none"] * 4)
+    redis.set(ledger.keys.spec("001"), "no manifest")
+    redis.hdel(ledger.keys.job("001"), "level")
+    assert claimed(ledger.claim_many(["-"] * 3, "w", operation())) == ["000", "002", "003"]
+
+
 def test_claims_that_are_there_are_kept_when_the_store_refuses_another(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

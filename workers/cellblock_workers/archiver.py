@@ -52,6 +52,7 @@ class Archiver:
         self._groups = EventGroups(redis, keys)
         self._name = f"{socket.gethostname()}-{os.getpid()}"
         self._prunes_at = 0.0
+        self._away: tuple[float, str] | None = None  # since when (monotonic), and what it waits for
         self._closing = threading.Event()
 
     def prepare(self) -> None:
@@ -68,14 +69,16 @@ class Archiver:
         self.archive.check_schema()
 
     def run(self) -> None:
-        """Until :meth:`stop`: what is away is waited for."""
-        said = ""
+        """Until :meth:`stop`: what is away is waited for, and said to be away for as long as it is."""
         while not self._closing.is_set():
             try:
+                if self._away is not None:
+                    self.archive.check_schema()  # a step with nothing to write would ask it nothing
+                    _log.info("archiver_goes_on")
+                    self._away = None
                 self.step()
-                said = self._say(said, "")
-            except (StoreUnavailable, ArchiveUnavailable) as error:
-                said = self._say(said, str(error))
+            except (StoreUnavailable, ArchiveUnavailable, SchemaMismatch) as error:
+                self._wait_for(str(error))
                 self._closing.wait(_AWAY_S)
             except Exception:  # a defect of ours: what was not acknowledged comes again
                 _log.exception("archiver_crashed")
@@ -104,8 +107,9 @@ class Archiver:
         self._groups.acknowledge(ARCHIVE_GROUP, [event.id for event in events])
         self._ledger.report(behind_s=self._behind_s(events))
         if time.monotonic() > self._prunes_at:
-            done = self.prune()
-            self._prunes_at = time.monotonic() + (_PRUNE_EVERY_S if done else 0)
+            self._prunes_at = time.monotonic() + _PRUNE_EVERY_S  # also where it fails
+            if not self.prune():
+                self._prunes_at = 0.0
         return len(events)
 
     def _write_all(self) -> None:
@@ -140,17 +144,13 @@ class Archiver:
                 return True
         return False
 
-    def _say(self, before: str, now: str) -> str:
-        if now and now != before:
-            _log.error("archiver_waits", reason=now)
-            self._report(now)
-        elif before and not now:
-            _log.info("archiver_goes_on")
-        return now
-
-    def _report(self, why: str) -> None:
+    def _wait_for(self, why: str) -> None:
+        if self._away is None or self._away[1] != why:
+            _log.error("archiver_waits", reason=why)
+        since = self._away[0] if self._away is not None else time.monotonic()
+        self._away = (since, why)
         try:
-            self._ledger.report(behind_s=0.0, error=why)
+            self._ledger.report(behind_s=time.monotonic() - since, error=why)
         except StoreUnavailable:  # it is that which is away
             _log.warning("archiver_not_reported")
 

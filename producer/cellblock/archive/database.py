@@ -50,19 +50,26 @@ class Filter:
 def open_archive(settings: ArchiveSettings) -> Archive | None:
     """The archive of these settings, None without one. Nothing is connected to yet.
 
-    Raises :class:`NotConfigured` without the extra.
+    Raises :class:`NotConfigured` without the extra, or for an address that the library does not take.
     """
     if settings.url is None:
         return None
     try:
         from sqlalchemy import create_engine
         from sqlalchemy.engine import make_url
+        from sqlalchemy.exc import ArgumentError
     except ModuleNotFoundError as error:
         raise NotConfigured(
             "CELLBLOCK_ARCHIVE_URL is set, and the archive's library is missing: "
             "pip install 'cellblock[archive]'"
         ) from error
-    url = make_url(settings.url.get_secret_value())
+    try:
+        url = make_url(settings.url.get_secret_value())
+    except (ArgumentError, ValueError):  # its text may hold the password
+        raise NotConfigured(
+            "CELLBLOCK_ARCHIVE_URL is no address of a database: write sqlite:////folder/jobs.db or "
+            "postgresql://user:password@host:5432/database, with one host, and with %40 for @ in a password"
+        ) from None
     if url.get_backend_name() == "sqlite":
         engine = create_engine(url, connect_args={"timeout": _BUSY_S})
         _tune_sqlite(engine)
@@ -145,12 +152,13 @@ class Archive:
         return None if row is None else _archived(dict(row))
 
     def accepted(self, tenant: str, key: str) -> tuple[str, str] | None:
-        """The last job accepted under an idempotency key of a tenant's: its id and digest."""
+        """The last job accepted under an idempotency key of a tenant's: its id and digest. None when what it
+        said is forgotten: nobody could have its result, so the key is free."""
         from cellblock.archive.tables import JOBS
 
         query = (
             JOBS.select()
-            .where(JOBS.c.tenant == tenant, JOBS.c.idempotency == key)
+            .where(JOBS.c.tenant == tenant, JOBS.c.idempotency == key, JOBS.c.result.is_not(None))
             .order_by(JOBS.c.finished_ms.desc())
             .limit(1)
         )
@@ -217,9 +225,12 @@ class Archive:
 
         well = and_(JOBS.c.state == "succeeded", JOBS.c.finished_ms < now_ms - 1000 * settings.output_ttl_s)
         oldest_ms = now_ms - 1000 * settings.failed_output_ttl_s
+        newest_ms = now_ms - 1000 * min(settings.output_ttl_s, settings.failed_output_ttl_s)
         over = (
             select(JOBS.c.job_id)
-            .where(JOBS.c.result.is_not(None), or_(well, JOBS.c.finished_ms < oldest_ms))
+            # The first two are as the index has them; what is forgotten already is not in it.
+            .where(JOBS.c.result.is_not(None), JOBS.c.finished_ms < newest_ms)
+            .where(or_(well, JOBS.c.finished_ms < oldest_ms))
             .limit(_PAGE)
         )
         emptied = (
@@ -318,8 +329,9 @@ def archive_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        kind = type(getattr(error, "orig", None) or error).__name__
-        raise ArchiveUnavailable(
-            f"the archive failed while {doing} ({kind}): is it running, and is CELLBLOCK_ARCHIVE_URL its "
-            "address, with user and password?"
-        ) from None
+        cause = getattr(error, "orig", None) or error
+        remedy = "is it running, and is CELLBLOCK_ARCHIVE_URL its address, with user and password?"
+        if type(cause).__module__ == "sqlite3":
+            remedy = "is the folder of CELLBLOCK_ARCHIVE_URL there, and may this user write to it?"
+        kind = type(cause).__name__
+        raise ArchiveUnavailable(f"the archive failed while {doing} ({kind}): {remedy}") from None

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, String, Table, Text, text
 
 #: The newest of migrations/versions.
 HEAD = "0001"
 #: The table of migrations that says which version a database has.
 VERSIONS = "cellblock_archive_version"
 METADATA = MetaData()
+
+
+def _of_rows(name: str, column: str, *, where: str) -> Index:
+    """An index of some rows only."""
+    return Index(name, column, postgresql_where=text(where), sqlite_where=text(where))
+
 
 #: Times are milliseconds since 1970 by the ledger's clock; money is in micros.
 JOBS = Table(
@@ -37,4 +43,6 @@ JOBS = Table(
     Index("cellblock_jobs_by_end", "finished_ms", "job_id"),
     Index("cellblock_jobs_by_tenant", "tenant", "finished_ms", "job_id"),
     Index("cellblock_jobs_by_key", "tenant", "idempotency"),
+    _of_rows("cellblock_jobs_with_output", "finished_ms", where="result IS NOT NULL"),
+    _of_rows("cellblock_jobs_with_plan", "admitted_ms", where="plan IS NOT NULL"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from datetime import datetime
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from cellblock import Client
 from cellblock.archive import open_archive
 from cellblock.cli import extras
 from cellblock.errors import NotConfigured
+from cellblock.ledger import Keys, connect
+from cellblock.ledger.archiving import Archiving
 from cellblock.models import JobStatus
 from cellblock_config import load_settings
 
@@ -27,6 +30,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(jobs, name="jobs")
     archive = typer.Typer(help="The database of CELLBLOCK_ARCHIVE_URL.", no_args_is_help=True)
     archive.command("upgrade")(upgrade)
+    archive.command("detach")(detach)
     app.add_typer(archive, name="archive")
     app.command()(archiver)
 
@@ -82,6 +86,20 @@ def upgrade() -> None:
     with archive_errors("changing its schema"):
         before, after = upgraded(archive.engine)
     typer.echo(f"the archive has schema {after} (before: {before or 'none'})")
+
+
+def detach() -> None:
+    """Let the store go on without an archive; what is in the database stays there.
+
+    Without this, jobs that end go on waiting for an archiver. Stop it first, and take CELLBLOCK_ARCHIVE_URL
+    from the settings of all workers.
+
+    Example: cellblock archive detach
+    """
+    settings = load_settings()
+    with closing(connect(settings)) as redis:
+        had_one = Archiving(redis, Keys(settings.redis.key_prefix)).detach()
+    typer.echo("the archive is detached" if had_one else "no archiver has ever run on this store")
 
 
 def archiver() -> None:

@@ -196,7 +196,10 @@ def usage(
     tenant: Annotated[str | None, typer.Option(help="One tenant; all of them without.")] = None,
     day: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="One day (UTC).")] = None,
     since: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="From this day on; needs the archive.")
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"], help="From this day on; the archive has those before forty days ago."
+        ),
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="table, json or csv.")] = "table",
     json_output: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,

@@ -40,7 +40,7 @@ _EVENTS = "<p>:broker:/<db>.celeryev/* <p>:broker:/*"
 _QUESTIONS = "<p>:broker:/<db>.celery.pidbox"
 _JOBS = (
     "job:* spec:* result:* attempts:* delayed ready:* slots:* turns heads parked shares leases deadlines "
-    "dead upkeep leader kept:* keepers crowded pressure blobs line:* account:* events schema broker:*"
+    "dead upkeep leader store kept:* keepers crowded pressure blobs line:* account:* events schema broker:*"
 )
 
 

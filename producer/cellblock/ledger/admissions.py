@@ -81,12 +81,11 @@ class Admissions(Transitions):
         A :class:`StoreUnavailable` among them: that job may have been admitted. Raises
         :class:`SchemaMismatch`.
         """
-        if candidates:  # who asks for nothing leaves the store as it is
-            self._check_schema()
         calls = [self._call(candidate) for candidate in candidates]
         answers: list[Answer] = []
         for trip in _trips(calls):
             try:
+                self._check_schema()
                 answers += self._scripts.run_each("admit", trip)
             except StoreUnavailable as error:  # nor will it take the others
                 answers += [error] * (len(calls) - len(answers))

@@ -45,7 +45,8 @@ class ArchiverState:
     def problem(self) -> str | None:
         """What is wrong with it, in words; None if nothing is."""
         if self.silent_s > _SILENT_S:
-            return f"no archiver was heard of for {self.silent_s:.0f} s: is cellblock archiver running?"
+            silent = f"no archiver was heard of for {self.silent_s:.0f} s: is cellblock archiver running?"
+            return f"{silent} Its last word: {self.error}" if self.error else silent
         return self.error
 
 
@@ -56,8 +57,12 @@ class Archiving:
     new, or events were dropped that it had not read.
     """
 
-    def __init__(self, redis: Redis, keys: Keys, *, embedded: bool = False) -> None:
+    def __init__(
+        self, redis: Redis, keys: Keys, *, embedded: bool = False, is_configured: bool = False
+    ) -> None:
+        """``is_configured``: whether this process's settings name an archive."""
         self._redis = redis
+        self._is_configured = is_configured
         self._keys = keys
         self._stream = EventStream(redis, keys)
         self._scripts = Scripts(redis, embedded=embedded)
@@ -72,6 +77,13 @@ class Archiving:
         told = json.loads(said)
         return ArchiverState(max(0.0, now_s - told["at"]), told["behind_s"], told.get("error") or None)
 
+    def problem(self) -> str | None:
+        """What is wrong with the archiver, in words; None if nothing is, or if there is no archive."""
+        state = self.state()
+        if state is None:
+            return "no archiver has ever run: run cellblock archiver" if self._is_configured else None
+        return state.problem
+
     def report(self, *, behind_s: float, error: str = "") -> None:
         """The archiver says that it lives, how far it is behind, and what it waits for."""
         with store_errors("reporting on the archive"):
@@ -82,6 +94,13 @@ class Archiving:
     def is_known(self) -> bool:
         """Whether some archiver has read events of this store before."""
         return self._stream.first_open(ARCHIVE_GROUP) is not None
+
+    def detach(self) -> bool:
+        """The store has no archive from now on: what has ended leaves without waiting for one. Whether it had
+        one. To be called when no archiver runs, and before workers start that have none."""
+        with store_errors("detaching the archive"):
+            self._redis.hdel(self._keys.upkeep, "archiver", "archive_owes")
+            return self._stream.drop_group(ARCHIVE_GROUP)
 
     def owes_since(self) -> str | None:
         """The event since which the archive owes a look at every ended job; None if it owes none."""

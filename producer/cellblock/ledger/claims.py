@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from cellblock.ledger.keys import Owner
 from cellblock.ledger.scripts import Answer, Call
 from cellblock.ledger.transitions import Transitions, ms, plan_ttl_s
 from cellblock.models import JobState, Outcome
+
+_log = logging.getLogger(__name__)
 
 #: How many picked jobs a call may lose to claims that are faster.
 _RACES_MAX = 100
@@ -173,6 +176,10 @@ class Claims(Transitions):
                 return "passed"
         except StoreUnavailable as error:
             return error
+        except (UnknownJob, KeyError, ValueError):
+            # Nothing can be done about it here, and what was claimed with it has to run.
+            _log.error("the record of job %s is not whole: its lease runs out", picked.job_id)
+            return "passed"
         return Claim(
             picked.job_id,
             int(fence),

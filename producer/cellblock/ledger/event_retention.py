@@ -86,6 +86,13 @@ class EventStream:
         found = self._group(group)
         return self._first_open(found) if found is not None else None
 
+    def drop_group(self, name: str) -> bool:
+        """This group is no more; whether there was one."""
+        if self._group(name) is None:
+            return False
+        with store_errors("dropping a group of the event stream"):
+            return bool(self._redis.xgroup_destroy(self._keys.events, name))
+
     def done_until_ms(self, group: str, now_ms: int) -> int:
         """This group has done with all events before this time; 0 without it."""
         found = self._group(group)

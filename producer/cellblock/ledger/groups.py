@@ -80,8 +80,9 @@ class EventGroups:
     def rewind(self, group: str, after: str) -> None:
         """The group reads on after this stream id, whatever it had read; creates it if it is new."""
         self._create(group, after)
+        start = self._start_after(after)
         with store_errors("rewinding a group"):
-            self._redis.xgroup_setid(self._stream, group, after)
+            self._redis.xgroup_setid(self._stream, group, start)
 
     def _missed(self, group: str, consumer: str, limit: int, redeliver_s: float) -> list[Event]:
         idle_ms, cursor = max(1, round(1000 * redeliver_s)), "0-0"
@@ -126,10 +127,14 @@ class EventGroups:
 
     def _create(self, group: str, after: str) -> None:
         check_schema(self._redis, self._keys)  # it may be this that makes the stream, in a store of nobody
-        start = self._events.beginning() if after == "0" else after
+        start = self._start_after(after)
         with store_errors("creating a group"):
             try:
                 self._redis.xgroup_create(self._stream, group, id=start, mkstream=True)
             except ResponseError as error:
                 if "BUSYGROUP" not in str(error):
                     raise
+
+    def _start_after(self, after: str) -> str:
+        """``0`` is all there are: what has left before cannot be missed."""
+        return self._events.beginning() if after == "0" else after

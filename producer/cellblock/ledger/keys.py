@@ -45,6 +45,8 @@
 ``<p>:governance``                     hash     "tenant key" → value of overrides set at run time
 ``<p>:audit``                          stream   who set them, when, before and after; about 100,000
 ``<p>:schema``                         string   the version of all this
+``<p>:store``                          string   "id at_ms": by which the blob store knows this one, and since
+                                                when; a backup does not carry it over
 ``<p>:events``                         stream   one entry per transition (event_retention.py)
 ``<p>:done:<id>``                      channel  published to when the job has ended
 ``<p>:control``                        channel  ids of running jobs that were asked to stop
@@ -184,6 +186,10 @@ class Keys:
     @property
     def audit(self) -> str:
         return f"{self.prefix}:audit"
+
+    @property
+    def store(self) -> str:
+        return f"{self.prefix}:store"
 
     @property
     def schema(self) -> str:

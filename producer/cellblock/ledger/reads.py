@@ -38,6 +38,7 @@ from cellblock.models import (
 from cellblock_config import LevelName
 
 _EVENTS_STEP_S = 1.0
+_ARCHIVE_AGAIN_S = 10.0
 _log = logging.getLogger(__name__)
 #: As many days of accounts as scripts/admit.lua keeps, counted from where it does.
 _DAYS_KEPT, _DAY_MS = 40, 86_400_000
@@ -49,6 +50,8 @@ _UNKNOWN = "no job {job_id}: never accepted here, or its result has expired"
 class Reads:
     """The asking half of :class:`~cellblock.ledger.Ledger`. Raises :class:`StoreUnavailable`."""
 
+    _archive_asked_at = 0.0  #: not before this time (monotonic): it was away
+
     def __init__(
         self,
         redis: Redis,
@@ -57,13 +60,15 @@ class Reads:
         embedded: bool = False,
         blobs: Blobs | None = None,
         archive: Archive | None = None,
+        has_archive: bool = False,
     ) -> None:
+        """``has_archive``: whether the settings name one, also where this process does not read it."""
         self._redis = redis
         self._blobs = blobs
         self._archive = archive
         self.keys = keys
         self._stream = EventStream(redis, keys)
-        self.archiving = Archiving(redis, keys, embedded=embedded)
+        self.archiving = Archiving(redis, keys, embedded=embedded, is_configured=has_archive)
 
     def require_tenant(self, job_id: str, tenant: str | None) -> None:
         """Raises :class:`UnknownJob` for a job of another tenant, in the same words as for none at all."""
@@ -188,7 +193,7 @@ class Reads:
             workers=len(self.workers()),
             store_percent=round(pressure.percent, 1) if pressure.limit_bytes else None,
             archive_behind_s=archiver.late_s if archiver is not None else None,
-            archive_problem=archiver.problem if archiver is not None else None,
+            archive_problem=self.archiving.problem(),
         )
 
     def _waiting(self) -> tuple[int, dict[str, int]]:
@@ -213,12 +218,17 @@ class Reads:
             for name in names:
                 pipe.hgetall(self.keys.account(name))
             accounts = cast(list[dict[str, str]], pipe.execute())
-            since = _EPOCH + timedelta(days=self._now_ms() // _DAY_MS - _DAYS_KEPT + 1)
+            since = self.first_day_kept()
         found = [used for name, account in zip(names, accounts, strict=True) for used in _days(name, account)]
         return sorted(
             (one for one in found if one.day >= since and day in {None, one.day}),
             key=lambda one: (one.day, one.tenant),
         )
+
+    def first_day_kept(self) -> date:
+        """The first day (UTC) whose accounts the store still has."""
+        with store_errors("looking at the clock"):
+            return _EPOCH + timedelta(days=self._now_ms() // _DAY_MS - _DAYS_KEPT + 1)
 
     def _accounts(self) -> list[str]:
         start = self.keys.account("")
@@ -307,13 +317,15 @@ class Reads:
         return job_id
 
     def _archived_key(self, tenant: str, name: str) -> tuple[str, str] | None:
-        """While the archive is away jobs go on: a key whose job has left Redis is not known then."""
-        if self._archive is None:
+        """While the archive is away jobs go on: a key whose job has left Redis is not known then. Nor is the
+        archive asked for each of them, which may take seconds."""
+        if self._archive is None or time.monotonic() < self._archive_asked_at:
             return None
         try:
             return self._archive.accepted(tenant, name)
         except (ArchiveUnavailable, SchemaMismatch) as error:
-            _log.warning("an idempotency key could not be looked up: %s", error)
+            self._archive_asked_at = time.monotonic() + _ARCHIVE_AGAIN_S
+            _log.warning("idempotency keys are not looked up for %g s: %s", _ARCHIVE_AGAIN_S, error)
             return None
 
     def _exists(self, job_id: str) -> bool:

@@ -29,6 +29,8 @@ _WORK_S = 0.3
 _MOST = 10**15 - 1
 #: As long as scripts/prelude.lua has Redis itself wait for a leader.
 _UNARCHIVED_MS = 86_400_000
+#: A list that is due and has to wait is looked at again after this.
+_AGAIN_MS = 5000
 #: Between when a job ended and the id of that event.
 _MARGIN_MS = 1000
 _DEAD = ("worker_lost", "sandbox_error")
@@ -60,7 +62,7 @@ _FOR_A_RESULT = ((TENANT_DOWN_TO, _ALL),)
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """What left in one call: so many entries of a list, and the bytes of them by the ledger's own count."""
+    """What left in one call: how many entries of a list, and their bytes by the ledger's own count."""
 
     left: int
     freed_bytes: int
@@ -77,6 +79,8 @@ class Retention(Upkeep):
 
         Returns the bytes that were freed, by the ledger's own count.
         """
+        if self._hot_s is None and self.archiving.is_known():
+            self._hot_s = self._archive_settings.hot_s  # whatever this process's settings say of an archive
         self._archived_until_ms = self._archived_until()
         # Each with a time of its own: none of them may keep the others from it.
         freed = self._forget_the_due(begun.epoch, time.monotonic() + _WORK_S)
@@ -93,8 +97,8 @@ class Retention(Upkeep):
         return self._stream.done_until_ms(ARCHIVE_GROUP, now_ms) - _MARGIN_MS
 
     def _forget_the_due(self, epoch: int, until: float) -> int:
-        freed, left = 0, 1
-        while left and time.monotonic() < until:
+        freed = 0
+        while time.monotonic() < until:
             with store_errors("looking for jobs whose time has come"):
                 now_ms = by_ms = self._now_ms()
                 if self._hot_s is not None:  # what the archive does not have is not looked at
@@ -104,6 +108,8 @@ class Retention(Upkeep):
             for keeper in cast(list[str], due):
                 page = self._forget(epoch, keeper, leaves_by_ms=now_ms)
                 freed, left = freed + page.freed_bytes, left + page.left
+            if not left and len(due) < _PAGE:
+                break
         return freed
 
     def _relieve(self, epoch: int, pressure: Pressure, until: float) -> int:
@@ -231,7 +237,7 @@ class Retention(Upkeep):
         stays_ms = 1000 * int(seconds)
         kept = keys.kept(tenant, int(seconds))
         leaving: list[tuple[str, str]] = []
-        next_ms, freed_bytes = 1, 0
+        next_ms, freed_bytes, archived = 1, 0, 0
         with store_errors("looking for what a tenant keeps"):
             entries = cast(list[str], self._redis.lrange(kept, 0, _PAGE - 1))
             now_ms = self._now_ms()
@@ -241,7 +247,11 @@ class Retention(Upkeep):
                 held = self._is_held(ended_ms, now_ms, rules)
                 if leaves_ms > leaves_by_ms or held or freed_bytes >= wanted_bytes:
                     next_ms = self._looked_at_ms(ended_ms, stays_ms, dead=outcome in _DEAD)
+                    if leaves_ms > leaves_by_ms:  # it waits for the archive, and not in front of others
+                        next_ms = max(next_ms, now_ms + _AGAIN_MS)
                     break
+                if archived == len(leaving):
+                    archived += self._is_archived(ended_ms)
                 leaving.append((entry, name or ""))
                 freed_bytes += int(entry.partition(" ")[2])
         of_jobs = [
@@ -250,7 +260,7 @@ class Retention(Upkeep):
         word, *freed = self._scripts.run(
             "forget",
             [keys.upkeep, kept, keys.keepers, keys.account(tenant), keys.dead, keys.blobs, *of_jobs],
-            [epoch, int(self._hot_s is not None), keeper, next_ms, *(entry for entry, _ in leaving)],
+            [epoch, archived, keeper, next_ms, *(entry for entry, _ in leaving)],
         )
         return _Page(len(leaving), int(freed[0])) if word == "forgot" else _Page(0, 0)
 

@@ -113,12 +113,14 @@ class Ledger(Admissions, Claims, Retention):
         :class:`BlobsUnavailable`.
         """
         text, blob = stored(result), ""
-        if self._blobs is not None and long_bytes is not None and len(text) > long_bytes:
+        size_bytes = len(text.encode())
+        if self._blobs is not None and long_bytes is not None and size_bytes > long_bytes:
             text, blob = deposited(text, self._blobs)
-        if len(text) <= LARGE_BYTES:
+            size_bytes = len(text)
+        if size_bytes <= LARGE_BYTES:
             return self._finish(claim, result, operation, text, blob)
         with _LONG_RESULT:
-            if not self.has_room(claim.manifest.tenant, len(text)):
+            if not self.has_room(claim.manifest.tenant, size_bytes):
                 return Transition(claim.job_id, "no room")  # without sending it
             return self._finish(claim, result, operation, text, blob)
 

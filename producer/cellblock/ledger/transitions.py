@@ -45,14 +45,21 @@ class Transitions(Reads):
         archive: Archive | None = None,
     ) -> None:
         """``blobs``: where long results are. ``archive``: where jobs are that have left."""
+        has_archive = settings.archive.url is not None
         super().__init__(
-            redis, Keys(settings.redis.key_prefix), embedded=embedded, blobs=blobs, archive=archive
+            redis,
+            Keys(settings.redis.key_prefix),
+            embedded=embedded,
+            blobs=blobs,
+            archive=archive,
+            has_archive=has_archive,
         )
         self._settings = settings.ledger
         self._scripts = Scripts(redis, embedded=embedded)
         self._measures = not embedded
+        self._archive_settings = settings.archive
         #: How long an ended job stays that the archive has; None without an archive.
-        self._hot_s = settings.archive.hot_s if settings.archive.url is not None else None
+        self._hot_s = settings.archive.hot_s if has_archive else None
 
     def _transition(
         self, name: str, job_id: str, owner: Owner, args: Sequence[object], *, plan_ttl_s: int

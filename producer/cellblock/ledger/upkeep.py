@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -29,6 +30,14 @@ class Round:
     epoch: int
     pressure: Pressure
     extended: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A store, and since when it is (Unix seconds): what was put in the blob store before, it cannot know."""
+
+    name: str
+    born: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +204,19 @@ class Upkeep(Transitions):
             [begun.epoch, before, self._archive_at()],
         )
         return int(count[0]) if word == "trimmed" else 0
+
+    def identity(self) -> Identity:
+        """Who this store is for the blob store, from the first time it is asked."""
+        with store_errors("asking who the store is"):
+            self._redis.set(self.keys.store, f"{secrets.token_hex(8)} {self._now_ms()}", nx=True)
+            name, _, born_ms = str(self._redis.get(self.keys.store)).partition(" ")
+        return Identity(name, int(born_ms) / 1000)
+
+    def unname_blobs(self, names: Sequence[str]) -> None:
+        """Whoever names these, they are gone."""
+        if names:
+            with store_errors("forgetting the names of blobs"):
+                self._redis.hdel(self.keys.blobs, *names)
 
     def _archive_at(self) -> str:
         """The first event that the archive has not done with; without an archive nothing."""

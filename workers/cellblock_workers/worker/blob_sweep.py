@@ -7,8 +7,8 @@ import time
 
 import structlog
 
-from cellblock.blobs import Blobs
-from cellblock.errors import StoreUnavailable
+from cellblock.blobs import OWNER, Blobs
+from cellblock.errors import NotConfigured, StoreUnavailable
 from cellblock.ledger import Ledger
 
 _log = structlog.get_logger(__name__)
@@ -34,19 +34,38 @@ class BlobSweep:
         self._thread.start()
 
     def sweep(self) -> int:
-        """Remove what no job names. Returns how many. Raises :class:`StoreUnavailable`."""
+        """Remove what no job names. Returns how many.
+
+        Raises :class:`StoreUnavailable`, and :class:`NotConfigured` where the blobs are another store's: it
+        would remove what that one's jobs name.
+
+        What may have been put there before this store began stays until no job can name it: the store may
+        have been lost, or restored, and the archive still names it.
+        """
+        store = self._ledger.identity()
+        if (owner := self._blobs.owner(store.name)) != store.name:
+            raise NotConfigured(
+                f"the blobs at CELLBLOCK_BLOBS_URL belong to the store {owner!r}, and this one is "
+                f"{store.name!r}: give each store a path of its own; where the other one is gone for good, "
+                f"remove the object {OWNER!r} there"
+            )
         removed = 0
         for page in self._blobs.old():
             named = self._ledger.named_blobs(page)
-            gone = [name for name in page if name not in named or self._blobs.expired(name)]
+            expired = [name for name in page if self._blobs.expired(name)]
+            unnamed = [
+                name for name in page if name not in named and not self._blobs.put_before(name, store.born)
+            ]
+            gone = list(dict.fromkeys([*expired, *unnamed]))
             self._blobs.remove(gone)
+            self._ledger.unname_blobs(expired)
             removed += len(gone)
         return removed
 
     def _sweep_quietly(self) -> None:
         try:
             removed = self.sweep()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, NotConfigured) as error:
             _log.warning("blobs_not_swept", error=str(error))
         except Exception:  # a defect of ours: the next sweep finds what this one left
             _log.exception("blob_sweep_crashed")

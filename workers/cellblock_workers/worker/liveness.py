@@ -36,8 +36,7 @@ def judge(ledger: Ledger, host: str, silent_s: float, worker: str | None = None)
         if said.get("host") == host and worker in {None, name}
     }
     waiting, oldest_s = ledger.depth(), ledger.oldest_wait_s()
-    archiver = ledger.archiving.state()
-    archive = archiver.problem if archiver is not None else None
+    archive = ledger.archiving.problem()
     if not workers:
         reason = f"no worker of {host} has been heard of lately"
         return Liveness(False, reason, waiting, oldest_s, workers, archive)

@@ -37,6 +37,11 @@ def upgrade() -> None:
     op.create_index("cellblock_jobs_by_end", "cellblock_jobs", ["finished_ms", "job_id"])
     op.create_index("cellblock_jobs_by_tenant", "cellblock_jobs", ["tenant", "finished_ms", "job_id"])
     op.create_index("cellblock_jobs_by_key", "cellblock_jobs", ["tenant", "idempotency"])
+    for name, column, where in (
+        ("cellblock_jobs_with_output", "finished_ms", sa.text("result IS NOT NULL")),
+        ("cellblock_jobs_with_plan", "admitted_ms", sa.text("plan IS NOT NULL")),
+    ):
+        op.create_index(name, "cellblock_jobs", [column], postgresql_where=where, sqlite_where=where)
 
 
 def downgrade() -> None:
