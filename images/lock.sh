@@ -11,5 +11,5 @@ flags=(--quiet --upgrade --generate-hashes --strip-extras --no-header --no-emit-
 
 "$locker" "${flags[@]}" --output-file images/datascience/requirements.lock images/datascience/requirements.in
 "$locker" "${flags[@]}" --output-file images/compat/requirements.lock images/compat/requirements.in
-"$locker" "${flags[@]}" --extra worker --extra monitor --extra signing --constraint requirements.lock \
+"$locker" "${flags[@]}" --extra archive --extra monitor --extra signing --extra worker --constraint requirements.lock \
   --output-file images/worker/requirements.lock pyproject.toml images/worker/requirements.in

@@ -38,6 +38,16 @@ def worker() -> str | None:
     return None if verdict.ok else verdict.reason
 
 
+def archiver() -> str | None:
+    """The archiver was heard of, and waits for nothing."""
+    from cellblock.ledger import Keys, connect
+    from cellblock.ledger.archiving import Archiving
+
+    settings = load_settings()
+    with closing(connect(settings)) as redis:
+        return Archiving(redis, Keys(settings.redis.key_prefix), is_configured=True).problem()
+
+
 def flower() -> str | None:
     """Flower's web server answers."""
     port = load_settings().monitor.port
@@ -46,9 +56,10 @@ def flower() -> str | None:
 
 
 def main() -> None:
-    """``health.py launcher|worker|flower``."""
+    """``health.py launcher|worker|archiver|flower``."""
+    services = {"launcher": launcher, "worker": worker, "archiver": archiver, "flower": flower}
     try:
-        problem = {"launcher": launcher, "worker": worker, "flower": flower}[sys.argv[1]]()
+        problem = services[sys.argv[1]]()
     except Exception as error:  # whatever it is, it is the reason
         problem = f"{type(error).__name__}: {error}"
     sys.exit(problem)

@@ -20,9 +20,9 @@ import pytest
 from parts import REPOSITORY, free_port, wait_until
 
 pytestmark = pytest.mark.timeout(240)
-COMPOSED = pytest.mark.long("starts five containers, one after the other")
+COMPOSED = pytest.mark.long("starts six containers, one after the other")
 
-SERVICES = ("redis", "launcher", "worker", "flower")
+SERVICES = ("redis", "launcher", "worker", "archiver", "flower")
 WORKER_UID = 10001
 UP_S = 150.0
 #: Other tests load the same host, and Docker asks for a state of health every ten seconds.
@@ -252,6 +252,20 @@ def test_a_job_runs_and_flower_shows_it_without_its_code(project: Project, daemo
     for text in [logs, *(_ok(project, path) for path in [*answers, "/api/task/types", *pages])]:
         assert marker not in text
         assert output not in text
+
+
+@COMPOSED
+def test_a_job_that_has_ended_is_in_the_archive(project: Project, daemon: Daemon) -> None:
+    job_id = project.run_job("print('for the record')")["job_id"]
+
+    def archived() -> bool:
+        listed = project.compose("exec", "-T", "archiver", "cellblock", "jobs", "list", "--json").stdout
+        return job_id in listed
+
+    wait_until(archived, 30, "the job in the archive")
+    mounts = {m["Destination"]: m for m in daemon.containers()["archiver"]["Mounts"]}
+    assert mounts["/var/lib/cellblock"]["RW"] is True
+    assert "/var/lib/cellblock" not in {m["Destination"] for m in daemon.containers()["worker"]["Mounts"]}
 
 
 @COMPOSED

@@ -66,3 +66,10 @@ def test_the_lock_covers_what_the_project_asks_for(requirement: str) -> None:
 def test_docker_is_asked_for_by_the_worker_alone() -> None:
     names = {normal(re.split(r"[\[<>=]", each)[0]) for each in PROJECT["dependencies"]}
     assert names & {"docker", "fakeredis", "sentry-sdk", "flower", "pytest"} == set()
+
+
+@pytest.mark.parametrize("extra", ["archive", "monitor", "signing", "worker"])
+def test_the_workers_image_has_what_its_services_import(extra: str) -> None:
+    locked = entries((REPOSITORY / "images" / "worker" / "requirements.lock").read_text())
+    asked = {normal(re.split(r"[\[<>=]", one)[0]) for one in PROJECT["optional-dependencies"][extra]}
+    assert asked <= locked.keys()
