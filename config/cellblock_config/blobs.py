@@ -42,11 +42,13 @@ class BlobSettings(Group):
             return url
         parts = urlsplit(url.get_secret_value())
         if parts.scheme not in SCHEMES:
-            raise ValueError(f"must start with {', '.join(f'{one}:' for one in SCHEMES)}: {EXAMPLES}")
+            raise ValueError(f"must start with s3://, gs://, az:// or file:///; for example {EXAMPLES}")
         if parts.username or parts.password:
             raise ValueError("has a login in it: credentials come from the provider's own variables")
         if parts.scheme == "file" and (parts.netloc or not parts.path.strip("/")):
             raise ValueError("names no folder: file:/// and its absolute path")
         if parts.scheme in {"s3", "gs", "az"} and not parts.netloc:
-            raise ValueError(f"names no bucket: {EXAMPLES}")
+            raise ValueError(f"names no bucket; for example {EXAMPLES}")
+        if parts.scheme == "az" and not parts.path.strip("/"):
+            raise ValueError("names no container: az://account/container")
         return url

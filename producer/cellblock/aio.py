@@ -154,6 +154,10 @@ class AsyncClient:
         """The group reads again from after this stream id."""
         await asyncio.to_thread(self._client.rewind, group, after)
 
+    async def forget_group(self, group: str) -> bool:
+        """Nobody reads in this group any more; whether there was one."""
+        return await asyncio.to_thread(self._client.forget_group, group)
+
     async def evaluate(
         self,
         samples: Iterable[Sample],

@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Protocol, cast
+from urllib.parse import unquote, urlsplit
 
 from cellblock.errors import BlobLost, BlobsUnavailable, NotConfigured
 from cellblock_config.blobs import BlobSettings
@@ -36,8 +38,11 @@ class Blobs(Protocol):
     def get(self, name: str, size_bytes: int) -> bytes:
         """The bytes of this name. Raises :class:`BlobLost` where they are not what was put there."""
 
-    def owner(self, asking: str) -> str:
-        """The store whose blobs these are; the one that asks, if there is none yet."""
+    def owner(self) -> str | None:
+        """The store whose blobs these are; None if none has said so."""
+
+    def own(self, store: str) -> str:
+        """These are this store's blobs, unless another one was faster. Returns whose they are."""
 
     def old(self) -> Iterator[list[str]]:
         """Names nobody puts anything under any more, in pages."""
@@ -70,7 +75,7 @@ def open_blobs(settings: BlobSettings) -> Blobs | None:
     url = settings.url.get_secret_value()
     options: dict[str, Any] = {}
     if url.startswith("file:"):
-        options = {"mkdir": True}
+        _make_folder(url)
     else:
         # One request may be tried twice; all of it within the time.
         each_s = max(1, round(settings.timeout_s / 2))
@@ -89,6 +94,15 @@ def open_blobs(settings: BlobSettings) -> Blobs | None:
         raise NotConfigured(
             f"CELLBLOCK_BLOBS_URL: the blob store cannot be opened ({type(error).__name__})"
         ) from None
+
+
+def _make_folder(url: str) -> None:
+    """The folder alone: parents that are missing are rather a mistake."""
+    folder = unquote(urlsplit(url).path)
+    try:
+        Path(folder).mkdir(exist_ok=True)
+    except OSError as error:
+        raise NotConfigured(f"CELLBLOCK_BLOBS_URL: {folder}: {error.strerror}") from None
 
 
 class ObjectBlobs:
@@ -124,28 +138,35 @@ class ObjectBlobs:
                     raise BlobLost(digest, f"it has {found.meta['size']} bytes, and had {size_bytes}")
                 data = bytes(found.bytes())
             except FileNotFoundError:
-                raise BlobLost(digest, "it is not in the blob store") from None
+                raise BlobLost(
+                    digest, "it is not in the blob store: is CELLBLOCK_BLOBS_URL the same everywhere?"
+                ) from None
         if hashlib.sha256(data).hexdigest() != digest:
             raise BlobLost(digest, "its bytes are others than those that were put there")
         return data
 
-    def owner(self, asking: str) -> str:
-        """The store whose blobs these are; the one that asks, if there is none yet."""
-        from obstore.exceptions import AlreadyExistsError
-
+    def owner(self) -> str | None:
+        """The store whose blobs these are; None if none has said so."""
         with _errors("asking whose blobs these are"):
             try:
-                self._store.put(OWNER, asking.encode(), mode="create")
-            except AlreadyExistsError:
-                pass
-            except NotImplementedError:  # a server without conditional puts
-                with suppress(FileNotFoundError):
-                    return self._owner()
-                self._store.put(OWNER, asking.encode())
-            return self._owner()
+                found = bytes(self._store.get(OWNER).bytes())
+            except FileNotFoundError:
+                return None
+        return found.decode(errors="replace")[:_OWNER_MOST]
 
-    def _owner(self) -> str:
-        return bytes(self._store.get(OWNER).bytes()).decode(errors="replace")[:_OWNER_MOST]
+    def own(self, store: str) -> str:
+        """These are this store's blobs, unless another one was faster. Returns whose they are."""
+        from obstore.exceptions import AlreadyExistsError
+
+        if (owner := self.owner()) is not None:
+            return owner
+        with _errors("saying whose blobs these are"):
+            try:
+                with suppress(AlreadyExistsError):
+                    self._store.put(OWNER, store.encode(), mode="create")
+            except NotImplementedError:  # a server without conditional puts
+                self._store.put(OWNER, store.encode())
+        return self.owner() or store
 
     def old(self) -> Iterator[list[str]]:
         """Names of two periods ago and before."""
@@ -179,6 +200,14 @@ class ObjectBlobs:
         return int(self._now()) // self._settings.sweep_after_s
 
 
+def of_another(owner: str, store: str) -> str:
+    """What to do about blobs that are another store's."""
+    return (
+        f"the blobs at CELLBLOCK_BLOBS_URL belong to the store {owner!r}, and this one is {store!r}: give "
+        f"each store a path of its own; where the other is gone for good, remove the object {OWNER!r} there"
+    )
+
+
 def check_blobs(blobs: Blobs) -> None:
     """Put something there and fetch it. Raises :class:`BlobsUnavailable`, :class:`BlobLost`."""
     blobs.get(blobs.put(_PROBE), len(_PROBE))
@@ -199,5 +228,6 @@ def _errors(doing: str) -> Iterator[None]:
             "NotFoundError": "there is no such bucket",
             "FileNotFoundError": "there is no such bucket or folder",
             "PermissionError": "this user has no right to write there",
+            "GenericError": "is it running, and are CELLBLOCK_BLOBS_URL, region and credentials right?",
         }.get(kind, "is it running, and is CELLBLOCK_BLOBS_URL its address?")
         raise BlobsUnavailable(f"the blob store failed while {doing} ({kind}): {remedy}") from None

@@ -218,9 +218,11 @@ class Client:
     ) -> list[DayUsage]:
         """What tenants with a plan used, by day (UTC): the last forty, and with an archive those before.
 
-        ``since``: only from this day on. Raises :class:`ArchiveUnavailable` where a day before those forty is
-        asked for.
+        ``since``: only from this day on. Raises :class:`InvalidJob` for a day and ``since``, and where a day
+        before those forty is asked for :class:`NotConfigured`, :class:`ArchiveUnavailable`.
         """
+        if day is not None and since is not None:
+            raise InvalidJob("since", "is for several days, and day for one: give one of them")
         recent = self._ledger.usage(tenant, day)
         found = {(one.tenant, one.day): one for one in self._archived_usage(tenant, day, since)}
         found |= {(one.tenant, one.day): one for one in recent}
@@ -229,7 +231,14 @@ class Client:
 
     def _archived_usage(self, tenant: str | None, day: date | None, since: date | None) -> list[DayUsage]:
         asked = day or since
-        if self._archive is None or (asked is not None and asked >= self._ledger.first_day_kept()):
+        if asked is not None and asked >= self._ledger.first_day_kept():
+            return []
+        if self._archive is None:
+            if asked is not None:
+                raise NotConfigured(
+                    f"what was used on {asked} is in the archive, and there is none: set "
+                    "CELLBLOCK_ARCHIVE_URL, or ask for the last forty days"
+                )
             return []
         try:
             rows = self._archive.usage(tenant, asked or _FIRST_DAY, until=day)
@@ -263,7 +272,7 @@ class Client:
         if not 1 <= limit <= _LISTED_MOST:
             raise InvalidJob("limit", f"{limit}: 1 to {_LISTED_MOST}")
         if outcome is not None and outcome not in set(Outcome):
-            raise InvalidJob("outcome", f"{outcome!r:.80} is none; there are {', '.join(Outcome)}")
+            raise InvalidJob("outcome", f"{outcome!r:.80} is no outcome; choose one of {', '.join(Outcome)}")
         asked = Filter(tenant, _unix(since), _unix(before), outcome)
         found, on = self._archive.jobs(asked, limit, cursor)
         return JobPage(jobs=[status_of(one.job_id, one.record) for one in found], cursor=on)
@@ -351,6 +360,11 @@ class Client:
         _check_group(group)
         _check_event_id(after, end=True)
         self._groups.rewind(group, after)
+
+    def forget_group(self, group: str) -> bool:
+        """Nobody reads in this group any more, so no event waits for it. Whether there was one."""
+        _check_group(group)
+        return self._groups.forget(group)
 
     def map(
         self,
@@ -447,7 +461,9 @@ class Client:
 
 
 def _unix(when: datetime | None) -> float | None:
-    """A time without a zone is the host's."""
+    """A time without a zone is the host's. Raises :class:`InvalidJob` for what is no time."""
+    if when is not None and not isinstance(when, datetime):
+        raise InvalidJob("since or before", f"{when!r:.80} is no datetime")
     return when.timestamp() if when is not None else None
 
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import cast
 
 from redis import Redis
-from redis.exceptions import RedisError
+from redis.client import Pipeline
+from redis.exceptions import NoPermissionError, RedisError
 
 from cellblock.errors import NotConfigured, SchemaMismatch, StoreUnavailable
 from cellblock.ledger.connection import address_of, connect, store_errors
@@ -50,13 +51,18 @@ class Backup:
 def back_up(settings: Settings, folder: Path) -> Backup:
     """Copy the store into this folder, which is made if need be and may hold no other copy.
 
+    Redis copies the whole server: also keys of others, where it has any.
+
     Raises :class:`NotConfigured`, :class:`StoreUnavailable`, :class:`SchemaMismatch`.
     """
     if (folder / _NOTE).exists():
         raise NotConfigured(f"{folder} holds a backup already: name another folder")
     with closing(connect(settings)) as redis:
         schema = _schema_of(redis, Keys(settings.redis.key_prefix), "the store")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotConfigured(f"{folder} cannot be made: {error.strerror}") from None
     at, part = time.time(), folder / f"{_COPY}.part"
     _copy(settings, part)
     part.chmod(0o600)
@@ -99,7 +105,7 @@ def _copy(settings: Settings, part: Path) -> None:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise StoreUnavailable(
             f"redis-cli made no copy: {said[-1] if said else done.returncode}; "
-            "its user needs +sync +psync +replconf"
+            "its user needs +sync +psync +replconf, as cellblock-backup has (cellblock store-users new)"
         )
 
 
@@ -163,11 +169,21 @@ def _carry(source: Redis, target: Redis, source_keys: Keys, keys: Keys, progress
             for name, value, life_ms in zip(ours, found[::2], found[1::2], strict=True):
                 if value is not None:
                     put.restore(after + name[len(before) :], max(0, life_ms), value, replace=True)
-            put.execute()
+            _put(put)
         count += len(ours)
         progress(count)
         if cursor == 0:
             return count
+
+
+def _put(pipe: Pipeline) -> None:
+    try:
+        pipe.execute()
+    except NoPermissionError:
+        raise StoreUnavailable(
+            "Redis refuses to restore keys: its user needs +restore +scan +get +set, as cellblock-backup has "
+            "(cellblock store-users new)"
+        ) from None
 
 
 @contextmanager

@@ -289,6 +289,31 @@ def test_up_refuses_a_port_that_was_asked_for_and_is_taken() -> None:
     assert f"CELLBLOCK_MONITOR_PORT={port} on 127.0.0.1 cannot be used: Address already in use" in done.stderr
 
 
+@pytest.mark.docker
+@pytest.mark.timeout(120)
+@pytest.mark.long("starts a fleet to read its first line")
+def test_up_shows_no_address_that_was_configured(tmp_path: Path, redis_url: str) -> None:
+    (tmp_path / ".env").write_text(
+        f"CELLBLOCK_REDIS_URL={redis_url}\n"
+        "CELLBLOCK_ARCHIVE_URL=postgresql://user:secret-sentinel@127.0.0.1:1/db\n"
+        f"CELLBLOCK_BLOBS_URL=file://{tmp_path}/blobs\n"
+    )
+    environment = {**os.environ, "CELLBLOCK_MONITOR_PORT": "0"}
+    with (tmp_path / "up.log").open("wb") as log:
+        process = subprocess.Popen(
+            [CELLBLOCK, "up", "--json"], stdout=subprocess.PIPE, stderr=log, env=environment, cwd=tmp_path
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline().decode()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+        process.stdout.close()  # type: ignore[union-attr]
+    assert json.loads(line)["redis_url"] == "as configured"
+    assert "sentinel" not in line + (tmp_path / "up.log").read_text()
+
+
 def test_up_says_at_once_that_its_redis_is_not_there() -> None:
     done = cellblock("up", CELLBLOCK_REDIS_URL="redis://:secret@127.0.0.1:1/0")
     assert done.returncode == 4

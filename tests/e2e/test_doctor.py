@@ -303,3 +303,26 @@ def test_a_redis_that_is_not_there_or_not_set_up_is_told(redis_url: str) -> None
 def redis_checks(url: str) -> list[Check]:
     settings = load_settings(redis={"url": url}, ledger={"memory_bytes": 10**9})
     return [check for check in store_checks(settings) if check.name == "redis"]
+
+
+def test_the_limit_that_counts_is_the_one_that_the_leader_measures_by(redis_url: str) -> None:
+    with closing(Redis.from_url(redis_url)) as redis:
+        redis.config_set("maxmemory", "0")
+        redis.hset("{cellblock}:pressure", "limit_bytes", "0")
+        (unbounded,) = redis_checks(redis_url)
+        assert unbounded.status == "warning"
+        assert "CELLBLOCK_LEDGER_MEMORY_BYTES" in (unbounded.remedy or "")
+        redis.hset("{cellblock}:pressure", "limit_bytes", "1000000")
+        assert [check.status for check in redis_checks(redis_url)] == ["ok"]
+
+
+def test_a_blob_store_that_is_another_stores_is_a_problem(redis_url: str, tmp_path: Path) -> None:
+    settings = load_settings(redis={"url": redis_url}, blobs={"url": f"file://{tmp_path}/blobs"})
+
+    def look() -> Check:
+        return next(check for check in store_checks(settings) if check.name == "blob store")
+
+    assert look().status == "ok"
+    assert not (tmp_path / "blobs" / "owner").exists(), "to look is not to claim"
+    (tmp_path / "blobs" / "owner").write_text("somebody")
+    assert (look().status, "'somebody'" in (look().remedy or "")) == ("problem", True)

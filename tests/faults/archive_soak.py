@@ -59,7 +59,9 @@ def drive(settings: Settings, jobs: int, number: int, done: Any) -> None:
                     raise answer
             if wanted and not isinstance(answers[-1], Admission):
                 time.sleep(0.05)
-            for held in ledger.claim_many(["-"] * TOGETHER, f"driver{number}", operation()):
+            for held in ledger.claim_many(
+                ["-"] * min(TOGETHER, jobs - ended), f"driver{number}", operation()
+            ):
                 if isinstance(held, Claim):
                     ledger.finish(held, result_of(held), operation())
                     ended += 1

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from redis import Redis
 
-from cellblock import Client, JobSpec, NotConfigured, Outcome, SchemaMismatch
+from cellblock import Client, JobSpec, NotConfigured, Outcome, SchemaMismatch, StoreUnavailable
 from cellblock.ledger import Claim
+from cellblock.ledger.connection import store_errors
 from cellblock.store_backup import back_up, restore
 from cellblock_config import Settings, load_settings
 from ledger.kit import OPEN, FakeWorker, expire_lease, lead, manifest, operation, result_of
@@ -44,8 +47,8 @@ def fresh(tmp_path: Path) -> Iterator[RedisServer]:
     server.stop()
 
 
-def settings_of(server: RedisServer) -> Settings:
-    return load_settings(redis={"url": server.url}, ledger={"loss_backoff_s": (0.0,)})
+def settings_of(server: RedisServer, url: str = "") -> Settings:
+    return load_settings(redis={"url": url or server.url}, ledger={"loss_backoff_s": (0.0,)})
 
 
 def admitted(client: Client, number: int) -> str:
@@ -152,6 +155,41 @@ def test_what_is_no_backup_is_refused(lost: RedisServer, fresh: RedisServer, tmp
         opened.write(b"x")
     with pytest.raises(NotConfigured, match="SHA-256"):
         restore(settings, tmp_path / "backup")
+
+
+def test_who_may_not_restore_is_told_what_it_needs_and_shown_no_payload(
+    lost: RedisServer, fresh: RedisServer, tmp_path: Path
+) -> None:
+    marker = "print('of somebody')"
+    with Client(settings=settings_of(lost)) as client:
+        client.submit(JobSpec(code=marker))
+    back_up(settings_of(lost), tmp_path / "backup")
+    with closing(Redis.from_url(fresh.url)) as redis:
+        redis.execute_command("ACL SETUSER ops on >pw ~* &* +@all -restore")  # type: ignore[no-untyped-call]
+    port = urlsplit(fresh.url).port
+    settings = settings_of(fresh, f"redis://ops:pw@127.0.0.1:{port}/0")
+    with pytest.raises(StoreUnavailable, match=r"needs \+restore") as refused:
+        restore(settings, tmp_path / "backup")
+    assert "somebody" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_a_pipeline_that_is_refused_does_not_say_what_was_in_it(fresh: RedisServer) -> None:
+    with closing(Redis.from_url(fresh.url)) as redis:
+        with pytest.raises(StoreUnavailable, match="wrong kind of value") as refused, store_errors("trying"):
+            pipe = redis.pipeline(transaction=False)
+            pipe.set("text", "a payload")
+            pipe.lpush("text", "a payload) of pipeline caused error: x\n")
+            pipe.execute()
+    assert "payload" not in "".join(traceback.format_exception(refused.value))
+
+
+@pytest.mark.parametrize("folder", ["/proc/x", "file/backup"])
+def test_a_folder_that_cannot_be_made_is_named(lost: RedisServer, tmp_path: Path, folder: str) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with Client(settings=settings_of(lost)) as client:
+        client.submit(JobSpec(code="1"))
+    with pytest.raises(NotConfigured, match=f"{folder} cannot be made: "):
+        back_up(settings_of(lost), tmp_path / folder)
 
 
 def test_an_interrupted_restore_is_no_store_until_it_is_run_again(

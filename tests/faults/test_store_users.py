@@ -22,7 +22,7 @@ from faults.test_webhook_delivery import receiver
 from parts import NAMESPACES, cellblock, free_port, launcher_process, wait_until, worker_process
 from suite.warm import CELLBLOCK, WarmPopen
 
-USERS = ("producer", "worker", "webhooks", "archiver", "monitor", "operator")
+USERS = ("producer", "worker", "webhooks", "archiver", "monitor", "operator", "backup")
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,12 @@ def test_a_fleet_does_its_work_as_these_users_and_is_refused_nothing(store: Stor
             ("api-key", "create", "--tenant", "acme"),
             ("webhooks", "dead"),
             ("events",),
-            ("store", "backup", str(tmp_path / "backup")),
         ):
             said = cellblock(*words, **operator)
             assert said.returncode == 0, (words, said.stderr)
+        keeper = {"CELLBLOCK_REDIS_URL": store.url("backup")}
+        said = cellblock("store", "backup", str(tmp_path / "backup"), **keeper)
+        assert said.returncode == 0, said.stderr
         refused = {(one["username"], one["reason"], one["object"]) for one in root.acl_log()}
         assert not refused, refused
 

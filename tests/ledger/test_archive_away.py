@@ -13,12 +13,13 @@ import pytest
 from redis import Redis
 from sqlalchemy import text
 
-from cellblock import ArchiveUnavailable, Client, JobSpec, NotConfigured, StoreUnavailable
+from cellblock import ArchiveUnavailable, Client, InvalidJob, JobSpec, NotConfigured, StoreUnavailable
 from cellblock.archive import open_archive
 from cellblock.archive.tables import JOBS
 from cellblock.ledger import Ledger
 from cellblock_config import Settings, load_settings
 from cellblock_workers.archiver import Archiver
+from faults.postgres import Postgres
 from ledger.kit import lead
 from ledger.test_archive import HOT_S, end, forget, write
 from parts import free_port, wait_until
@@ -144,25 +145,27 @@ def test_usage_of_the_last_forty_days_does_not_need_the_archive(away: Settings) 
 
 
 def test_whoever_submits_waits_for_an_archive_that_is_away_only_now_and_then(
-    away: Settings, monkeypatch: pytest.MonkeyPatch
+    away: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Injected: asking it takes half a second."""
     with Client(settings=away) as client:
-        asked = []
+        asked: list[str] = []
         archive = client._ledger._archive
         assert archive is not None
-        real = archive.accepted
 
-        def counting(tenant: str, key: str) -> tuple[str, str] | None:
+        def slow(_: str, key: str) -> None:
             asked.append(key)
-            return real(tenant, key)
+            time.sleep(0.5)
+            raise ArchiveUnavailable("it is away")
 
-        monkeypatch.setattr(archive, "accepted", counting)
+        monkeypatch.setattr(archive, "accepted", slow)
         for number in range(5):
             client.submit(JobSpec(code="1", idempotency_key=f"{number}"))
-        assert len(asked) == 1
-        client._ledger._archive_asked_at = 0.0  # injected: some seconds later
+        assert asked == ["0"]
+        client._ledger._archive_asked_at = 0.0  # injected: a second later
         client.submit(JobSpec(code="1", idempotency_key="later"))
-        assert len(asked) == 2
+        assert asked == ["0", "later"]
+    assert caplog.text.count("it is away") == 1
 
 
 def test_a_key_is_free_when_what_its_job_said_is_forgotten(
@@ -215,15 +218,69 @@ def test_an_address_that_is_none_is_named_and_not_shown(redis_url: str, place: s
     assert "s3cret" not in repr((refused.value, refused.value.__cause__))
 
 
-def test_a_file_that_cannot_be_made_says_so(tmp_path: Path) -> None:
-    loaded = load_settings(archive={"url": f"sqlite:///{tmp_path}/none/archive.db"})
-    opened = open_archive(loaded.archive)
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("none/jobs.db", "its folder does not exist"),
+        ("folder", "it is a folder, and has to be a file"),
+        ("words", "it is no SQLite database"),
+    ],
+)
+def test_a_file_that_is_no_archive_is_named_with_the_cause(tmp_path: Path, file: str, why: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "words").write_text("These are words, and not a database. " * 100)
+    opened = open_archive(load_settings(archive={"url": f"sqlite:///{tmp_path}/{file}"}).archive)
     assert opened is not None
     with (
         closing(opened),
-        pytest.raises(ArchiveUnavailable, match="is the folder of CELLBLOCK_ARCHIVE_URL there"),
+        pytest.raises(ArchiveUnavailable, match=rf"{tmp_path}/{file}: {why} .CELLBLOCK_ARC"),
     ):
         opened.check_schema()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("cellblock:a-password-of-tests", "cellblock:s3cret"), "the login was refused"),
+        (("/postgres", "/nobodys"), "there is no such database"),
+        (("127.0.0.1", "nobody.invalid"), "there is no such host"),
+        ((":{port}/", ":1/"), "nobody listens there"),
+    ],
+    ids=["password", "database", "host", "port"],
+)
+def test_a_server_that_refuses_is_named_with_the_cause(
+    postgres: Postgres, change: tuple[str, str], why: str
+) -> None:
+    before, after = (part.format(port=postgres.port) for part in change)
+    opened = open_archive(load_settings(archive={"url": postgres.url.replace(before, after)}).archive)
+    assert opened is not None
+    with closing(opened), pytest.raises(ArchiveUnavailable, match=why) as refused:
+        opened.check_schema()
+    assert "s3cret" not in repr((refused.value, refused.value.__cause__))
+    assert f"/{'nobodys' if 'nobodys' in after else 'postgres'}: " in str(refused.value)
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    server = Postgres(tmp_path_factory.mktemp("postgres"))
+    server.create()
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_usage_that_only_an_archive_has_needs_one(redis_url: str) -> None:
+    with Client(redis_url) as client:
+        assert client.usage(since=date.today() - timedelta(days=10)) == []
+        with pytest.raises(NotConfigured, match="there is none: set CELLBLOCK_ARCHIVE_URL"):
+            client.usage(since=date.today() - timedelta(days=100))
+        with pytest.raises(InvalidJob, match="give one of them"):
+            client.usage(day=date.today(), since=date.today())
+
+
+def test_what_is_no_time_is_refused_by_name(client: Client) -> None:
+    with pytest.raises(InvalidJob, match="'2026-01-01' is no datetime"):
+        client.jobs(since="2026-01-01")  # type: ignore[arg-type]
 
 
 def test_without_a_store_each_job_of_a_call_says_so() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import BlobLost, BlobsUnavailable
+from cellblock import BlobLost, BlobsUnavailable, NotConfigured
 from cellblock.blobs import ObjectBlobs, check_blobs, open_blobs
 from cellblock_config import load_settings
 from cellblock_config.blobs import BlobSettings
@@ -25,7 +25,7 @@ def blobs_at(url: str, **settings: object) -> ObjectBlobs:
 
 @pytest.fixture
 def blobs(tmp_path: Path) -> ObjectBlobs:
-    return blobs_at(f"file://{tmp_path}/deep/blobs")
+    return blobs_at(f"file://{tmp_path}/blobs")
 
 
 def test_what_was_put_comes_back(blobs: ObjectBlobs) -> None:
@@ -96,6 +96,7 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
         ("s3:///nobucket", "names no bucket"),
         ("file://relative/path", "names no folder"),
         ("s3://key:hunter2@bucket", "has a login in it"),
+        ("az://account", "names no container"),
     ],
 )
 def test_a_wrong_address_is_named_and_not_shown(url: str, says: str) -> None:
@@ -105,12 +106,13 @@ def test_a_wrong_address_is_named_and_not_shown(url: str, says: str) -> None:
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_folder_that_cannot_be_written_is_named_by_its_setting(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["file", "missing/blobs"])
+def test_a_folder_that_cannot_be_used_is_named_with_the_cause(tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(Exception, match="CELLBLOCK_BLOBS_URL"):
-        opened = open_blobs(BlobSettings.model_validate({"url": f"file://{tmp_path}/file"}))
-        assert opened is not None
-        check_blobs(opened)
+    why = {"file": "File exists", "missing/blobs": "No such file or directory"}[folder]
+    with pytest.raises(NotConfigured, match=f"CELLBLOCK_BLOBS_URL: {tmp_path}/{folder}: {why}"):
+        open_blobs(BlobSettings.model_validate({"url": f"file://{tmp_path}/{folder}"}))
+    assert not (tmp_path / "missing").exists(), "a wrong address makes no folders"
 
 
 def test_a_store_that_is_away_says_so_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 import structlog
 
 from cellblock.archive import Archive, open_archive
-from cellblock.archive.database import archive_errors, row_of
+from cellblock.archive.database import row_of
+from cellblock.archive.errors import archive_errors
 from cellblock.archive.schema import is_empty, upgrade
 from cellblock.errors import ArchiveUnavailable, NotConfigured, SchemaMismatch, StoreUnavailable
 from cellblock.ledger import Keys, connect
@@ -60,7 +61,7 @@ class Archiver:
 
         Raises :class:`ArchiveUnavailable`, :class:`SchemaMismatch`, :class:`StoreUnavailable`.
         """
-        with archive_errors("looking at its schema"):
+        with archive_errors("looking at its schema", self.archive.engine):
             is_new = is_empty(self.archive.engine)
             if is_new or not self._ledger.is_known():
                 self._ledger.let_it_owe()  # first: should this process end now, the database is empty still
@@ -114,8 +115,11 @@ class Archiver:
 
     def _write_all(self) -> None:
         """It is new, or events left before it had read them: every ended job that Redis has is written."""
-        _log.warning("archiver_looks_at_all_jobs")
+        count = 0
         for job_ids in self._ledger.kept_pages():
+            if not count:
+                _log.warning("archiver_looks_at_all_jobs")
+            count += len(job_ids)
             self._write(job_ids)
 
     def _behind_s(self, events: Sequence[Event]) -> float:
@@ -174,6 +178,8 @@ def main() -> None:
         )
     except (NotConfigured, SchemaMismatch) as error:
         refuse("archiver_refuses_the_archive", str(error))
+    if ended.is_set():
+        return
     thread = threading.Thread(target=archiver.run, name="archiver")
     thread.start()
     _log.info("archiver_started", batch=settings.archive.batch)

@@ -107,9 +107,10 @@ def run_up(*, json_output: bool = False) -> int:
         if settings.redis.url is None:
             service, url = private_redis(folder, port_of(redis_port))
             services.append(service)
-            environment["CELLBLOCK_REDIS_URL"] = url
-            environment |= _stores_of_its_own(settings, folder)
+            own = {"CELLBLOCK_REDIS_URL": url, **_stores_of_its_own(settings, folder)}
+            environment |= own
         else:
+            own = {}
             _check_redis(settings)
         password = (
             settings.monitor.password.get_secret_value()
@@ -131,13 +132,13 @@ def run_up(*, json_output: bool = False) -> int:
             )
         )
         where = {
-            "redis_url": environment.get("CELLBLOCK_REDIS_URL", _AS_CONFIGURED),
+            "redis_url": own.get("CELLBLOCK_REDIS_URL", _AS_CONFIGURED),
             "flower_url": f"http://{settings.monitor.address}:{port}",
             "flower_user": settings.monitor.user,
             "flower_password": password if settings.monitor.password is None else _AS_CONFIGURED,
         }
-        for name in ("blobs_url", "archive_url"):
-            if said := environment.get(f"CELLBLOCK_{name}".upper()):
+        for name in ("blobs_url", "archive_url"):  # those that are configured may hold passwords
+            if said := own.get(f"CELLBLOCK_{name}".upper()):
                 where[name] = said
         return Supervisor(services, on_ready=lambda: _announce(where, json_output)).run()
 
@@ -361,6 +362,8 @@ def _announce(where: dict[str, str], json_output: bool) -> None:
         ),
         "  echo 'print(6*7)' | cellblock run -",
         f"Flower: {where['flower_url']}  user {where['flower_user']}  password {where['flower_password']}",
-        "Ctrl-C stops everything.",
+        "Ctrl-C stops everything."
+        if configured
+        else "Ctrl-C stops everything, and removes its jobs, results and archive.",
     ]
     print("\n".join(lines), flush=True)  # noqa: T201

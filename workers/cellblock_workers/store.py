@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import NoReturn
@@ -20,6 +21,7 @@ from cellblock_workers.supervisor import REFUSED
 
 _log = structlog.get_logger(__name__)
 _AGAIN_S = 1.0
+_SAYS_EVERY_S = 60.0
 
 
 def until_it_answers(
@@ -29,18 +31,18 @@ def until_it_answers(
     ended: threading.Event | None = None,
     **said: str,
 ) -> None:
-    """Ask again and again until it does not fail, or this service ends; a new reason is logged once.
+    """Ask again and again until it does not fail, or this service ends; the reason is logged once a minute.
 
     Raises what ``ask`` raises besides ``failures``.
     """
-    reason, ended = "", ended or threading.Event()
+    reason, said_at, ended = "", 0.0, ended or threading.Event()
     while not ended.is_set():
         try:
             ask()
             return
         except failures as error:
-            if str(error) != reason:
-                reason = str(error)
+            if str(error) != reason or time.monotonic() > said_at + _SAYS_EVERY_S:
+                reason, said_at = str(error), time.monotonic()
                 _log.error(event, reason=reason, **said)
             ended.wait(_AGAIN_S)
 

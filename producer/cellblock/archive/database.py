@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cellblock.errors import ArchiveUnavailable, InvalidJob, NotConfigured
+from cellblock.archive.errors import archive_errors
+from cellblock.errors import InvalidJob, NotConfigured
 from cellblock_config.archive import ArchiveSettings
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Archive:
         """Raises :class:`SchemaMismatch`."""
         from cellblock.archive.schema import check_version
 
-        with archive_errors("looking at its schema"), self.engine.connect() as connection:
+        with archive_errors("looking at its schema", self.engine), self.engine.connect() as connection:
             check_version(connection)
         self._schema_checked = True
 
@@ -120,7 +121,7 @@ class Archive:
     def _reading(self, doing: str) -> Iterator[Connection]:
         if not self._schema_checked:
             self.check_schema()
-        with archive_errors(doing), self.engine.connect() as connection:
+        with archive_errors(doing, self.engine), self.engine.connect() as connection:
             yield connection
 
     def write(self, jobs: Sequence[Mapping[str, Any]]) -> None:
@@ -140,7 +141,7 @@ class Archive:
             set_=others,
             where=statement.excluded.finished_ms > JOBS.c.finished_ms,
         )
-        with archive_errors("writing jobs"), self.engine.begin() as connection:
+        with archive_errors("writing jobs", self.engine), self.engine.begin() as connection:
             connection.execute(statement, list(jobs))
 
     def job(self, job_id: str) -> ArchivedJob | None:
@@ -240,7 +241,7 @@ class Archive:
             .values(result=None)
             .returning(JOBS.c.result_blob)
         )
-        with archive_errors("forgetting what jobs said"), self.engine.begin() as connection:
+        with archive_errors("forgetting what jobs said", self.engine), self.engine.begin() as connection:
             return [blob or "" for blob in connection.execute(emptied).scalars()]
 
     def expire_records(self, now_ms: int, settings: ArchiveSettings) -> int:
@@ -254,7 +255,7 @@ class Archive:
             .where(JOBS.c.finished_ms < now_ms - 1000 * settings.record_ttl_s)
             .limit(_PAGE)
         )
-        with archive_errors("forgetting old jobs"), self.engine.begin() as connection:
+        with archive_errors("forgetting old jobs", self.engine), self.engine.begin() as connection:
             return connection.execute(JOBS.delete().where(JOBS.c.job_id.in_(old))).rowcount
 
     def close(self) -> None:
@@ -318,20 +319,4 @@ def _read_cursor(cursor: str) -> tuple[int, str]:
             raise ValueError
         return at_ms, job_id
     except (ValueError, TypeError):
-        raise InvalidJob("cursor", f"{cursor!r:.80} is none that a listing gave") from None
-
-
-@contextmanager
-def archive_errors(doing: str) -> Iterator[None]:
-    """The database's own errors leave without their text, which may name addresses and values."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except SQLAlchemyError as error:
-        cause = getattr(error, "orig", None) or error
-        remedy = "is it running, and is CELLBLOCK_ARCHIVE_URL its address, with user and password?"
-        if type(cause).__module__ == "sqlite3":
-            remedy = "is the folder of CELLBLOCK_ARCHIVE_URL there, and may this user write to it?"
-        kind = type(cause).__name__
-        raise ArchiveUnavailable(f"the archive failed while {doing} ({kind}): {remedy}") from None
+        raise InvalidJob("cursor", f"{cursor!r:.80} is no cursor from a listing") from None

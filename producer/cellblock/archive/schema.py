@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, inspect, text
 
 from cellblock.archive.tables import HEAD, JOBS, VERSIONS
-from cellblock.errors import SchemaMismatch
+from cellblock.errors import NotConfigured, SchemaMismatch
 
 
 def version_of(connection: Connection) -> str | None:
@@ -38,10 +38,17 @@ def _mismatch(found: str | None) -> SchemaMismatch:
 def upgrade(engine: Engine) -> tuple[str | None, str]:
     """Bring the database to this version. Returns the version before and after.
 
-    Raises :class:`SchemaMismatch` for one that a later version wrote.
+    Raises :class:`SchemaMismatch` for one that a later version wrote, :class:`NotConfigured` without
+    Alembic.
     """
-    from alembic import command  # heavy, and whoever only reads needs none of it
-    from alembic.config import Config
+    try:
+        from alembic import command  # heavy, and whoever only reads needs none of it
+        from alembic.config import Config
+    except ModuleNotFoundError as error:
+        raise NotConfigured(
+            f"the package {error.name} changes the archive's schema, and is missing: "
+            "pip install 'cellblock[archive]'"
+        ) from error
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))

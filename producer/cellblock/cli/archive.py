@@ -19,7 +19,7 @@ from cellblock.ledger.archiving import Archiving
 from cellblock.models import JobStatus
 from cellblock_config import load_settings
 
-_DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
+_DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object per job.")]
 
 
@@ -38,11 +38,19 @@ def register(app: typer.Typer) -> None:
 def list_jobs(
     tenant: Annotated[str | None, typer.Option(help="One tenant's; all without.")] = None,
     since: Annotated[
-        datetime | None, typer.Option(formats=_DATES, help="That ended then or later (this host's time).")
+        datetime | None,
+        typer.Option(
+            formats=_DATES,
+            metavar="TIME",
+            help="That ended then or later: 2026-11-26, 2026-11-26T15:10 (this "
+            "host's time), 2026-11-26T15:10:00+01:00.",
+        ),
     ] = None,
-    before: Annotated[datetime | None, typer.Option(formats=_DATES, help="That ended before then.")] = None,
+    before: Annotated[
+        datetime | None, typer.Option(formats=_DATES, metavar="TIME", help="That ended before then.")
+    ] = None,
     outcome: Annotated[str | None, typer.Option(help="Such as ok or wall_timeout.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Of one page.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Of one page.")] = 100,
     cursor: Annotated[str | None, typer.Option(help="Go on where a listing ended.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Page after page, all of them.")] = False,
     json_output: JsonOpt = False,
@@ -53,16 +61,20 @@ def list_jobs(
 
     Example: cellblock jobs list --tenant acme --since 2026-11-01 --outcome wall_timeout --json
     """
+    none = True
     with Client() as client:
         while True:
             page = client.jobs(
                 tenant, since=since, before=before, outcome=outcome, limit=limit, cursor=cursor
             )
             for job in page.jobs:
+                none = False
                 typer.echo(job.model_dump_json() if json_output else _line(job))
             cursor = page.cursor
             if cursor is None or not every:
                 break
+    if none:
+        typer.echo("cellblock: no such jobs", err=True)
     if cursor is not None:
         typer.echo(f"cellblock: there are more: --cursor {cursor}", err=True)
 
@@ -80,10 +92,10 @@ def upgrade() -> None:
     archive = open_archive(load_settings().archive)
     if archive is None:
         raise NotConfigured("there is no archive: set CELLBLOCK_ARCHIVE_URL")
-    from cellblock.archive.database import archive_errors
+    from cellblock.archive.errors import archive_errors
     from cellblock.archive.schema import upgrade as upgraded
 
-    with archive_errors("changing its schema"):
+    with archive_errors("changing its schema", archive.engine):
         before, after = upgraded(archive.engine)
     typer.echo(f"the archive has schema {after} (before: {before or 'none'})")
 

@@ -7,6 +7,9 @@ from typing import Any
 
 from cellblock.errors import NotConfigured
 
+#: Which extra brings what a worker's does not, or not alone.
+_EXTRAS = {"flower": "monitor", "sqlalchemy": "worker,archive", "alembic": "worker,archive"}
+
 
 def load(name: str) -> Any:
     """The worker-side function of this name. Raises :class:`NotConfigured` without its extra."""
@@ -14,7 +17,7 @@ def load(name: str) -> Any:
         try:
             return entry.load()
         except ModuleNotFoundError as error:
-            extra = "monitor" if error.name == "flower" else "worker"
+            extra = _EXTRAS.get(str(error.name), "worker")
             raise NotConfigured(
                 f"'{name}' needs the package {error.name}: pip install 'cellblock[{extra}]'"
             ) from error

@@ -74,7 +74,9 @@ def up(
 ) -> None:
     """Run a whole fleet on this machine.
 
-    Redis (unless one is configured), launcher, worker and Flower, until Ctrl-C. Running jobs finish first.
+    Launcher, worker and Flower, until Ctrl-C; running jobs finish first. Where no Redis is configured also
+    one of its own, with a folder for long payloads and an archive: all three are gone at the end. Where an
+    archive is configured, an archiver.
 
     Example: cellblock up
     """

@@ -293,6 +293,9 @@ def events(
         str | None, typer.Option(help="Read as this consumer group, and acknowledge what was printed.")
     ] = None,
     rewind: Annotated[bool, typer.Option("--rewind", help="The group reads again, from --after on.")] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Remove the group: nobody reads in it any more.")
+    ] = False,
     json_output: JsonOpt = False,
 ) -> None:
     """Print the event stream, oldest first.
@@ -304,6 +307,9 @@ def events(
     """
     if rewind and group is None:
         raise InvalidJob("--rewind", "only a group has a place to go back from: name it with --group")
+    if forget:
+        _forget_group(group)
+        return
     with Client() as client:
         if rewind and group is not None:
             client.rewind(group, after)
@@ -321,6 +327,14 @@ def events(
                 client.acknowledge(group, batch)
             if not batch and not follow:
                 return
+
+
+def _forget_group(group: str | None) -> None:
+    if group is None:
+        raise InvalidJob("--forget", "only a group can be forgotten: name it with --group")
+    with Client() as client:
+        there_was = client.forget_group(group)
+    typer.echo(f"cellblock: {'forgotten' if there_was else 'there is no such group'}", err=True)
 
 
 def _spec(

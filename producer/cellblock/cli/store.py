@@ -31,7 +31,8 @@ def backup(
 ) -> None:
     """Copy the store, as it is at one moment, into a folder. The fleet goes on meanwhile.
 
-    The copy holds what jobs were given and what they said: keep it as you keep the store.
+    The copy holds what jobs were given and what they said, and everything else on that server: keep it as you
+    keep the store. Blobs and the archive are not in it. Needs redis-cli (apt-get install redis-tools).
 
     Example: cellblock store backup /var/backups/cellblock/2026-11-26
     """
@@ -49,6 +50,7 @@ def restore(
     """Fill an empty store from a backup. Stop producers and workers first.
 
     Jobs that waited then wait again, jobs that ran then run again, and what happened later did not happen.
+    Needs redis-server on this host.
 
     Example: cellblock store restore /var/backups/cellblock/2026-11-26
     """

@@ -112,8 +112,15 @@ ROLES = (
         channels="<p>:*",
         commands=(
             f"{_TALK} {_HEARS} {_SCRIPTS} {_LOOKS} {_CHANGES} {_STREAM} {_QUEUES} info scan script|kill "
-            "acl|log acl|whoami slowlog memory|usage client|list dump pttl restore psync replconf sync"
+            "acl|log acl|whoami slowlog memory|usage client|list"
         ),
+    ),
+    Role(  # a copy is of the whole server, whatever keys its user may name
+        "backup",
+        changes="*",
+        reads="",
+        channels="",
+        commands="auth hello ping quit select info get set del scan dump pttl restore psync replconf sync",
     ),
 )
 

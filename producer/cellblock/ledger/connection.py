@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -16,6 +17,8 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 
 from cellblock.errors import NotConfigured, StoreFull, StoreUnavailable
 from cellblock_config import RedisAddress, RedisSettings, Settings
+
+_PIPELINED = re.compile(r"^Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
 
 
 def address_of(settings: Settings, *, broker: bool = False) -> RedisAddress:
@@ -102,7 +105,13 @@ def store_errors(doing: str) -> Iterator[None]:
             "time (CELLBLOCK_LEDGER_RESULT_TTL_S)"
         ) from error
     except RedisError as error:
+        error.args = (_without_command(error),)  # also in a traceback
         raise StoreUnavailable(f"Redis refused while {doing}: {error}") from error
+
+
+def _without_command(error: RedisError) -> str:
+    """Redis's own words. redis-py puts the command of a pipeline before them, and that may hold a payload."""
+    return _PIPELINED.sub("", str(error))
 
 
 def _out_of_reach(doing: str, error: RedisError) -> str:

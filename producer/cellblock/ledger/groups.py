@@ -84,6 +84,10 @@ class EventGroups:
         with store_errors("rewinding a group"):
             self._redis.xgroup_setid(self._stream, group, start)
 
+    def forget(self, group: str) -> bool:
+        """The group is no more; whether there was one."""
+        return self._events.drop_group(group)
+
     def _missed(self, group: str, consumer: str, limit: int, redeliver_s: float) -> list[Event]:
         idle_ms, cursor = max(1, round(1000 * redeliver_s)), "0-0"
         while True:

@@ -38,7 +38,9 @@ from cellblock.models import (
 from cellblock_config import LevelName
 
 _EVENTS_STEP_S = 1.0
-_ARCHIVE_AGAIN_S = 10.0
+#: How much longer than asking an archive in vain the pause after it is.
+_ARCHIVE_PAUSE = 2
+_ARCHIVE_WARNS_S = 10.0
 _log = logging.getLogger(__name__)
 #: As many days of accounts as scripts/admit.lua keeps, counted from where it does.
 _DAYS_KEPT, _DAY_MS = 40, 86_400_000
@@ -51,6 +53,7 @@ class Reads:
     """The asking half of :class:`~cellblock.ledger.Ledger`. Raises :class:`StoreUnavailable`."""
 
     _archive_asked_at = 0.0  #: not before this time (monotonic): it was away
+    _archive_warned_at = float("-inf")
 
     def __init__(
         self,
@@ -317,15 +320,19 @@ class Reads:
         return job_id
 
     def _archived_key(self, tenant: str, name: str) -> tuple[str, str] | None:
-        """While the archive is away jobs go on: a key whose job has left Redis is not known then. Nor is the
-        archive asked for each of them, which may take seconds."""
-        if self._archive is None or time.monotonic() < self._archive_asked_at:
+        """While the archive is away jobs go on: a key whose job has left Redis is not known then. An archive
+        that takes long to answer is not asked each time."""
+        asked = time.monotonic()
+        if self._archive is None or asked < self._archive_asked_at:
             return None
         try:
             return self._archive.accepted(tenant, name)
         except (ArchiveUnavailable, SchemaMismatch) as error:
-            self._archive_asked_at = time.monotonic() + _ARCHIVE_AGAIN_S
-            _log.warning("idempotency keys are not looked up for %g s: %s", _ARCHIVE_AGAIN_S, error)
+            now = time.monotonic()
+            self._archive_asked_at = now + _ARCHIVE_PAUSE * (now - asked)
+            if now > self._archive_warned_at + _ARCHIVE_WARNS_S:
+                self._archive_warned_at = now
+                _log.warning("idempotency keys of jobs that have left Redis are not known: %s", error)
             return None
 
     def _exists(self, job_id: str) -> bool:

@@ -75,7 +75,7 @@ def concerns(redis: Redis, *, memory_bytes: int = 0) -> list[Concern]:
             Concern(
                 "maxmemory",
                 "0",
-                "maxmemory 512mb (or set CELLBLOCK_LEDGER_MEMORY_BYTES)",
+                "maxmemory 512mb (or set CELLBLOCK_LEDGER_MEMORY_BYTES, in bytes, for the whole fleet)",
                 "nothing is refused until the host has no memory left",
             )
         )

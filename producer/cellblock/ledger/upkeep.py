@@ -212,6 +212,12 @@ class Upkeep(Transitions):
             name, _, born_ms = str(self._redis.get(self.keys.store)).partition(" ")
         return Identity(name, int(born_ms) / 1000)
 
+    def known_as(self) -> str | None:
+        """The name of this store in :meth:`identity`; None if nobody has asked yet."""
+        with store_errors("asking who the store is"):
+            found = cast(str | None, self._redis.get(self.keys.store))
+        return None if found is None else found.partition(" ")[0]
+
     def unname_blobs(self, names: Sequence[str]) -> None:
         """Whoever names these, they are gone."""
         if names:

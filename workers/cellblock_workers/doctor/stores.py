@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import cast
+
+from redis import Redis
 
 from cellblock.archive import open_archive
-from cellblock.blobs import check_blobs, open_blobs
+from cellblock.blobs import check_blobs, of_another, open_blobs
 from cellblock.errors import (
     ArchiveUnavailable,
     BlobLost,
-    BlobsUnavailable,
     NotConfigured,
     SchemaMismatch,
     StoreUnavailable,
 )
-from cellblock.ledger import Keys, connect
+from cellblock.ledger import Keys, Ledger, connect
 from cellblock.ledger.archiving import Archiving
 from cellblock.ledger.server import check_schema, concerns
 from cellblock_config import Settings
@@ -35,7 +37,7 @@ def _redis(settings: Settings) -> Check:
     with closing(connect(settings)) as redis:
         try:
             check_schema(redis, Keys(settings.redis.key_prefix), claim=False)
-            found = concerns(redis, memory_bytes=settings.ledger.memory_bytes)
+            found = concerns(redis, memory_bytes=_memory_bytes(redis, settings))
         except StoreUnavailable as error:
             return Check("redis", "problem", "not in reach", str(error))
         except SchemaMismatch as error:
@@ -44,6 +46,12 @@ def _redis(settings: Settings) -> Check:
         remedy = "; ".join(f"{one.remedy}: {one.risk}" for one in found)
         return Check("redis", "warning", ", ".join(f"{one.setting} {one.found}" for one in found), remedy)
     return Check("redis", "ok", "CELLBLOCK_REDIS_URL answers; appendonly, noeviction, maxmemory")
+
+
+def _memory_bytes(redis: Redis, settings: Settings) -> int:
+    """What whoever measures the store takes for its limit; where nobody has yet, what is set here."""
+    measured = cast(str | None, redis.hget(Keys(settings.redis.key_prefix).pressure, "limit_bytes"))
+    return settings.ledger.memory_bytes if measured is None else int(measured)
 
 
 def _archive(settings: Settings) -> Check:
@@ -80,6 +88,12 @@ def _blobs(settings: Settings) -> Check:
                 "set CELLBLOCK_BLOBS_URL, here and where jobs are submitted, for example s3://bucket/prefix",
             )
         check_blobs(blobs)
-    except (NotConfigured, BlobsUnavailable, BlobLost) as error:
+        owner = blobs.owner()
+        with closing(connect(settings)) as redis:
+            store = Ledger(redis, settings).known_as()
+    except (NotConfigured, StoreUnavailable, BlobLost) as error:
         return Check("blob store", "problem", "CELLBLOCK_BLOBS_URL cannot be used", str(error))
+    if owner is not None and owner != store:
+        said = of_another(owner, store or "a new one")
+        return Check("blob store", "problem", "CELLBLOCK_BLOBS_URL is another store's", said)
     return Check("blob store", "ok", "CELLBLOCK_BLOBS_URL keeps and gives back")

@@ -7,7 +7,7 @@ import time
 
 import structlog
 
-from cellblock.blobs import OWNER, Blobs
+from cellblock.blobs import Blobs, of_another
 from cellblock.errors import NotConfigured, StoreUnavailable
 from cellblock.ledger import Ledger
 
@@ -43,12 +43,8 @@ class BlobSweep:
         have been lost, or restored, and the archive still names it.
         """
         store = self._ledger.identity()
-        if (owner := self._blobs.owner(store.name)) != store.name:
-            raise NotConfigured(
-                f"the blobs at CELLBLOCK_BLOBS_URL belong to the store {owner!r}, and this one is "
-                f"{store.name!r}: give each store a path of its own; where the other one is gone for good, "
-                f"remove the object {OWNER!r} there"
-            )
+        if (owner := self._blobs.own(store.name)) != store.name:
+            raise NotConfigured(of_another(owner, store.name))
         removed = 0
         for page in self._blobs.old():
             named = self._ledger.named_blobs(page)

@@ -1,0 +1,84 @@
+"""How a database's own errors leave the archive: without their text, which may hold values and passwords."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cellblock.errors import ArchiveUnavailable
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+#: By the beginning of PostgreSQL's error code (its documentation, appendix A).
+_BY_CODE = {
+    "28": "the login was refused: user and password?",
+    "3D": "there is no such database",
+    "42501": "its user may not do that",
+    "53": "it has no room",
+    "57014": "it took too long",
+}
+#: By words of libpq, which has no code for what happens before a login.
+_BY_WORDS = {
+    "refused": "nobody listens there: is it running?",
+    "resolve": "there is no such host",
+    "translate": "there is no such host",
+    "timeout": "no answer in time",
+    "timed out": "no answer in time",
+    "password": "the login was refused: user and password?",
+    'role "': "the login was refused: user and password?",
+    'database "': "there is no such database",
+}
+
+
+@contextmanager
+def archive_errors(doing: str, engine: Engine) -> Iterator[None]:
+    """Raises :class:`ArchiveUnavailable`, which names the place, the cause and what to look at."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except SQLAlchemyError as error:
+        cause = getattr(error, "orig", None) or error
+        is_file = engine.url.get_backend_name() == "sqlite"
+        why = _of_file(engine.url.database or "", cause) if is_file else _of_server(cause)
+        place = engine.url.database if is_file else _server(engine)
+        raise ArchiveUnavailable(
+            f"the archive failed while {doing}: {place}: {why} (CELLBLOCK_ARCHIVE_URL)"
+        ) from None
+
+
+def _server(engine: Engine) -> str:
+    url = engine.url
+    return f"{url.host or 'localhost'}:{url.port or 5432}/{url.database or ''}"
+
+
+def _of_server(cause: BaseException) -> str:
+    code, words = str(getattr(cause, "sqlstate", None) or ""), str(cause).lower()
+    for beginning, why in _BY_CODE.items():
+        if code.startswith(beginning):
+            return why
+    for word, why in _BY_WORDS.items():
+        if not code and word in words:
+            return why
+    return f"{type(cause).__name__} {code}".strip()
+
+
+def _of_file(name: str, cause: BaseException) -> str:
+    file, words = Path(name), str(cause).lower()
+    if not file.parent.is_dir():
+        return "its folder does not exist"
+    if file.is_dir():
+        return "it is a folder, and has to be a file"
+    if "not a database" in words:
+        return "it is no SQLite database"
+    if "locked" in words:
+        return "another process has it locked"
+    if "open" in words or "readonly" in words:
+        return f"user {os.geteuid()} may not write to it, or to its folder"
+    if "full" in words:
+        return "its disk is full"
+    return type(cause).__name__
