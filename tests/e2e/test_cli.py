@@ -238,6 +238,7 @@ def test_an_unreachable_redis_is_our_fault_and_keeps_the_password_to_itself() ->
 
 @pytest.mark.docker
 @pytest.mark.timeout(120)
+@pytest.mark.long("a whole fleet starts and ends")
 def test_up_runs_a_fleet_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("CELLBLOCK_WORKER_CONCURRENCY=3\n")
     with (tmp_path / "up.log").open("wb") as log:

@@ -302,6 +302,7 @@ def test_a_worker_without_the_key_leaves_the_job_to_others_and_says_so(
         assert client.result(job, timeout_s=40).outcome is Outcome.OK
 
 
+@pytest.mark.long("a job is tried three times")
 def test_a_job_sealed_to_an_old_key_is_a_dead_letter_with_its_payload(
     tmp_path: Path, redis_url: str, launcher_socket: Path
 ) -> None:

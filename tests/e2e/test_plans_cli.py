@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -126,7 +126,8 @@ def test_an_embedded_run_with_a_plan_has_its_price() -> None:
 
 
 def test_usage_as_text_json_and_csv(settings: Settings, redis_url: str) -> None:
-    today = datetime.now(UTC).date().isoformat()
+    now = datetime.now(UTC)
+    today, yesterday = (when.date().isoformat() for when in (now, now - timedelta(days=1)))
     with Client(settings=settings) as client:
         job = client.submit(JobSpec(code="1", tenant="acme", plan="casual"))
         for tenant in ("acme", "other"):
@@ -153,7 +154,10 @@ def test_usage_as_text_json_and_csv(settings: Settings, redis_url: str) -> None:
     ).stdout.splitlines()
     assert rows[0] == "tenant,day,runs,spent_micros,held_micros"
     assert [row.split(",")[0] for row in rows[1:]] == ["acme", "other"]
-    assert (
-        "nothing was used" in cellblock("usage", "--day", "2020-01-01", CELLBLOCK_REDIS_URL=redis_url).stdout
-    )
+    for day, says, code in (
+        ("2020-01-01", "set CELLBLOCK_ARCHIVE_URL", 4),
+        (yesterday, "nothing was used", 0),
+    ):
+        asked = cellblock("usage", "--day", day, CELLBLOCK_REDIS_URL=redis_url)
+        assert (says in asked.stdout + asked.stderr, asked.returncode) == (True, code)
     assert "0.000150" in cellblock("usage", CELLBLOCK_REDIS_URL=redis_url).stdout

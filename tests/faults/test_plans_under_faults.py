@@ -73,6 +73,7 @@ def test_a_running_parent_is_stopped_when_what_it_did_not_lend_is_spent(host: Ho
         assert day.held_micros == 0
 
 
+@pytest.mark.long("a parent sleeps beside its nested run")
 def test_a_nested_run_and_its_parent_run_side_by_side_in_one_slot(host: Host) -> None:
     with host.worker(CELLBLOCK_WORKER_CONCURRENCY="2"):
         waits = "import time\nprint('begun', flush=True)\ntime.sleep(8)"

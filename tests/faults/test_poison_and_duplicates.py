@@ -66,7 +66,16 @@ def test_a_message_that_comes_again_and_again_starts_its_job_once(host: Host) ->
     assert kinds == {"agent.run.queued": 1, "agent.run.started": 1, "agent.run.succeeded": 1}
 
 
-@pytest.mark.parametrize("how", [[signal.SIGTERM], [signal.SIGTERM, signal.SIGTERM], [signal.SIGQUIT]])
+@pytest.mark.parametrize(
+    "how",
+    [
+        [signal.SIGTERM],
+        *(
+            pytest.param(signals, marks=pytest.mark.long("a worker stops in each way"))
+            for signals in ([signal.SIGTERM, signal.SIGTERM], [signal.SIGQUIT])
+        ),
+    ],
+)
 def test_a_worker_that_stops_under_load_counts_no_loss(host: Host, how: list[signal.Signals]) -> None:
     jobs = [
         host.client.submit(JobSpec(code="import time; time.sleep(0.4); print('done')")) for _ in range(40)

@@ -43,6 +43,7 @@ def test_a_cancelled_running_job_is_dead_within_two_seconds_and_shows_what_it_pr
             wait_until(lambda: host.sandboxes() == 0, 2, "its sandbox being gone")
 
 
+@pytest.mark.long("a worker waits for its jobs")
 def test_term_lets_short_jobs_finish_and_gives_long_ones_back_uncounted(host: Host) -> None:
     with host.worker("first", CELLBLOCK_WORKER_DRAIN_S="3") as first:
         long = host.begun()
@@ -131,6 +132,7 @@ def get(port: int, path: str = "/health") -> tuple[int, dict[str, object]]:
         return error.code, json.load(error)
 
 
+@pytest.mark.long("a worker stays deaf for a while")
 def test_health_is_consumption(host: Host) -> None:
     port = free_port()
     settings = {

@@ -1,6 +1,6 @@
 """Any order of any calls over several tenants: every micro is held, spent or given back, no limit is passed.
 
-Settings: SEED to repeat a run, EXAMPLES (100; a quarter on fakeredis) for a longer one.
+Settings: SEED to repeat a run, EXAMPLES (60; a quarter on fakeredis) for a longer one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Any order of any calls, on time or stale: the ledger does what a page of plain Python does.
 
-Settings: SEED to repeat a run, EXAMPLES (100; a quarter on fakeredis) for a longer one.
+Settings: SEED to repeat a run, EXAMPLES (60; a quarter on fakeredis) for a longer one.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ def host(sandbox_hosts: dict[str, Host], evaluation_way: str) -> Host:
     return sandbox_hosts[evaluation_way]
 
 
+@pytest.mark.long("several judges are ended")
 def test_who_ends_a_judge_that_has_not_learnt_yet_is_judged_all_the_same(host: Host) -> None:
     """Replies of a size that ends it while it learns: our fault, it seems, and no part of the score."""
     calls = "\n".join(f"assert f({number}) == {number} + 1" for number in range(10))

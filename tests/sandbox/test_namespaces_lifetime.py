@@ -93,7 +93,7 @@ def quiet(host: Host) -> bool:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("jobs", [150, pytest.param(1000, marks=pytest.mark.long("a thousand jobs"))])
+@pytest.mark.parametrize("jobs", [80, pytest.param(1000, marks=pytest.mark.long("a thousand jobs"))])
 def test_many_jobs_in_parallel_leave_the_host_as_it_was(tmp_path: Path, jobs: int) -> None:
     with launcher_in(tmp_path, CELLBLOCK_LAUNCHER_STARTERS="4") as (host, process):
 
