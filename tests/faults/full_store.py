@@ -23,7 +23,7 @@ from redis import Redis
 from cellblock import Client, JobSpec, RateLimited, StoreUnavailable
 from cellblock_config import load_settings
 from faults.soak import instant_fleet
-from parts import RedisServer
+from parts import RedisServer, wait_until
 
 #: As its own: no curve needs it finer.
 _LOOK_S = 1.0
@@ -82,13 +82,16 @@ def run(
     server.start()
     course = Course()
     settings = load_settings(redis={"url": server.url})
-    stop, began = threading.Event(), time.monotonic()
+    stop = threading.Event()
     try:
         with (
             instant_fleet(folder, server.url, **environment),
             closing(Redis.from_url(server.url)) as redis,
             Client(settings=settings) as client,
         ):
+            # Its connections and scripts take a megabyte: not after the store has been filled without it.
+            wait_until(lambda: client.counts().workers, 60, "the worker")
+            began = time.monotonic()
             watch = threading.Thread(target=_watch, args=(client, redis, course, stop, began))
             watch.start()
             beside = threading.Thread(target=_run_beside, args=(client, course, stop))
@@ -141,7 +144,10 @@ def _watch(client: Client, redis: Redis, course: Course, stop: threading.Event, 
         now = time.monotonic() - began
         if now - noted >= _LOOK_S:
             noted = now
-            used_mb = round(int(redis.info("memory")["used_memory"]) / 2**20, 2)
+            memory = redis.info("memory")
+            # As Redis counts against maxmemory: without what it has still to write to its file.
+            used = int(memory["used_memory"]) - int(memory["mem_not_counted_for_evict"])
+            used_mb = round(used / 2**20, 2)
             counts = len(course.accepted), course.refused, len(course.ends)
             course.curve.append(Moment(round(now, 1), used_mb, *counts))
 
@@ -166,7 +172,8 @@ def report(course: Course) -> dict[str, Any]:
 
 def main() -> None:
     """Run it in full. Arguments: jobs, the memory of Redis, bytes that each job says."""
-    memory, says = (*sys.argv[2:], "24mb", "0")[:2] if len(sys.argv) < 4 else sys.argv[2:4]
+    given = dict(enumerate(sys.argv))
+    memory, says = given.get(2, "24mb"), given.get(3, "0")
     with tempfile.TemporaryDirectory(prefix="full-store-") as name:
         spec = JobSpec(code="1", args=(says,))
         course = run(Path(name), int(sys.argv[1]), memory=memory, spec=lambda _: spec)

@@ -54,7 +54,7 @@ local UNLED_S = 86400
 local RECORD_BYTES = 900
 local RECORD_KEPT_BYTES = 700
 -- And its message (producer/cellblock/queue.py), with what the queue adds.
-local MESSAGE_BYTES = 700
+local MESSAGE_BYTES = 900
 -- A result longer than this waits for room. So much is counted of what may come back, while a job runs.
 local LARGE_BYTES = 32768
 -- A result no longer than this is told to those who wait with the notification.
