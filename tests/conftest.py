@@ -15,7 +15,9 @@ from redis import Redis
 from cellblock import Client
 from cellblock.ledger import Ledger, connect
 from cellblock_config import Settings, load_settings
+from cellblock_workers.archiver import Archiver
 from cellblock_workers.launcher.client import LauncherClient
+from faults.postgres import Postgres
 from parts import NAMESPACES, RedisServer, launcher_process, wait_until
 from sandbox.harness import Host, hosts
 
@@ -102,6 +104,25 @@ def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A PostgreSQL for all cases of a module."""
+    server = Postgres(tmp_path_factory.mktemp("postgres"))
+    server.create()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def archiver(settings: Settings) -> Iterator[Archiver]:
+    """An archiver under these settings; its database is made."""
+    opened = Archiver(settings)
+    opened.prepare()
+    yield opened
+    opened.archive.close()
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,7 @@ class AsyncClient:
     async def submit_many(
         self, specs: Iterable[JobSpec], *, api_key: str | None = None
     ) -> list[AsyncJob | CellblockError]:
-        """Accept jobs, dozens in one round trip; of each its job or why it was refused."""
+        """Accept jobs, dozens in one round trip; returns for each its job or the error that refused it."""
         answers = await asyncio.to_thread(self._client.submit_many, specs, api_key=api_key)
         return [AsyncJob(self, answer.id) if isinstance(answer, Job) else answer for answer in answers]
 

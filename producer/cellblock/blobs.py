@@ -22,7 +22,7 @@ from cellblock.errors import BlobLost, BlobsUnavailable, NotConfigured
 from cellblock_config.blobs import BlobSettings
 
 NAME = r"[0-9a-f]{8}/[0-9a-f]{64}"
-#: Names the store that removes what none of its jobs names; another one must not.
+#: The object that names the one store which removes blobs here.
 OWNER = "owner"
 _OWNER_MOST = 64
 _PAGE = 500
@@ -42,7 +42,7 @@ class Blobs(Protocol):
         """The store whose blobs these are; None if none has said so."""
 
     def own(self, store: str) -> str:
-        """These are this store's blobs, unless another one was faster. Returns whose they are."""
+        """Take the blobs for this store, unless they have an owner. Returns the owner."""
 
     def old(self) -> Iterator[list[str]]:
         """Names nobody puts anything under any more, in pages."""
@@ -97,7 +97,7 @@ def open_blobs(settings: BlobSettings) -> Blobs | None:
 
 
 def _make_folder(url: str) -> None:
-    """The folder alone: parents that are missing are rather a mistake."""
+    """Make the folder, but not its parents: if they are missing, the address is probably wrong."""
     folder = unquote(urlsplit(url).path)
     try:
         Path(folder).mkdir(exist_ok=True)
@@ -155,7 +155,7 @@ class ObjectBlobs:
         return found.decode(errors="replace")[:_OWNER_MOST]
 
     def own(self, store: str) -> str:
-        """These are this store's blobs, unless another one was faster. Returns whose they are."""
+        """Take the blobs for this store, unless they have an owner. Returns the owner."""
         from obstore.exceptions import AlreadyExistsError
 
         if (owner := self.owner()) is not None:

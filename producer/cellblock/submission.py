@@ -27,7 +27,7 @@ class Submission:
         self._intake = intake
 
     def submit(self, specs: Iterable[JobSpec], principal: Principal) -> list[str | CellblockError]:
-        """Of each the id of its job, or why it was refused."""
+        """Returns for each its job's id, or the error that refused it."""
         found: list[str | CellblockError | Candidate] = [self._begun(spec, principal) for spec in specs]
         candidates = {at: one for at, one in enumerate(found) if isinstance(one, Candidate)}
         admitted = self._ledger.admit_many(list(candidates.values()))

@@ -224,7 +224,7 @@ def measure_carried(
 
 
 def _drive(settings: Settings, together: int, seconds: float) -> tuple[int, float]:
-    """In a process of its own: jobs, so many together, one after another; how many, in what time."""
+    """Runs jobs in its own process, ``together`` at a time. Returns how many ended, in how many seconds."""
     with hello_jobs(settings) as one:
         count, started = 0, time.monotonic()
         while time.monotonic() < started + seconds:

@@ -68,10 +68,38 @@ def test_a_group_reads_once_and_again_when_it_goes_back(
         assert [one["type"] for one in lines(done.stdout) if one["job_id"] == job_id] == expected
 
 
+def test_a_group_that_is_forgotten_holds_no_events(
+    ledger: Ledger, settings: Settings, redis_url: str
+) -> None:
+    dead_letter(ledger, settings)
+    cellblock("events", "--group", "billing", CELLBLOCK_REDIS_URL=redis_url)
+    forget = ("events", "--group", "billing", "--forget")
+    assert ledger._stream.first_open("billing") is not None
+    assert cellblock(*forget, CELLBLOCK_REDIS_URL=redis_url).returncode == 0
+    assert ledger._stream.first_open("billing") is None
+    again = cellblock(*forget, CELLBLOCK_REDIS_URL=redis_url)
+    assert (again.returncode, "there is no group 'billing'" in again.stderr) == (2, True)
+
+
+def test_jobs_are_listed_from_a_time_with_its_zone_and_none_are_said_to_be_none(
+    redis_url: str, tmp_path: Path
+) -> None:
+    stores = {"CELLBLOCK_REDIS_URL": redis_url, "CELLBLOCK_ARCHIVE_URL": f"sqlite:///{tmp_path}/jobs.db"}
+    assert cellblock("archive", "upgrade", **stores).returncode == 0
+    for since in ("2026-11-26", "2026-11-26T15:10", "2026-11-26T15:10:00+01:00"):
+        done = cellblock("jobs", "list", "--since", since, **stores)
+        assert (done.returncode, done.stdout, "no such jobs" in done.stderr) == (0, "", True), done.stderr
+    detached = cellblock("archive", "detach", **stores)
+    assert (detached.returncode, detached.stdout) == (0, "no archiver has ever run on this store\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (("events", "--rewind"), "--rewind: only a group"),
+        (("events", "--forget"), "--forget: only a group"),
+        (("events", "--group", "g", "--forget", "--follow"), "--forget: removes the group"),
+        (("events", "--group", "archive", "--forget"), "group: 'archive'"),
         (("events", "--after", "yesterday"), "after: 'yesterday' is no event id"),
         (("events", "--group", "webhooks"), "group: 'webhooks' is the webhooks' own"),
         (("webhooks", "retry"), "name some, or give --all"),

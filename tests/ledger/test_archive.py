@@ -6,7 +6,6 @@ import base64
 import json
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -26,21 +25,11 @@ from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE
 from cellblock_config import Settings, load_settings
 from cellblock_config.settings import SettingsError
 from cellblock_workers.archiver import Archiver
-from faults.postgres import Postgres
 from ledger.kit import OPEN, lead, manifest, operation, result_of, settings_of
 from ledger.test_full_store import fill_to
 from parts import wait_until
 
 HOT_S = 600
-
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    server = Postgres(tmp_path_factory.mktemp("postgres"))
-    server.create()
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -58,14 +47,6 @@ def settings(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> 
         METADATA.drop_all(connection)
         connection.execute(text("DROP TABLE IF EXISTS cellblock_archive_version"))
     return loaded
-
-
-@pytest.fixture
-def archiver(settings: Settings) -> Iterator[Archiver]:
-    opened = Archiver(settings)
-    opened.prepare()
-    yield opened
-    opened.archive.close()
 
 
 def end(client: Client, outcome: Outcome = Outcome.OK, said: str = "said\n", **spec: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
@@ -33,14 +32,6 @@ def settings(redis_url: str, tmp_path: Path) -> Settings:
         blobs={"url": f"file://{tmp_path}/blobs"},
         ledger={"fault_retries": 0, "result_least_s": 0},
     )
-
-
-@pytest.fixture
-def archiver(settings: Settings) -> Iterator[Archiver]:
-    opened = Archiver(settings)
-    opened.prepare()
-    yield opened
-    opened.archive.close()
 
 
 @pytest.fixture
@@ -74,9 +65,10 @@ def test_a_store_without_an_archive_any_more_is_told_so(
 ) -> None:
     write(archiver)
     job_id = end(client)
+    leader = Ledger(redis, load_settings(redis={"url": redis_url}, ledger={"result_least_s": 0}))
+    leader.make_room(lead(leader))  # it has heard of the archive
     assert client._ledger.archiving.detach()
     assert not client._ledger.archiving.detach()
-    leader = Ledger(redis, load_settings(redis={"url": redis_url}, ledger={"result_least_s": 0}))
     redis.hset(leader.keys.job(job_id), "finished_ms", 1)
     redis.zadd(leader.keys.keepers, {str(redis.zrange(leader.keys.keepers, 0, 0)[0]): 1})
     leader.make_room(lead(leader))
@@ -258,15 +250,6 @@ def test_a_server_that_refuses_is_named_with_the_cause(
         opened.check_schema()
     assert "s3cret" not in repr((refused.value, refused.value.__cause__))
     assert f"/{'nobodys' if 'nobodys' in after else 'postgres'}: " in str(refused.value)
-
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    server = Postgres(tmp_path_factory.mktemp("postgres"))
-    server.create()
-    server.start()
-    yield server
-    server.stop()
 
 
 def test_usage_that_only_an_archive_has_needs_one(redis_url: str) -> None:

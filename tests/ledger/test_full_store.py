@@ -186,7 +186,6 @@ def test_lists_that_wait_for_the_archive_do_not_stand_before_those_behind_them(s
     """Injected: they are kept for a shorter time than is hot; the archive has what ended 100 s ago, and
     nothing of the first hundred lists."""
     ledger, redis = store
-    ledger._hot_s = 600
     now_ms = round(1000 * time.time())
     with settings_of(ledger, result_ttl_s=60):
         for number in range(103):
@@ -196,6 +195,7 @@ def test_lists_that_wait_for_the_archive_do_not_stand_before_those_behind_them(s
             redis.hset(ledger.keys.job(job_id), "finished_ms", 1 if is_old else now_ms - 80_000)
             redis.zadd(ledger.keys.keepers, {f"t{number} 60": now_ms - 10_000 if is_old else now_ms - 20_000})
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ledger.archiving, "is_known", lambda: True)
             patch.setattr(ledger, "_archived_until", lambda: now_ms - 100_000)
             for _ in range(3):  # a round may end before it has looked at all
                 ledger.make_room(lead(ledger))

@@ -102,8 +102,8 @@ def _tune_sqlite(engine: Engine) -> None:
 
 
 class Archive:
-    """Raises :class:`ArchiveUnavailable`; whoever reads, :class:`SchemaMismatch` for a database of another
-    version. Thread-safe."""
+    """Thread-safe. Raises :class:`ArchiveUnavailable`; reading raises :class:`SchemaMismatch` for a database
+    of another version."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

@@ -13,15 +13,16 @@ from cellblock.errors import ArchiveUnavailable
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-#: By the beginning of PostgreSQL's error code (its documentation, appendix A).
+#: What to say, by the beginning of PostgreSQL's error code (its documentation, appendix A).
 _BY_CODE = {
     "28": "the login was refused: user and password?",
     "3D": "there is no such database",
-    "42501": "its user may not do that",
-    "53": "it has no room",
+    "42501": "its user is not allowed to do that",
+    "53100": "its disk is full",
+    "53300": "it has too many connections",
     "57014": "it took too long",
 }
-#: By words of libpq, which has no code for what happens before a login.
+#: What to say, by words of libpq: before a login there is no code.
 _BY_WORDS = {
     "refused": "nobody listens there: is it running?",
     "resolve": "there is no such host",
@@ -78,7 +79,7 @@ def _of_file(name: str, cause: BaseException) -> str:
     if "locked" in words:
         return "another process has it locked"
     if "open" in words or "readonly" in words:
-        return f"user {os.geteuid()} may not write to it, or to its folder"
+        return f"user {os.geteuid()} cannot write to it, or to its folder"
     if "full" in words:
         return "its disk is full"
     return type(cause).__name__

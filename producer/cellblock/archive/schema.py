@@ -42,7 +42,7 @@ def upgrade(engine: Engine) -> tuple[str | None, str]:
     Alembic.
     """
     try:
-        from alembic import command  # heavy, and whoever only reads needs none of it
+        from alembic import command  # heavy, and reading does not need it
         from alembic.config import Config
     except ModuleNotFoundError as error:
         raise NotConfigured(

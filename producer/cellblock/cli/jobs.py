@@ -308,6 +308,8 @@ def events(
     if rewind and group is None:
         raise InvalidJob("--rewind", "only a group has a place to go back from: name it with --group")
     if forget:
+        if rewind or follow:
+            raise InvalidJob("--forget", "removes the group and reads nothing: leave out --rewind, --follow")
         _forget_group(group)
         return
     with Client() as client:
@@ -333,8 +335,8 @@ def _forget_group(group: str | None) -> None:
     if group is None:
         raise InvalidJob("--forget", "only a group can be forgotten: name it with --group")
     with Client() as client:
-        there_was = client.forget_group(group)
-    typer.echo(f"cellblock: {'forgotten' if there_was else 'there is no such group'}", err=True)
+        if not client.forget_group(group):
+            raise InvalidJob("--group", f"there is no group {group!r}")
 
 
 def _spec(

@@ -126,7 +126,7 @@ class Claims(Transitions):
         ]
 
     def _lines(self, lanes: Sequence[str], turns: Counter[str]) -> list[Iterator[str]]:
-        """Of each lane its first jobs, as many as it has turns."""
+        """The first jobs of each lane, as many as it has turns."""
         if not lanes:
             return []
         with store_errors("reading whose jobs are next"):

@@ -49,14 +49,14 @@ class _Rules:
 
 
 _ALL = _Rules(young=True, unarchived=True)
-#: Of a tenant that was refused a job: what may leave until it holds no more than so many percents of its
-#: limit. Only what came back beyond the limit leaves however young.
+#: When a tenant was refused a job, its ended jobs leave by these rules until it holds no more than this many
+#: percents of its limit. Young ones leave only beyond the limit itself.
 _FOR_A_JOB = (
     (TENANT_DOWN_TO, _Rules()),
     (TENANT_TAKES_UNARCHIVED_TO, _Rules(unarchived=True)),
     (TENANT_WHOLE, _ALL),
 )
-#: Of one whose long result waits: its own others, however young.
+#: When a tenant's long result waits, its other jobs leave, also young ones.
 _FOR_A_RESULT = ((TENANT_DOWN_TO, _ALL),)
 
 
@@ -79,8 +79,6 @@ class Retention(Upkeep):
 
         Returns the bytes that were freed, by the ledger's own count.
         """
-        if self._hot_s is None and self.archiving.is_known():
-            self._hot_s = self._archive_settings.hot_s  # whatever this process's settings say of an archive
         self._archived_until_ms = self._archived_until()
         # Each with a time of its own: none of them may keep the others from it.
         freed = self._forget_the_due(begun.epoch, time.monotonic() + _WORK_S)

@@ -77,6 +77,9 @@ class Upkeep(Transitions):
         if word == "follows":
             return Following(int(values[0]) / 1000)
         epoch, used, limit, *extended = map(int, values)
+        # An archiver may write although this process was not told of an archive, or be detached meanwhile.
+        has_archive = self._archive_settings.url is not None or self.archiving.is_known()
+        self._hot_s = self._archive_settings.hot_s if has_archive else None
         return Round(epoch, Pressure(used, limit), extended[0] if extended else None)
 
     def lead_ends_in_s(self) -> float | None:
@@ -219,7 +222,7 @@ class Upkeep(Transitions):
         return None if found is None else found.partition(" ")[0]
 
     def unname_blobs(self, names: Sequence[str]) -> None:
-        """Whoever names these, they are gone."""
+        """Forget these names: their blobs are gone, although jobs may name them."""
         if names:
             with store_errors("forgetting the names of blobs"):
                 self._redis.hdel(self.keys.blobs, *names)
