@@ -84,12 +84,10 @@ def test_a_slow_store_costs_a_job_time_and_nothing_else(host: Host, s3: S3Server
 @pytest.mark.long("a store is away, and waited for")
 def test_a_job_waits_for_a_blob_store_that_is_away(host: Host, s3: S3Server) -> None:
     job = host.client.submit(ECHO)
-    with host.worker():
+    with host.worker(CELLBLOCK_WORKER_CONCURRENCY="1"):
         assert job.result(timeout_s=30).ok
-        s3.freeze()
-        time.sleep(0.1)
-        s3.thaw()
-        later = host.client.submit(ECHO)
+        host.begun(JobSpec(code="import time; time.sleep(3)"))
+        later = host.client.submit(ECHO)  # waits for the one slot, until the store is frozen
         s3.freeze()
         wait_until(lambda: "job_given_back" in host.log(), 30, "the job being given back")
         s3.thaw()

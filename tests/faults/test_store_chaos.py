@@ -48,11 +48,12 @@ def test_a_fleet_with_a_full_store_loses_nothing_and_never_stands_still(tmp_path
 @pytest.mark.timeout(200)
 @pytest.mark.long("large results of one tenant, and another beside it")
 def test_one_tenants_largest_results_leave_the_others_their_room(tmp_path: Path) -> None:
+    """Eight results of a megabyte on their way take 8 MB for a moment: less than 85 % of this store."""
     spec = JobSpec(code="1", args=("1000000",), tenant="greedy")
     course = full_store.run(
         tmp_path,
         150,
-        memory="16mb",
+        memory="24mb",
         spec=lambda _: spec,
         most_s=120,
         CELLBLOCK_LEDGER_RESULT_LEAST_S="60",
@@ -60,6 +61,6 @@ def test_one_tenants_largest_results_leave_the_others_their_room(tmp_path: Path)
     found = full_store.report(course)
     print(json.dumps(found))
     assert found["lost"] == 0
-    assert found["most_mb"] < 16.1
+    assert found["most_mb"] < 24.1
     assert found["beside"] > 3 * found["beside_refused"], "the others are not refused for it"
     assert found["beside_p50_ms"] < 3000
