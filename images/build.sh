@@ -189,6 +189,7 @@ build_wheels() {
   if [[ $1 == worker ]]; then
     logged "$1" add_cellblock "$context"
     write_scripts "$context/bin"
+    install -m 644 images/worker/health.py "$context/"
   fi
   strip_packages "$context/site-packages"
   logged "$1" docker build --quiet --force-rm --network none --label "cellblock.inputs=$(inputs_of "$1")" --tag "cellblock/$1" "$context" >/dev/null

@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from cellblock.contract.evaluations import FunctionCheck, TrialResult, TrialVerdict
+from cellblock.contract.models import JobError, Outcome, Usage
 from cellblock.evaluation import Problem, ResultFile, Sample, SampleResult, Scores
-from cellblock.models import JobError, Outcome, Usage
-from cellblock.trials import FunctionCheck, TrialResult, TrialVerdict
 
 CHECK = FunctionCheck(functions=("f",), tests="assert f()")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cellblock.contract.evaluations import FunctionCheck, TrialResult, TrialVerdict
+from cellblock.contract.models import JobError, Outcome
 from cellblock.evaluation import Problem, Sample
-from cellblock.models import JobError, Outcome
-from cellblock.trials import FunctionCheck, TrialResult, TrialVerdict
 
 PROBLEM = Problem("a", "", FunctionCheck(functions=("f",), tests="assert f()"))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from cellblock_config.group import Group, OptionalSecret
+from cellblock_config.group import OptionalSecret, SettingsGroup
 
 EXAMPLES = "sqlite:////var/lib/cellblock/archive.db, postgresql://user:password@host/cellblock"
 _DAY_S = 86_400
 
 
-class ArchiveSettings(Group):
+class ArchiveSettings(SettingsGroup):
     """Without an address jobs are forgotten when they leave Redis."""
 
     model_config = ConfigDict(hide_input_in_errors=True)

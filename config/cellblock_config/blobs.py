@@ -6,13 +6,13 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator
 
-from cellblock_config.group import Group, OptionalSecret, PositiveSeconds
+from cellblock_config.group import OptionalSecret, PositiveSeconds, SettingsGroup
 
 SCHEMES = ("s3", "gs", "az", "file")
 EXAMPLES = "s3://bucket/prefix, gs://bucket, az://account/container, file:///var/lib/cellblock/blobs"
 
 
-class BlobSettings(Group):
+class BlobSettings(SettingsGroup):
     """Without an address everything stays in Redis.
 
     Credentials come from where the provider's own tools find them (``AWS_ACCESS_KEY_ID``,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from cellblock_config.group import Group, OptionalPath
+from cellblock_config.group import OptionalPath, SettingsGroup
 from cellblock_config.levels import MIB
 
 #: By these names answers of models carry what they thought and did not say.
@@ -25,7 +25,7 @@ _HIDDEN_FIELDS = (
 _SECRET_LEAST_CHARS = 6
 
 
-class EgressSettings(Group):
+class EgressSettings(SettingsGroup):
     """Output bounds (requirement R8) and filters (R6, R7, D16)."""
 
     output_limit_bytes: int = Field(4000, ge=64, le=16 * MIB)

@@ -13,7 +13,7 @@ OptionalSecret = Annotated[SecretStr | None, BeforeValidator(lambda given: given
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
-class Group(BaseModel):
+class SettingsGroup(BaseModel):
     """One group; its fields are the settings ``CELLBLOCK_<GROUP>_<NAME>``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

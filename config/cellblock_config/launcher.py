@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from cellblock_config.group import Group, PositiveSeconds
+from cellblock_config.group import PositiveSeconds, SettingsGroup
 
 #: Host ids for sandboxes, from launcher.first_user_id on: each way of making them has a share of its own.
 USER_IDS_EACH, USER_IDS_APART = 60_000, 100_000
@@ -44,7 +44,7 @@ def _default_image_roots() -> Path:
     return Path(data).expanduser() / "cellblock" / "images"
 
 
-class LauncherSettings(Group):
+class LauncherSettings(SettingsGroup):
     """The privileged half of a host. The worker's requests are checked against these."""
 
     socket: Path = Field(default_factory=_default_launcher_socket)

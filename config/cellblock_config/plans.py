@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from cellblock_config.group import Group
+from cellblock_config.group import SettingsGroup
 from cellblock_config.levels import LevelName
 from cellblock_config.names import NAME
 
@@ -58,7 +58,7 @@ Name = Annotated[str, Field(pattern=NAME)]
 NameOrAll = Annotated[str, Field(pattern=rf"^\*$|{NAME}")]
 
 
-class Modifier(Group):
+class Modifier(SettingsGroup):
     """What a role or a stake makes of a plan's limits: percents of them."""
 
     parallel_percent: Percent = 100
@@ -75,7 +75,7 @@ class StakeBand(Modifier):
     at_least: Stake
 
 
-class Plan(Group):
+class Plan(SettingsGroup):
     """One plan. ``…_most`` is how far modifiers may raise a limit; without it they can only lower it.
 
     They multiply the rate whatever it is.
@@ -147,7 +147,7 @@ class Plan(Group):
 EVERYBODY = "*"
 
 
-class Override(Group):
+class Override(SettingsGroup):
     """What governance says in place of a plan; what it does not say is the plan's."""
 
     parallel: Parallel | None = None
@@ -173,7 +173,7 @@ def override_from(given: Mapping[str, object]) -> Override:
     return Override.model_validate(given)
 
 
-class Tenant(Group):
+class Tenant(SettingsGroup):
     """What is known of a tenant beforehand."""
 
     plan: str
@@ -185,7 +185,7 @@ def _tenant(given: object) -> object:
     return {"plan": given} if isinstance(given, str) else given
 
 
-class PlanBook(Group):
+class PlanBook(SettingsGroup):
     """All plans of a fleet, and who is on which."""
 
     plans: dict[Name, Plan] = Field(min_length=1)

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from cellblock_config.group import Group, OptionalPath, OptionalSecret
+from cellblock_config.group import OptionalPath, OptionalSecret, SettingsGroup
 
 
-class PolicySettings(Group):
+class PolicySettings(SettingsGroup):
     """Without either a folder or an address nobody is asked: the producer's word is enough."""
 
     model_config = ConfigDict(hide_input_in_errors=True)

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from cellblock_config.group import Group
+from cellblock_config.group import SettingsGroup
 from cellblock_config.levels import LevelName
 
 #: Prices are held in millionths of a micro, so that a second's price may be far below one.
@@ -38,7 +38,7 @@ def _picos(amount: object) -> int:
 Price = Annotated[int, BeforeValidator(_picos)]
 
 
-class Rates(Group):
+class Rates(SettingsGroup):
     """What one level's runs cost, in trillionths of the unit of account; the percent is the level's."""
 
     per_run: int = Field(ge=0)
@@ -65,7 +65,7 @@ class Rates(Group):
         return max(0, micros - used) * _PICOS_PER_MICRO * 100 / (self.per_cpu_second * self.percent)
 
 
-class PriceTable(Group):
+class PriceTable(SettingsGroup):
     """Prices in the unit of account; the fields hold its trillionths."""
 
     unit: str = Field(min_length=1, max_length=16)

@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 
 from pydantic import Field, model_validator
 
-from cellblock_config.group import Group, PositiveSeconds
+from cellblock_config.group import PositiveSeconds, SettingsGroup
 from cellblock_config.levels import LEVELS, MIB, Isolation, LevelName, Unisolated
 
 #: Of the top alone: numpy stands for numpy.linalg too.
@@ -24,7 +24,7 @@ _STDLIB = (
 _PRELOAD = {"python": _STDLIB, "datascience": (*_STDLIB, "numpy", "pandas")}
 
 
-class SandboxSettings(Group):
+class SandboxSettings(SettingsGroup):
     """What a job may ask for, and which isolations satisfy it."""
 
     isolations: tuple[Isolation, ...] = Field(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, SecretStr, field_validator
 
-from cellblock_config.group import Group, OptionalSecret
+from cellblock_config.group import OptionalSecret, SettingsGroup
 from cellblock_config.names import NAME
 
 _KEY_BYTES = 32
@@ -40,7 +40,7 @@ def _public(text: str) -> str:
 PublicKey = Annotated[str, AfterValidator(_public)]
 
 
-class SealingSettings(Group):
+class SealingSettings(SettingsGroup):
     """Producers need the public keys, workers ``fleet_private_key``, and ``private_key`` who reads results.
 
     ``cellblock seal-key new`` makes the pairs.

@@ -28,7 +28,7 @@ from pydantic_settings import SettingsError as SourceError
 from cellblock_config.archive import ArchiveSettings
 from cellblock_config.blobs import BlobSettings
 from cellblock_config.egress import EgressSettings
-from cellblock_config.group import Group, OptionalPath, OptionalSecret, PositiveSeconds
+from cellblock_config.group import OptionalPath, OptionalSecret, PositiveSeconds, SettingsGroup
 from cellblock_config.launcher import LauncherSettings
 from cellblock_config.levels import MIB
 from cellblock_config.policy import PolicySettings
@@ -43,7 +43,7 @@ class SettingsError(ValueError):
     """A setting is missing, unknown or contradicts another; the message names it and the remedy."""
 
 
-class RedisSettings(Group):
+class RedisSettings(SettingsGroup):
     """Where the ledger and the broker live. Without a url, ``cellblock run`` runs embedded."""
 
     url: OptionalSecret = None
@@ -87,7 +87,7 @@ class RedisSettings(Group):
         return url
 
 
-class LedgerSettings(Group):
+class LedgerSettings(SettingsGroup):
     """The job protocol's constants (design section 4)."""
 
     lease_s: float = Field(10.0, gt=0, le=3600)
@@ -184,7 +184,7 @@ class LedgerSettings(Group):
         return self
 
 
-class WorkerSettings(Group):
+class WorkerSettings(SettingsGroup):
     """The unprivileged half of a host: talks to Redis and reads what sandboxes send."""
 
     concurrency: int = Field(8, ge=1, le=256)
@@ -210,7 +210,7 @@ class WorkerSettings(Group):
     )
 
 
-class TelemetrySettings(Group):
+class TelemetrySettings(SettingsGroup):
     """Logs and error reports. Sentry stays off unless a DSN is set."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -219,7 +219,7 @@ class TelemetrySettings(Group):
     environment: str = "production"
 
 
-class MonitorSettings(Group):
+class MonitorSettings(SettingsGroup):
     """Flower, for operators to watch; read-only and behind a password, always."""
 
     address: str = "127.0.0.1"
@@ -238,7 +238,7 @@ class MonitorSettings(Group):
         return password
 
 
-class PlansSettings(Group):
+class PlansSettings(SettingsGroup):
     """Who may do how much, and what it costs."""
 
     file: OptionalPath = Field(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from cellblock_config.group import Group, OptionalSecret
+from cellblock_config.group import OptionalSecret, SettingsGroup
 
 KEY_ID = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 #: Shorter secrets can be guessed from one signed job, offline.
@@ -17,7 +17,7 @@ _HMAC_LEAST_BYTES = 32
 _ED25519_BYTES = 32
 
 
-class SigningSettings(Group):
+class SigningSettings(SettingsGroup):
     """Producers need ``key`` and ``key_id``, workers ``trusted``; ``cellblock sign-key new`` makes both.
 
     A process takes what it signs itself without naming its own key in ``trusted``.

@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from cellblock_config.group import Group, OptionalSecret, PositiveSeconds
+from cellblock_config.group import OptionalSecret, PositiveSeconds, SettingsGroup
 
 #: A shorter secret could be found from one delivery, offline.
 _SECRET_LEAST = 16
 
 
-#: As cellblock.models has them; this package imports nothing of it, and a test compares the two.
+#: As cellblock.contract.models has them; this package imports nothing of it, and a test compares the two.
 EventName = Literal[
     "agent.events.gap",
     "agent.run.queued",
@@ -26,7 +26,7 @@ EventName = Literal[
 ]
 
 
-class WebhookSettings(Group):
+class WebhookSettings(SettingsGroup):
     """What ``cellblock webhooks`` does. An address may hold a token, so none is ever shown whole."""
 
     model_config = ConfigDict(hide_input_in_errors=True)

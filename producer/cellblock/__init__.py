@@ -7,10 +7,33 @@
 
 from importlib.metadata import version as _version
 
+from cellblock.admission.costs import Estimate
+from cellblock.admission.sealing import open_result
 from cellblock.aio import AsyncClient, AsyncJob
 from cellblock.api_keys import ApiKey, ApiKeys
 from cellblock.client import Client, Job
-from cellblock.costs import Estimate
+from cellblock.contract.models import (
+    Artifact,
+    Counts,
+    DayUsage,
+    DeadLetter,
+    Event,
+    JobError,
+    JobResult,
+    JobSpec,
+    JobState,
+    JobStatus,
+    Limits,
+    Outcome,
+    PastAttempt,
+    RedactionCount,
+    ReducedContext,
+    ResultSummary,
+    SkippedArtifact,
+    Timings,
+    Usage,
+)
+from cellblock.contract.values import InputValue, TableValue
 from cellblock.errors import (
     ArchiveUnavailable,
     BlobLost,
@@ -34,30 +57,7 @@ from cellblock.errors import (
     UnknownJob,
 )
 from cellblock.governance import Governance, OverrideChange
-from cellblock.models import (
-    Artifact,
-    Counts,
-    DayUsage,
-    DeadLetter,
-    Event,
-    JobError,
-    JobResult,
-    JobSpec,
-    JobState,
-    JobStatus,
-    Limits,
-    Outcome,
-    PastAttempt,
-    RedactionCount,
-    ReducedContext,
-    ResultSummary,
-    SkippedArtifact,
-    Timings,
-    Usage,
-)
 from cellblock.prompts import context_prompt, result_prompt
-from cellblock.sealing import open_result
-from cellblock.values import InputValue, TableValue
 
 __version__ = _version("cellblock")
 

@@ -8,12 +8,12 @@ from datetime import date
 from types import TracebackType
 from typing import Literal, Self
 
+from cellblock.admission.costs import Estimate
 from cellblock.client import Client, Job, Progress
-from cellblock.costs import Estimate
+from cellblock.contract.evaluations import TrialResult
+from cellblock.contract.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
 from cellblock.errors import CellblockError, ResultTimeout
 from cellblock.evaluation import EvaluationOptions, Sample
-from cellblock.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
-from cellblock.trials import TrialResult
 from cellblock_config import Settings
 
 

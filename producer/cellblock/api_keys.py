@@ -18,11 +18,11 @@ from typing import cast
 from pydantic import BaseModel, ConfigDict, Field
 from redis import Redis
 
+from cellblock.admission.policy import Principal
+from cellblock.admission.policy.decision import RUN
 from cellblock.errors import InvalidJob, PolicyDenied
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
-from cellblock.policy import Principal
-from cellblock.policy.decision import RUN
 from cellblock_config.names import NAME
 
 _TOKEN = re.compile(r"cbk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")

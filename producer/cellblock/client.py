@@ -19,11 +19,26 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Literal, Self, cast
 
+from cellblock.admission.costs import Estimate
+from cellblock.admission.intake import Intake
+from cellblock.admission.policy.decision import PRODUCER, Principal
+from cellblock.admission.sealing import open_if_fitting
 from cellblock.api_keys import ApiKeys
 from cellblock.archive import open_archive
-from cellblock.archive.database import Filter
+from cellblock.archive.database import JobFilter
 from cellblock.blobs import open_blobs
-from cellblock.costs import Estimate
+from cellblock.contract.evaluations import TrialResult
+from cellblock.contract.models import (
+    Counts,
+    DayUsage,
+    DeadLetter,
+    Event,
+    JobPage,
+    JobResult,
+    JobSpec,
+    JobStatus,
+    Outcome,
+)
 from cellblock.errors import (
     ArchiveUnavailable,
     CellblockError,
@@ -37,27 +52,12 @@ from cellblock.errors import (
 )
 from cellblock.evaluation import Campaign, EvaluationOptions, Sample
 from cellblock.governance import Governance
-from cellblock.intake import Intake
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.archiving import ARCHIVE_GROUP
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.ledger.reads import status_of
-from cellblock.models import (
-    Counts,
-    DayUsage,
-    DeadLetter,
-    Event,
-    JobPage,
-    JobResult,
-    JobSpec,
-    JobStatus,
-    Outcome,
-)
-from cellblock.policy.decision import PRODUCER, Principal
 from cellblock.queue import Publisher
-from cellblock.sealing import open_if_fitting
 from cellblock.submission import Submission
-from cellblock.trials import TrialResult
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
 
@@ -248,7 +248,7 @@ class Client:
             _log.warning("what was used more than forty days ago is left out: %s", error)
             return []
         return [
-            DayUsage(tenant=who, day=of_day, runs=runs, spent_micros=micros, held_micros=0)
+            DayUsage(tenant=who, day=of_day, runs=runs, spent_micros=micros, reserved_micros=0)
             for who, of_day, runs, micros in rows
         ]
 
@@ -273,7 +273,7 @@ class Client:
             raise InvalidJob("limit", f"{limit}: 1 to {_LISTED_MOST}")
         if outcome is not None and outcome not in set(Outcome):
             raise InvalidJob("outcome", f"{outcome!r:.80} is no outcome; choose one of {', '.join(Outcome)}")
-        asked = Filter(tenant, _unix(since), _unix(before), outcome)
+        asked = JobFilter(tenant, _unix(since), _unix(before), outcome)
         found, on = self._archive.jobs(asked, limit, cursor)
         return JobPage(jobs=[status_of(one.job_id, one.record) for one in found], cursor=on)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from cellblock.costs import Estimate
+from cellblock.admission.costs import Estimate
+from cellblock.admission.idempotency import IdempotencyKey
+from cellblock.admission.intake import Intake, check_key
+from cellblock.admission.nesting import Parent
+from cellblock.admission.policy.decision import Principal
+from cellblock.contract.job_ids import new_job_id
+from cellblock.contract.models import JobSpec
 from cellblock.errors import CellblockError, InvalidJob, PolicyDenied, RateLimited
-from cellblock.idempotency import IdempotencyKey
-from cellblock.intake import Intake, check_key
-from cellblock.job_ids import new_job_id
 from cellblock.ledger import Admission, Candidate, Ledger
-from cellblock.models import JobSpec
-from cellblock.nesting import Parent
-from cellblock.policy.decision import Principal
 from cellblock.queue import Publisher
 
 

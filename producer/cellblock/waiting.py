@@ -16,10 +16,10 @@ from redis import Redis
 from redis.client import PubSub
 from redis.exceptions import RedisError
 
+from cellblock.contract.models import JobResult
 from cellblock.errors import CellblockError, StoreUnavailable
 from cellblock.ledger import Ledger
 from cellblock.ledger.results import heard
-from cellblock.models import JobResult
 
 _SWEEP_S = 2.0
 

@@ -6,7 +6,7 @@ cheat is a program by name. None of them computes that.
 
 from __future__ import annotations
 
-from cellblock.trials import FunctionCheck
+from cellblock.contract.evaluations import FunctionCheck
 
 CHECK = FunctionCheck(
     setup="import random\nimport unittest\n",

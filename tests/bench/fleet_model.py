@@ -35,7 +35,7 @@ from statistics import median
 from typing import Any, NamedTuple
 from unittest import mock
 
-from cellblock.job_ids import BUCKETS, bucket_of
+from cellblock.contract.job_ids import BUCKETS, bucket_of
 
 DAY_S, NOON_S = 86_400, 43_200
 OUTAGE_S, HOT_SHARE, OVERFLOWS = 1800, 0.2, (1, 2, 4, 8, 16)

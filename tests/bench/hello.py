@@ -29,7 +29,7 @@ import docker
 
 from bench.report import Measured, report
 from cellblock import Client, JobSpec, Limits
-from cellblock.admission import resolve
+from cellblock.admission.resolve import resolve
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.launcher.ownership import Ownership

@@ -11,10 +11,10 @@ from pathlib import Path
 from redis import Redis
 
 from cellblock import JobResult, JobSpec, Outcome
-from cellblock.admission import Manifest
-from cellblock.ends import Usage
-from cellblock.gates import Gates
-from cellblock.intake import Intake
+from cellblock.admission.gates import Gates
+from cellblock.admission.intake import Intake
+from cellblock.admission.resolve import Manifest
+from cellblock.contract.outcomes import Usage
 from cellblock.ledger import Admission, Candidate, Claim, Ledger, connect
 from cellblock_config import Settings, TelemetrySettings, load_settings
 from cellblock_workers.telemetry import configure_logging

@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.hello import HELLO, fleet
 from bench.timed_worker import STAGES, note_all
 from cellblock import JobSpec
-from cellblock.intake import Intake
+from cellblock.admission.intake import Intake
 from cellblock.ledger import Ledger
 from cellblock.queue import Publisher
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from cellblock.ledger import Ledger
-from cellblock_workers.filtering.looking import OutgoingFilter
+from cellblock_workers.filtering.outgoing_filter import OutgoingFilter
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker import main, runner
 from cellblock_workers.worker.session import Session
 
 #: Where a stage is one call of a function: its name, whose, and how it is called there.
 STAGES: tuple[tuple[str, Any, str], ...] = (
-    ("task", main.Runtime, "run"),
+    ("task", main.WorkerRuntime, "run"),
     ("claim", Ledger, "claim"),
     ("unpack", runner, "open_manifest"),
     ("acquire", LauncherClient, "acquire"),

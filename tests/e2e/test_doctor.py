@@ -16,13 +16,13 @@ from redis import Redis
 from rich.console import Console
 
 from cellblock_config import load_settings
-from cellblock_workers.canaries import CONTROLS, Finding, Way
-from cellblock_workers.canaries.prove import State
 from cellblock_workers.doctor import kernel, programs, report
 from cellblock_workers.doctor.checks import Check
 from cellblock_workers.doctor.command import _holds
 from cellblock_workers.doctor.stores import store_checks
 from cellblock_workers.doctor.ways import WayReport, known_ways
+from cellblock_workers.worker.canaries import CONTROLS, ControlFinding, Way
+from cellblock_workers.worker.canaries.prove import State
 from parts import CELLBLOCK
 from suite.measured import unmeasured
 
@@ -138,11 +138,13 @@ def test_every_control_of_every_way_of_this_host_is_attacked() -> None:
 GVISOR, RUNC, SYSTEMD = Way("gvisor", "oci"), Way("runc", "docker"), Way("systemd", "-")
 
 
-def findings(way: Way, **others: tuple[State, str]) -> tuple[Finding, ...]:
+def findings(way: Way, **others: tuple[State, str]) -> tuple[ControlFinding, ...]:
     """All proven but those named, each with its state and detail."""
     names = [control.name.replace(" ", "_") for control in CONTROLS]
     said = [others.get(name, ("proven", "")) for name in names]
-    return tuple(Finding(c, *words, way=way, wall_ms=5) for c, words in zip(CONTROLS, said, strict=True))
+    return tuple(
+        ControlFinding(c, *words, way=way, wall_ms=5) for c, words in zip(CONTROLS, said, strict=True)
+    )
 
 
 def test_the_table_shows_what_got_out_what_is_held_elsewhere_and_what_cannot_run() -> None:

@@ -70,9 +70,9 @@ def test_where_a_job_is_says_its_plan_and_its_money(settings: Settings, redis_ur
         plain = client.submit(JobSpec(code="1", tenant="other"))
     found = json.loads(cellblock("status", job.id, "--json", CELLBLOCK_REDIS_URL=redis_url).stdout)
     assert (found["plan"], found["cost_micros"]) == ("casual", None)
-    assert found["held_micros"] > 0
+    assert found["reserved_micros"] > 0
     found = json.loads(cellblock("status", plain.id, "--json", CELLBLOCK_REDIS_URL=redis_url).stdout)
-    assert (found["plan"], found["held_micros"]) == (None, None)
+    assert (found["plan"], found["reserved_micros"]) == (None, None)
 
 
 def test_an_estimate_runs_nothing_and_needs_no_redis() -> None:
@@ -146,13 +146,13 @@ def test_usage_as_text_json_and_csv(settings: Settings, redis_url: str) -> None:
         "day": today,
         "runs": 2,
         "spent_micros": 150,
-        "held_micros": one["held_micros"],
+        "reserved_micros": one["reserved_micros"],
     }
-    assert one["held_micros"] > 150
+    assert one["reserved_micros"] > 150
     rows = cellblock(
         "usage", "--day", today, "--format", "csv", CELLBLOCK_REDIS_URL=redis_url
     ).stdout.splitlines()
-    assert rows[0] == "tenant,day,runs,spent_micros,held_micros"
+    assert rows[0] == "tenant,day,runs,spent_micros,reserved_micros"
     assert [row.split(",")[0] for row in rows[1:]] == ["acme", "other"]
     for day, says, code in (
         ("2020-01-01", "set CELLBLOCK_ARCHIVE_URL", 4),

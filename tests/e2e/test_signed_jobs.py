@@ -12,8 +12,8 @@ import pytest
 from dotenv import dotenv_values
 
 from cellblock import Client, JobResult, JobSpec, Outcome
+from cellblock.admission.sealing import new_pair
 from cellblock.ledger import Ledger
-from cellblock.sealing import new_pair
 from cellblock_config import load_settings
 from parts import CELLBLOCK, cellblock, command_line, wait_until, worker_process
 

@@ -22,7 +22,7 @@ from sqlalchemy import func, select
 from cellblock import RateLimited, StoreFull
 from cellblock.archive import open_archive
 from cellblock.archive.tables import JOBS
-from cellblock.job_ids import new_job_id
+from cellblock.contract.job_ids import new_job_id
 from cellblock.ledger import Admission, Candidate, Claim, Ledger, connect
 from cellblock.queue import Publisher
 from cellblock_config import Settings, load_settings

@@ -194,8 +194,8 @@ def check(client: Client, expected: dict[str, str], events: list[Event]) -> None
         keys.deadlines,
         keys.slots("default"),
         keys.ready("default"),
-        keys.turns,
-        keys.heads,
+        keys.lane_turns,
+        keys.lane_heads,
         keys.parked,
     ]
     assert redis.exists(*indices) == 0, "no slot is held, nobody waits"

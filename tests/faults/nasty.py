@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cellblock import JobSpec
-from cellblock.trials import Check, Evaluation, FunctionCheck, StdioCase, StdioCheck, Trial
+from cellblock.contract.evaluations import Check, Evaluation, FunctionCheck, StdioCase, StdioCheck, Trial
 from judged import CALL, saying, taking_over
 
 MIB = 2**20
@@ -126,7 +126,7 @@ ATTACKS = (
         ),
     ),
     Attack(
-        "100,000 rehearsed calls, ever new checks",
+        "100,000 predicted calls, ever new checks",
         "H1",
         _says("['verdict', 'passed', '', '']", f"['calls', *['{CALL.replace(' ', '')}'] * 25_000]"),
     ),

@@ -83,7 +83,7 @@ def test_jobs_acknowledged_before_the_backup_end_once_after_it_and_are_paid_once
     assert restore(settings, tmp_path / "backup")[1] > JOBS
     with Client(settings=settings) as client, closing(Redis.from_url(fresh.url)) as redis:
         (used,) = client.usage()
-        assert (used.runs, used.spent_micros, used.held_micros) == (JOBS, 20 * 70, 40 * 100)
+        assert (used.runs, used.spent_micros, used.reserved_micros) == (JOBS, 20 * 70, 40 * 100)
         for held in running:
             expire_lease(client._ledger, redis, held.job_id)
         lead(client._ledger)
@@ -98,7 +98,7 @@ def test_jobs_acknowledged_before_the_backup_end_once_after_it_and_are_paid_once
         ends = Counter(event.job_id for event in client.events(limit=1000) if event.terminal)
         assert ends == Counter(ids), "each once"
         (used,) = client.usage()
-        assert (used.runs, used.spent_micros, used.held_micros) == (JOBS, JOBS * 70, 0)
+        assert (used.runs, used.spent_micros, used.reserved_micros) == (JOBS, JOBS * 70, 0)
 
 
 def test_the_drill_as_an_operator_does_it(lost: RedisServer, fresh: RedisServer, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_job_whose_worker_was_killed_is_charged_once_and_its_slot_is_back(host
     costs = [result.cost_micros or 0 for result in results]
     assert costs[0] > costs[1] > 0
     (day,) = host.client.usage("default")
-    assert (day.runs, day.held_micros, day.spent_micros) == (2, 0, sum(costs))
+    assert (day.runs, day.reserved_micros, day.spent_micros) == (2, 0, sum(costs))
     assert host.client._redis.exists(host.client._ledger.keys.slots("default")) == 0
 
 
@@ -66,11 +66,11 @@ def test_a_running_parent_is_stopped_when_what_it_did_not_lend_is_spent(host: Ho
         assert result.outcome is Outcome.COST_CAP, result
         assert time.monotonic() - started < 45, "it would have had fifty seconds"
         (day,) = host.client.usage("default")
-        assert day.held_micros == lent, "the nested run has its money still"
+        assert day.reserved_micros == lent, "the nested run has its money still"
         assert day.spent_micros <= kept
         host.client.cancel(child.id)
         (day,) = host.client.usage("default")
-        assert day.held_micros == 0
+        assert day.reserved_micros == 0
 
 
 @pytest.mark.long("a parent sleeps beside its nested run")

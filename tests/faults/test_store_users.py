@@ -13,9 +13,9 @@ from redis import Redis
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from cellblock import Client, JobSpec, JobState, NotConfigured, Outcome
+from cellblock.contract.evaluations import Evaluation, FunctionCheck, Trial
 from cellblock.ledger.access import new_access
 from cellblock.ledger.keys import Keys
-from cellblock.trials import Evaluation, FunctionCheck, Trial
 from cellblock_config import load_settings
 from faults.test_redis_for_real import server
 from faults.test_webhook_delivery import receiver

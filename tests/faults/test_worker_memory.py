@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import Client, Job, JobSpec, StoreUnavailable
-from cellblock.trials import Evaluation, StdioCase, StdioCheck, Trial
+from cellblock.contract.evaluations import Evaluation, StdioCase, StdioCheck, Trial
 from cellblock_config import load_settings
 from cellblock_workers.worker.memory_need import need
 from faults.neighbours import PLAN, Fleet, fleet

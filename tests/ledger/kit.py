@@ -13,9 +13,9 @@ import fakeredis
 from redis import Redis
 
 from cellblock import Event, JobResult, JobSpec, Outcome, Timings
-from cellblock.admission import Manifest, resolve
-from cellblock.gates import Gates
-from cellblock.idempotency import IdempotencyKey
+from cellblock.admission.gates import Gates
+from cellblock.admission.idempotency import IdempotencyKey
+from cellblock.admission.resolve import Manifest, resolve
 from cellblock.ledger import Claim, Dropped, Ledger, Round, connect
 from cellblock_config import Settings, load_settings
 

@@ -10,7 +10,7 @@ from redis import Redis
 
 from cellblock import SchemaMismatch
 from cellblock.ledger import Ledger
-from cellblock.ledger.keys import Owner
+from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.scripts import NAMES, BadCall
 from cellblock.ledger.server import SCHEMA, check_schema, concerns
 from ledger.kit import STORES, admit, claim, dump, open_ledger
@@ -41,7 +41,7 @@ def test_a_script_with_the_wrong_number_of_arguments_changes_nothing(
     claim(ledger)
     before = dump(redis)
     with pytest.raises(BadCall, match=name):
-        ledger._scripts.run(name, ledger.keys.of_job("job", Owner("default")), args)
+        ledger._scripts.run(name, ledger.keys.of_job("job", JobOwner("default")), args)
     assert dump(redis) == before
 
 
@@ -58,7 +58,7 @@ def test_a_fence_that_is_no_number_is_refused(store: Store, fence: str) -> None:
     for name, args in calls:
         with pytest.raises(BadCall, match="fence"):
             ledger._scripts.run(
-                name, ledger.keys.of_job("job", Owner("default")), ["job", fence, *args, *COMMON]
+                name, ledger.keys.of_job("job", JobOwner("default")), ["job", fence, *args, *COMMON]
             )
     assert dump(redis) == before
     assert ledger.release(held, "op").word == "released"
@@ -75,7 +75,7 @@ def test_an_end_that_is_none_is_refused(store: Store, state: str, counter: str) 
     before = dump(redis)
     ending = [1, "op", state, "ok", "{}", "", 0, counter, 0, 0, 0, 100, "", *COMMON]
     with pytest.raises(BadCall, match="state or counter"):
-        ledger._scripts.run("finish", ledger.keys.of_job("job", Owner("default")), ["job", *ending])
+        ledger._scripts.run("finish", ledger.keys.of_job("job", JobOwner("default")), ["job", *ending])
     assert dump(redis) == before
 
 
@@ -85,7 +85,7 @@ def test_too_few_keys_are_refused(store: Store, name: str) -> None:
     admit(ledger)
     before = dump(redis)
     with pytest.raises(BadCall, match="keys"):
-        ledger._scripts.run(name, ledger.keys.of_job("job", Owner("default"))[:-1], ["job"])
+        ledger._scripts.run(name, ledger.keys.of_job("job", JobOwner("default"))[:-1], ["job"])
     assert dump(redis) == before
 
 

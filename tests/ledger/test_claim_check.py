@@ -11,10 +11,10 @@ import pytest
 from redis import Redis
 
 from cellblock import BlobLost, Client, JobSpec, NotConfigured, Outcome
+from cellblock.admission.claim_check import checked_in, fetched, names_of
 from cellblock.blobs import Blobs, ObjectBlobs, open_blobs
-from cellblock.claim_check import checked_in, fetched, names_of
+from cellblock.contract.evaluations import Evaluation
 from cellblock.ledger import Claim, Ledger
-from cellblock.trials import Evaluation
 from cellblock_config import Settings, load_settings
 from cellblock_config.blobs import BlobSettings
 from cellblock_workers.worker.blob_sweep import BlobSweep

@@ -11,7 +11,7 @@ from redis import Redis
 from cellblock import InvalidJob, JobState, Outcome, RateLimited
 from cellblock.ledger import Admission, Claim, Dropped, Ledger
 from cellblock.ledger.claims import Picked
-from cellblock.ledger.keys import Owner
+from cellblock.ledger.keys import JobOwner
 from ledger.kit import (
     STORES,
     admit,
@@ -48,7 +48,7 @@ def test_admit_resent_changes_nothing(store: Store) -> None:
 def test_claim_resent_is_the_same_attempt(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
-    picked = [Picked("job", Owner("default"))]
+    picked = [Picked("job", JobOwner("default"))]
     first = ledger._claim_each(picked, "w1", "op")
     before = dump(redis)
     assert ledger._claim_each(picked, "w1", "op") == first

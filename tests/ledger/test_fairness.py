@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from cellblock.gates import Gates
+from cellblock.admission.gates import Gates
 from cellblock.ledger import Claim, Ledger
 from ledger.kit import OPEN, STORES, manifest, open_ledger, operation, result_of, settings_of
 
@@ -137,9 +137,9 @@ def test_a_tenant_that_changes_its_plan_takes_its_line_along(store: Store) -> No
     admit(ledger, "moves", 3)
     admit(ledger, "stays", 3)
     admit(ledger, "moves", 1, replace(PLAN, plan="other"))
-    assert redis.zcard(ledger.keys.turns) == 2
+    assert redis.zcard(ledger.keys.lane_turns) == 2
     assert Counter(run(ledger, 7)) == {"moves": 4, "stays": 3}
-    assert redis.zcard(ledger.keys.turns) == 0
+    assert redis.zcard(ledger.keys.lane_turns) == 0
 
 
 def test_priority_is_among_a_tenants_own_jobs(store: Store) -> None:

@@ -161,7 +161,7 @@ def test_a_job_that_is_due_leaves_with_all_that_is_kept_of_it(store: Store) -> N
         ledger.make_room(lead(ledger))
     prefix = ledger.keys.prefix
     rest = {str(key).removeprefix(f"{prefix}:").split(":")[0] for key in redis.keys("*")}
-    assert rest == {"events", "leader", "pressure", "schema", "shares", "upkeep"}
+    assert rest == {"events", "leader", "pressure", "schema", "plan_shares", "upkeep"}
 
 
 def test_names_of_tenants_take_nothing_once_their_jobs_have_left(store: Store) -> None:

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from cellblock import BudgetExceeded, Outcome, RateLimited
-from cellblock.gates import Gates
+from cellblock.admission.gates import Gates
 from cellblock.ledger import Claim, Dropped, Ledger, connect
 from cellblock_config import load_settings
 from ledger.kit import (

@@ -15,7 +15,7 @@ from redis import Redis
 from cellblock.ledger import Claim, Ledger, connect
 from cellblock.queue import Publisher, queue_key
 from cellblock_config import Settings, load_settings
-from cellblock_workers.worker.lease import Heart, Lease
+from cellblock_workers.lease import Heart, Lease
 from cellblock_workers.worker.reaper import Reaper
 from ledger.kit import admit, claim, expire_lease, operation, settings_of
 from parts import RedisServer, wait_until
@@ -282,7 +282,9 @@ def test_a_forgotten_job_holds_nobody_up(fleet: Fleet) -> None:
     reaper.tick()
     admit(ledger, "next")
     claim(ledger, "next")
-    assert redis.exists(ledger.keys.ready("default"), ledger.keys.line("default"), ledger.keys.heads) == 0
+    assert (
+        redis.exists(ledger.keys.ready("default"), ledger.keys.line("default"), ledger.keys.lane_heads) == 0
+    )
     assert ledger.depth() == 0
 
 

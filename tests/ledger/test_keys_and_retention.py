@@ -13,7 +13,7 @@ from redis import Redis
 
 from cellblock import Outcome, UnknownJob
 from cellblock.ledger import Dropped, Keys, Ledger
-from cellblock.ledger.keys import Owner
+from cellblock.ledger.keys import JobOwner
 from ledger.kit import (
     STORES,
     admit,
@@ -175,9 +175,9 @@ def test_every_key_of_a_job_expires(store: Store, name: str) -> None:
     lasting = {
         *indices,
         keys.ready("default"),
-        keys.turns,
-        keys.heads,
-        keys.shares,
+        keys.lane_turns,
+        keys.lane_heads,
+        keys.plan_shares,
         keys.parked,
         keys.slots("default"),
         keys.line("default"),
@@ -221,7 +221,7 @@ def test_an_ended_job_leaves_no_trace_of_itself_but_events(store: Store) -> None
             redis.delete(key)  # as time does
     redis.zadd(ledger.keys.workers, {"w1": 1}, xx=True)
     assert ledger.workers() == {}
-    lasting = {"events", "shares", "schema", "upkeep", "pressure"}
+    lasting = {"events", "plan_shares", "schema", "upkeep", "pressure"}
     assert {str(key).split(":")[1] for key in redis.keys("*")} <= lasting, "empty sets go by themselves"
     with pytest.raises(UnknownJob):
         ledger.result("job")
@@ -313,7 +313,7 @@ def test_the_scripts_name_keys_only_from_what_is_declared(script: str) -> None:
 def test_the_names_of_the_keys_are_those_that_are_passed() -> None:
     prelude = (FOLDER / "prelude.lua").read_text()
     names = re.findall(r"'(\w+)'", prelude[prelude.index("local KEY_NAMES") : prelude.index("local keys =")])
-    passed = [key.split(":")[1] for key in Keys("p").of_job("j", Owner("t", "p"))]
+    passed = [key.split(":")[1] for key in Keys("p").of_job("j", JobOwner("t", "p"))]
     after = passed.index("line") + 1
     passed[after : after + 2] = ["parent", "nested"]  # its record, and the slots of its own nested runs
     after = passed.index("kept") + 1

@@ -14,7 +14,7 @@ from redis import Redis
 from cellblock import Outcome
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.claims import Picked
-from cellblock.ledger.keys import Owner
+from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.scripts import NAMES
 from cellblock.ledger.transitions import Transition
 from cellblock_config import load_settings
@@ -132,7 +132,7 @@ def _drop(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     return lambda: ledger.drop_dead("job", op)
 
 
-def _seat(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+def _refresh_lane(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     """Injected: the slot of the running job is gone, and nobody looked."""
     claim(ledger)
     admit(ledger, "parked")
@@ -141,11 +141,11 @@ def _seat(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     return ledger.look_at_parked
 
 
-def _vacate(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+def _free_slot(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     """Injected: the lease of the running job is gone, and its slot is not."""
     claim(ledger)
     redis.delete(ledger.keys.leases)
-    return lambda: ledger._vacate("default")
+    return lambda: ledger._free_slots("default")
 
 
 def _tick(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
@@ -178,7 +178,7 @@ def _beat(ledger: Ledger) -> Callable[[], Any]:
 
 def _claim(ledger: Ledger) -> Callable[[], Any]:
     op = operation()
-    return lambda: ledger._claim_each([Picked("job", Owner("default"))], "w1", op)
+    return lambda: ledger._claim_each([Picked("job", JobOwner("default"))], "w1", op)
 
 
 MANIFEST = manifest()
@@ -216,8 +216,8 @@ CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
     "wake": _pause,
     "retry_dead": _die,
     "drop": _drop,
-    "seat": _seat,
-    "vacate": _vacate,
+    "refresh_lane": _refresh_lane,
+    "free_slot": _free_slot,
     "tick": _tick,
     "resign": _resign,
     "forget": _forget,
@@ -227,7 +227,7 @@ CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
 }
 #: These say the second time that there was nothing left to do.
 DONE_ALREADY = {
-    *("reap", "expire", "wake", "seat", "vacate", "tick", "resign", "forget", "trim", "owed"),
+    *("reap", "expire", "wake", "refresh_lane", "free_slot", "tick", "resign", "forget", "trim", "owed"),
     "release_blobs",
 }
 #: What a transition says, also the second time.

@@ -212,7 +212,7 @@ class Money(RuleBasedStateMachine):
         Money.steps += 1
         for tenant in TENANTS:
             days = self.ledger.usage(tenant)
-            found = [(one.runs, one.spent_micros, one.held_micros) for one in days] or [(0, 0, 0)]
+            found = [(one.runs, one.spent_micros, one.reserved_micros) for one in days] or [(0, 0, 0)]
             assert found == [(self.runs[tenant], self.spent[tenant], self.held_by(tenant))]
             running = [job for job in self.jobs.values() if job.tenant == tenant]
             assert self.redis.scard(self.ledger.keys.slots(tenant)) <= GATES.parallel

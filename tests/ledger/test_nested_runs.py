@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from cellblock import Client, Job, JobSpec, JobState, Limits, Outcome, PolicyDenied
+from cellblock.admission.nesting import Parent
+from cellblock.admission.sealing import new_pair
 from cellblock.ledger import Claim, Dropped
-from cellblock.nesting import Parent
-from cellblock.sealing import new_pair
 from cellblock_config import Settings, load_settings
 from ledger.kit import claim, expire_lease, operation, result_of
 
@@ -53,7 +53,7 @@ def end(client: Client, held: Claim, cost: int = 0, outcome: Outcome = Outcome.O
 
 def money(client: Client) -> tuple[int, int, int]:
     (today,) = client.usage("default")
-    return today.runs, today.held_micros, today.spent_micros
+    return today.runs, today.reserved_micros, today.spent_micros
 
 
 def left(client: Client, parent: Job) -> int:
@@ -365,12 +365,12 @@ def test_a_parent_cannot_lend_what_it_may_have_burnt(client: Client) -> None:
     began = round((held.started - 45) * 1000)
     client._redis.hset(client._ledger.keys.job(parent.id), "started_ms", began)
     known = client._ledger.parent(parent.id)
-    assert known.burnt_micros > known.held_micros / 2
-    asked = spec(parent, nested_cost_micros=0, max_cost_micros=known.held_micros)
+    assert known.burnt_micros > known.reserved_micros / 2
+    asked = spec(parent, nested_cost_micros=0, max_cost_micros=known.reserved_micros)
     with pytest.raises(PolicyDenied, match=r"micros is asked; its parent has \d+ left") as refusal:
         client.submit(asked)
     assert abs(known.left_micros - int(refusal.value.problem.split()[-2])) < 5
-    looked_at = replace(known, held_micros=5000)
+    looked_at = replace(known, reserved_micros=5000)
     client._ledger.parent = lambda *_: looked_at  # type: ignore[method-assign]
     with pytest.raises(PolicyDenied, match=rf"parent: it has {known.left_micros} micros left"):
         client.submit(asked)  # the ledger knows it too
@@ -380,7 +380,7 @@ def test_what_a_plan_has_become_is_no_reason_to_refuse_what_nobody_asked(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cellblock.governance._FRESH_S", 0.0)
-    monkeypatch.setattr("cellblock.plans._LOOK_S", 0.0)
+    monkeypatch.setattr("cellblock.admission.plans._LOOK_S", 0.0)
     book = tmp_path / "plans.toml"
     shipped = (resources.files("cellblock_config") / "plans.toml").read_text()
     book.write_text(shipped)

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from redis import Redis
 
 from cellblock import JobState, Outcome
-from cellblock.gates import Gates
+from cellblock.admission.gates import Gates
 from cellblock.ledger import Claim, Dropped, Ledger
 from ledger.kit import (
     EXAMPLES,
@@ -401,8 +401,8 @@ class Interleavings(RuleBasedStateMachine):
             slots = self.redis.smembers(keys.slots(tenant))
             assert slots == {id for id in running if jobs[id].tenant == tenant}
             assert len(slots) <= (2 if TENANTS[tenant] else SLOTS)
-        assert set(self.redis.zrange(keys.turns, 0, -1)) == set(jobs.turns)
-        assert self.redis.hgetall(keys.heads) == {tenant: lines[tenant][0] for tenant in jobs.turns}
+        assert set(self.redis.zrange(keys.lane_turns, 0, -1)) == set(jobs.turns)
+        assert self.redis.hgetall(keys.lane_heads) == {tenant: lines[tenant][0] for tenant in jobs.turns}
         assert self.redis.smembers(keys.parked) == {
             tenant for tenant, line in lines.items() if line and not jobs.able(tenant)
         }

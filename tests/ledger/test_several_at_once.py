@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from cellblock import BudgetExceeded, InvalidJob, JobState, StoreFull, StoreUnavailable
-from cellblock.gates import Gates
+from cellblock.admission.gates import Gates
 from cellblock.ledger import Admission, Candidate, Claim, Dropped, Ledger, connect
 from cellblock.ledger.scripts import Answer, Call
 from cellblock_config import load_settings

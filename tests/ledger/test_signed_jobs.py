@@ -15,11 +15,11 @@ from typing import Any, cast
 import pytest
 
 from cellblock import Client, JobResult, JobSpec, JobState, Outcome
+from cellblock.admission.signing import new_key
 from cellblock.ledger import Ledger, connect
-from cellblock.signing import new_key
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
-from cellblock_workers.worker.lease import Heart
+from cellblock_workers.lease import Heart
 from cellblock_workers.worker.runner import JobRunner
 from ledger.kit import claim, finish, operation, story
 

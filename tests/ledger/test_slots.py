@@ -10,7 +10,7 @@ from redis import Redis
 from cellblock import JobState, Outcome, RateLimited
 from cellblock.ledger import Claim, Dropped, Ledger
 from cellblock.ledger.claims import Picked
-from cellblock.ledger.keys import Owner
+from cellblock.ledger.keys import JobOwner
 from ledger.kit import (
     STORES,
     admit,
@@ -214,7 +214,7 @@ def test_a_job_that_was_picked_and_overtaken_is_not_claimed_without_a_slot(store
     admit(ledger, "picked")
     admit(ledger, "urgent", priority="high")
     claim(ledger, "urgent")
-    picked = Picked("picked", Owner("default"))
+    picked = Picked("picked", JobOwner("default"))
     assert ledger._claim_each([picked], "w2", operation()) == ["again"]
     assert ledger.status("picked").state is JobState.PARKED
 
@@ -224,5 +224,5 @@ def test_the_slot_of_a_job_with_a_lease_is_not_taken_back(store: Store) -> None:
     ledger, redis = store
     admit(ledger, "first")
     claim(ledger, "first")
-    held = ledger._scripts.run("vacate", ledger.keys.of_job("first", Owner("default")), ["first"])
+    held = ledger._scripts.run("free_slot", ledger.keys.of_job("first", JobOwner("default")), ["first"])
     assert (held, redis.smembers(ledger.keys.slots("default"))) == (["held"], {"first"})

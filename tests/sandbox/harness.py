@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from cellblock import JobSpec
-from cellblock.admission import resolve
-from cellblock.costs import Charge
+from cellblock.admission.costs import Charge
+from cellblock.admission.resolve import resolve
+from cellblock.contract.evaluations import Check, Evaluation, TrialResult
+from cellblock.contract.models import JobResult, JobStatus, Outcome
 from cellblock.ledger import Ledger
-from cellblock.models import JobResult, JobStatus, Outcome
-from cellblock.trials import Check, Evaluation, TrialResult
 from cellblock_config import Settings, load_settings
 from cellblock_config.prices import Rates
 from cellblock_workers.embedded import in_process_redis
 from cellblock_workers.launcher.client import LauncherClient
-from cellblock_workers.worker.examination import add_usage
-from cellblock_workers.worker.lease import Heart
+from cellblock_workers.lease import Heart
+from cellblock_workers.worker.evaluation.examination import add_usage
 from cellblock_workers.worker.runner import JobRunner
 from parts import LAUNCHER, launcher_process, wait_until
 from sandbox.systemd_host import systemd_launcher

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cellblock.trials import FunctionCheck, TrialResult
+from cellblock.contract.evaluations import FunctionCheck, TrialResult
 from sandbox.harness import Host
 
 CHECK = FunctionCheck(functions=("f",), tests="assert f(2) == 5\nassert f([3]) == [3]\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import JobResult, Outcome
-from cellblock.cli.saving import save
+from cellblock.cli.save_artifacts import save
 from sandbox.conftest import Run
 from sandbox.harness import MIB, forget_peak_rss, peak_rss_bytes
 

@@ -16,9 +16,9 @@ import pytest
 from cellblock import Client, JobResult, JobSpec, JobState, Outcome, Timings
 from cellblock.errors import SandboxUnavailable
 from cellblock_config import LEVELS, Settings, load_settings
-from cellblock_workers.canaries import CONTROLS, Control, prove
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker import health
+from cellblock_workers.worker.canaries import CONTROLS, Control, prove
 from cellblock_workers.worker.health import Health
 from cellblock_workers.worker.proof import NotProven, Proof
 from parts import launcher_process, wait_until, worker_process
@@ -288,7 +288,7 @@ class LoadedHost:
         self.load = load
         self.rounds: list[float] = []
         self.escapes: str | None = None
-        module = importlib.import_module("cellblock_workers.canaries.prove")
+        module = importlib.import_module("cellblock_workers.worker.canaries.prove")
         monkeypatch.setattr(module, "_run", self.run)
 
     def run(self, _: str, control: Control, ground: Any, marker: str) -> JobResult:
@@ -324,7 +324,7 @@ def test_a_loaded_host_gets_more_time_and_goes_on_meanwhile(
         trusted.append(bool(proof._proven))
         return run(*given)
 
-    monkeypatch.setattr(importlib.import_module("cellblock_workers.canaries.prove"), "_run", watched)
+    monkeypatch.setattr(importlib.import_module("cellblock_workers.worker.canaries.prove"), "_run", watched)
     proof.renew({"standard": "runc"})
     assert max(host.rounds) >= 5
     assert all(trusted), "what was proven stays so while it is tried again"
@@ -356,7 +356,7 @@ def test_what_stays_too_slow_is_not_proven(tmp_path: Path, monkeypatch: pytest.M
 
 def test_an_attack_that_got_out_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Injected: the second time it would be held."""
-    module = importlib.import_module("cellblock_workers.canaries.prove")
+    module = importlib.import_module("cellblock_workers.worker.canaries.prove")
     said = iter(["ESCAPED wrote /x\n", "HELD\n"])
     timings = Timings(submitted=0, admitted=0)
 

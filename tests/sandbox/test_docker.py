@@ -9,7 +9,7 @@ import pytest
 
 from cellblock_config import load_settings
 from cellblock_workers.launcher.backend import Profile
-from cellblock_workers.launcher.docker_backend import DockerBackend
+from cellblock_workers.launcher.docker.backend import DockerBackend
 from cellblock_workers.launcher.ownership import Ownership
 from sandbox.harness import MIB
 
@@ -58,7 +58,7 @@ def test_a_sandbox_dies_at_full_speed(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(backend, "discard", discarded)
     try:
-        held.lend()
+        held.hand_over()
         seen.append(_quota_of(held._container))
     finally:
         held.destroy()

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 import pytest
 
 from cellblock import JobResult, JobSpec, Outcome
-from cellblock.trials import Check, Evaluation, FunctionCheck, StdioCase, StdioCheck, Trial, TrialVerdict
+from cellblock.contract.evaluations import (
+    Check,
+    Evaluation,
+    FunctionCheck,
+    StdioCase,
+    StdioCheck,
+    Trial,
+    TrialVerdict,
+)
 from cellblock_config.prices import Rates
 from sandbox.harness import Host
 from sandbox.judging import CHECK, RIGHT
@@ -89,7 +97,7 @@ def test_the_cap_holds_for_all_trials_together(host: Host) -> None:
 
 
 def test_runs_that_are_begun_anew_are_paid_for_each_time(host: Host) -> None:
-    """Tests that call otherwise than they rehearsed have the program run again."""
+    """Tests that call otherwise than was predicted have the program run again."""
     check = FunctionCheck(functions=("f",), tests="import time\nfor n in range(3): f(time.time_ns())\n")
     source = BURN.format(millions=10) + "def f(x): pass\n"
     result = evaluate(host, [(source, check)], 10**6)

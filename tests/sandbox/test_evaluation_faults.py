@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from cellblock.models import Outcome
-from cellblock.trials import Evaluation, FunctionCheck, Trial, TrialVerdict
+from cellblock.contract.evaluations import Evaluation, FunctionCheck, Trial, TrialVerdict
+from cellblock.contract.models import Outcome
 from sandbox.harness import Host
 from sandbox.judging import CHECK, RIGHT, judge
 
@@ -102,7 +102,7 @@ def test_no_inline_program_takes_the_others_of_its_job_along(host: Host, source:
 def test_a_setup_that_never_ends_costs_its_own_check_alone(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cellblock_workers.worker.judge._LEARN_S", 1.0)
+    monkeypatch.setattr("cellblock_workers.worker.evaluation.judge._LEARN_S", 1.0)
     endless = CHECK.model_copy(update={"setup": "while True: pass\n"})
     trials = [Trial(id=f"endless {number}", source=RIGHT, check=0) for number in range(30)]
     trials.append(Trial(id="right", source=RIGHT, check=1))
@@ -121,7 +121,7 @@ def test_output_that_cannot_be_filtered_stays_here_and_is_no_way_out_of_the_scor
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("cellblock_workers.worker.evaluation.OutgoingFilter.look", broken)
+    monkeypatch.setattr("cellblock_workers.worker.evaluation.attempt.OutgoingFilter.look", broken)
     found = judge(host, {"it": "def f(x):\n    print('private')\n    raise ValueError('private')\n"})["it"]
     assert (found.verdict, found.error and found.error.type) == (TrialVerdict.FAILED, "Unfiltered")
     assert "private" not in found.model_dump_json()
@@ -130,9 +130,9 @@ def test_output_that_cannot_be_filtered_stays_here_and_is_no_way_out_of_the_scor
 def test_a_judge_that_cannot_be_interrupted_by_what_it_is_given_is_the_programs_doing(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when the check was new to it, and its rehearsal known from before."""
-    monkeypatch.setattr("cellblock_workers.worker.judge._AROUND_S", 1.0)
-    monkeypatch.setattr("cellblock_workers.worker.judge._LEARN_S", 2.0)
+    """Also when the check was new to it, and its prediction known from before."""
+    monkeypatch.setattr("cellblock_workers.worker.evaluation.judge._AROUND_S", 1.0)
+    monkeypatch.setattr("cellblock_workers.worker.evaluation.judge._LEARN_S", 2.0)
     deaf = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\nwhile given: pass\n"
     check = FunctionCheck(functions=("f",), tests=f"given = isinstance(f(1), str)\n{deaf}")
     for _ in range(2):

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from cellblock import Outcome
-from cellblock.models import JobState
-from cellblock.trials import Check, Evaluation, FunctionCheck, StdioCase, StdioCheck, Trial
+from cellblock.contract.evaluations import Check, Evaluation, FunctionCheck, StdioCase, StdioCheck, Trial
+from cellblock.contract.models import JobState
 from parts import wait_until
 from sandbox.harness import Host
 

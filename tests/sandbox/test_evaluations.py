@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from cellblock.models import JobError, Outcome
-from cellblock.trials import Evaluation, FunctionCheck, Trial, TrialVerdict
+from cellblock.contract.evaluations import Evaluation, FunctionCheck, Trial, TrialVerdict
+from cellblock.contract.models import JobError, Outcome
 from sandbox.harness import Host
 from sandbox.judging import CHECK, RIGHT, judge
 
@@ -47,7 +47,7 @@ def test_a_problem_is_done_with_its_first_pass(host: Host) -> None:
 
 
 def test_what_a_time_slice_does_not_reach_is_given_back(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cellblock_workers.worker.evaluation._TIME_SLICE_S", 0.5)
+    monkeypatch.setattr("cellblock_workers.worker.evaluation.attempt._TIME_SLICE_S", 0.5)
     slow = f"import time\ntime.sleep(0.3)\n{RIGHT}"
     trials = tuple(Trial(id=str(number), source=f"{slow}# {number}", check=0) for number in range(5))
     asked = Evaluation(checks=(CHECK,), trials=trials)
@@ -351,7 +351,7 @@ def dec(word): return None
     assert [one.verdict for one in found.values()] == [TrialVerdict.FAILED, TrialVerdict.PASSED]
 
 
-def test_a_call_that_was_rehearsed_and_is_not_made_answers_no_other(host: Host) -> None:
+def test_a_call_that_was_predicted_and_is_not_made_answers_no_other(host: Host) -> None:
     check = FunctionCheck(functions=("f",), tests="n = f(1)\nassert f(2 if n == 7 else 3) == 30\n")
     found = judge(host, {"it": "def f(x): return 10 * x\n"}, check)
     assert found["it"].verdict is TrialVerdict.PASSED, found["it"].error

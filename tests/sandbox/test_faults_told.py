@@ -10,12 +10,12 @@ import pytest
 
 from cellblock import Outcome
 from cellblock_config import load_settings
-from cellblock_workers.filtering.looking import OutgoingFilter
+from cellblock_workers.filtering.outgoing_filter import OutgoingFilter
 from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.lease import Lease
 from cellblock_workers.worker.execution import execute
-from cellblock_workers.worker.lease import Lease
 from parts import NAMESPACES, launcher_process, wait_until
-from unit.test_what_tenants_are_told import assert_no_path, claim_of
+from unit.worker.test_tenant_messages import assert_no_path, claim_of
 
 pytestmark = pytest.mark.way("namespaces")
 

@@ -10,7 +10,7 @@ import pytest
 
 import cellblock_workers.guest
 from cellblock import Outcome
-from cellblock.trials import FunctionCheck, TrialVerdict
+from cellblock.contract.evaluations import FunctionCheck, TrialVerdict
 from sandbox.conftest import Run
 from sandbox.harness import Host
 from sandbox.judging import judge

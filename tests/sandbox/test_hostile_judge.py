@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from cellblock.models import Outcome
-from cellblock.trials import FunctionCheck, TrialVerdict
+from cellblock.contract.evaluations import FunctionCheck, TrialVerdict
+from cellblock.contract.models import Outcome
 from judged import CALL, saying, taking_over
 from sandbox.harness import MIB, Host, forget_peak_rss, peak_rss_bytes
 from sandbox.judging import CHECK, RIGHT, judge
@@ -54,7 +54,7 @@ def test_calls_to_a_program_that_is_gone_are_not_kept(host: Host) -> None:
     assert peak_rss_bytes() - held < 60 * MIB, "100 MB of calls"  # the verdict is its own to give
 
 
-def test_rehearsed_calls_are_few_or_none_are_made(host: Host) -> None:
+def test_predicted_calls_are_few_or_none_are_made(host: Host) -> None:
     answered = f"['calls', *['{CALL.replace(' ', '')}'] * 25_000]"
     source = "import time\ndef f(x): time.sleep(0.001)\n"
     found = judge(host, {"one": source}, says(PASSED, answered), timeout_s=10)["one"]
@@ -83,15 +83,15 @@ def test_one_tenants_judge_says_nothing_about_anothers_program(host: Host) -> No
     """It knows a problem that others use as well, and says that its tests make one call more."""
     evil = '["burn", ["t"], ["d"]]'
     takes_over = hostile(f"""
-rehearse = type(judge).rehearse
-type(judge).rehearse = lambda self, check: [*rehearse(self, check), '{evil}']
+predict = type(judge).predict_calls
+type(judge).predict_calls = lambda self, check: [*predict(self, check), '{evil}']
 judge.send({PASSED})
 while True:
     word, *rest = judge.receive()
     if word in ("check", "files"):
         judge.send(judge.learn(word, *rest))
-    elif word == "rehearse":
-        judge.send(["calls", *judge.rehearse(judge.checks[rest[0]])])
+    elif word == "predict":
+        judge.send(["calls", *judge.predict_calls(judge.checks[rest[0]])])
     else:
         judge.send(judge.judge(*rest))
 """)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cellblock import Outcome
-from cellblock.trials import FunctionCheck, TrialVerdict
+from cellblock.contract.evaluations import FunctionCheck, TrialVerdict
 from sandbox.conftest import Run
 from sandbox.harness import Host
 from sandbox.judging import judge

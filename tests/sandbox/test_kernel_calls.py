@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock_workers.guest import kernel
+from cellblock_workers.zygote import kernel
 
 
 def test_a_mount_may_lack_its_target_and_nothing_else(tmp_path: Path) -> None:

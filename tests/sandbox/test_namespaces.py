@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from cellblock_config import Settings, load_settings
-from cellblock_workers.guest import kernel
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import CgroupTree
 from cellblock_workers.launcher.namespaces import fork_server
-from cellblock_workers.launcher.namespaces.backend import NamespacesBackend, _Places
+from cellblock_workers.launcher.namespaces.backend import NamespacesBackend, _Seats
 from cellblock_workers.launcher.namespaces.canary import pid_of
-from cellblock_workers.launcher.namespaces.fork_server import Child
+from cellblock_workers.launcher.namespaces.fork_server import ForkedGuest
 from cellblock_workers.launcher.namespaces.sandbox import ForkedSandbox
 from cellblock_workers.launcher.ownership import Ownership
+from cellblock_workers.zygote import kernel
 from parts import wait_until
 from sandbox.harness import MIB
 
@@ -153,7 +153,7 @@ def test_a_sandbox_holds_no_descriptor_but_its_stream_and_leaves_no_cgroup(
 def test_a_sandbox_dies_at_full_speed(backend: NamespacesBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """At a twentieth of a processor sixty processes with memory take half a minute to die."""
     held = backend.start(replace(PROFILE, cpus=0.05))
-    held.lend()
+    held.hand_over()
     [quota] = [one for one in CgroupTree().find(held.id).folders for one in quotas_in(one)]
     seen: list[str] = []
     kill = held.child.kill
@@ -184,9 +184,9 @@ def test_what_takes_long_to_die_keeps_its_place_until_then(
     os.kill(pid_of(held.child.pidfd or 0), signal.SIGSTOP)  # it would end by itself when the stream does
     with pytest.raises(StartFailed, match="did not die"):
         held.destroy()
-    assert held.place in backend._places._taken
+    assert held.seat in backend._seats._taken
     kill()
-    wait_until(lambda: held.place not in backend._places._taken, 10, "the place being free")
+    wait_until(lambda: held.seat not in backend._seats._taken, 10, "the place being free")
     wait_until(lambda: held.child.pidfd is None, 1, "its descriptor being closed")
     backend.sweep()
     backend.close()
@@ -198,9 +198,9 @@ def test_a_start_that_fails_and_takes_long_to_die_keeps_its_place_until_then(
     """A signal that does not arrive stands in for a slow death."""
     monkeypatch.setattr("cellblock_workers.launcher.namespaces.backend._GONE_S", 0.1)
     backend = backend_in(tmp_path)
-    children: list[Child] = []
+    children: list[ForkedGuest] = []
 
-    def never(child: Child, stream: socket.socket, which: int | None) -> None:
+    def never(child: ForkedGuest, stream: socket.socket, which: int | None) -> None:
         os.kill(pid_of(child.pidfd or 0), signal.SIGSTOP)
         children.append(child)
         monkeypatch.setattr(child, "kill", lambda: None)
@@ -209,16 +209,16 @@ def test_a_start_that_fails_and_takes_long_to_die_keeps_its_place_until_then(
     monkeypatch.setattr(backend, "_await", never)
     with pytest.raises(StartFailed, match="it said nothing"):
         backend.start(PROFILE)
-    assert backend._places._taken == {0}
-    Child.kill(children[0])
-    wait_until(lambda: not backend._places._taken, 10, "the place being free")
+    assert backend._seats._taken == {0}
+    ForkedGuest.kill(children[0])
+    wait_until(lambda: not backend._seats._taken, 10, "the place being free")
     wait_until(lambda: children[0].pidfd is None, 1, "its descriptor being closed")
     backend.sweep()
     backend.close()
 
 
 def test_a_full_host_is_no_sign_that_the_isolation_does_not_work(tmp_path: Path) -> None:
-    places = _Places(4, tmp_path)
+    places = _Seats(4, tmp_path)
     assert [places.take(leave=2) for _ in range(2)] == [0, 1]
     with pytest.raises(BackendUnavailable, match="sandboxes_max") as caught:
         places.take(leave=2)

@@ -22,8 +22,8 @@ from cellblock_workers.launcher.cgroup_tree import CgroupTree
 from cellblock_workers.launcher.oci.backend import OciBackend
 from cellblock_workers.launcher.oci.bundle import Bundle
 from cellblock_workers.launcher.oci.children import adopt_orphans
-from cellblock_workers.launcher.oci.remains import Remains
-from cellblock_workers.launcher.oci.runtime import Runtime
+from cellblock_workers.launcher.oci.cleanup import Remains
+from cellblock_workers.launcher.oci.runtime import OciRuntime
 from cellblock_workers.launcher.oci.sandbox import OciSandbox
 from cellblock_workers.launcher.ownership import Ownership
 from parts import launcher_process, wait_until
@@ -103,7 +103,7 @@ def test_a_working_host_passes_and_the_probe_leaves_nothing(backend: OciBackend,
 def test_a_missing_runtime_is_named_with_its_package(
     backend: OciBackend, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "_runtime", Runtime("no-such-runtime", "some-package"))
+    monkeypatch.setattr(backend, "_runtime", OciRuntime("no-such-runtime", "some-package"))
     with pytest.raises(NotOnThisHost, match=r"no-such-runtime is not installed in .*install some-package"):
         backend.probe()
 
@@ -145,7 +145,7 @@ def test_a_probe_bounds_the_process_ids_of_all_sandboxes(
 
 def test_a_sandbox_dies_at_full_speed(backend: OciBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     held = backend.start(replace(PROFILE, cpus=0.05))
-    held.lend()
+    held.hand_over()
     files = [f / n for f in CgroupTree().find(held.id).folders for n in ("cpu.cfs_quota_us", "cpu.max")]
     [quota] = [file for file in files if file.exists()]
     assert quota.read_text().split()[0] == "5000"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import Outcome
-from cellblock.trials import FunctionCheck
+from cellblock.contract.evaluations import FunctionCheck
 from sandbox.conftest import Run
 from sandbox.harness import MIB, Host
 from sandbox.judging import judge

@@ -11,7 +11,7 @@ from typing import Any
 import docker
 import pytest
 
-from cellblock_workers.launcher.client import Lent
+from cellblock_workers.launcher.client import BorrowedSandbox
 from cellblock_workers.launcher.ownership import Ownership
 from parts import wait_until
 from sandbox.harness import Host
@@ -29,7 +29,7 @@ def running(host: Host, code: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     ids: list[str] = []
     acquire = host.launcher.acquire
 
-    def recorded(*arguments: Any, **named: Any) -> Lent:
+    def recorded(*arguments: Any, **named: Any) -> BorrowedSandbox:
         lent = acquire(*arguments, **named)
         ids.append(lent.id)
         return lent

@@ -13,7 +13,7 @@ from cellblock_workers.launcher.listener import listen
 from cellblock_workers.launcher.oci.backend import OciBackend
 from cellblock_workers.launcher.ownership import Ownership, Records
 from cellblock_workers.launcher.private_folder import make_private
-from cellblock_workers.launcher.unisolated import UnisolatedBackend
+from cellblock_workers.launcher.unisolated.backend import UnisolatedBackend
 
 SETTING = "CELLBLOCK_LAUNCHER_STATE"
 STRANGER = 54323

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from attacks.pytest_cheats import CHEATS, HONEST
-from cellblock.models import JobResult
-from cellblock.trials import PytestCheck, TextFile, TrialResult
+from cellblock.contract.evaluations import PytestCheck, TextFile, TrialResult
+from cellblock.contract.models import JobResult
 from sandbox.harness import Host, words
 
 RIGHT = "def f(n):\n    if n < 0:\n        raise ValueError('no')\n    return n * n + 7\n"
@@ -244,7 +244,7 @@ def test_tests_that_cannot_be_used_are_nobodys_failure(
     host: Host, tests: Any, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if said == "takes longer":
-        monkeypatch.setattr("cellblock_workers.worker.judge._LEARN_S", 2.0)
+        monkeypatch.setattr("cellblock_workers.worker.evaluation.judge._LEARN_S", 2.0)
     for verdict in ("split", "inline"):
         found = words(judge(host, {"it": RIGHT}, check(tests), verdict))["it"]
         assert found[0] == "unusable"

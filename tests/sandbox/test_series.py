@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.trials import FunctionCheck
+from cellblock.contract.evaluations import FunctionCheck
 from sandbox.harness import Host
 from sandbox.judging import judge
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cellblock import JobSpec, Outcome
-from cellblock.admission import resolve_limits
-from cellblock.models import Limits
+from cellblock.admission.resolve import resolve_limits
+from cellblock.contract.models import Limits
 from cellblock_config.prices import Rates
 from parts import launcher_process, wait_until
 from sandbox.conftest import Run

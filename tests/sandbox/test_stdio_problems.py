@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from cellblock import JobSpec
-from cellblock.admission import resolve
-from cellblock.costs import Charge
-from cellblock.models import JobResult
-from cellblock.trials import Evaluation, StdioCase, StdioCheck, Trial, TrialResult
+from cellblock.admission.costs import Charge
+from cellblock.admission.resolve import resolve
+from cellblock.contract.evaluations import Evaluation, StdioCase, StdioCheck, Trial, TrialResult
+from cellblock.contract.models import JobResult
 from cellblock_config.prices import Rates
-from cellblock_workers.launcher.client import Lent
+from cellblock_workers.launcher.client import BorrowedSandbox
 from sandbox.harness import MIB, Host, words
 
 SUM = "a, b = map(int, input().split())\nprint(a + b)\n"
@@ -212,7 +212,7 @@ def test_input_that_nobody_reads_is_nobody_elses(host: Host, monkeypatch: pytest
     leaves = "import os\nos.write(1, b'done')\nos._exit(0)\n"
     acquire, lent = host.launcher.acquire, []
 
-    def counted(*args: Any, **options: Any) -> Lent:
+    def counted(*args: Any, **options: Any) -> BorrowedSandbox:
         lent.append(acquire(*args, **options))
         return lent[-1]
 

@@ -13,7 +13,7 @@ from docker.types import Mount
 
 from cellblock_workers.launcher import server
 from cellblock_workers.launcher.backend import Profile
-from cellblock_workers.launcher.docker_backend import DockerBackend
+from cellblock_workers.launcher.docker.backend import DockerBackend
 from cellblock_workers.launcher.user_ids import UserIds, id_ranges
 
 _TMP = "rw,nosuid,nodev,noexec,mode=1777"

@@ -20,16 +20,12 @@ from suite.guest_arcs import FOLDER, save_as_coverage
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _CORE = "producer/cellblock"
-_ADMISSION = (
-    *("admission.py", "intake.py", "plans.py", "gates.py", "costs.py", "nesting.py", "idempotency.py"),
-    *("signing.py", "sealing.py", "policy/", "deadline.py"),
-)
 #: The files and folders of each part.
 _PARTS = {
     "ledger": (f"{_CORE}/ledger/",),
-    "admission": tuple(f"{_CORE}/{name}" for name in _ADMISSION),
+    "admission": (f"{_CORE}/admission/",),
     "launcher": ("workers/cellblock_workers/launcher/",),
-    "guest": ("workers/cellblock_workers/guest/",),
+    "guest": ("workers/cellblock_workers/guest/", "workers/cellblock_workers/zygote/"),
     "egress": (f"{_CORE}/egress/",),
 }
 _COUNTED = ("num_statements", "num_branches", "covered_lines", "covered_branches")

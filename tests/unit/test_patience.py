@@ -14,7 +14,7 @@ from redis.exceptions import AuthenticationError, ConnectionError, RedisError
 from redis.sentinel import MasterNotFoundError
 
 from cellblock import StoreUnavailable
-from cellblock.deadline import Deadline
+from cellblock.admission.policy.deadline import Deadline
 from cellblock.ledger import Transition
 from cellblock.ledger.connection import store_errors
 from cellblock_workers import supervisor

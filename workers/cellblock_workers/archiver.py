@@ -20,11 +20,11 @@ from cellblock.archive import Archive, open_archive
 from cellblock.archive.database import row_of
 from cellblock.archive.errors import archive_errors
 from cellblock.archive.schema import is_empty, upgrade
+from cellblock.contract.models import Event
 from cellblock.errors import ArchiveUnavailable, NotConfigured, SchemaMismatch, StoreUnavailable
 from cellblock.ledger import Keys, connect
 from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
 from cellblock.ledger.groups import EventGroups
-from cellblock.models import Event
 from cellblock_config import Settings, load_settings
 from cellblock_workers.store import check_store, refuse, told_to_end, until_it_answers
 from cellblock_workers.telemetry import configure_logging, die_with_parent

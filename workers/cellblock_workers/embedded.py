@@ -12,19 +12,19 @@ from pathlib import Path
 
 import fakeredis
 
-from cellblock.admission import Manifest
+from cellblock.admission.gates import Gates
+from cellblock.admission.intake import Intake
+from cellblock.admission.resolve import Manifest
+from cellblock.contract.job_ids import new_job_id
+from cellblock.contract.models import JobResult, JobSpec
 from cellblock.errors import InvalidJob, SandboxUnavailable
-from cellblock.gates import Gates
-from cellblock.intake import Intake
-from cellblock.job_ids import new_job_id
 from cellblock.ledger import Ledger
-from cellblock.models import JobResult, JobSpec
 from cellblock_config import LevelName, Settings
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.launcher.contexts import ContextRefused, resolve_context
 from cellblock_workers.launcher.spawn import running_launcher
+from cellblock_workers.lease import Heart
 from cellblock_workers.telemetry import configure_logging
-from cellblock_workers.worker.lease import Heart
 from cellblock_workers.worker.runner import JobRunner
 
 _WORKER = "embedded"

@@ -26,18 +26,18 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 import cellblock_workers
+from cellblock.admission.signing import Verifier
 from cellblock.errors import NotConfigured
 from cellblock.ledger import Keys, Ledger
 from cellblock.ledger.connection import connect, store_errors
 from cellblock.ledger.server import check_schema
-from cellblock.signing import Verifier
 from cellblock_config import Settings, load_settings
 from cellblock_config.launcher import WORKER_USER_ID
 from cellblock_config.levels import MIB
 from cellblock_workers.launcher import spawn
 from cellblock_workers.supervisor import REFUSED, Service, Supervisor, group_of
 from cellblock_workers.telemetry import configure_logging
-from cellblock_workers.worker.liveness import judge
+from cellblock_workers.worker.liveness import check_liveness
 from cellblock_workers.worker.memory_need import reckon
 
 _log = structlog.get_logger(__name__)
@@ -67,20 +67,22 @@ def run_check(*, silent_s: float | None = None, json_output: bool = False) -> in
     settings = load_settings()
     with closing(connect(settings)) as redis:
         check_schema(redis, Keys(settings.redis.key_prefix), claim=False)
-        verdict = judge(Ledger(redis, settings), socket.gethostname(), silent_s or settings.worker.silent_s)
+        liveness = check_liveness(
+            Ledger(redis, settings), socket.gethostname(), silent_s or settings.worker.silent_s
+        )
     memory = None if settings.worker.memory_check == "off" else reckon(settings)
     if json_output:
-        told = {**asdict(verdict), "memory": None if memory is None else asdict(memory)}
+        told = {**asdict(liveness), "memory": None if memory is None else asdict(memory)}
         print(json.dumps(told))  # noqa: T201 - the command's one line of output
     else:
         paused = [
-            f"{name}: {one.get('reason')}" for name, one in verdict.workers.items() if one.get("reason")
+            f"{name}: {one.get('reason')}" for name, one in liveness.workers.items() if one.get("reason")
         ]
-        said = verdict.reason or f"{len(verdict.workers)} workers, {verdict.waiting} jobs wait"
-        said += f" (paused: {', '.join(paused)})" if paused and not verdict.reason else ""
-        print(f"{'ok' if verdict.ok else 'not ok'}: {said}")  # noqa: T201
-        if verdict.archive is not None:
-            print(f"archive: {verdict.archive}")  # noqa: T201
+        said = liveness.reason or f"{len(liveness.workers)} workers, {liveness.waiting} jobs wait"
+        said += f" (paused: {', '.join(paused)})" if paused and not liveness.reason else ""
+        print(f"{'ok' if liveness.ok else 'not ok'}: {said}")  # noqa: T201
+        if liveness.archive is not None:
+            print(f"archive: {liveness.archive}")  # noqa: T201
         if memory is not None:
             print(  # noqa: T201
                 f"memory: {memory.shortage}"
@@ -88,7 +90,7 @@ def run_check(*, silent_s: float | None = None, json_output: bool = False) -> in
                 else f"memory: a worker may have to hold {memory.need_bytes // MIB} MiB, and may have "
                 f"{memory.available_bytes // MIB} MiB, by {memory.available_by}"
             )
-    return 0 if verdict.ok else 1
+    return 0 if liveness.ok else 1
 
 
 def run_up(*, json_output: bool = False) -> int:

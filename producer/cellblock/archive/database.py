@@ -39,7 +39,7 @@ class ArchivedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class JobFilter:
     """Which jobs: of this tenant, that ended since and before (Unix seconds), with this outcome."""
 
     tenant: str | None = None
@@ -167,7 +167,7 @@ class Archive:
             row = connection.execute(query).mappings().first()
         return None if row is None else (str(row["job_id"]), str(row["digest"]))
 
-    def jobs(self, asked: Filter, limit: int, cursor: str | None) -> tuple[list[ArchivedJob], str | None]:
+    def jobs(self, asked: JobFilter, limit: int, cursor: str | None) -> tuple[list[ArchivedJob], str | None]:
         """Jobs without their results, the last to end first; and where to go on, None at the end.
 
         Raises :class:`InvalidJob` for a cursor that is none.
@@ -292,7 +292,7 @@ def _archived(row: dict[str, Any]) -> ArchivedJob:
     return ArchivedJob(job_id, {name: str(value) for name, value in row.items() if value is not None}, result)
 
 
-def _filtered(query: Select[Any], asked: Filter) -> Select[Any]:
+def _filtered(query: Select[Any], asked: JobFilter) -> Select[Any]:
     from cellblock.archive.tables import JOBS
 
     if asked.tenant is not None:

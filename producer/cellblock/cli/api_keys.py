@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from cellblock.admission.policy.decision import RUN
 from cellblock.client import Client
 from cellblock.errors import InvalidJob
-from cellblock.policy.decision import RUN
 
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 KeyArg = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, as list shows it.")]

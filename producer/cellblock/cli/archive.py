@@ -12,11 +12,11 @@ import typer
 
 from cellblock import Client
 from cellblock.archive import open_archive
-from cellblock.cli import extras
+from cellblock.cli import entry_points
+from cellblock.contract.models import JobStatus
 from cellblock.errors import NotConfigured
 from cellblock.ledger import Keys, connect
 from cellblock.ledger.archiving import Archiving
-from cellblock.models import JobStatus
 from cellblock_config import load_settings
 
 _DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
@@ -119,4 +119,4 @@ def archiver() -> None:
 
     Example: CELLBLOCK_ARCHIVE_URL=sqlite:////var/lib/cellblock/archive.db cellblock archiver
     """
-    sys.exit(extras.load("archiver")())
+    sys.exit(entry_points.load("archiver")())

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from cellblock.client import Client
+from cellblock.contract.models import DeadLetter
 from cellblock.errors import InvalidJob, UnknownJob
-from cellblock.models import DeadLetter
 
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 JobsArg = Annotated[list[str] | None, typer.Argument(metavar="JOB...", help="Job ids.")]

@@ -18,8 +18,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cellblock.cli import compare, extras, group
+from cellblock.cli import command_group, compare, entry_points
 from cellblock.client import Client
+from cellblock.contract.models import JobSpec, Limits
 from cellblock.errors import InvalidJob, NotConfigured
 from cellblock.evaluation import (
     Campaign,
@@ -31,11 +32,10 @@ from cellblock.evaluation import (
     Scores,
 )
 from cellblock.evaluation.campaign import Abandon, Start
-from cellblock.evaluation.lines import read_lines
+from cellblock.evaluation.json_lines import read_lines
 from cellblock.evaluation.report import FILE as REPORT
 from cellblock.evaluation.report import write_report
 from cellblock.evaluation.results import FILE, SUMMARY, write_summary
-from cellblock.models import JobSpec, Limits
 from cellblock_config import LEVELS, Settings, load_settings
 
 _LOOK_S = 2.0
@@ -47,8 +47,10 @@ _NAMED = 20
 
 def register(app: typer.Typer) -> None:
     """Add this command to the root, and what compares its runs."""
-    eval_group = typer.Typer(cls=group.Group, help="Judge samples and estimate pass@k; compare two runs.")
-    eval_group.command(group.OWN, hidden=True)(evaluate)
+    eval_group = typer.Typer(
+        cls=command_group.CommandGroup, help="Judge samples and estimate pass@k; compare two runs."
+    )
+    eval_group.command(command_group.OWN, hidden=True)(evaluate)
     eval_group.command("compare")(compare.compare_runs)
     app.add_typer(eval_group, name="eval")
 
@@ -191,7 +193,7 @@ def _interruptible(campaign: Campaign) -> Iterator[None]:
 @contextmanager
 def _fleet(settings: Settings, level: str) -> Iterator[tuple[Start, Abandon]]:
     if settings.redis.url is None:
-        made = extras.load("embedded-fleet")(settings, level)
+        made = entry_points.load("embedded-fleet")(settings, level)
         with cast(AbstractContextManager[Start], made) as start:
             yield start, Future.cancel
         return

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cellblock.cli import extras
+from cellblock.cli import entry_points
 
 
 def register(app: typer.Typer) -> None:
@@ -43,10 +43,10 @@ def worker(
     Example: CELLBLOCK_REDIS_URL=redis://127.0.0.1:6379/0 cellblock worker
     """
     if check:
-        sys.exit(extras.load("worker-check")(silent_s=silent_s, json_output=json_output))
+        sys.exit(entry_points.load("worker-check")(silent_s=silent_s, json_output=json_output))
     if silent_s is not None or json_output:
         raise typer.BadParameter("--silent and --json belong to --check")
-    sys.exit(extras.load("worker")())
+    sys.exit(entry_points.load("worker")())
 
 
 def launcher() -> None:
@@ -56,7 +56,7 @@ def launcher() -> None:
 
     Example: CELLBLOCK_LAUNCHER_SOCKET=/run/cellblock/launcher.sock cellblock launcher
     """
-    extras.load("launcher")()
+    entry_points.load("launcher")()
 
 
 def monitor() -> None:
@@ -64,7 +64,7 @@ def monitor() -> None:
 
     Example: CELLBLOCK_MONITOR_PASSWORD=… cellblock monitor
     """
-    extras.load("monitor")()
+    entry_points.load("monitor")()
 
 
 def up(
@@ -80,7 +80,7 @@ def up(
 
     Example: cellblock up
     """
-    sys.exit(extras.load("up")(json_output=json_output))
+    sys.exit(entry_points.load("up")(json_output=json_output))
 
 
 def doctor(
@@ -96,4 +96,4 @@ def doctor(
 
     Example: cellblock doctor --attack
     """
-    sys.exit(extras.load("doctor")(attacks=attack, json_output=json_output))
+    sys.exit(entry_points.load("doctor")(attacks=attack, json_output=json_output))

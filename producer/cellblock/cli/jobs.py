@@ -14,12 +14,12 @@ from typing import Annotated, Any, cast
 import typer
 from rich.console import Console
 
-from cellblock.cli import extras, payloads, showing
+from cellblock.admission.costs import Estimate
+from cellblock.admission.intake import Intake
+from cellblock.admission.sealing import open_if_fitting
+from cellblock.cli import display, entry_points, payloads
 from cellblock.client import Client
-from cellblock.costs import Estimate
-from cellblock.errors import InvalidJob, ResultTimeout
-from cellblock.intake import Intake
-from cellblock.models import (
+from cellblock.contract.models import (
     PRIORITY_CLASSES,
     Counts,
     JobResult,
@@ -27,7 +27,7 @@ from cellblock.models import (
     JobState,
     JobStatus,
 )
-from cellblock.sealing import open_if_fitting
+from cellblock.errors import InvalidJob, ResultTimeout
 from cellblock_config import LEVELS, Settings, load_settings
 from cellblock_config.plans import MICROS
 
@@ -165,13 +165,13 @@ def run(
     )
     settings = load_settings()
     if estimate:
-        showing.show_estimate(_estimate(spec, settings), json_output)
+        display.show_estimate(_estimate(spec, settings), json_output)
         return
     console = Console(stderr=True)
     with console.status("running…") if console.is_terminal else _silent():
         outcome = _run_embedded(spec, settings) if settings.redis.url is None else _run_on_fleet(spec)
-    showing.show(outcome, json_output, out, overwrite)
-    sys.exit(showing.exit_code(outcome))
+    display.show(outcome, json_output, out, overwrite)
+    sys.exit(display.exit_code(outcome))
 
 
 def submit(
@@ -265,8 +265,8 @@ def result(
     """
     with Client() as client:
         outcome = client.result(job, timeout_s=timeout)
-    showing.show(outcome, json_output, out, overwrite)
-    sys.exit(showing.exit_code(outcome))
+    display.show(outcome, json_output, out, overwrite)
+    sys.exit(display.exit_code(outcome))
 
 
 def cancel(job: JobArg, json_output: JsonOpt = False) -> None:
@@ -379,7 +379,7 @@ def _size(text: str) -> int:
 
 def _run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
     try:
-        found = cast(JobResult, extras.load("embedded")(spec, settings))
+        found = cast(JobResult, entry_points.load("embedded")(spec, settings))
     except KeyboardInterrupt:
         typer.echo("cellblock: cancelled; the sandbox is gone", err=True)
         sys.exit(130)

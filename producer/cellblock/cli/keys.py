@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from cellblock.sealing import new_pair
-from cellblock.signing import new_key
+from cellblock.admission.sealing import new_pair
+from cellblock.admission.signing import new_key
 
 sign_key = typer.Typer(
     help="Keys that sign jobs.", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None

@@ -1,4 +1,4 @@
-"""What of a job lies in files and options: read here, checked by :class:`~cellblock.models.JobSpec`."""
+"""The parts of a job that lie in files and options: read here, checked by ``JobSpec``."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from cellblock.admission.plans import PlanFile, amount
 from cellblock.client import Client
+from cellblock.contract.models import DayUsage, JobSpec
 from cellblock.governance import shown
-from cellblock.models import DayUsage, JobSpec
-from cellblock.plans import PlanFile, amount
 from cellblock_config import SandboxSettings, load_settings
 from cellblock_config.plans import EVERYBODY, MICROS, Override, Plan, PlanBook, PlansError, load_plans
 from cellblock_config.prices import load_prices
@@ -234,7 +234,7 @@ def _as_table(found: list[DayUsage]) -> None:
     for header in ("day", "tenant", "runs", f"spent ({unit})", f"held ({unit})"):
         table.add_column(header, no_wrap=True)
     for one in found:
-        money = (f"{micros / MICROS:.6f}" for micros in (one.spent_micros, one.held_micros))
+        money = (f"{micros / MICROS:.6f}" for micros in (one.spent_micros, one.reserved_micros))
         table.add_row(one.day.isoformat(), one.tenant, str(one.runs), *money)
     Console(width=None if sys.stdout.isatty() else _WIDE).print(table if found else "nothing was used")
 

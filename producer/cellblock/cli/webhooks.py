@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cellblock.cli import extras
+from cellblock.cli import entry_points
 from cellblock.errors import InvalidJob
 
 IdsArg = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of deliveries.")]
@@ -28,7 +28,7 @@ def run() -> None:
 
     Example: CELLBLOCK_WEBHOOKS_URLS='["https://example.org/hook"]' cellblock webhooks run
     """
-    extras.load("webhooks")()
+    entry_points.load("webhooks")()
 
 
 def dead(
@@ -39,7 +39,7 @@ def dead(
 
     Example: cellblock webhooks dead
     """
-    sys.exit(extras.load("webhooks-dead")(limit=limit, json_output=json_output))
+    sys.exit(entry_points.load("webhooks-dead")(limit=limit, json_output=json_output))
 
 
 def retry(deliveries: IdsArg = None, every: AllOpt = False, json_output: JsonOpt = False) -> None:
@@ -47,7 +47,7 @@ def retry(deliveries: IdsArg = None, every: AllOpt = False, json_output: JsonOpt
 
     Example: cellblock webhooks retry 1795282613989-0-1f0c
     """
-    sys.exit(extras.load("webhooks-retry")(_chosen(deliveries, every), json_output=json_output))
+    sys.exit(entry_points.load("webhooks-retry")(_chosen(deliveries, every), json_output=json_output))
 
 
 def drop(deliveries: IdsArg = None, every: AllOpt = False, json_output: JsonOpt = False) -> None:
@@ -55,7 +55,7 @@ def drop(deliveries: IdsArg = None, every: AllOpt = False, json_output: JsonOpt 
 
     Example: cellblock webhooks drop --all
     """
-    sys.exit(extras.load("webhooks-drop")(_chosen(deliveries, every), json_output=json_output))
+    sys.exit(entry_points.load("webhooks-drop")(_chosen(deliveries, every), json_output=json_output))
 
 
 def _chosen(deliveries: list[str] | None, every: bool) -> list[str] | None:

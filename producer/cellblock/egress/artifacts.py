@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from cellblock.contract.models import Artifact, SkippedArtifact
 from cellblock.egress import files
 from cellblock.egress.context import ContextSource
 from cellblock.egress.filtering import Redaction, is_echo, redact
-from cellblock.egress.tally import Tally
+from cellblock.egress.redaction_counts import Tally
 from cellblock.egress.withholding import KIND, Guard, OutOfBounds, piece, reason
-from cellblock.models import Artifact, SkippedArtifact
 
 #: Of each file so much is compared with the context together with the others'.
 _SHORT_CHARS = 4096
@@ -26,7 +26,7 @@ class ArtifactFilter:
         self._tally = tally
         self._context = context
         self._guard = guard
-        self._budget = files.Budget()
+        self._budget = files.UnpackBudget()
         self._short: list[str] = []
         #: One of them, or all together, repeat the context.
         self.echo = False

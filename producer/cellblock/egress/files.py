@@ -39,7 +39,7 @@ class Opaque(Exception):
 
 
 @dataclass
-class Budget:
+class UnpackBudget:
     """What all that is unpacked of one job's files may come to."""
 
     bytes_left: int = _UNPACKED_BYTES
@@ -68,7 +68,7 @@ def as_text(data: bytes) -> str | None:
         return None
 
 
-def read(data: bytes, budget: Budget) -> list[str] | str:
+def read(data: bytes, budget: UnpackBudget) -> list[str] | str:
     """Everything in a file that somebody could read, its strings and those of what is packed in it.
 
     Of what is locked, broken or grows beyond bounds: why it cannot be looked into.
@@ -79,7 +79,7 @@ def read(data: bytes, budget: Budget) -> list[str] | str:
         return str(why)
 
 
-def _texts(data: bytes, budget: Budget, depth: int) -> Iterator[str]:
+def _texts(data: bytes, budget: UnpackBudget, depth: int) -> Iterator[str]:
     packed = False
     if data.startswith(_UNKNOWN):
         raise Opaque("it is packed in a way that is not looked into")
@@ -123,7 +123,7 @@ def _strings(data: bytes) -> Iterator[str]:
         yield data.decode("utf-16", "replace")
 
 
-def _unpacked(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
+def _unpacked(data: bytes, budget: UnpackBudget) -> Iterator[tuple[str, bytes]]:
     """The members of what this is the container of; none if it is no container."""
     if data[:4] in {_ZIP_MEMBER, b"PK\x05\x06"} or zipfile.is_zipfile(io.BytesIO(data)):
         yield from _zip_members(data, budget)
@@ -142,7 +142,7 @@ def _unpacked(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
         yield from _tar_members(data, budget)
 
 
-def _zip_members(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
+def _zip_members(data: bytes, budget: UnpackBudget) -> Iterator[tuple[str, bytes]]:
     inside = 0
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for info in archive.infolist():
@@ -159,7 +159,7 @@ def _zip_members(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
         raise Opaque("it is an archive that does not list all of its files")
 
 
-def _tar_members(data: bytes, budget: Budget) -> Iterator[tuple[str, bytes]]:
+def _tar_members(data: bytes, budget: UnpackBudget) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
         for info in archive:
             budget.take_member()
@@ -182,7 +182,7 @@ def _streams_within(data: bytes, after: int) -> Iterator[str]:
             yield "\n".join(_strings(content))
 
 
-def _drained(stream: IO[bytes] | bz2.BZ2File | gzip.GzipFile, budget: Budget) -> bytes:
+def _drained(stream: IO[bytes] | bz2.BZ2File | gzip.GzipFile, budget: UnpackBudget) -> bytes:
     pieces = []
     while piece := stream.read(_PIECE_BYTES):
         budget.take(len(piece))

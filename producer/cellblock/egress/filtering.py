@@ -20,7 +20,7 @@ from cellblock.egress.controls import KIND as CONTROL_KIND
 from cellblock.egress.controls import clean
 from cellblock.egress.secrets import Finding
 from cellblock.egress.values.prefixed import KIND as PREFIXED_KIND
-from cellblock.egress.views import Budget, views
+from cellblock.egress.views import ReadingBudget, views
 from cellblock.errors import NotConfigured
 from cellblock_config.egress import EgressSettings
 
@@ -84,7 +84,7 @@ def filter_text(
     return report
 
 
-def find(text: str, settings: EgressSettings, budget: Budget | None = None) -> list[Finding]:
+def find(text: str, settings: EgressSettings, budget: ReadingBudget | None = None) -> list[Finding]:
     """What has to go, in the order of the text; places may overlap. ``budget`` is what a job's readings share."""
     found = secrets.find(text, settings.registered, budget)
     if settings.entropy_chars:

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from cellblock.contract.models import Artifact, JobError, RedactionCount, SkippedArtifact
 from cellblock.egress.artifacts import ArtifactFilter
 from cellblock.egress.context import ContextSource
 from cellblock.egress.filtering import ECHO_KIND, ENTROPY_KIND, Context, Redaction, is_echo, notice, redact
 from cellblock.egress.governor import Governed, Governor, Stretch
-from cellblock.egress.returned import filter_value, value_text
-from cellblock.egress.tally import Tally
+from cellblock.egress.redaction_counts import Tally
+from cellblock.egress.value_filter import filter_value, value_text
 from cellblock.egress.withholding import KIND as UNFILTERED_KIND
 from cellblock.egress.withholding import Guard, OutOfBounds, Unbounded, piece
 from cellblock.egress.withholding import notice as withheld_notice
 from cellblock.egress.withholding import reason as withheld_reason
-from cellblock.models import Artifact, JobError, RedactionCount, SkippedArtifact
 from cellblock_config.egress import EgressSettings
 
 Evidence = dict[str, bool | int | float | str]

@@ -20,7 +20,7 @@ from cellblock.egress.encodings import TOO_LONG
 from cellblock.egress.rules import RULES, Rule, begins_here, drawn_at_random
 from cellblock.egress.values import checksums, forms, prefixed
 from cellblock.egress.values.scorer import score
-from cellblock.egress.views import JOINED, REVERSED, WRAPPED, Budget, View, views
+from cellblock.egress.views import JOINED, REVERSED, WRAPPED, ReadingBudget, View, views
 
 #: Secrets are unbroken, so that all rules need to look at is what is this long.
 _RUN = re.compile(r"[^\s\"'`<>(){},]{16,}")
@@ -48,7 +48,7 @@ class Finding:
 
 
 def find(
-    text: str, registered: Mapping[str, str] | None = None, budget: Budget | None = None
+    text: str, registered: Mapping[str, str] | None = None, budget: ReadingBudget | None = None
 ) -> list[Finding]:
     """Every secret in the text, in its order; places may overlap.
 

@@ -106,19 +106,19 @@ class View:
 
 
 @dataclass
-class Budget:
+class ReadingBudget:
     """Characters of all readings of all texts of one job; without any left, a text counts as not read."""
 
     chars_left: int = 64 * 1024 * 1024
 
 
-def views(text: str, budget: Budget | None = None) -> Iterator[View]:
+def views(text: str, budget: ReadingBudget | None = None) -> Iterator[View]:
     """The text itself, then every other reading of it that differs, each followed by those made of it.
 
     No more than one reading of each depth is held at a time. Each depth has a share of its own, so that what
     is deep does not use up what is plain.
     """
-    shares = _Shares(text, budget or Budget())
+    shares = _Shares(text, budget or ReadingBudget())
     first = View(text)
     yield first
     yield from _below(first, shares, 0)
@@ -127,7 +127,7 @@ def views(text: str, budget: Budget | None = None) -> Iterator[View]:
 class _Shares:
     """What the readings of one text may come to, by depth; what was unpacked has a share of its own."""
 
-    def __init__(self, text: str, job: Budget) -> None:
+    def __init__(self, text: str, job: ReadingBudget) -> None:
         allowed = _BUDGET_FACTOR * min(len(text), _BUDGET_FULL) + _BUDGET_LONG * len(text) + _BUDGET_LEAST
         self._left = [allowed * share // 100 for share in _DEPTH_SHARES]
         self._grown = _GROWN_FACTOR * len(text) + _BUDGET_LEAST

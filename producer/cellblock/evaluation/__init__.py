@@ -1,18 +1,6 @@
 """Batch evaluation: problems and samples in, verdicts and pass@k out."""
 
-from cellblock.evaluation.campaign import Campaign
-from cellblock.evaluation.comparison import Comparison, Pair, compare, write_comparison
-from cellblock.evaluation.formats import Problem
-from cellblock.evaluation.lines import BadLine, BadLines, Line
-from cellblock.evaluation.options import EvaluationOptions
-from cellblock.evaluation.passes import PassAtK, mean_pass_at_k, pass_at_k
-from cellblock.evaluation.problems import ProblemSet
-from cellblock.evaluation.report import write_report
-from cellblock.evaluation.results import ResultFile, SampleResult, write_summary
-from cellblock.evaluation.rewards import rewards
-from cellblock.evaluation.samples import Invalid, InvalidReason, Sample, SampleFile
-from cellblock.evaluation.scores import Scores, TaskScore
-from cellblock.trials import (
+from cellblock.contract.evaluations import (
     Check,
     FunctionCheck,
     PytestCheck,
@@ -23,6 +11,18 @@ from cellblock.trials import (
     TrialVerdict,
     VerdictMode,
 )
+from cellblock.evaluation.campaign import Campaign
+from cellblock.evaluation.comparison import Comparison, Pair, compare, write_comparison
+from cellblock.evaluation.formats import Problem
+from cellblock.evaluation.json_lines import BadLine, BadLines, Line
+from cellblock.evaluation.options import EvaluationOptions
+from cellblock.evaluation.pass_at_k import PassAtK, mean_pass_at_k, pass_at_k
+from cellblock.evaluation.problems import ProblemSet
+from cellblock.evaluation.report import write_report
+from cellblock.evaluation.results import ResultFile, SampleResult, write_summary
+from cellblock.evaluation.rewards import rewards
+from cellblock.evaluation.samples import Invalid, InvalidReason, Sample, SampleFile
+from cellblock.evaluation.scores import Scores, TaskScore
 
 __all__ = [
     "BadLine",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cellblock.contract.evaluations import Check, Evaluation, Trial, sandboxes
+from cellblock.contract.models import JobSpec
 from cellblock.evaluation.options import EvaluationOptions
 from cellblock.evaluation.samples import Sample
-from cellblock.models import JobSpec
-from cellblock.trials import Check, Evaluation, Trial, sandboxes
 
 #: A job with more text than this takes no more samples.
 _BYTES = 512 * 1024
@@ -16,7 +16,7 @@ _SANDBOXES = 256
 
 
 @dataclass(slots=True)
-class Program:
+class SampledProgram:
     """One program on its way, and every sample that is this program."""
 
     source: str
@@ -40,7 +40,7 @@ class Batch:
     with their tests."""
 
     def __init__(self, most: int, job_bytes: int) -> None:
-        self.programs: list[Program] = []
+        self.programs: list[SampledProgram] = []
         self._most = most
         self._job_bytes = job_bytes
         self._checks: dict[Check, int] = {}
@@ -53,7 +53,7 @@ class Batch:
         """Whether it takes no more."""
         return self._full or len(self.programs) >= self._most
 
-    def add(self, program: Program) -> bool:
+    def add(self, program: SampledProgram) -> bool:
         """One more, if there is room for it; else it is full."""
         tests = 0 if program.check in self._checks else program.samples[0].problem.check_bytes
         size = self._bytes + tests + program.size_bytes

@@ -7,11 +7,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
-from cellblock.evaluation.batches import Batch, Program
+from cellblock.contract.evaluations import Check, TrialResult, TrialVerdict, channel_of
+from cellblock.contract.models import JobError, JobResult, JobSpec, Outcome
+from cellblock.evaluation.batches import Batch, SampledProgram
 from cellblock.evaluation.options import BATCH_LEAST, JOB_BYTES, EvaluationOptions
 from cellblock.evaluation.samples import Invalid, Sample
-from cellblock.models import JobError, JobResult, JobSpec, Outcome
-from cellblock.trials import Check, TrialResult, TrialVerdict, channel_of
 
 #: Puts a job on its way.
 Start = Callable[[JobSpec], "Future[JobResult]"]
@@ -45,12 +45,12 @@ class Campaign:
         self._abandon = abandon
         self._solved = set(solved)
         self._job_bytes = job_bytes
-        self._flight: dict[Future[JobResult], list[Program]] = {}
-        self._again: deque[Program] = deque()  # ours was the fault
-        self._returned: deque[Program] = deque()  # by jobs that had not come to them, or had no room
+        self._flight: dict[Future[JobResult], list[SampledProgram]] = {}
+        self._again: deque[SampledProgram] = deque()  # ours was the fault
+        self._returned: deque[SampledProgram] = deque()  # by jobs that had not come to them, or had no room
         self._held = 0
         self._held_chars = 0
-        self._pending: dict[bytes, Program] = {}
+        self._pending: dict[bytes, SampledProgram] = {}
         self._known: OrderedDict[bytes, TrialResult] = OrderedDict()
 
     def run(
@@ -99,7 +99,7 @@ class Campaign:
             if not self._stopped:
                 yield from self._landed()
 
-    def _take(self, waiting: deque[Program], share: int, batch: Batch) -> None:
+    def _take(self, waiting: deque[SampledProgram], share: int, batch: Batch) -> None:
         """Up to so many that wait, without those that nobody needs any more."""
         while waiting and len(batch.programs) < share and not batch.full:
             program = waiting.popleft()
@@ -152,7 +152,7 @@ class Campaign:
         if self._options.dedupe and (pending := self._pending.get(digest)) is not None:
             pending.samples.append(sample)
             return None
-        program = Program(sample.source, sample.problem.check, [sample])
+        program = SampledProgram(sample.source, sample.problem.check, [sample])
         if self._options.dedupe:
             self._pending[digest] = program
         if not batch.add(program):
@@ -192,7 +192,7 @@ class Campaign:
             error=JobError(type=job.error.type if job.error else "Unjudged", message=why),
         )
 
-    def _ended(self, program: Program, result: TrialResult) -> Iterator[tuple[Sample, TrialResult]]:
+    def _ended(self, program: SampledProgram, result: TrialResult) -> Iterator[tuple[Sample, TrialResult]]:
         if result.verdict is TrialVerdict.UNJUDGED and program.tries < self._options.retries:
             program.tries += 1
             self._again.append(program)
@@ -207,7 +207,7 @@ class Campaign:
         for sample in program.samples:
             yield sample, result
 
-    def _forget(self, program: Program) -> bytes:
+    def _forget(self, program: SampledProgram) -> bytes:
         """It is on its way no more. Its digest."""
         digest = _digest(program.samples[0])
         self._pending.pop(digest, None)

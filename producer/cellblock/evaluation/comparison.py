@@ -25,8 +25,8 @@ from typing import Literal
 
 from cellblock.errors import InvalidJob
 from cellblock.evaluation import pages
-from cellblock.evaluation.digest import Example
-from cellblock.evaluation.passes import RESAMPLES, SHARE
+from cellblock.evaluation.pass_at_k import RESAMPLES, SHARE
+from cellblock.evaluation.report_data import Example
 from cellblock.evaluation.results import asked_of, rows, summary_of
 
 EXACT_MOST = 16

@@ -27,9 +27,7 @@ from typing import Annotated
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from cellblock.errors import InvalidJob
-from cellblock.evaluation.lines import BadLine, Line
-from cellblock.trials import (
+from cellblock.contract.evaluations import (
     CASES_MAX,
     FILES_MAX,
     Check,
@@ -40,6 +38,8 @@ from cellblock.trials import (
     StdioCheck,
     TextFile,
 )
+from cellblock.errors import InvalidJob
+from cellblock.evaluation.json_lines import BadLine, Line
 
 #: A job takes the tests of its samples with it (``ledger.evaluation_bytes``).
 CHECK_BYTES = 4 * 1024 * 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from cellblock.contract.evaluations import SERIES_MOST, TRIALS_MAX, VerdictMode
 from cellblock.errors import InvalidJob
-from cellblock.trials import SERIES_MOST, TRIALS_MAX, VerdictMode
 from cellblock_config import LedgerSettings
 
 #: Samples of one job where nobody knows how many there will be, and where it is known: at least and at most.

@@ -13,7 +13,7 @@ from typing import Any
 
 from cellblock.egress.controls import clean
 from cellblock.errors import InvalidJob, NotConfigured
-from cellblock.evaluation.digest import shortened
+from cellblock.evaluation.report_data import shortened
 
 #: Of a name or a value that is no output.
 _NAME_CHARS = 120

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cellblock.errors import InvalidJob
 from cellblock.evaluation.formats import Problem, read_problem
-from cellblock.evaluation.lines import BadLine, BadLines, Line, parse, read_lines
+from cellblock.evaluation.json_lines import BadLine, BadLines, Line, parse, read_lines
 
 
 @dataclass(slots=True)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cellblock.contract.evaluations import TrialVerdict
 from cellblock.evaluation import pages
-from cellblock.evaluation.digest import Digest, Spread
+from cellblock.evaluation.report_data import Digest, Spread
 from cellblock.evaluation.results import asked_of, rows, summary_of
 from cellblock.evaluation.samples import InvalidReason
-from cellblock.trials import TrialVerdict
 
 FILE = "report.html"
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from cellblock.contract.evaluations import TrialResult, TrialVerdict
 from cellblock.errors import InvalidJob
 from cellblock.evaluation.samples import Sample
-from cellblock.trials import TrialResult, TrialVerdict
 
 FILE = "results.jsonl"
 RUN = "run.json"

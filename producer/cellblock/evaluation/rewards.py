@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from cellblock.contract.evaluations import TrialResult, TrialVerdict
 from cellblock.evaluation.formats import Problem
 from cellblock.evaluation.samples import Sample
-from cellblock.trials import TrialResult, TrialVerdict
 
 #: Judges samples, in any order: what :meth:`cellblock.Client.evaluate` does.
 Evaluate = Callable[[Iterable[Sample]], Iterator[tuple[Sample, TrialResult]]]

@@ -14,7 +14,7 @@ from typing import Any
 
 from cellblock.errors import InvalidJob
 from cellblock.evaluation.formats import Problem
-from cellblock.evaluation.lines import BadLine, BadLines, Line, RawLine, Unreadable, parse, read_lines
+from cellblock.evaluation.json_lines import BadLine, BadLines, Line, RawLine, Unreadable, parse, read_lines
 from cellblock.evaluation.problems import ProblemSet
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cellblock.evaluation.passes import mean_pass_at_k, pass_at_k
+from cellblock.contract.evaluations import TrialVerdict
+from cellblock.evaluation.pass_at_k import mean_pass_at_k, pass_at_k
 from cellblock.evaluation.results import SCHEMA, SampleResult
-from cellblock.trials import TrialVerdict
 
 #: So many kinds of errors are told apart; the rest is "others".
 _ERRORS_KEPT = 200

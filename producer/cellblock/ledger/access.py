@@ -39,8 +39,9 @@ _EVENTS = "<p>:broker:/<db>.celeryev/* <p>:broker:/*"
 #: Where Flower asks what a worker does.
 _QUESTIONS = "<p>:broker:/<db>.celery.pidbox"
 _JOBS = (
-    "job:* spec:* result:* attempts:* delayed ready:* slots:* turns heads parked shares leases deadlines "
-    "dead upkeep leader store kept:* keepers crowded pressure blobs line:* account:* events schema broker:*"
+    "job:* spec:* result:* attempts:* delayed ready:* slots:* lane_turns lane_heads parked plan_shares "
+    "leases deadlines dead upkeep leader store kept:* keepers crowded pressure blobs line:* account:* events "
+    "schema broker:*"
 )
 
 

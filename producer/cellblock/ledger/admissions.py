@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cellblock.admission import Manifest
-from cellblock.claim_check import names_of
+from cellblock.admission.claim_check import names_of
+from cellblock.admission.gates import NO_GATES, Gates
+from cellblock.admission.idempotency import IdempotencyKey
+from cellblock.admission.nesting import no_parent, too_poor
+from cellblock.admission.resolve import Manifest
 from cellblock.errors import CellblockError, RateLimited, StoreUnavailable
-from cellblock.gates import NO_GATES, Gates
-from cellblock.idempotency import IdempotencyKey
-from cellblock.ledger.keys import Owner
+from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.pressure import no_room, too_many_bytes
 from cellblock.ledger.reads import conflict
 from cellblock.ledger.scripts import Answer, Call
 from cellblock.ledger.server import check_schema
 from cellblock.ledger.transitions import Transitions, ms
-from cellblock.nesting import no_parent, too_poor
 
 #: What is sent at once: Redis answers nobody else while it reads and runs it.
 _TRIP_JOBS, _TRIP_BYTES = 64, 1024 * 1024
@@ -142,7 +142,7 @@ class Admissions(Transitions):
         job_id, manifest = candidate.job_id, candidate.manifest
         idempotency, gates = candidate.idempotency, candidate.gates
         idempotency_key = self.keys.idempotency(manifest.tenant, idempotency.name if idempotency else "")
-        owner = Owner(manifest.tenant, manifest.parent or "")
+        owner = JobOwner(manifest.tenant, manifest.parent or "")
         return Call(
             [*self.keys.of_job(job_id, owner), idempotency_key, self.keys.rate(manifest.tenant)],
             [

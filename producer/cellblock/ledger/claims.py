@@ -10,15 +10,15 @@ from typing import Literal, cast
 
 from pydantic import ValidationError
 
-from cellblock.admission import Manifest
+from cellblock.admission.resolve import Manifest
+from cellblock.contract.models import JobState, Outcome
 from cellblock.errors import StoreUnavailable, UnknownJob
-from cellblock.ledger import closing
-from cellblock.ledger.closing import closing_result
+from cellblock.ledger import ledger_results
 from cellblock.ledger.connection import store_errors
-from cellblock.ledger.keys import Owner
+from cellblock.ledger.keys import JobOwner
+from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.scripts import Answer, Call
 from cellblock.ledger.transitions import Transitions, ms, plan_ttl_s
-from cellblock.models import JobState, Outcome
 
 _log = logging.getLogger(__name__)
 
@@ -41,9 +41,9 @@ class Claim:
     plan_ttl_s: int = 0  #: how long its plan keeps its result; 0 without a plan
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> JobOwner:
         """Whose job it is."""
-        return Owner(self.manifest.tenant, self.manifest.parent or "")
+        return JobOwner(self.manifest.tenant, self.manifest.parent or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Picked:
     """A job that could be claimed a moment ago."""
 
     job_id: str
-    owner: Owner
+    owner: JobOwner
 
 
 #: ``again``: somebody else was faster. ``passed``: it cannot run, and is not picked again.
@@ -112,7 +112,9 @@ class Claims(Transitions):
     def _pick(self, count: int) -> list[Picked]:
         """The jobs that are next; fewer where a lane has fewer than turns, none where nothing waits."""
         keys = self.keys
-        word, *found = self._scripts.run("pick", [keys.turns, keys.heads, keys.shares], [count])
+        word, *found = self._scripts.run(
+            "pick", [keys.lane_turns, keys.lane_heads, keys.plan_shares], [count]
+        )
         if word == "none":
             return []
         lanes, heads = found[::2], found[1::2]
@@ -120,7 +122,7 @@ class Claims(Transitions):
         again = [lane for lane in turns if turns[lane] > 1]
         lines = dict(zip(again, self._lines(again, turns), strict=True))
         return [
-            Picked(job_id, Owner.of_lane(lane))
+            Picked(job_id, JobOwner.of_lane(lane))
             for lane, head in zip(lanes, heads, strict=True)
             if (job_id := head if lane not in lines else next(lines[lane], ""))
         ]
@@ -164,7 +166,7 @@ class Claims(Transitions):
         (word, *values), stored = answer
         try:
             if word == "orphan":
-                self._cancel(picked.job_id, closing.ORPHANED)
+                self._cancel(picked.job_id, ledger_results.ORPHANED)
                 return "passed"
             if word != "claimed":
                 return cast(Literal["again", "passed"], word)
@@ -207,7 +209,7 @@ class Claims(Transitions):
     def _reject_unreadable(self, picked: Picked, fence: str, operation: str) -> None:
         """End a job whose stored manifest is none. Nobody could run it: trying again changes nothing."""
         record = self._record(picked.job_id)
-        result = closing_result(picked.job_id, record, Outcome.REJECTED, closing.UNREADABLE)
+        result = ledger_result(picked.job_id, record, Outcome.REJECTED, ledger_results.UNREADABLE)
         ending = [JobState.REJECTED, Outcome.REJECTED, result, "", 0, "failures", 0, 0, 0, 100, ""]
         ttl_s = plan_ttl_s(record)
         self._transition("finish", picked.job_id, picked.owner, [fence, operation, *ending], plan_ttl_s=ttl_s)

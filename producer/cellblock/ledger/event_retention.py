@@ -21,10 +21,10 @@ from typing import Any, cast
 from redis import Redis
 from redis.exceptions import ResponseError
 
+from cellblock.contract.models import GAP, Event
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
 from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE, Pressure
-from cellblock.models import GAP, Event
 from cellblock_config import LedgerSettings
 
 #: Of a surplus, what leaves in one round.

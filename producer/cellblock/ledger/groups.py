@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from redis import Redis
 from redis.exceptions import ResponseError
 
+from cellblock.contract.models import Event
 from cellblock.errors import StoreUnavailable
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import EventStream, gap_to, id_of
 from cellblock.ledger.keys import Keys
 from cellblock.ledger.reads import entries
 from cellblock.ledger.server import check_schema
-from cellblock.models import Event
 
 _log = logging.getLogger(__name__)
 

@@ -8,15 +8,15 @@
 ``<p>:result:<id>``                    string   the filtered JobResult; as long as the record
 ``<p>:attempts:<id>``                  list     history of attempts that did not simply end: the last 20
 ``<p>:delayed``                        zset     queued jobs that may not start yet, by when they may (ms)
-``<p>:ready:<lane>``                   zset     its jobs that wait to be claimed, by place: priority, then
+``<p>:ready:<lane>``                   zset     its jobs that wait to be claimed, by rank: priority, then
                                                 admission (µs)
 ``<p>:slots:<lane>``                   set      its running jobs, and those that have ended or wait again
                                                 while nested runs of theirs run on
-``<p>:turns``                          zset     lanes with a ready job and a slot for it, by plan, then by
+``<p>:lane_turns``                     zset     lanes with a ready job and a slot for it, by plan, then by
                                                 when they were served (scripts/prelude.lua)
-``<p>:heads``                          hash     the first ready job of each of them
+``<p>:lane_heads``                     hash     the first ready job of each of them
 ``<p>:parked``                         set      lanes with a ready job and no slot
-``<p>:shares``                         hash     per plan its number, weight and pass; claims so far
+``<p>:plan_shares``                    hash     per plan its number, weight and pass; claims so far
 ``<p>:leases``                         zset     running jobs, by when their lease runs out (ms)
 ``<p>:deadlines``                      zset     jobs not running, by when they are rejected (ms)
 ``<p>:dead``                           zset     jobs that ended through our fault, by when (ms); about
@@ -65,7 +65,7 @@ from cellblock_config import LedgerSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class JobOwner:
     """Whose a job is: its tenant's, and of a nested run the job's that it runs in."""
 
     tenant: str
@@ -77,19 +77,19 @@ class Owner:
         return f"{self.tenant}/{self.parent}" if self.parent else self.tenant
 
     @classmethod
-    def of_lane(cls, lane: str) -> Owner:
+    def of_lane(cls, lane: str) -> JobOwner:
         """Whose lane it is; no tenant's name has a slash."""
         tenant, _, parent = lane.partition("/")
         return cls(tenant, parent)
 
     @classmethod
-    def of_record(cls, record: Mapping[str, str]) -> Owner:
+    def of_record(cls, record: Mapping[str, str]) -> JobOwner:
         """Whose job it is, by its record."""
         return cls(record["tenant"], record.get("parent", ""))
 
 
 #: For what concerns no tenant.
-NOBODY = Owner("-")
+NOBODY = JobOwner("-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +136,16 @@ class Keys:
         return f"{self.prefix}:dead"
 
     @property
-    def turns(self) -> str:
-        return f"{self.prefix}:turns"
+    def lane_turns(self) -> str:
+        return f"{self.prefix}:lane_turns"
 
     @property
-    def heads(self) -> str:
-        return f"{self.prefix}:heads"
+    def lane_heads(self) -> str:
+        return f"{self.prefix}:lane_heads"
 
     @property
-    def shares(self) -> str:
-        return f"{self.prefix}:shares"
+    def plan_shares(self) -> str:
+        return f"{self.prefix}:plan_shares"
 
     @property
     def upkeep(self) -> str:
@@ -247,7 +247,7 @@ class Keys:
     def done(self, job_id: str) -> str:
         return f"{self.prefix}:done:{job_id}"
 
-    def of_job(self, job_id: str, owner: Owner, stay: Stay = NO_STAY) -> list[str]:
+    def of_job(self, job_id: str, owner: JobOwner, stay: Stay = NO_STAY) -> list[str]:
         """What every script about one job declares, in the order of KEY_NAMES in scripts/prelude.lua.
 
         ``stay``: where it may end.
@@ -263,16 +263,16 @@ class Keys:
             self.deadlines,
             self.slots(owner.lane),
             self.parked,
-            self.turns,
-            self.heads,
-            self.shares,
+            self.lane_turns,
+            self.lane_heads,
+            self.plan_shares,
             self.dead,
             self.upkeep,
             self.events,
             self.account(owner.tenant),
             self.line(owner.tenant),
             self.job(owner.parent or "-"),
-            self.slots(Owner(owner.tenant, job_id).lane),
+            self.slots(JobOwner(owner.tenant, job_id).lane),
             self.kept(owner.tenant, stay.well_s),
             self.kept(owner.tenant, stay.failed_s),
             self.kept(owner.tenant, stay.dead_s),

@@ -13,17 +13,10 @@ from typing import Any, cast
 
 from redis import Redis
 
+from cellblock.admission.idempotency import IdempotencyKey
 from cellblock.archive import Archive
 from cellblock.blobs import Blobs
-from cellblock.errors import ArchiveUnavailable, InvalidJob, SchemaMismatch, UnknownJob
-from cellblock.idempotency import IdempotencyKey
-from cellblock.ledger.archiving import Archiving
-from cellblock.ledger.connection import server_ms, store_errors
-from cellblock.ledger.event_retention import EventStream, id_of
-from cellblock.ledger.keys import Keys, Owner
-from cellblock.ledger.pressure import Pressure
-from cellblock.ledger.results import restored, timings, within_reach
-from cellblock.models import (
+from cellblock.contract.models import (
     Counts,
     DayUsage,
     DeadLetter,
@@ -35,6 +28,13 @@ from cellblock.models import (
     PastAttempt,
     PriorityClass,
 )
+from cellblock.errors import ArchiveUnavailable, InvalidJob, SchemaMismatch, UnknownJob
+from cellblock.ledger.archiving import Archiving
+from cellblock.ledger.connection import server_ms, store_errors
+from cellblock.ledger.event_retention import EventStream, id_of
+from cellblock.ledger.keys import JobOwner, Keys
+from cellblock.ledger.pressure import Pressure
+from cellblock.ledger.results import restored, timings, within_reach
 from cellblock_config import LevelName
 
 _EVENTS_STEP_S = 1.0
@@ -86,7 +86,7 @@ class Reads:
 
     def _state(self, job_id: str, record: Mapping[str, str]) -> JobState:
         """Parked is who could be claimed, but for its tenant's slots."""
-        state, lane = JobState(record["state"]), Owner.of_record(record).lane
+        state, lane = JobState(record["state"]), JobOwner.of_record(record).lane
         if state is not JobState.QUEUED:
             return state
         with store_errors("reading a job's state"):
@@ -166,7 +166,7 @@ class Reads:
     def oldest_wait_s(self) -> float:
         """How long the job waits that waits longest for a worker, of a hundred lanes; 0 for none."""
         with store_errors("looking for the oldest waiting job"):
-            heads = self._heads(cast(list[str], self._redis.zrange(self.keys.turns, 0, 99)))
+            heads = self._heads(cast(list[str], self._redis.zrange(self.keys.lane_turns, 0, 99)))
             since = [queued_ms for queued_ms in heads.values() if queued_ms is not None]
             return max(0.0, (self._now_ms() - min(since)) / 1000) if since else 0.0
 
@@ -210,7 +210,7 @@ class Reads:
             not_running, delayed, *counts = cast(list[int], pipe.execute())
         parked: Counter[str] = Counter()
         for lane, count in zip(lanes, counts, strict=True):
-            parked[Owner.of_lane(lane).tenant] += count
+            parked[JobOwner.of_lane(lane).tenant] += count
         return max(0, not_running - delayed - parked.total()), dict(parked)
 
     def usage(self, tenant: str | None = None, day: date | None = None) -> list[DayUsage]:
@@ -360,7 +360,7 @@ class Reads:
         """Since when the first job of each lane waits (ms); None for one whose record has expired."""
         if not lanes:
             return {}
-        heads = cast(list[str | None], self._redis.hmget(self.keys.heads, list(lanes)))
+        heads = cast(list[str | None], self._redis.hmget(self.keys.lane_heads, list(lanes)))
         pipe = self._redis.pipeline(transaction=False)
         for head in heads:
             pipe.hget(self.keys.job(head or "-"), "queued_ms")
@@ -388,7 +388,7 @@ def _days(tenant: str, account: Mapping[str, str]) -> Iterator[DayUsage]:
             int(account.get(f"{number}.{kind}", 0)) for kind in ("runs", "spent", "reserved")
         )
         day = _EPOCH + timedelta(days=number)
-        yield DayUsage(tenant=tenant, day=day, runs=runs, spent_micros=spent, held_micros=held)
+        yield DayUsage(tenant=tenant, day=day, runs=runs, spent_micros=spent, reserved_micros=held)
 
 
 def literal(text: str) -> str:
@@ -406,7 +406,7 @@ def status_of(job_id: str, record: Mapping[str, str]) -> JobStatus:
         level=cast(LevelName, record["level"]),
         plan=record.get("plan"),
         parent=record.get("parent"),
-        held_micros=int(record["reserved"]) if "reserved" in record else None,
+        reserved_micros=int(record["reserved"]) if "reserved" in record else None,
         cost_micros=int(record["cost"]) if "cost" in record else None,
         attempt=int(record["attempt"]),
         losses=int(record.get("losses", 0)),

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 
 from cellblock.blobs import Blobs
+from cellblock.contract.models import JobResult, Timings
 from cellblock.errors import BlobLost
-from cellblock.models import JobResult, Timings
 
 _BLOB = "blob"
 _ELSEWHERE = f'{{"{_BLOB}":'

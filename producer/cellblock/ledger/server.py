@@ -12,7 +12,7 @@ from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
 
 #: Raised whenever keys or fields change so that older workers would misread them.
-SCHEMA = 4
+SCHEMA = 5
 _UNNUMBERED = 1  #: of versions that wrote none
 #: In its place, with the digest of the copy: not all is there yet.
 RESTORING = "restoring"

@@ -14,20 +14,20 @@ from typing import Literal, NamedTuple, cast
 
 from pydantic import ValidationError
 
-from cellblock.admission import Manifest
+from cellblock.admission.nesting import Parent, no_parent
+from cellblock.admission.resolve import Manifest
+from cellblock.contract.models import JobResult, JobState, Outcome
 from cellblock.errors import UnknownJob
-from cellblock.ledger import closing
+from cellblock.ledger import ledger_results
 from cellblock.ledger.admissions import Admissions
 from cellblock.ledger.claims import Claim, Claims
-from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import store_errors
-from cellblock.ledger.keys import Owner, Stay
+from cellblock.ledger.keys import JobOwner, Stay
+from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.pressure import LARGE_BYTES
 from cellblock.ledger.results import deposited, stored
 from cellblock.ledger.retention import Retention
 from cellblock.ledger.transitions import Transition, ms, spread
-from cellblock.models import JobResult, JobState, Outcome
-from cellblock.nesting import Parent, no_parent
 
 Held = Literal["held", "cancel", "lost"]
 
@@ -70,7 +70,7 @@ class Ledger(Admissions, Claims, Retention):
             job_id,
             manifest,
             ran_s=(now_ms - int(record["started_ms"])) / 1000,
-            held_micros=int(record.get("reserved", 0)) - int(record.get("charged", 0)),
+            reserved_micros=int(record.get("reserved", 0)) - int(record.get("charged", 0)),
             # Until its worker hears what it lent, it may go on spending.
             unheard_s=2 * self._settings.beat_s,
         )
@@ -153,7 +153,7 @@ class Ledger(Admissions, Claims, Retention):
 
     def _cancelled_result(self, job_id: str) -> str:
         try:
-            return closing_result(job_id, self._record(job_id), Outcome.CANCELLED, closing.CANCELLED)
+            return ledger_result(job_id, self._record(job_id), Outcome.CANCELLED, ledger_results.CANCELLED)
         except UnknownJob:  # the script finds no job either, and says so
             return ""
 
@@ -170,7 +170,7 @@ class Ledger(Admissions, Claims, Retention):
 
         ``terminal``: it had ended. Idempotent. Raises :class:`UnknownJob`.
         """
-        done = self._cancel(job_id, closing.CANCELLED)
+        done = self._cancel(job_id, ledger_results.CANCELLED)
         if done.word == "unknown":
             raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
         return done
@@ -181,7 +181,7 @@ class Ledger(Admissions, Claims, Retention):
         It costs its tenant nothing more: the fault was ours.
         Raises :class:`UnknownJob`.
         """
-        owner = Owner.of_record(self._record(job_id))
+        owner = JobOwner.of_record(self._record(job_id))
         settings = self._settings
         args = [
             job_id,

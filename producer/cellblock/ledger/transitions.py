@@ -10,11 +10,11 @@ from redis import Redis
 
 from cellblock.archive import Archive
 from cellblock.blobs import Blobs
-from cellblock.ledger.closing import closing_result
-from cellblock.ledger.keys import Keys, Owner, Stay
+from cellblock.contract.models import JobError, Outcome
+from cellblock.ledger.keys import JobOwner, Keys, Stay
+from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.reads import Reads
 from cellblock.ledger.scripts import Scripts
-from cellblock.models import JobError, Outcome
 from cellblock_config import Settings
 
 #: Retries spread out: what failed together must not come back together.
@@ -62,7 +62,7 @@ class Transitions(Reads):
         self._hot_s = settings.archive.hot_s if has_archive else None
 
     def _transition(
-        self, name: str, job_id: str, owner: Owner, args: Sequence[object], *, plan_ttl_s: int
+        self, name: str, job_id: str, owner: JobOwner, args: Sequence[object], *, plan_ttl_s: int
     ) -> Transition:
         """``plan_ttl_s``: how long its plan keeps its result, 0 without a plan."""
         settings = self._settings
@@ -85,8 +85,8 @@ class Transitions(Reads):
     def _cancel(self, job_id: str, why: JobError) -> Transition:
         """End it now if it waits, else ask its worker to. Raises :class:`UnknownJob`."""
         record = self._record(job_id)
-        result = closing_result(job_id, record, Outcome.CANCELLED, why)
-        owner, args = Owner.of_record(record), [result, self.keys.control]
+        result = ledger_result(job_id, record, Outcome.CANCELLED, why)
+        owner, args = JobOwner.of_record(record), [result, self.keys.control]
         return self._transition("cancel", job_id, owner, args, plan_ttl_s=plan_ttl_s(record))
 
 

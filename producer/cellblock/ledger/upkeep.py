@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from cellblock.contract.models import Outcome
 from cellblock.errors import UnknownJob
-from cellblock.ledger import closing
+from cellblock.ledger import ledger_results
 from cellblock.ledger.archiving import ARCHIVE_GROUP
-from cellblock.ledger.closing import closing_result
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import trim_before
-from cellblock.ledger.keys import NOBODY, Owner
+from cellblock.ledger.keys import NOBODY, JobOwner
+from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.pressure import Pressure
 from cellblock.ledger.transitions import Transition, Transitions, ms, plan_ttl_s, spread
-from cellblock.models import Outcome
 
 _log = logging.getLogger(__name__)
 
@@ -99,8 +99,8 @@ class Upkeep(Transitions):
         """
         backoffs = ",".join(str(ms(pause_s)) for pause_s in self._settings.loss_backoff_s)
         for job_id, record in self._overdue(self.keys.leases, limit):
-            lost = closing_result(job_id, record, Outcome.WORKER_LOST, closing.WORKER_LOST)
-            cancelled = closing_result(job_id, record, Outcome.CANCELLED, closing.CANCELLED)
+            lost = ledger_result(job_id, record, Outcome.WORKER_LOST, ledger_results.WORKER_LOST)
+            cancelled = ledger_result(job_id, record, Outcome.CANCELLED, ledger_results.CANCELLED)
             args = [
                 ms(self._settings.quiet_s),
                 self._settings.loss_limit,
@@ -110,7 +110,7 @@ class Upkeep(Transitions):
                 cancelled,
             ]
             done = self._transition(
-                "reap", job_id, Owner.of_record(record), args, plan_ttl_s=plan_ttl_s(record)
+                "reap", job_id, JobOwner.of_record(record), args, plan_ttl_s=plan_ttl_s(record)
             )
             if done.word not in {"live", "gone"}:
                 yield done
@@ -118,9 +118,9 @@ class Upkeep(Transitions):
     def expire(self, limit: int = 100) -> Iterator[Transition]:
         """End up to ``limit`` jobs that were not started in time: ``expired`` each."""
         for job_id, record in self._overdue(self.keys.deadlines, limit):
-            late = closing_result(job_id, record, Outcome.REJECTED, closing.EXPIRED)
+            late = ledger_result(job_id, record, Outcome.REJECTED, ledger_results.EXPIRED)
             done = self._transition(
-                "expire", job_id, Owner.of_record(record), [late], plan_ttl_s=plan_ttl_s(record)
+                "expire", job_id, JobOwner.of_record(record), [late], plan_ttl_s=plan_ttl_s(record)
             )
             if done.word == "expired":
                 yield done
@@ -129,7 +129,7 @@ class Upkeep(Transitions):
         """End the pauses of up to ``limit`` jobs that are over. Returns what can be claimed now."""
         wakes: list[str] = []
         for job_id, record in self._overdue(self.keys.delayed, limit):
-            owner = Owner.of_record(record)
+            owner = JobOwner.of_record(record)
             args = [job_id, owner.lane, self._settings.tenant_slots]
             _, *woken = self._scripts.run("wake", self.keys.of_job(job_id, owner), args)
             wakes += woken
@@ -140,19 +140,19 @@ class Upkeep(Transitions):
         with store_errors("looking for parked jobs"):
             lanes = cast(list[str], self._redis.srandmember(self.keys.parked, limit))
         for lane in lanes:
-            self._vacate(lane)
-        return self._seat(lanes)
+            self._free_slots(lane)
+        return self._refresh(lanes)
 
-    def _vacate(self, lane: str) -> None:
+    def _free_slots(self, lane: str) -> None:
         """Take back the slots of nobody, those of nested runs first: theirs may be what holds a lane's."""
-        owner = Owner.of_lane(lane)
+        owner = JobOwner.of_lane(lane)
         with store_errors("looking for slots of nobody"):
             holders = sorted(cast(set[str], self._redis.smembers(self.keys.slots(lane))))
             leases = self._redis.zmscore(self.keys.leases, holders) if holders else []
         for job_id, lease in zip(holders, leases, strict=True):
             if lease is None:
-                self._vacate(Owner(owner.tenant, job_id).lane)
-                self._scripts.run("vacate", self.keys.of_job(job_id, owner), [job_id])
+                self._free_slots(JobOwner(owner.tenant, job_id).lane)
+                self._scripts.run("free_slot", self.keys.of_job(job_id, owner), [job_id])
 
     def unclaimed(self, limit: int = 100) -> list[str]:
         """Jobs of up to ``limit`` lanes that could be claimed for longer than ``republish_after_s``.
@@ -161,16 +161,16 @@ class Upkeep(Transitions):
         """
         with store_errors("looking for jobs without a message"):
             before_ms = self._now_ms() - ms(self._settings.republish_after_s)
-            heads = self._heads(cast(list[str], self._redis.zrandmember(self.keys.turns, limit)))
+            heads = self._heads(cast(list[str], self._redis.zrandmember(self.keys.lane_turns, limit)))
         # A head without a record is of a job that has expired: whoever claims for its message forgets it.
         late = [lane for lane, queued_ms in heads.items() if queued_ms is None or queued_ms <= before_ms]
-        return self._seat(late, all=True)
+        return self._refresh(late, all=True)
 
-    def _seat(self, lanes: Sequence[str], *, all: bool = False) -> list[str]:
+    def _refresh(self, lanes: Sequence[str], *, all: bool = False) -> list[str]:
         wakes: list[str] = []
         for lane in lanes:
             args = [lane, self._settings.tenant_slots, int(all)]
-            _, *woken = self._scripts.run("seat", self.keys.of_job("-", Owner.of_lane(lane)), args)
+            _, *woken = self._scripts.run("refresh_lane", self.keys.of_job("-", JobOwner.of_lane(lane)), args)
             wakes += woken
         return wakes
 
@@ -186,7 +186,7 @@ class Upkeep(Transitions):
     def drop_dead(self, job_id: str, operation: str) -> bool:
         """Forget a dead letter with its payload and history; its result stays. Whether it was one."""
         tenant = self.tenant(job_id)
-        owner = Owner(tenant) if tenant is not None else NOBODY
+        owner = JobOwner(tenant) if tenant is not None else NOBODY
         (word,) = self._scripts.run("drop", self.keys.of_job(job_id, owner), [job_id, operation])
         return word == "dropped"
 
@@ -255,7 +255,7 @@ class Upkeep(Transitions):
 
 def _check_whole(job_id: str, record: Mapping[str, str]) -> None:
     """Raises KeyError, ValueError for what scripts and results could not use."""
-    closing_result(job_id, record, Outcome.CANCELLED, closing.CANCELLED)
+    ledger_result(job_id, record, Outcome.CANCELLED, ledger_results.CANCELLED)
     for field in ("window_ms", "expires_ms"):
         int(record[field])
     for field in ("tenant", "priority", "state"):

@@ -242,7 +242,7 @@ _RUNS = {
         f"{sys.executable} -m site",
         f"{sys.executable} -m pip debug",
         f"{sys.executable} -m pytest --collect-only -q tests/unit",
-        f"{sys.executable} -m pytest -v -p no:cacheprovider tests/unit/test_egress_places.py -k name",
+        f"{sys.executable} -m pytest -v -p no:cacheprovider tests/unit/egress/test_egress_places.py -k name",
         f"{sys.executable} -m pydoc argparse",
         f"{sys.executable} -m pydoc hashlib",
         f"{sys.executable} -m pydoc urllib.request",

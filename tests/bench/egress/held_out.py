@@ -23,8 +23,8 @@ from bench.egress.wide.kinds import GROUPS, secrets
 from bench.egress.wide.making import WideSecret
 from cellblock.egress import filter_text, places
 from cellblock.egress import secrets as exact
-from cellblock.egress.places import containers, lexicon, lines, tables
-from cellblock.egress.values import checksums, judging, scorer, seeds
+from cellblock.egress.places import assessment, containers, lexicon, lines, tables
+from cellblock.egress.values import checksums, scorer, seeds
 
 PATH = Path("build/bench/egress-held-out.json")
 WAYS_EACH = 3
@@ -85,7 +85,7 @@ def without(name: str) -> Iterator[None]:  # noqa: C901  # one line for each cla
             put(checksums, "find", lambda text: iter(()))
             put(seeds, "find", lambda text: iter(()))
         if name == "passphrases":
-            put(judging, "is_passphrase", lambda value, setting: False)
+            put(assessment, "is_passphrase", lambda value, setting: False)
         if name == "languages":
             put(lexicon, "_in_other_scripts", lambda text: iter(()))
             put(lexicon, "_ALL_CHOSEN", {stem for stem in lexicon._ALL_CHOSEN if stem.startswith("pass")})

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.progress import Progress
 
 from cellblock_config import LEVELS, Settings, load_settings
-from cellblock_workers.canaries import CONTROLS, Finding
 from cellblock_workers.doctor import report
 from cellblock_workers.doctor.kernel import kernel_checks
 from cellblock_workers.doctor.programs import program_checks
@@ -20,6 +19,7 @@ from cellblock_workers.doctor.user_ids import user_ids_check
 from cellblock_workers.doctor.ways import WayReport, attack, known_ways, probe_all
 from cellblock_workers.launcher.user_ids import id_ranges
 from cellblock_workers.telemetry import configure_logging
+from cellblock_workers.worker.canaries import CONTROLS, ControlFinding
 
 
 def run_doctor(*, attacks: bool, json_output: bool) -> int:
@@ -65,7 +65,7 @@ def _attack(settings: Settings, json_output: bool) -> int:
         for way in ways:
             tried = itertools.count()
 
-            def found(_: Finding, tried: Iterator[int] = tried) -> None:
+            def found(_: ControlFinding, tried: Iterator[int] = tried) -> None:
                 next(tried)
                 advance(1)
 

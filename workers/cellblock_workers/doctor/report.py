@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cellblock_config import Isolation, LevelName, Unisolated
-from cellblock_workers.canaries import CONTROLS, Finding
 from cellblock_workers.doctor.checks import Check, Status
 from cellblock_workers.doctor.ways import WayReport
+from cellblock_workers.worker.canaries import CONTROLS, ControlFinding
 
 #: What each level would run on; None where nothing here satisfies it.
 Levels = Mapping[LevelName, Isolation | None]
@@ -134,9 +134,9 @@ def _notes(ways: Sequence[WayReport]) -> list[Text]:
     return lines
 
 
-def _notes_on(name: str, findings: Sequence[Finding]) -> Iterator[Text]:
+def _notes_on(name: str, findings: Sequence[ControlFinding]) -> Iterator[Text]:
     """One line for each thing that happened, with the controls it happened to."""
-    by_detail: dict[str, list[Finding]] = {}
+    by_detail: dict[str, list[ControlFinding]] = {}
     for finding in findings:
         if finding.state != "proven":
             by_detail.setdefault(finding.detail, []).append(finding)

@@ -14,11 +14,11 @@ from typing import get_args
 
 from cellblock.errors import SandboxUnavailable
 from cellblock_config import LEVELS, ContainerBackend, Isolation, LevelName, Settings, Unisolated
-from cellblock_workers.canaries import CONTROLS, Finding, Way, prove
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.server import build_backends
 from cellblock_workers.launcher.spawn import private_launcher
+from cellblock_workers.worker.canaries import CONTROLS, ControlFinding, Way, prove
 
 _LEVEL: LevelName = "standard"
 
@@ -30,7 +30,7 @@ class WayReport:
     way: Way
     available: bool
     reason: str = ""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ControlFinding, ...] = ()
     took_s: float = 0.0
 
     @property
@@ -74,7 +74,7 @@ def probe_all(ways: Sequence[Way], settings: Settings, done: Callable[[], None])
         return list(pool.map(probe, ways))
 
 
-def attack(way: Way, settings: Settings, found: Callable[[Finding], None]) -> WayReport:
+def attack(way: Way, settings: Settings, found: Callable[[ControlFinding], None]) -> WayReport:
     """Run every control's attack in this way. ``found`` hears of each finding as it is made."""
     began = time.monotonic()
     available = False

@@ -21,7 +21,7 @@ _INDEX_MEMORY_TIMES, _INDEX_MEMORY_BYTES = 4, 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class FilterBounds:
     """Of one request. ``by_cost``: its CPU time is what the job's money is enough for."""
 
     cpu_s: float
@@ -36,16 +36,16 @@ class Bounds:
 
 def bounds_of(
     size_bytes: int, settings: EgressSettings, *, small: bool, afford_s: float | None = None
-) -> Bounds:
+) -> FilterBounds:
     """For so much to look through. ``afford_s``: the CPU time that there is money for."""
     cpu_s = settings.filter_cpu_s + settings.filter_cpu_s_per_mib * size_bytes / MIB
     memory_bytes = settings.filter_memory_bytes // (_SMALL_SHARE if small else 1)
     if afford_s is not None and afford_s < cpu_s:
-        return Bounds(max(_LEAST_CPU_S, afford_s), memory_bytes, by_cost=True)
-    return Bounds(cpu_s, memory_bytes)
+        return FilterBounds(max(_LEAST_CPU_S, afford_s), memory_bytes, by_cost=True)
+    return FilterBounds(cpu_s, memory_bytes)
 
 
-def index_bounds(context_bytes: int, settings: EgressSettings) -> Bounds:
+def index_bounds(context_bytes: int, settings: EgressSettings) -> FilterBounds:
     """For making the index of a context."""
     cpu_s = _INDEX_CPU_S + _INDEX_CPU_S_PER_MIB * context_bytes / MIB
-    return Bounds(cpu_s, _INDEX_MEMORY_TIMES * settings.echo_memory_bytes + _INDEX_MEMORY_BYTES)
+    return FilterBounds(cpu_s, _INDEX_MEMORY_TIMES * settings.echo_memory_bytes + _INDEX_MEMORY_BYTES)

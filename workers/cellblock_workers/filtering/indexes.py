@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from cellblock_config.egress import EgressSettings
 from cellblock_workers.filtering import wire
 from cellblock_workers.filtering.bounds import index_bounds
-from cellblock_workers.filtering.heeding import Heed
+from cellblock_workers.filtering.interruption import Interruption
 from cellblock_workers.filtering.processes import Died, FilterFailed, Overrun, Stopped, Template
 
 _ANSWER_BYTES = 4096
@@ -48,7 +48,7 @@ class ContextIndexes:
         self._making = threading.Lock()
 
     @contextmanager
-    def of(self, context: int, heed: Heed) -> Iterator[Index]:
+    def of(self, context: int, interruption: Interruption) -> Iterator[Index]:
         """The index of the file that this descriptor is of; its own descriptor lives as long as the block.
 
         Raises :class:`Stopped` and :class:`FilterFailed`.
@@ -59,11 +59,11 @@ class ContextIndexes:
         while index is None:
             if self._making.acquire(timeout=_LOOK_S):
                 try:
-                    index = self._known(key) or self._made(key, context, found.st_size, heed)
+                    index = self._known(key) or self._made(key, context, found.st_size, interruption)
                 finally:
                     self._making.release()
-            elif (word := heed.word) is not None:
-                raise Stopped(word, 0.0)
+            elif (reason := interruption.reason) is not None:
+                raise Stopped(reason, 0.0)
         try:
             yield index
         finally:
@@ -83,7 +83,7 @@ class ContextIndexes:
             index = self._kept[key][0]
             return Index(os.dup(index.entries), index.shift, index.block_bytes)
 
-    def _made(self, key: tuple[int, ...], context: int, size: int, heed: Heed) -> Index:
+    def _made(self, key: tuple[int, ...], context: int, size: int, interruption: Interruption) -> Index:
         bounds = index_bounds(size, self._settings)
         message = {
             "kind": "index",
@@ -95,7 +95,9 @@ class ContextIndexes:
         entries = os.memfd_create("context-index", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             with self._template.fork(with_context=True) as process:
-                answer, _, cpu_s = process.ask(message, (), (context, entries), bounds, _ANSWER_BYTES, heed)
+                answer, _, cpu_s = process.ask(
+                    message, (), (context, entries), bounds, _ANSWER_BYTES, interruption
+                )
             fcntl.fcntl(entries, fcntl.F_ADD_SEALS, _SEALS)
             shift, block_bytes = (wire.item(answer, name, int) for name in ("shift", "block_bytes"))
             kept = Index(os.dup(entries), shift, block_bytes)

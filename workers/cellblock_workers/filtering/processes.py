@@ -19,10 +19,10 @@ import structlog
 
 from cellblock_config.egress import EgressSettings
 from cellblock_workers.filtering import wire
-from cellblock_workers.filtering.bounds import Bounds
-from cellblock_workers.filtering.heeding import Heed
+from cellblock_workers.filtering.bounds import FilterBounds
+from cellblock_workers.filtering.interruption import Interruption
 from cellblock_workers.filtering.template import PLAIN, WITH_CONTEXT
-from cellblock_workers.worker.lease import Word
+from cellblock_workers.lease import StopReason
 
 _log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ _PASSED_BEGINNINGS = ("PYTHON", "LD_", "LC_", "COVERAGE_")
 _START_S = 30.0
 _LOOK_S = 0.25
 _PIECE_BYTES = 256 * 1024
-#: The kernel ends a process that does not heed its time; until then the worker's own look is late.
+#: The kernel ends a process that goes on beyond its time; until then the worker's own look is late.
 _GRACE_S = 3.0
 _PID_BYTES = 32
 _PLACE = re.compile(r"\w{1,60}(?: at [\w.<>]{1,60}:\d{1,6})?")
@@ -59,9 +59,9 @@ class Overrun(Exception):
 class Stopped(Exception):
     """The attempt has to stop."""
 
-    def __init__(self, word: Word, cpu_s: float) -> None:
-        super().__init__(word)
-        self.word = word
+    def __init__(self, reason: StopReason, cpu_s: float) -> None:
+        super().__init__(reason)
+        self.reason = reason
         self.cpu_s = cpu_s
 
 
@@ -199,16 +199,16 @@ class FilterProcess:
         message: Mapping[str, object],
         blobs: Sequence[bytes],
         descriptors: Sequence[int],
-        bounds: Bounds,
+        bounds: FilterBounds,
         answer_bytes: int,
-        heed: Heed,
+        interruption: Interruption,
     ) -> tuple[wire.Message, list[bytes], float]:
         """Its answer of at most ``answer_bytes``, and the CPU time that took.
 
         Raises :class:`Overrun`, :class:`Stopped`, :class:`Died` and :class:`FilterFailed`; the process is
         worn then.
         """
-        talk = _Talk(self, dict(message), blobs, descriptors, bounds, answer_bytes, heed)
+        talk = _Talk(self, dict(message), blobs, descriptors, bounds, answer_bytes, interruption)
         self.worn = True
         answer, back = talk.through()
         self.worn = wire.item(answer, "worn", bool)
@@ -232,9 +232,9 @@ class _Talk:
         message: wire.Message,
         blobs: Sequence[bytes],
         descriptors: Sequence[int],
-        bounds: Bounds,
+        bounds: FilterBounds,
         answer_bytes: int,
-        heed: Heed,
+        interruption: Interruption,
     ) -> None:
         self._process = process
         self._stream = process._stream
@@ -242,7 +242,7 @@ class _Talk:
         self._descriptors = list(descriptors)
         self._bounds = bounds
         self._most_bytes = answer_bytes
-        self._heed = heed
+        self._interruption = interruption
         self._began_s = process.cpu_s()
         self._over = time.monotonic() + bounds.wall_s
 
@@ -298,13 +298,13 @@ class _Talk:
         """Until the stream is ready. Raises if the request has to end instead."""
         poll = select.poll()
         poll.register(self._stream, event)
-        self._heed.register(poll)
+        self._interruption.register(poll)
         while True:
             ready = dict(poll.poll(1000 * _LOOK_S))
             if self._stream.fileno() in ready:
                 return
-            if (word := self._heed.word) is not None:
-                raise Stopped(word, self.used_s())
+            if (reason := self._interruption.reason) is not None:
+                raise Stopped(reason, self.used_s())
             if (used_s := self.used_s()) > self._bounds.cpu_s + _GRACE_S:
                 raise Overrun("CPU time", used_s)
             if time.monotonic() > self._over:

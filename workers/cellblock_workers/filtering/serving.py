@@ -14,7 +14,7 @@ from cellblock.egress.outgoing import filter_outgoing
 from cellblock_config.egress import EgressSettings
 from cellblock_workers.filtering import wire
 from cellblock_workers.filtering.guard import NICE_S, ProcessGuard, address_space_bytes, unlimited
-from cellblock_workers.filtering.words import answer_to_wire, from_wire
+from cellblock_workers.filtering.messages import answer_to_wire, from_wire
 
 #: A process that has grown by so much is not used again.
 _WORN_BYTES = 48 * 1024 * 1024

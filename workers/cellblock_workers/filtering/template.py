@@ -88,8 +88,8 @@ def main() -> None:
 
 def _prepared(requests: socket.socket):  # type: ignore[no-untyped-def]
     """The filter, imported, and its settings, which the worker tells first: secrets are in no argument."""
+    from cellblock.contract.models import Artifact
     from cellblock.egress import Governed, Outgoing, filter_outgoing
-    from cellblock.models import Artifact
     from cellblock_config.egress import EgressSettings
     from cellblock_workers.filtering import wire
     from cellblock_workers.filtering.serving import Connection, serve

@@ -4,7 +4,7 @@ from importlib import resources
 
 #: The guest's files, each before those that use it.
 PIECES = (
-    *("ahead", "pipes", "processes", "filter", "context", "values", "artifacts", "modules"),
+    *("preload", "pipes", "processes", "syscall_filter", "context", "values", "artifacts", "module_guard"),
     *("calls", "program", "testing", "suites", "judging", "job", "guest", "series", "main"),
 )
 _FUTURE = "from __future__ import annotations"

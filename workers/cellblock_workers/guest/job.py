@@ -19,10 +19,10 @@ from typing import Any, Callable
 
 from .calls import Caller, as_text, failed_line, message_of, read_call, send_reply
 from .context import ContextHandle
-from .filter import PRCTL, forbid_fatal_calls, forbid_limits_of_others
-from .judging import Judge, Unheard
-from .modules import guard_imports
+from .judging import JudgeProgram, Unheard
+from .module_guard import guard_imports
 from .pipes import HEADER, PIECE_BYTES, WORK_DIR, Pipes, write_all
+from .syscall_filter import PRCTL, forbid_fatal_calls, forbid_limits_of_others
 from .testing import PYTEST_MODULES, judge_beside
 from .values import decode_input, encode_value
 
@@ -92,7 +92,7 @@ def be_victim(score: int) -> None:
     os.close(file)
 
 
-class Delivery:
+class ReceivedJob:
     """The job as it comes down the control pipe: its description, then the bytes of its files and inputs."""
 
     def __init__(self, fd: int) -> None:
@@ -128,7 +128,7 @@ def run_job() -> tuple[int, str, int]:
     how many modules there were before it."""
     global job_pid
     job_pid = own_pid()
-    delivery = Delivery(CONTROL)
+    delivery = ReceivedJob(CONTROL)
     job = delivery.description()
     be_victim(RUNNING)
     cpu_s = max(1, math.ceil(job["cpu_s"]))
@@ -225,10 +225,10 @@ def judge_inline(
 def be_judge() -> None:
     """Judge until nobody asks any more. Never returns."""
     sys.stdout = sys.stderr = Unheard()
-    Judge(CONTROL, VALUE).serve()
+    JudgeProgram(CONTROL, VALUE).serve()
 
 
-def rehearse(folder: str) -> None:
+def warm_up(folder: str) -> None:
     """Do once, before the job is there to wait for it, what is the same for all of them and what an
     interpreter is slow at the first time. ``folder``: where they will work."""
     default_signals()
@@ -255,7 +255,7 @@ def add_to_environment(given: dict[str, str]) -> None:
         os.environ.update(given)
 
 
-def write_files(files: list[tuple[str, int]], delivery: Delivery, folder: str) -> None:
+def write_files(files: list[tuple[str, int]], delivery: ReceivedJob, folder: str) -> None:
     """Put the job's files where it will look for them."""
     for name, size in files:
         path = os.path.join(folder, name)

@@ -5,12 +5,12 @@ A job of its own in a sandbox of its own. It never sees the judged code; of it c
 
   in   ["check", name, setup, functions, tests]     what is judged from here on, by name
        ["files", name, module, files, tests]        the same for tests of pytest's (suites.py)
-       ["rehearse", name]          which calls will the tests make?
+       ["predict", name]          which calls will the tests make?
        ["judge", name, calls, replies, seconds]     the replies to the first calls are here
        ["reply", text] · ["gone"]  to a call the judge asked for; or nobody answers any more
   out  ["calls", call, ...]
        ["call", call]              one more call has to be made, in the sandbox of the judged code
-       ["deviates", number]        the tests call something else than was rehearsed
+       ["deviates", number]        the tests call something else than was predicted
        ["verdict", word, type, message]    passed, failed, timed_out, needs_inline (the tests'), not_plain
                                    (the function's) or gone
 """
@@ -27,12 +27,12 @@ import types
 from typing import Any
 
 from .calls import NotPlain, as_text, failed_line, message_of, read_call, send_reply
-from .program import Anything, JudgeStops, Program, call_text, judged_function, sayable
+from .program import Anything, JudgedProgram, JudgeStops, call_text, judged_function, sayable
 from .suites import Suite
 
-REHEARSED_CALLS = 256
-REHEARSED_BYTES = 256 * 1024
-REHEARSAL_S = 1.0
+PREDICTED_CALLS = 256
+PREDICTED_BYTES = 256 * 1024
+PREDICTION_S = 1.0
 #: What is out of time is told so again and again: tests may catch anything once.
 AGAIN_S = 0.25
 
@@ -61,15 +61,15 @@ class CheckText:
         self.functions = functions
 
     def learn(self) -> None:
-        """Import what it imports: the alarm of a rehearsal must not come in the midst of that."""
+        """Import what it imports: the alarm of a prediction must not come in the midst of that."""
         exec(self.setup, {"__name__": "tests", **dict.fromkeys(self.functions, Anything())})
 
-    def rehearse(self, rehearsal: Rehearsal) -> None:
+    def record_calls(self, recorder: CallRecorder) -> None:
         """Run the tests as if every assertion held."""
         believed = ast.fix_missing_locations(WithoutAsserts().visit(ast.parse(self.text)))
-        self.run(rehearsal, compile(believed, "tests.py", "exec", dont_inherit=True))
+        self.run(recorder, compile(believed, "tests.py", "exec", dont_inherit=True))
 
-    def run(self, program: Program | Rehearsal, tests: types.CodeType | None = None) -> None:
+    def run(self, program: JudgedProgram | CallRecorder, tests: types.CodeType | None = None) -> None:
         """Run the tests on the program's functions. Raises what they raise."""
         import random  # the judge's alone: under gVisor every process of every job would hold it too
 
@@ -82,7 +82,7 @@ class CheckText:
         exec(tests or self.tests, names)
 
 
-class Rehearsal:
+class CallRecorder:
     """In the program's place: notes its calls."""
 
     def __init__(self) -> None:
@@ -90,20 +90,20 @@ class Rehearsal:
 
     def call(self, name: str, args: Any, kwargs: Any) -> Any:
         text = call_text(name, args, kwargs)
-        if len(self.calls) == REHEARSED_CALLS or sum(map(len, self.calls)) + len(text) > REHEARSED_BYTES:
+        if len(self.calls) == PREDICTED_CALLS or sum(map(len, self.calls)) + len(text) > PREDICTED_BYTES:
             raise JudgeStops
         self.calls.append(text)
         return Anything()
 
 
-class Judge:
+class JudgeProgram:
     """Answers the worker until it hangs up."""
 
     def __init__(self, inward: int, outward: int) -> None:
         self.inward = inward
         self.outward = outward
         self.checks: dict[str, CheckText | Suite] = {}
-        self.program: Program | None = None
+        self.program: JudgedProgram | None = None
 
     def serve(self) -> None:
         signal.signal(signal.SIGALRM, self.out_of_time)
@@ -111,8 +111,8 @@ class Judge:
             message = self.receive()
             if message[0] in ("check", "files"):
                 self.send(self.learn(*message))
-            elif message[0] == "rehearse":
-                self.send(["calls", *self.rehearse(self.checks[message[1]])])
+            elif message[0] == "predict":
+                self.send(["calls", *self.predict_calls(self.checks[message[1]])])
             elif message[0] == "judge":
                 self.send_cut(self.judge(*message[1:]))
 
@@ -141,20 +141,20 @@ class Judge:
         self.checks[name] = check
         return ["learnt"]
 
-    def rehearse(self, check: Any) -> list[str]:
+    def predict_calls(self, check: Any) -> list[str]:
         """The calls the tests make when every assertion holds, as far as that can be known."""
-        rehearsal = Rehearsal()
-        signal.setitimer(signal.ITIMER_REAL, REHEARSAL_S)
+        recorder = CallRecorder()
+        signal.setitimer(signal.ITIMER_REAL, PREDICTION_S)
         try:
-            check.rehearse(rehearsal)
+            check.record_calls(recorder)
         except BaseException:  # as far as it went: the tests themselves will say what is wrong
-            return rehearsal.calls
+            return recorder.calls
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        return rehearsal.calls
+        return recorder.calls
 
     def judge(self, name: str, calls: list[str], replies: list[str], seconds: float) -> list[Any]:
-        program = self.program = Program(calls, replies, self.ask)
+        program = self.program = JudgedProgram(calls, replies, self.ask)
         said = ["verdict", "passed", "", ""]
         signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
         try:

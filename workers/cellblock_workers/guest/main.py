@@ -9,10 +9,10 @@ import signal
 import sys
 from typing import Any
 
-from .ahead import import_ahead
 from .guest import Guest, send
-from .job import become_job, leave, rehearse, run_job
+from .job import become_job, leave, run_job, warm_up
 from .pipes import PIECE_BYTES, WORK_DIR, Pipes
+from .preload import import_ahead
 from .processes import adopt_orphans
 
 
@@ -40,7 +40,7 @@ def start(options: dict[str, Any]) -> None:
 def prepare(preload: list[str], folder: str = WORK_DIR) -> None:
     """All that an interpreter can do once for every guest it will be: import these, get in practice."""
     import_ahead(preload)
-    rehearse(folder)
+    warm_up(folder)
 
 
 def main(options: dict[str, Any]) -> None:

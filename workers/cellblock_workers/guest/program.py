@@ -24,7 +24,7 @@ class JudgeStops(BaseException):
 
 
 class Anything:
-    """What a rehearsed call gives: it takes part in whatever tests do with a result."""
+    """What a predicted call gives: it takes part in whatever tests do with a result."""
 
     def __getattr__(self, name: str) -> Any:
         return self
@@ -61,7 +61,7 @@ class Anything:
         return 0.0
 
 
-class Program:
+class JudgedProgram:
     """What the tests of one trial reach.
 
     One message is on its way at a time, whichever of their threads wants it. What has stopped the tests stays

@@ -16,7 +16,7 @@ import sys
 import types
 from typing import Any, Iterator
 
-from .program import Anything, JudgeStops, Program
+from .program import Anything, JudgedProgram, JudgeStops
 from .testing import Record, function_of, run_pytest
 
 #: Of a module as a whole: there is none here.
@@ -172,7 +172,7 @@ class Suite:
         if status or not self.required:
             raise TestsUnfit("no test that has to be passed is there; pytest ended with {}".format(status))
 
-    def run(self, program: Program) -> tuple[str, str] | None:
+    def run(self, program: JudgedProgram) -> tuple[str, str] | None:
         """What is wrong with the program."""
         program.look_up(self.module, "__name__")  # what cannot even be imported passes nothing
         record = Record(program, self.excused)

@@ -59,7 +59,7 @@ class Evidence:
     oom_kills: int | None = None
     pids_refused: int | None = None  # None also where the kernel sees no process of the job (gVisor)
     peak_memory_bytes: int | None = None
-    cpu_ms: int | None = None  # since it was lent
+    cpu_ms: int | None = None  # since it was handed over
     #: Kills by the launcher's own watch over memory, where the kernel was given no limit.
     watch_kills: int | None = None
 
@@ -95,7 +95,7 @@ class Sandbox(Protocol):
         """Bytes to and from the guest. The launcher passes it on and never reads it."""
         ...
 
-    def lend(self) -> int:
+    def hand_over(self) -> int:
         """The sandbox goes to its job: how many milliseconds of CPU time its start took, which the job's own
         are counted from."""
         ...

@@ -40,7 +40,7 @@ _MEANING = {
 }
 
 
-def judge_canary(isolation: str, exit_code: int | None) -> None:
+def check_canary(isolation: str, exit_code: int | None) -> None:
     """Raises :class:`StartFailed` naming the control that did not bite. None: how it ended is not known."""
     if exit_code != 0:
         meaning = _MEANING.get(exit_code or -1, "the canary did not run")

@@ -28,7 +28,7 @@ _PID_MAX = Path("/proc/sys/kernel/pid_max")
 _GONE_S = 10.0
 
 
-class Group(Protocol):
+class Cgroup(Protocol):
     """One sandbox's cgroup, whoever made it."""
 
     @property
@@ -49,24 +49,24 @@ class Group(Protocol):
         ...
 
 
-class Groups(Protocol):
+class Cgroups(Protocol):
     """A way of getting cgroups for sandboxes."""
 
     def refusal(self) -> str | None:
         """Why there are none here, with the control and the remedy; None if there are."""
         ...
 
-    def create(self, sandbox_id: str, profile: Profile, extra_pids: int) -> Group:
+    def create(self, sandbox_id: str, profile: Profile, extra_pids: int) -> Cgroup:
         """One with this profile's limits in force. Raises :class:`BackendUnavailable`."""
         ...
 
-    def find(self, sandbox_id: str) -> Group:
+    def find(self, sandbox_id: str) -> Cgroup:
         """The one of a sandbox, whether it is there or not."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class SandboxGroup:
+class CgroupFolders:
     """One sandbox's cgroup, in each hierarchy that has a part of it."""
 
     folders: tuple[Path, ...]
@@ -149,7 +149,7 @@ class CgroupTree:
             )
         return None
 
-    def create(self, sandbox_id: str, profile: Profile, extra_pids: int) -> SandboxGroup:
+    def create(self, sandbox_id: str, profile: Profile, extra_pids: int) -> CgroupFolders:
         """A cgroup with this profile's limits; ``extra_pids`` processes are ours. Raises StartFailed."""
         group = self.find(sandbox_id)
         try:
@@ -167,12 +167,12 @@ class CgroupTree:
             ) from error
         return group
 
-    def find(self, sandbox_id: str) -> SandboxGroup:
+    def find(self, sandbox_id: str) -> CgroupFolders:
         """The cgroup of a sandbox, whether it is there or not."""
         # One thread joins through `tasks`: unlike `cgroup.procs` that does not wait for every processor of
         # the host (0.1 ms against 5).
         folders = tuple(parent / sandbox_id for parent in self._parents)
-        return SandboxGroup(folders, "tasks" if self._v1 else "cgroup.procs")
+        return CgroupFolders(folders, "tasks" if self._v1 else "cgroup.procs")
 
     def _prepare(self) -> None:
         if self._prepared:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from cellblock.admission import ResolvedLimits
+from cellblock.admission.resolve import ResolvedLimits
 from cellblock.errors import CellblockError, SandboxUnavailable
 from cellblock_config import LevelName
 from cellblock_workers.launcher.protocol import (
@@ -65,8 +65,8 @@ _ERRORS: dict[ErrorCode, type[CellblockError]] = {
 
 
 @dataclass(slots=True)
-class Lent:
-    """A sandbox lent to this connection: its stream is ours to read, its life is the launcher's."""
+class BorrowedSandbox:
+    """A sandbox sandbox to this connection: its stream is ours to read, its life is the launcher's."""
 
     id: str
     isolation: str
@@ -95,7 +95,11 @@ class LauncherClient:
     """
 
     def __init__(
-        self, path: Path, *, timeout_s: float, refuse: Callable[[Lent], str | None] = lambda lent: None
+        self,
+        path: Path,
+        *,
+        timeout_s: float,
+        refuse: Callable[[BorrowedSandbox], str | None] = lambda sandbox: None,
     ) -> None:
         """``refuse`` says why a sandbox may not be used, before anything of a job has gone into it."""
         self._path = path
@@ -133,11 +137,11 @@ class LauncherClient:
         lease_s: float | None = None,
         series: int = 0,
         tenant: str = "",
-    ) -> Lent:
+    ) -> BorrowedSandbox:
         """Borrow a fresh sandbox of this level, with these limits and this context file in it.
 
-        ``series``: so many under one guest, for jobs that run one after the other; ``Lent.series`` says how
-        many there are.
+        ``series``: how many to make under one guest, for jobs that run one after the other; the field of that
+        name in the answer says how many there are.
         With ``lease_s`` it is destroyed when :meth:`renew` has not named it for that long.
         """
         request = Acquire(
@@ -159,9 +163,9 @@ class LauncherClient:
         ):
             for descriptor in descriptors:
                 os.close(descriptor)
-            raise SandboxUnavailable("the launcher lent a sandbox without its stream or its context")
+            raise SandboxUnavailable("the launcher sandbox a sandbox without its stream or its context")
         stream = socket.socket(fileno=descriptors[0])
-        lent = Lent(
+        sandbox = BorrowedSandbox(
             id=reply.sandbox,
             isolation=reply.isolation,
             backend=reply.backend,
@@ -174,27 +178,27 @@ class LauncherClient:
             start_cpu_ms=reply.start_cpu_ms or 0,
         )
         try:
-            why = self._refuse(lent)
+            why = self._refuse(sandbox)
         except BaseException:
-            self.kill(lent)
+            self.kill(sandbox)
             raise
         if why is not None:
-            self.kill(lent)
+            self.kill(sandbox)
             raise SandboxUnavailable(why)
-        return lent
+        return sandbox
 
-    def usage(self, lent: Lent) -> Reply:
+    def usage(self, sandbox: BorrowedSandbox) -> Reply:
         """The kernel's word on a sandbox that runs on."""
-        reply, _ = self._ask(Report(sandbox=lent.id))
+        reply, _ = self._ask(Report(sandbox=sandbox.id))
         return reply
 
-    def give_back(self, lent: Lent, *, ended: bool) -> Reply:
+    def give_back(self, sandbox: BorrowedSandbox, *, ended: bool) -> Reply:
         """The kernel's and the daemon's last word on a sandbox, which is destroyed then.
 
         One question instead of two: it is on every job's way.
         """
-        reply, _ = self._ask(Report(sandbox=lent.id, ended=ended, final=True))
-        lent.stream.close()
+        reply, _ = self._ask(Report(sandbox=sandbox.id, ended=ended, final=True))
+        sandbox.stream.close()
         return reply
 
     def renew(self, sandboxes: Sequence[str]) -> None:
@@ -202,11 +206,11 @@ class LauncherClient:
         for first in range(0, len(sandboxes), _RENEWED_AT_ONCE):
             self._ask(Renew(sandboxes=list(sandboxes[first : first + _RENEWED_AT_ONCE])))
 
-    def kill(self, lent: Lent) -> None:
+    def kill(self, sandbox: BorrowedSandbox) -> None:
         """Give a sandbox back to be destroyed. A launcher that is gone has destroyed it already."""
-        lent.close()
+        sandbox.close()
         with suppress(SandboxUnavailable, SandboxRefused):
-            self._ask(Kill(sandbox=lent.id))
+            self._ask(Kill(sandbox=sandbox.id))
 
     def connection(self) -> socket.socket:
         """This thread's connection: it turns readable, with nothing to read, when the launcher dies."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cellblock_workers.guest.root import MASKED_FILES, MASKED_FOLDERS
+from cellblock_workers.zygote.root import MASKED_FILES, MASKED_FOLDERS
 
 #: Processes of a sandbox that are none of the job's.
 GUEST_PIDS = 1
@@ -11,8 +11,8 @@ GUEST_PIDS = 1
 _SENTRY_PIDS, _SENTRY_PIDS_EACH = 400, 10
 #: Over which quotas of processor time are counted.
 CPU_PERIOD_US = 100_000
-#: So many processors a container may use until it is lent: a job that asked for a twentieth of one would else
-#: hold a starter for many seconds, and everybody behind it. Before it is lent nothing of a job runs in it.
+#: Processors that a container may use while it starts. A job that asked for a twentieth of one would else
+#: hold a starter for many seconds, and everybody behind it. Nothing of the job runs yet.
 START_CPUS = 1.0
 #: Files in /tmp: an empty one costs the host about a kibibyte that no size option counts.
 TMP_INODES = 16_384

@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 #: The job that was just given a sandbox goes first: the place it left is filled this much later, unless none
 #: of its profile is left.
 _AFTER_S = 0.05
-#: How long a pool that closes waits for those who hang up on what they were lent.
+#: How long a pool that closes waits for those who hang up on what they have.
 _LENT_S = 5.0
 #: So many sandboxes that take long to die at once do not keep others from dying.
 _DESTROYERS = 3
@@ -40,7 +40,7 @@ Start = Callable[[Profile], Sandbox]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class PooledSandbox:
     """A sandbox out of the pool. ``to_order``: its start is on this job's bill, as too few have asked for its
     profile to keep one ready."""
 
@@ -56,7 +56,7 @@ class Pool:
         self._start = start
         self._settings = settings
         self._waiters = Waiters(settings.starters)
-        self._lent: dict[Sandbox, str] = {}  # whose job has it
+        self._in_use: dict[Sandbox, str] = {}  # whose job has it
         self._doomed: deque[Sandbox] = deque()
         self._dying: list[float] = []  # since when
         self._shelves = Shelves(settings, self._doomed)
@@ -78,7 +78,7 @@ class Pool:
             self._shelves.keep(profile)
             self._changed.notify_all()
 
-    def acquire(self, profile: Profile, timeout_s: float, tenant: str = "") -> Taken:
+    def acquire(self, profile: Profile, timeout_s: float, tenant: str = "") -> PooledSandbox:
         """A fresh sandbox.
 
         Raises :class:`BackendUnavailable` when it cannot be started, or not within ``timeout_s``.
@@ -94,7 +94,7 @@ class Pool:
             shelf.asked_at = time.monotonic()
             waits = shelf.waiting or (self._is_last(shelf) and self._waiters.leaves_last(tenant, profile))
             if not waits and (sandbox := self._take(shelf, tenant)) is not None:
-                return Taken(sandbox, warm=True, to_order=False)
+                return PooledSandbox(sandbox, warm=True, to_order=False)
             waiter = self._waiters.add(tenant, profile)
             shelf.waiting += 1
             self._changed.notify_all()
@@ -102,7 +102,7 @@ class Pool:
                 while True:
                     if self._waiters.is_first(waiter, last=self._is_last(shelf)):
                         if (sandbox := self._take(shelf, tenant)) is not None:
-                            return Taken(sandbox, warm=False, to_order=to_order)
+                            return PooledSandbox(sandbox, warm=False, to_order=to_order)
                         if shelf.failures:
                             raise shelf.failures.popleft()
                     left = deadline - time.monotonic()
@@ -122,8 +122,8 @@ class Pool:
     def discard(self, sandbox: Sandbox) -> None:
         """Destroy a sandbox that was handed out, off the caller's path."""
         with self._changed:
-            if sandbox in self._lent:  # close() may have had enough of waiting for it
-                self._waiters.gave_back(self._lent.pop(sandbox))
+            if sandbox in self._in_use:  # close() may have had enough of waiting for it
+                self._waiters.gave_back(self._in_use.pop(sandbox))
                 self._doomed.append(sandbox)
             self._changed.notify_all()
 
@@ -138,10 +138,10 @@ class Pool:
         """How many sandboxes are idle, starting and in use."""
         with self._changed:
             idle, starting = self._shelves.counts()
-            return {"idle": idle, "starting": starting, "in_use": len(self._lent)}
+            return {"idle": idle, "starting": starting, "in_use": len(self._in_use)}
 
     def close(self) -> None:
-        """Destroy everything idle and doomed, what is still lent after a while, and stop."""
+        """Destroy everything idle and doomed, what is still in use after a while, and stop."""
         with self._changed:
             self._closed = True
             self._lent_until = time.monotonic() + _LENT_S
@@ -154,7 +154,7 @@ class Pool:
             sandbox = shelf.ready.popleft()
             self._changed.notify_all()  # a place to fill
             if _alive(sandbox):
-                self._lent[sandbox] = tenant
+                self._in_use[sandbox] = tenant
                 self._waiters.served(tenant)
                 self._pause_until = max(self._pause_until, time.monotonic() + _AFTER_S)
                 return sandbox
@@ -231,7 +231,7 @@ class Pool:
 
     def _room(self) -> int:
         """How many more may be started."""
-        alive = sum(self._shelves.counts()) + len(self._lent) + len(self._doomed) + len(self._dying)
+        alive = sum(self._shelves.counts()) + len(self._in_use) + len(self._doomed) + len(self._dying)
         return self._settings.sandboxes_max - alive
 
     def _is_last(self, shelf: Shelf) -> bool:
@@ -280,11 +280,11 @@ class Pool:
 
     def _all_dropped(self) -> bool:
         if time.monotonic() >= self._lent_until:
-            self._doomed.extend(self._lent)
-            self._lent.clear()
+            self._doomed.extend(self._in_use)
+            self._in_use.clear()
         self._shelves.clear()
         _, starting = self._shelves.counts()
-        return not self._doomed and not starting and not self._lent
+        return not self._doomed and not starting and not self._in_use
 
 
 def _alive(sandbox: Sandbox) -> bool:

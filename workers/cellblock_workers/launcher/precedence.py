@@ -22,15 +22,15 @@ _LOOK_S = 0.1
 
 
 class Precedence:
-    """Watches what is lent, in a thread of its own until :meth:`close`."""
+    """Watches the sandboxes in use, in a thread of its own until :meth:`close`."""
 
     def __init__(self) -> None:
-        self._new: dict[str, Sandbox] = {}  # lent, and not giving way yet
+        self._new: dict[str, Sandbox] = {}  # in use, and not giving way yet
         self._changed = threading.Condition()
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="precedence", daemon=True).start()
 
-    def lent(self, sandbox: Sandbox) -> None:
+    def add(self, sandbox: Sandbox) -> None:
         """Its job begins."""
         with self._changed:
             self._new[sandbox.id] = sandbox

@@ -12,9 +12,10 @@ import threading
 import structlog
 from pydantic import ValidationError
 
-from cellblock.admission import resolve_limits
-from cellblock.models import Limits
+from cellblock.admission.resolve import resolve_limits
+from cellblock.contract.models import Limits
 from cellblock_config import LEVELS, Isolation, LevelName, Settings, load_settings
+from cellblock_workers.launcher.acquisition import Acquirer
 from cellblock_workers.launcher.backend import (
     Backend,
     BackendUnavailable,
@@ -26,8 +27,7 @@ from cellblock_workers.launcher.backend import (
 )
 from cellblock_workers.launcher.cascade import Cascade, LevelRefused, NothingChosen
 from cellblock_workers.launcher.contexts import ContextRefused, open_context, resolve_context
-from cellblock_workers.launcher.docker_backend import DockerBackend
-from cellblock_workers.launcher.lending import Lender
+from cellblock_workers.launcher.docker.backend import DockerBackend
 from cellblock_workers.launcher.listener import listen
 from cellblock_workers.launcher.namespaces.backend import NamespacesBackend
 from cellblock_workers.launcher.oci.backend import OciBackend
@@ -52,7 +52,7 @@ from cellblock_workers.launcher.protocol import (
 from cellblock_workers.launcher.sandbox_leases import SandboxLeases
 from cellblock_workers.launcher.streams import close_aside
 from cellblock_workers.launcher.systemd.backend import ScopeBackend
-from cellblock_workers.launcher.unisolated import UnisolatedBackend
+from cellblock_workers.launcher.unisolated.backend import UnisolatedBackend
 from cellblock_workers.telemetry import configure_logging, die_with_parent
 
 _log = structlog.get_logger(__name__)
@@ -73,7 +73,7 @@ class Launcher:
         self._precedence = Precedence()
         self._stopping = threading.Event()
         self._doubtful = threading.Event()
-        self._lender = Lender(self._pool, cascade, settings, on_change=self._doubtful.set)
+        self._acquirer = Acquirer(self._pool, cascade, settings, on_change=self._doubtful.set)
         self._isolations: dict[LevelName, str] = {}
         self._connections: set[socket.socket] = set()
         # Waited on beside the listener. A signal that comes just before a wait starts would not interrupt it.
@@ -217,11 +217,11 @@ class Launcher:
             send(connection, Reply(ok=False, error="context", message=str(refusal)))
             return
         try:
-            lending = self._lender.lend(profile, request.tenant)
+            acquired = self._acquirer.acquire(profile, request.tenant)
         except BackendUnavailable as error:
             send(connection, Reply(ok=False, error=self._code(error, request.level), message=str(error)))
             return
-        sandbox, warm = lending.sandbox, lending.warm
+        sandbox, warm = acquired.sandbox, acquired.warm
         owned[sandbox.id] = sandbox  # whatever happens now, it goes with the connection
         try:
             context = [] if profile.context is None else [open_context(profile.context)]
@@ -230,7 +230,7 @@ class Launcher:
             send(connection, Reply(ok=False, error="context", message=str(refusal)))
             return
         try:
-            self._precedence.lent(sandbox)
+            self._precedence.add(sandbox)
             if request.lease_s is not None:
                 self._leases.add(sandbox, request.lease_s)
             _log.debug("acquired", sandbox=sandbox.id, job_id=request.job_id, fence=request.fence, warm=warm)
@@ -240,7 +240,7 @@ class Launcher:
                 backend=sandbox.backend,
                 framing=sandbox.framing,
                 warm=warm,
-                start_cpu_ms=lending.start_cpu_ms,
+                start_cpu_ms=acquired.start_cpu_ms,
                 context_bytes=os.fstat(context[0]).st_size if context else None,
                 series=sandbox.series,
             )

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from cellblock.deadline import Deadline
+from cellblock.admission.policy.deadline import Deadline
 from cellblock.webhooks import EVENT_HEADER, SIGNATURE_HEADER, sign
 from cellblock_workers.webhooks.addresses import AddressRefused, permitted
 

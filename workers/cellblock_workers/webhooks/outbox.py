@@ -42,7 +42,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenItem:
     """An item, and until when (ms) it is this taker's."""
 
     item: Item
@@ -83,7 +83,7 @@ class Outbox:
             for item in items:
                 self._put(keys=keys, args=[item.id, now, json.dumps(asdict(item))])
 
-    def take(self, hold_s: float) -> Taken | None:
+    def take(self, hold_s: float) -> TakenItem | None:
         """A delivery that is due; nobody else gets it for ``hold_s``. None if there is none."""
         while True:
             with store_errors("taking a delivery"):
@@ -93,18 +93,18 @@ class Outbox:
             if found is None:
                 return None
             if found != "gone":
-                return Taken(Item(**json.loads(found)), until_ms)
+                return TakenItem(Item(**json.loads(found)), until_ms)
 
-    def delivered(self, taken: Taken) -> bool:
+    def delivered(self, taken: TakenItem) -> bool:
         """It was taken at the other end. False if it was somebody else's meanwhile."""
         return self._settled(taken, "delivered", taken.item)
 
-    def failed(self, taken: Taken, why: str, again_s: float | None) -> bool:
+    def failed(self, taken: TakenItem, why: str, again_s: float | None) -> bool:
         """A try failed: again after a pause, or never. False if it was somebody else's meanwhile."""
         item = replace(taken.item, tries=taken.item.tries + 1, why=why)
         return self._settled(taken, "dead" if again_s is None else "again", item, again_s or 0)
 
-    def _settled(self, taken: Taken, word: str, item: Item, again_s: float = 0) -> bool:
+    def _settled(self, taken: TakenItem, word: str, item: Item, again_s: float = 0) -> bool:
         with store_errors("noting what became of a delivery"):
             now = self._now_ms()
             again_ms = now + round(1000 * again_s)

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from cellblock.contract.models import Event
 from cellblock.errors import NotConfigured, StoreUnavailable
 from cellblock.ledger import Keys, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
-from cellblock.models import Event
 from cellblock_config import Settings, load_settings
 from cellblock_workers.store import check_store, told_to_end
 from cellblock_workers.telemetry import configure_logging, die_with_parent

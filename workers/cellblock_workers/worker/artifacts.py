@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cellblock.models import Artifact, SkippedArtifact
-from cellblock.paths import check_relative
+from cellblock.contract.models import Artifact, SkippedArtifact
+from cellblock.contract.paths import check_relative
 from cellblock_config import LedgerSettings
 from cellblock_workers.worker.frames import HEADER, ProtocolViolation
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from cellblock.admission import ResolvedLimits
-from cellblock.costs import Charge
+from cellblock.admission.costs import Charge
+from cellblock.admission.resolve import ResolvedLimits
 from cellblock_workers.launcher.protocol import Reply
 
 #: A job that may be over its cap is looked at this often; half a second is the promise.

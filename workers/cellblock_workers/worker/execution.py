@@ -1,4 +1,4 @@
-"""One attempt: borrow a sandbox, hold the conversation, ask the kernel, build the result."""
+"""One attempt: borrow a sandbox, hold the transcript, ask the kernel, build the result."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from dataclasses import replace
 
 import structlog
 
-from cellblock.admission import Manifest
-from cellblock.costs import Charge
+from cellblock.admission.costs import Charge
+from cellblock.admission.resolve import Manifest
+from cellblock.contract.models import JobError, JobResult, Outcome, Timings, Usage
 from cellblock.egress import Outgoing
 from cellblock.egress.filtering import ECHO_MESSAGE
 from cellblock.ledger import Claim
-from cellblock.models import JobError, JobResult, Outcome, Timings, Usage
 from cellblock_config import Settings
-from cellblock_workers.filtering.looking import Looked, OutgoingFilter
+from cellblock_workers.filtering.outgoing_filter import Looked, OutgoingFilter
 from cellblock_workers.filtering.processes import FilterFailed, Stopped
 from cellblock_workers.launcher.client import (
+    BorrowedSandbox,
     ContextNotMounted,
     LauncherClient,
-    Lent,
     LevelNotOffered,
     SandboxNotStarting,
     SandboxRefused,
 )
 from cellblock_workers.launcher.protocol import Reply
-from cellblock_workers.worker.claims import Value
+from cellblock_workers.lease import Lease
 from cellblock_workers.worker.cost_meter import CostMeter
-from cellblock_workers.worker.delivery import job_frames
-from cellblock_workers.worker.lease import Lease
-from cellblock_workers.worker.session import Conversation, Session
-from cellblock_workers.worker.told import for_tenants
-from cellblock_workers.worker.verdict import Verdict, judge
+from cellblock_workers.worker.job_frames import job_frames
+from cellblock_workers.worker.outcome import RunOutcome, decide_outcome
+from cellblock_workers.worker.reported import Value
+from cellblock_workers.worker.session import Session, Transcript
+from cellblock_workers.worker.tenant_messages import for_tenants
 
 _log = structlog.get_logger(__name__)
 
@@ -62,7 +62,7 @@ def execute(
     """
     claim = lease.claim
     try:
-        lent = launcher.acquire(
+        sandbox = launcher.acquire(
             claim.job_id,
             claim.fence,
             manifest.level,
@@ -76,28 +76,30 @@ def execute(
         return refused_result(claim, refusal)
     except SandboxRefused as refusal:
         return fault_result(claim, str(refusal))
-    lease.borrowed(lent.id)
+    lease.borrowed(sandbox.id)
     try:
-        meter = _meter(lease, lent, launcher)
-        session = Session(lent, launcher.connection(), lease, settings, meter)
-        job = job_frames(manifest, settings, lent.context_bytes)
-        conversation = session.run(job, manifest.limits, artifacts=bool(manifest.artifacts))
-        if conversation.stop == "lost":
+        meter = _meter(lease, sandbox, launcher)
+        session = Session(sandbox, launcher.connection(), lease, settings, meter)
+        job = job_frames(manifest, settings, sandbox.context_bytes)
+        transcript = session.run(job, manifest.limits, artifacts=bool(manifest.artifacts))
+        if transcript.stop == "lost":
             raise LeaseLost(claim.job_id)
-        if conversation.stop == "drain":
+        if transcript.stop == "drain":
             raise Drained(claim.job_id)
-        ended = not (conversation.ending or conversation.stop or conversation.fault)
-        kernel = launcher.give_back(lent, ended=ended)
+        ended = not (transcript.ending or transcript.stop or transcript.fault)
+        kernel = launcher.give_back(sandbox, ended=ended)
     except BaseException:
-        launcher.kill(lent)
+        launcher.kill(sandbox)
         raise
     try:
-        return _measured(lease, conversation, kernel, lent, outgoing)
+        return _measured(lease, transcript, kernel, sandbox, outgoing)
     finally:
-        lent.close()
+        sandbox.close()
 
 
-def _meter(lease: Lease, lent: Lent, launcher: LauncherClient) -> Callable[[], CostMeter] | None:
+def _meter(
+    lease: Lease, sandbox: BorrowedSandbox, launcher: LauncherClient
+) -> Callable[[], CostMeter] | None:
     """Of a job with a price: what watches its cost from when it begins."""
     claim = lease.claim
     charge = claim.manifest.charge
@@ -110,46 +112,46 @@ def _meter(lease: Lease, lent: Lent, launcher: LauncherClient) -> Callable[[], C
     return lambda: CostMeter(
         charge,
         claim.manifest.limits,
-        lambda: launcher.usage(lent),
+        lambda: launcher.usage(sandbox),
         elsewhere_micros,
     )
 
 
 def _measured(
-    lease: Lease, conversation: Conversation, kernel: Reply, lent: Lent, outgoing: OutgoingFilter
+    lease: Lease, transcript: Transcript, kernel: Reply, sandbox: BorrowedSandbox, outgoing: OutgoingFilter
 ) -> JobResult:
     """What the attempt came to: the kernel's word before the guest's, and of the job's own what may leave."""
     claim = lease.claim
     limits = claim.manifest.limits
-    verdict = for_tenants(judge(conversation, kernel, limits), claim)
-    usage = usage_of(conversation, kernel)
+    run = for_tenants(decide_outcome(transcript, kernel, limits), claim)
+    usage = usage_of(transcript, kernel)
     try:
         looked = outgoing.look(
-            _said(conversation, verdict),
+            _said(transcript, run),
             tenant=claim.manifest.tenant,
             lease=lease,
-            context=lent.context,
+            context=sandbox.context,
             afford_s=affordable_cpu_s(lease, usage),
         )
     except Stopped as stopped:
-        if stopped.word == "lost":
+        if stopped.reason == "lost":
             raise LeaseLost(claim.job_id) from None
-        if stopped.word == "drain":
+        if stopped.reason == "drain":
             raise Drained(claim.job_id) from None
-        verdict = judge(replace(conversation, stop="cancel"), kernel, limits)
-        looked = Looked(Outgoing(error=verdict.error, evidence=verdict.evidence), stopped.cpu_s)
+        run = decide_outcome(replace(transcript, stop="cancel"), kernel, limits)
+        looked = Looked(Outgoing(error=run.error, evidence=run.evidence), stopped.cpu_s)
     except Exception as error:  # fail closed: what could not be looked at stays here
         _log.exception("filter_failed", job_id=claim.job_id, fence=claim.fence)
-        verdict = _unfiltered(verdict, error)
+        run = _unfiltered(run, error)
         cpu_s = error.cpu_s if isinstance(error, FilterFailed) else 0.0
-        looked = Looked(Outgoing(error=verdict.error, evidence=verdict.evidence), cpu_s)
-    said, usage = looked.said, with_start(with_filter(usage, looked.cpu_s), lent)
+        looked = Looked(Outgoing(error=run.error, evidence=run.evidence), cpu_s)
+    said, usage = looked.said, with_start(with_filter(usage, looked.cpu_s), sandbox)
     if said.blocked:
-        verdict, said = replace(verdict, outcome=Outcome.LEAK_BLOCKED), replace(said, error=_LEAK)
+        run, said = replace(run, outcome=Outcome.LEAK_BLOCKED), replace(said, error=_LEAK)
     elif looked.over_cost:
-        verdict = judge(replace(conversation, stop="cost"), kernel, limits)
-        said = replace(said, value=None, value_kind=None, value_error=None, error=verdict.error)
-    return attempt_result(claim, verdict, lent).model_copy(
+        run = decide_outcome(replace(transcript, stop="cost"), kernel, limits)
+        said = replace(said, value=None, value_kind=None, value_error=None, error=run.error)
+    return attempt_result(claim, run, sandbox).model_copy(
         update={**_fields(said), "usage": usage, "cost_micros": _cost(claim, usage)}
     )
 
@@ -165,9 +167,9 @@ def affordable_cpu_s(lease: Lease, usage: Usage) -> float | None:
     )
 
 
-def with_start(usage: Usage, lent: Lent) -> Usage:
+def with_start(usage: Usage, sandbox: BorrowedSandbox) -> Usage:
     """The same, and what starting its sandbox took."""
-    return usage.model_copy(update={"start_cpu_ms": lent.start_cpu_ms})
+    return usage.model_copy(update={"start_cpu_ms": sandbox.start_cpu_ms})
 
 
 def with_filter(usage: Usage, cpu_s: float) -> Usage:
@@ -175,19 +177,19 @@ def with_filter(usage: Usage, cpu_s: float) -> Usage:
     return usage.model_copy(update={"filter_cpu_ms": round(1000 * cpu_s)})
 
 
-def _said(conversation: Conversation, verdict: Verdict) -> Outgoing:
+def _said(transcript: Transcript, run: RunOutcome) -> Outgoing:
     """All that the job chose. A value is a last word: of a program that did not end well there is none."""
-    value = conversation.value if verdict.outcome is Outcome.OK else Value()
+    value = transcript.value if run.outcome is Outcome.OK else Value()
     return Outgoing(
-        stdout=conversation.stdout,
-        stderr=conversation.stderr,
+        stdout=transcript.stdout,
+        stderr=transcript.stderr,
         value=value.content,
         value_kind=value.kind,
         value_error=value.error,
-        error=verdict.error,
-        evidence=verdict.evidence,
-        artifacts=conversation.artifacts,
-        artifacts_skipped=conversation.artifacts_skipped,
+        error=run.error,
+        evidence=run.evidence,
+        artifacts=transcript.artifacts,
+        artifacts_skipped=transcript.artifacts_skipped,
     )
 
 
@@ -208,13 +210,13 @@ def _fields(said: Outgoing) -> dict[str, object]:
     }
 
 
-def _unfiltered(verdict: Verdict, error: Exception) -> Verdict:
+def _unfiltered(run: RunOutcome, error: Exception) -> RunOutcome:
     """Our fault, whatever the job did; what is known of it beside its own words is kept."""
     why = str(error) if isinstance(error, FilterFailed) else type(error).__name__
     what = f"its output could not be filtered ({why}), so none of it is here"
-    numbers = {name: found for name, found in verdict.evidence.items() if not isinstance(found, str)}
-    evidence = {**numbers, "fault": what, "ended": verdict.outcome.value}
-    return Verdict(
+    numbers = {name: found for name, found in run.evidence.items() if not isinstance(found, str)}
+    evidence = {**numbers, "fault": what, "ended": run.outcome.value}
+    return RunOutcome(
         Outcome.SANDBOX_ERROR, error=JobError(type="SandboxError", message=what), evidence=evidence
     )
 
@@ -225,16 +227,16 @@ def _cost(claim: Claim, usage: Usage) -> int | None:
     return None if charge is None else cost_of(charge, usage)
 
 
-def usage_of(conversation: Conversation, kernel: Reply) -> Usage:
+def usage_of(transcript: Transcript, kernel: Reply) -> Usage:
     """What a run used, by the kernel's word where there is one."""
-    guest_cpu_ms = conversation.ending.cpu_ms if conversation.ending else 0
+    guest_cpu_ms = transcript.ending.cpu_ms if transcript.ending else 0
     # Of one of its processes: of all of them the kernel alone knows, and of one in a series it does not.
-    guest_bytes = conversation.ending.peak_bytes if conversation.ending else 0
+    guest_bytes = transcript.ending.peak_bytes if transcript.ending else 0
     return Usage(
-        wall_ms=conversation.wall_ms,
+        wall_ms=transcript.wall_ms,
         cpu_ms=kernel.cpu_ms if kernel.cpu_ms is not None else guest_cpu_ms,
         peak_memory_bytes=kernel.peak_memory_bytes if kernel.peak_memory_bytes is not None else guest_bytes,
-        output_bytes=conversation.output_bytes,
+        output_bytes=transcript.output_bytes,
     )
 
 
@@ -247,7 +249,7 @@ def cost_of(charge: Charge, usage: Usage) -> int:
 def fault_result(claim: Claim, what: str) -> JobResult:
     """The result of an attempt that failed through us before or instead of running."""
     error = JobError(type="SandboxError", message=what)
-    return attempt_result(claim, Verdict(Outcome.SANDBOX_ERROR, error=error, evidence={"fault": what}))
+    return attempt_result(claim, RunOutcome(Outcome.SANDBOX_ERROR, error=error, evidence={"fault": what}))
 
 
 def refused_result(claim: Claim, refusal: SandboxRefused) -> JobResult:
@@ -262,22 +264,22 @@ def refused_result(claim: Claim, refusal: SandboxRefused) -> JobResult:
 
 def rejected_result(claim: Claim, kind: str, why: str) -> JobResult:
     """The result of a job that was not run because a rule forbids it; ``why`` names the remedy."""
-    return attempt_result(claim, Verdict(Outcome.REJECTED, error=JobError(type=kind, message=why)))
+    return attempt_result(claim, RunOutcome(Outcome.REJECTED, error=JobError(type=kind, message=why)))
 
 
-def attempt_result(claim: Claim, verdict: Verdict, lent: Lent | None = None) -> JobResult:
+def attempt_result(claim: Claim, run: RunOutcome, sandbox: BorrowedSandbox | None = None) -> JobResult:
     """What every result of an attempt says."""
-    verdict, manifest = for_tenants(verdict, claim), claim.manifest
+    run, manifest = for_tenants(run, claim), claim.manifest
     return JobResult(
         job_id=claim.job_id,
-        outcome=verdict.outcome,
-        exit_code=verdict.exit_code,
-        signal=verdict.signal,
-        error=verdict.error,
-        evidence=verdict.evidence,
+        outcome=run.outcome,
+        exit_code=run.exit_code,
+        signal=run.signal,
+        error=run.error,
+        evidence=run.evidence,
         level=manifest.level,
-        isolation=lent.isolation if lent else None,
-        backend=lent.backend if lent else None,
+        isolation=sandbox.isolation if sandbox else None,
+        backend=sandbox.backend if sandbox else None,
         attempt=claim.fence,
         worker=claim.worker,
         trace_id=manifest.trace_id,

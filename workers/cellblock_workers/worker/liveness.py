@@ -24,7 +24,7 @@ class Liveness:
     archive: str | None = None
 
 
-def judge(ledger: Ledger, host: str, silent_s: float, worker: str | None = None) -> Liveness:
+def check_liveness(ledger: Ledger, host: str, silent_s: float, worker: str | None = None) -> Liveness:
     """Judge the workers of one host, or one of them, by what they last said of themselves.
 
     Not ok: no worker of it is heard of, or jobs have waited for ``silent_s`` while none of its workers

@@ -25,18 +25,18 @@ from cellblock.queue import RUN_TASK, Publisher
 from cellblock_config import Settings, load_settings
 from cellblock_workers.broker import create_celery
 from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.lease import Heart
 from cellblock_workers.store import check_store, refuse, wait_for_blobs
 from cellblock_workers.telemetry import configure_logging, configure_sentry, die_with_parent
 from cellblock_workers.worker import transport
-from cellblock_workers.worker.control import Control
-from cellblock_workers.worker.endpoint import Endpoint
+from cellblock_workers.worker.cancellations import CancellationListener
 from cellblock_workers.worker.health import Health
-from cellblock_workers.worker.inspection import take_no_orders
-from cellblock_workers.worker.lease import Heart
-from cellblock_workers.worker.liveness import judge
+from cellblock_workers.worker.health_endpoint import Endpoint
+from cellblock_workers.worker.liveness import check_liveness
 from cellblock_workers.worker.memory_need import shortage
 from cellblock_workers.worker.proof import Proof
 from cellblock_workers.worker.reaper import Reaper
+from cellblock_workers.worker.remote_control import take_no_orders
 from cellblock_workers.worker.runner import JobRunner
 from cellblock_workers.worker.shutdown import Shutdown
 
@@ -50,7 +50,7 @@ _FLOWER_HEARS_S = 10.0
 _SWITCH_S = 0.0005
 
 
-class Runtime:
+class WorkerRuntime:
     """Everything one worker process runs on besides Celery."""
 
     def __init__(self, settings: Settings) -> None:
@@ -65,11 +65,11 @@ class Runtime:
         launcher = LauncherClient(
             settings.launcher.socket,
             timeout_s=2 * settings.sandbox.start_timeout_s + 10,
-            refuse=proof.refuse if proof else lambda lent: None,
+            refuse=proof.refuse if proof else lambda sandbox: None,
         )
         self.health = Health(launcher, settings.worker.probe_s, proof)
         self.heart = Heart(ledger, self.name, settings.ledger, self._status, launcher.renew)
-        self.control = Control(self.redis, ledger.keys, self.heart)
+        self.control = CancellationListener(self.redis, ledger.keys, self.heart)
         self.reaper = Reaper(ledger, publisher, broker, settings, worker=self.name, blobs=self.blobs)
         self.runner = JobRunner(
             ledger,
@@ -133,13 +133,13 @@ class Runtime:
         }
 
 
-def create_worker(settings: Settings) -> tuple[Celery, Runtime]:
+def create_worker(settings: Settings) -> tuple[Celery, WorkerRuntime]:
     """The app with its one task, and what the task runs on. Starts nothing."""
     app = create_celery(settings)
     app.conf.worker_pool = "threads"
     app.conf.worker_concurrency = settings.worker.concurrency
     take_no_orders()
-    runtime = Runtime(settings)
+    runtime = WorkerRuntime(settings)
 
     @app.task(name=RUN_TASK)  # type: ignore[untyped-decorator]
     def run(job_ids: list[str]) -> list[str]:
@@ -210,7 +210,7 @@ def _gate(health: Health) -> type[bootsteps.StartStopStep]:
     return Gate
 
 
-def _endpoint(settings: Settings, runtime: Runtime) -> Endpoint | None:
+def _endpoint(settings: Settings, runtime: WorkerRuntime) -> Endpoint | None:
     """``GET /health``, where the settings ask for it."""
     worker = settings.worker
     if worker.health_port is None:
@@ -218,7 +218,7 @@ def _endpoint(settings: Settings, runtime: Runtime) -> Endpoint | None:
     endpoint = Endpoint(
         worker.health_address,
         worker.health_port,
-        lambda: judge(runtime.ledger, socket.gethostname(), worker.silent_s, runtime.name),
+        lambda: check_liveness(runtime.ledger, socket.gethostname(), worker.silent_s, runtime.name),
     )
     endpoint.start()
     return endpoint

@@ -15,8 +15,8 @@ import structlog
 
 from cellblock.errors import OperatorError
 from cellblock_config import LevelName, Settings
-from cellblock_workers.canaries import CONTROLS, Finding, Way, prove
-from cellblock_workers.launcher.client import Lent
+from cellblock_workers.launcher.client import BorrowedSandbox
+from cellblock_workers.worker.canaries import CONTROLS, ControlFinding, Way, prove
 
 _log = structlog.get_logger(__name__)
 
@@ -39,11 +39,11 @@ class Proof:
         self._lock = threading.Lock()
         self._canaries = [control for control in CONTROLS if control.canary]
 
-    def refuse(self, lent: Lent) -> str | None:
+    def refuse(self, sandbox: BorrowedSandbox) -> str | None:
         """Why nothing may be sent into this sandbox; None if it may."""
-        if Way(lent.isolation, lent.backend) in self._proven or lent.isolation == self._unisolated:
+        if Way(sandbox.isolation, sandbox.backend) in self._proven or sandbox.isolation == self._unisolated:
             return None
-        return f"the controls of {lent.isolation} ({lent.backend}) are not proven on this host yet"
+        return f"the controls of {sandbox.isolation} ({sandbox.backend}) are not proven on this host yet"
 
     @property
     def due(self) -> bool:
@@ -82,12 +82,12 @@ class Proof:
         took_ms = round((time.monotonic() - began) * 1000)
         _log.info("canaries_passed", ways=sorted("/".join(way) for way in self._proven), took_ms=took_ms)
 
-    def _attack(self, levels: list[LevelName]) -> list[Finding]:
+    def _attack(self, levels: list[LevelName]) -> list[ControlFinding]:
         with ThreadPoolExecutor(len(levels), "proof") as pool:
             rounds = list(pool.map(self._attack_one, levels))
         return [finding for found in rounds for finding in found]
 
-    def _attack_one(self, level: LevelName) -> list[Finding]:
+    def _attack_one(self, level: LevelName) -> list[ControlFinding]:
         socket, settings = self._settings.launcher.socket, self._settings
         findings = prove(socket, settings, level, self._canaries)
         for patience in _PATIENCE:
@@ -104,7 +104,7 @@ class Proof:
             findings = [again.get(finding.control.name, finding) for finding in findings]
         return findings
 
-    def _check(self, findings: list[Finding]) -> None:
+    def _check(self, findings: list[ControlFinding]) -> None:
         bad = [finding for finding in findings if finding.state in ("not proven", "too slow")]
         for finding in bad:
             _log.error(
@@ -133,7 +133,7 @@ def _one_level_each(isolations: Mapping[LevelName, str]) -> list[LevelName]:
     return list(by_isolation.values())
 
 
-def _in_words(finding: Finding) -> str:
+def _in_words(finding: ControlFinding) -> str:
     where = " ".join(finding.way) if finding.way else "the sandbox"
     control = finding.control
     return f"{where}: the control '{control.name}' does not bite ({finding.detail}); {control.remedy}"

@@ -97,8 +97,8 @@ class Reaper:
     def _round(self, begun: Round) -> None:
         self._say_how_full(begun)
         steps: tuple[Callable[[], object], ...] = (
-            lambda: self._judge(self._ledger.reap()),  # jobs whose worker is lost
-            lambda: self._judge(self._ledger.expire()),  # those that were not started in time
+            lambda: self._publish(self._ledger.reap()),  # jobs whose worker is lost
+            lambda: self._publish(self._ledger.expire()),  # those that were not started in time
             lambda: self._publisher.wake(self._ledger.wake_delayed()),
             lambda: self._publisher.wake(self._ledger.look_at_parked()),
             self._republish,
@@ -130,9 +130,9 @@ class Reaper:
             _log.info("store_has_room", percent=round(begun.pressure.percent))
         self._said_full = full
 
-    def _judge(self, judged: Iterable[Transition]) -> None:
-        for done in judged:
-            _log.warning("job_reaped", job_id=done.job_id, verdict=done.word)
+    def _publish(self, reaped: Iterable[Transition]) -> None:
+        for done in reaped:
+            _log.warning("job_reaped", job_id=done.job_id, transition=done.word)
             self._publisher.wake(done.wake)
 
     def _republish(self) -> None:

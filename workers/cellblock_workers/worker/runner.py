@@ -10,8 +10,11 @@ from itertools import chain, repeat
 
 import structlog
 
+from cellblock.admission.claim_check import fetched
+from cellblock.admission.sealing import open_manifest, seal_result
+from cellblock.admission.signing import Verifier
 from cellblock.blobs import Blobs
-from cellblock.claim_check import fetched
+from cellblock.contract.models import JobResult
 from cellblock.errors import (
     BlobLost,
     BlobsUnavailable,
@@ -21,17 +24,14 @@ from cellblock.errors import (
     StoreUnavailable,
 )
 from cellblock.ledger import Claim, Dropped, Ledger, Transition
-from cellblock.models import JobResult
-from cellblock.sealing import open_manifest, seal_result
-from cellblock.signing import Verifier
 from cellblock_config import Settings
-from cellblock_workers.filtering.looking import OutgoingFilter
+from cellblock_workers.filtering.outgoing_filter import OutgoingFilter
 from cellblock_workers.launcher.client import LauncherClient, LevelUnavailable
+from cellblock_workers.lease import Heart, Lease
 from cellblock_workers.worker.claiming import Claiming
-from cellblock_workers.worker.evaluation import Evaluator
+from cellblock_workers.worker.evaluation.attempt import Evaluator
 from cellblock_workers.worker.execution import Drained, LeaseLost, execute, fault_result, rejected_result
-from cellblock_workers.worker.lease import Heart, Lease
-from cellblock_workers.worker.shortening import shortened
+from cellblock_workers.worker.shortened_results import shortened
 
 _log = structlog.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""One conversation with one sandbox: the job goes in, bytes and an end come out, within a deadline."""
+"""One transcript with one sandbox: the job goes in, bytes and an end come out, within a deadline."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cellblock.admission import ResolvedLimits
+from cellblock.admission.resolve import ResolvedLimits
+from cellblock.contract.models import Artifact, JobError, SkippedArtifact
 from cellblock.egress import Governed, Governor
 from cellblock.errors import SandboxUnavailable
-from cellblock.models import Artifact, JobError, SkippedArtifact
 from cellblock_config import Settings
-from cellblock_workers.launcher.client import Lent
+from cellblock_workers.launcher.client import BorrowedSandbox
 from cellblock_workers.launcher.streams import close_aside, receive
+from cellblock_workers.lease import Lease
 from cellblock_workers.worker.artifacts import ArtifactReader
-from cellblock_workers.worker.claims import Value, read_raised, read_value
 from cellblock_workers.worker.cost_meter import CostMeter
 from cellblock_workers.worker.frames import FrameReader, ProtocolViolation
-from cellblock_workers.worker.lease import Lease
-from cellblock_workers.worker.outbox import Outbox
+from cellblock_workers.worker.reported import Value, read_raised, read_value
+from cellblock_workers.worker.send_queue import SendQueue
 
 _PIECE_BYTES = 256 * 1024
 #: How the guest's words for an unfinished collection read in a result.
@@ -36,7 +36,7 @@ _UNFINISHED = {
 
 _MS_MAX = 10**12  # thirty years, of all processors together
 _BYTES_MAX = 2**50
-#: Why the host, rather than the guest, ended the conversation.
+#: Why the host, rather than the guest, ended the transcript.
 Stop = Literal["deadline", "output", "cost", "drain", "cancel", "lost"]
 
 
@@ -56,7 +56,7 @@ class Ending(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class Transcript:
     """All a worker knows of a run before it asks the kernel.
 
     ``ending`` is None when the sandbox ended (or was stopped) before the guest could report; ``fault``
@@ -77,11 +77,11 @@ class Conversation:
 
 
 class Session:
-    """Drives one lent sandbox through one job. Holds at most the limits of what may come out in memory."""
+    """Drives one sandbox through one job. Holds no more in memory than the limits of what may come out."""
 
     def __init__(
         self,
-        lent: Lent,
+        borrowed: BorrowedSandbox,
         launcher: socket.socket,
         lease: Lease,
         settings: Settings,
@@ -90,18 +90,18 @@ class Session:
         announced: bool = False,
     ) -> None:
         """``meter``: of a job with a price, made when it begins. ``announced``: the guest waits already."""
-        self._stream = lent.stream
+        self._stream = borrowed.stream
         self._launcher = launcher
         self._lease = lease
         self._settings = settings
-        self._reader = FrameReader(lent.framing)
+        self._reader = FrameReader(borrowed.framing)
         self._make_meter = meter
         self._meter: CostMeter | None = None
         self._stdout = Governor(settings.egress)
         self._stderr = Governor(settings.egress)
         self._job: Iterable[bytes] = ()
         self._limits: ResolvedLimits
-        self._outbox = Outbox()
+        self._outbox = SendQueue()
         self._ready = announced
         self._heard_raised = False
         self._started: float | None = None
@@ -113,8 +113,8 @@ class Session:
         self._artifacts: ArtifactReader | None = None
         self._collected: bytes | None = None
 
-    def run(self, job: Iterable[bytes], limits: ResolvedLimits, *, artifacts: bool = False) -> Conversation:
-        """Hand over the job (delivery.py) and listen to its end. ``artifacts``: it may leave some.
+    def run(self, job: Iterable[bytes], limits: ResolvedLimits, *, artifacts: bool = False) -> Transcript:
+        """Hand over the job (job_frames.py) and listen to its end. ``artifacts``: it may leave some.
 
         Raises :class:`SandboxUnavailable` when the launcher dies underneath: the job has to run again.
         """
@@ -265,10 +265,10 @@ class Session:
     def _total_bytes(self) -> int:
         return self._stdout.total_bytes + self._stderr.total_bytes
 
-    def _conversation(self, *, stop: Stop | None = None, fault: str | None = None) -> Conversation:
+    def _conversation(self, *, stop: Stop | None = None, fault: str | None = None) -> Transcript:
         ended = self._ended or time.monotonic()
         artifacts, skipped = self._collection()
-        return Conversation(
+        return Transcript(
             stdout=self._stdout.close(),
             stderr=self._stderr.close(),
             output_bytes=self._total_bytes(),

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from cellblock.egress.places import calls, commands, containers, devices, lines, pairs, prose, tables
+from cellblock.egress.places.assessment import is_secret
 from cellblock.egress.places.lexicon import Name, names
 from cellblock.egress.places.place import Behind, Place
 from cellblock.egress.values import hashes, prefixed
-from cellblock.egress.values.judging import is_secret
 
 #: Forms of places behind a name, by the family that the bench of left-out classes switches off.
 BEHIND: dict[str, Behind] = {

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from cellblock.egress.places.assessment import Setting
 from cellblock.egress.places.lexicon import Promise
 from cellblock.egress.places.place import Place
-from cellblock.egress.values.judging import Setting
 
 _QUOTED = r"(?:\"[^\"\n]{1,200}\"|'[^'\n]{1,200}')"
 #: ``connect(host, "user", "…")``; between the last two nothing but a comma.

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from cellblock.egress.places.assessment import Setting
 from cellblock.egress.places.lexicon import Name, Promise
 from cellblock.egress.places.place import Place
-from cellblock.egress.values.judging import Setting
 
 _HOW = re.compile(
     r"(?P<how>(?:[ \t]{1,8}(?:\d{1,2}|0x\d|ascii(?:-text)?|hex(?:adecimal)?|encrypted|encoded|cipher|ciphertext|simple|plain(?:-?text)?|cleartext|clear"

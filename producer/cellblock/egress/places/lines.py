@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
+from cellblock.egress.places.assessment import Setting, is_drawn, is_secret, is_sure
 from cellblock.egress.places.lexicon import Promise, lower
 from cellblock.egress.places.place import KIND
 from cellblock.egress.values import forms
-from cellblock.egress.values.judging import Setting, is_drawn, is_secret, is_sure
 
 #: scheme://user:password@host
 _ADDRESS = re.compile(

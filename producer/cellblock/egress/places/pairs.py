@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from cellblock.egress.places.assessment import Setting
 from cellblock.egress.places.lexicon import Name, Promise
 from cellblock.egress.places.place import Place
-from cellblock.egress.values.judging import Setting
 
 _VALUE_CHARS = 4096
 _SIGN = re.compile(

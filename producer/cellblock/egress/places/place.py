@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from cellblock.egress.places.assessment import Setting
 from cellblock.egress.places.lexicon import Name, Promise
-from cellblock.egress.values.judging import Setting
 
 KIND = "assigned_secret"
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from cellblock.egress.places.assessment import Setting
 from cellblock.egress.places.lexicon import Name, Promise
 from cellblock.egress.places.place import Place
-from cellblock.egress.values.judging import Setting
 
 _REACH_CHARS, _WORDS_MOST = 110, 12
 _WORD = re.compile(r"[^\s，。、；]+")

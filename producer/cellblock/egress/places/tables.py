@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from cellblock.egress.places.assessment import Setting
 from cellblock.egress.places.lexicon import Name, Promise, promised
 from cellblock.egress.places.place import Place
-from cellblock.egress.values.judging import Setting
 
 _ROWS_MOST, _LINE_CHARS = 2000, 2000
 _DELIMITERS = ("|", "│", "┃", "║", "\t", ";", ",", "&")

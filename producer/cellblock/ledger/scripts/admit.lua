@@ -125,7 +125,7 @@ if a.planned == 1 then
       'parallel', int(a.parallel), 'bytes_held', int(a.bytes_held) }) do
       account[#account + 1] = part
     end
-    redis.call('HSET', keys.shares, 'weight:' .. a.plan, int(a.weight))
+    redis.call('HSET', keys.plan_shares, 'weight:' .. a.plan, int(a.weight))
   else
     redis.call('HINCRBY', keys.parent, 'reserved', int(-a.reserve))
     redis.call('HINCRBY', keys.parent, 'lent', int(a.reserve))
@@ -154,8 +154,8 @@ end
 if a.blobs ~= '' then
   also('blobs', a.blobs)
 end
-local place = int(PRIORITIES[a.priority] + at_us)
-also('place', place)
+local rank = int(PRIORITIES[a.priority] + at_us)
+also('rank', rank)
 redis.call('HSET', keys.job, unpack(fields))
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
 local was = lane.plan
@@ -173,7 +173,7 @@ if lane.slots > 0 then
 end
 name_blobs(a.blobs, 1)
 redis.call('SET', keys.spec, a.manifest, 'EX', int(a.job_ttl_s))
-redis.call('ZADD', keys.ready, place, a.job_id)
+redis.call('ZADD', keys.ready, rank, a.job_id)
 lane.ready = lane.ready + 1
 redis.call('ZADD', keys.deadlines, int(now + a.expires_ms), a.job_id)
 if a.planned == 1 then

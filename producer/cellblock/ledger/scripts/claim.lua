@@ -18,7 +18,7 @@ end
 local nested = a.lane:find('/', 1, true)
 if nested and job.state == 'queued' and redis.call('HGET', keys.parent, 'state') ~= 'running' then
   redis.call('ZREM', keys.ready, a.job_id)
-  seat(a, look(a))
+  refresh_lane(a, look(a))
   return { 'orphan' }
 end
 local now = now_ms()
@@ -26,18 +26,18 @@ if not job.state then
   local lane = look(a)
   leave(a, lane)
   redis.call('ZREM', keys.leases, a.job_id)
-  seat(a, lane)
+  refresh_lane(a, lane)
   return { 'passed' }
 end
 if job.state ~= 'queued' or now >= tonumber(job.expires_ms) then
   -- It is late, and the reaper ends it: it must not stand before the others.
   redis.call('ZREM', keys.ready, a.job_id)
-  seat(a, look(a))
+  refresh_lane(a, look(a))
   return { job.state == 'queued' and 'passed' or 'again' }
 end
 local lane = look(a, nil, true)
 if able(lane) == 0 or redis.call('ZREM', keys.ready, a.job_id) == 0 then
-  seat(a, lane)
+  refresh_lane(a, lane)
   return { 'again' }
 end
 
@@ -61,16 +61,16 @@ lane.ready = lane.ready - 1
 
 -- The tenant was served: its plan has had its share, and everyone else of the plan comes before it.
 local plan = lane.plan
-local share = redis.call('HMGET', keys.shares, 'number:' .. plan, 'pass', 'pass:' .. plan, 'weight:' .. plan, 'turn')
+local share = redis.call('HMGET', keys.plan_shares, 'number:' .. plan, 'pass', 'pass:' .. plan, 'weight:' .. plan, 'turn')
 local number = tonumber(share[1] or new_number(plan))
 local pass, turn = tonumber(share[3] or 0), tonumber(share[5] or 0) + 1
-redis.call('HSET', keys.shares, 'pass', int(math.max(tonumber(share[2] or 0), pass)),
+redis.call('HSET', keys.plan_shares, 'pass', int(math.max(tonumber(share[2] or 0), pass)),
   'pass:' .. plan, int(pass + math.floor(STRIDE / tonumber(share[4] or 1))), 'turn', int(turn), 'came', '0')
 if able(lane) > 0 then
-  redis.call('ZADD', keys.turns, int(turns_from(number) + TURN * (turn + 1)), a.lane)
-  redis.call('HSET', keys.heads, a.lane, redis.call('ZRANGE', keys.ready, 0, 0)[1])
+  redis.call('ZADD', keys.lane_turns, int(turns_from(number) + TURN * (turn + 1)), a.lane)
+  redis.call('HSET', keys.lane_heads, a.lane, redis.call('ZRANGE', keys.ready, 0, 0)[1])
 else
-  seat(a, lane, 1)
+  refresh_lane(a, lane, 1)
 end
 emit('started', a.job_id, now, { tenant = job.tenant, attempt = fence, worker = a.worker, trace_id = job.trace_id })
 return { 'claimed', fence, job.admitted_ms, int(now), job.charged or '0', job.lent or '0', job.result_ttl_s or '0' }

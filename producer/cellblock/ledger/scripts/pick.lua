@@ -1,5 +1,5 @@
 -- pick: whose jobs are next, count of them; nothing changes. The claims that follow find out whether they still are.
--- KEYS  turns heads shares
+-- KEYS  lane_turns lane_heads plan_shares
 -- ARGV  count
 -- Returns {"next", lane, job_id, lane, job_id, ...}: in the order of single claims, as if no lane ran out of jobs. A lane
 --         that comes again has no id there: which of its jobs that is, its line says · {"none"}: nothing could be claimed

@@ -11,7 +11,7 @@
 --   cancel       "1" once a running job was asked to stop
 --   admitted_ms queued_ms started_ms finished_ms           the server's clock
 --   expires_ms   a job that has not started by then is rejected; window_ms after it was queued
---   place        where it stands in its tenant's line: by priority, then by admission (µs)
+--   rank         where it stands in its tenant's line: by priority, then by admission (µs)
 --   outcome      set with the terminal state
 --   parent       of a nested run: the job whose slot it runs in, and whose money it spends
 --   plan reserved charged cost day   of jobs with a plan, in micros: what is held for it, what attempts that are over
@@ -27,7 +27,7 @@
 
 -- What every script about one job declares, in the order of ledger/keys.py `of_job`.
 local KEY_NAMES = { 'job', 'spec', 'result', 'attempts', 'ready', 'delayed', 'leases', 'deadlines', 'slots',
-  'parked', 'turns', 'heads', 'shares', 'dead', 'upkeep', 'events', 'account', 'line', 'parent',
+  'parked', 'lane_turns', 'lane_heads', 'plan_shares', 'dead', 'upkeep', 'events', 'account', 'line', 'parent',
   'nested', 'kept', 'kept_failed', 'kept_dead', 'keepers', 'crowded', 'pressure', 'blobs' }
 local keys = {}
 for i, name in ipairs(KEY_NAMES) do
@@ -37,9 +37,9 @@ end
 local ATTEMPTS_KEPT = 20
 -- Messages asked for in one reply; the sweep sees to the others.
 local WOKEN_MAX = 1000
--- A place is a priority's first, plus microseconds since 1970: exact until 2065.
+-- A rank is a priority's first, plus microseconds since 1970: exact until 2065.
 local PRIORITIES = { high = 0, normal = 3e15, low = 6e15 }
--- A turn is a plan's first, plus TURN for each claim so far, plus a place among those who came since then.
+-- A turn is a plan's first, plus TURN for each claim so far, plus a rank among those who came since then.
 local TURNS = 2 ^ 45
 local TURN = 1024
 -- Accounts are kept for so many days, in seconds.
@@ -124,7 +124,7 @@ end
 
 -- What ending or requeuing a job needs of its record.
 local function whole_record()
-  return record('state', 'attempt', 'cancel', 'tenant', 'trace_id', 'worker', 'started_ms', 'priority', 'place',
+  return record('state', 'attempt', 'cancel', 'tenant', 'trace_id', 'worker', 'started_ms', 'priority', 'rank',
     'window_ms', 'expires_ms', 'plan', 'reserved', 'charged', 'day', 'borrowed', 'result_ttl_s', 'bytes',
     'op_finish', 'op_release', 'level', 'submitted', 'admitted_ms', 'blobs', 'idempotency')
 end
@@ -180,8 +180,8 @@ end
 
 -- Whose job is next. A message says that something waits, not what: the claim picks.
 --
--- Of the plans with a job that could run, the one furthest behind by its weight (stride scheduling: shares hash,
--- pass:<plan>); of its tenants, the one served longest ago (turns, heads); of its jobs, the first by place (ready).
+-- Of the plans with a job that could run, the one furthest behind by its weight (stride scheduling: hash plan_shares,
+-- pass:<plan>); of its tenants, the one served longest ago (lane_turns, lane_heads); of its jobs, the first by rank (ready).
 -- A tenant has a turn while it has a ready job and a slot for it; with a job and no slot it is parked.
 -- As many messages are on their way as jobs could be claimed: whoever adds to that number has one sent.
 --
@@ -237,8 +237,8 @@ end
 
 -- The number of a plan that had none; jobs without a plan share one of weight 1.
 local function new_number(plan)
-  local number = redis.call('HINCRBY', keys.shares, 'plans', 1)
-  redis.call('HSET', keys.shares, 'number:' .. plan, int(number))
+  local number = redis.call('HINCRBY', keys.plan_shares, 'plans', 1)
+  redis.call('HSET', keys.plan_shares, 'number:' .. plan, int(number))
   return number
 end
 
@@ -249,32 +249,32 @@ end
 -- Behind all who wait for their turn, before the one that was served last: its next job comes after this one.
 -- Who has a turn of this plan keeps it.
 local function line_up(lane_name, plan)
-  local share = redis.call('HMGET', keys.shares, 'number:' .. plan, 'turn', 'pass', 'pass:' .. plan, 'came')
+  local share = redis.call('HMGET', keys.plan_shares, 'number:' .. plan, 'turn', 'pass', 'pass:' .. plan, 'came')
   local first = turns_from(tonumber(share[1] or new_number(plan)))
-  local turn = redis.call('ZSCORE', keys.turns, lane_name)
+  local turn = redis.call('ZSCORE', keys.lane_turns, lane_name)
   if turn then
     if turns_from(math.floor(tonumber(turn) / TURNS)) == first then
       return
     end
-    redis.call('ZREM', keys.turns, lane_name)
+    redis.call('ZREM', keys.lane_turns, lane_name)
   end
   local came, pass = math.min(TURN - 1, tonumber(share[5] or 0) + 1), tonumber(share[4] or 0)
-  if redis.call('ZCOUNT', keys.turns, int(first), '(' .. int(first + TURNS)) == 0 then
+  if redis.call('ZCOUNT', keys.lane_turns, int(first), '(' .. int(first + TURNS)) == 0 then
     pass = math.max(tonumber(share[3] or 0), pass) -- a plan that had nothing to run has saved nothing up
   end
-  redis.call('HSET', keys.shares, 'pass:' .. plan, int(pass), 'came', int(came))
-  redis.call('ZADD', keys.turns, int(first + TURN * tonumber(share[2] or 0) + came), lane_name)
+  redis.call('HSET', keys.plan_shares, 'pass:' .. plan, int(pass), 'came', int(came))
+  redis.call('ZADD', keys.lane_turns, int(first + TURN * tonumber(share[2] or 0) + came), lane_name)
 end
 
 -- To be called after every change of a lane's jobs, slots or plan; lane says how they are now. was: how many jobs
 -- messages had been asked for, nil: whatever is written of the lane may be wrong. changed: other jobs are ready
 -- now, or its plan is another. Returns how many jobs could be claimed, and the first of them where that is known.
-local function seat(a, lane, was, changed)
+local function refresh_lane(a, lane, was, changed)
   local count = able(lane)
   if count == 0 then
     if was ~= 0 then
-      redis.call('ZREM', keys.turns, a.lane)
-      redis.call('HDEL', keys.heads, a.lane)
+      redis.call('ZREM', keys.lane_turns, a.lane)
+      redis.call('HDEL', keys.lane_heads, a.lane)
     end
     if lane.ready > 0 then
       redis.call('SADD', keys.parked, a.lane)
@@ -290,16 +290,16 @@ local function seat(a, lane, was, changed)
     return count
   end
   local first = redis.call('ZRANGE', keys.ready, 0, 0)[1]
-  redis.call('HSET', keys.heads, a.lane, first)
+  redis.call('HSET', keys.lane_heads, a.lane, first)
   if was == nil or was == 0 or changed == 'plan' then
     line_up(a.lane, lane.plan)
   end
   return count, first
 end
 
--- Seats the lane. Returns the ids whose messages have to be sent: as many as could be claimed and could not before.
+-- Refreshes the lane. Returns the ids whose messages have to be sent: as many as could be claimed and could not before.
 local function woken(a, lane, before, changed)
-  local count, first = seat(a, lane, before, changed)
+  local count, first = refresh_lane(a, lane, before, changed)
   local more = math.min(WOKEN_MAX, count - before)
   if more == 1 and first then
     return { first }
@@ -333,7 +333,7 @@ local function reply(word, ids)
 end
 
 -- Out of every index, and out of its slot, unless nested runs of its own still run: whoever starts some and ends
--- has not won slots by it. The reaper frees the slot when the last of them has ended (vacate).
+-- has not won slots by it. The reaper frees the slot when the last of them has ended (free_slot).
 -- Returns whether it was among the ready.
 local function leave(a, lane, state)
   local was_ready = false
@@ -393,7 +393,7 @@ end
 
 -- What a job that ended is not asked for any more.
 local GONE_OF_THE_DEAD = { 'reserved', 'charged', 'borrowed', 'op_claim' }
-local GONE = { 'reserved', 'charged', 'borrowed', 'op_claim', 'place', 'priority', 'window_ms', 'expires_ms', 'queued_ms',
+local GONE = { 'reserved', 'charged', 'borrowed', 'op_claim', 'rank', 'priority', 'window_ms', 'expires_ms', 'queued_ms',
   'faults', 'failures', 'result_ttl_s', 'bytes', 'day', 'lent', 'op_retry', 'blobs' }
 
 -- What is told to those who wait, before the result: the part of the record that belongs to it (ledger/results.py).
@@ -467,20 +467,20 @@ end
 
 -- Back into its tenant's line, at once or after delay_ms, in the one shape that release, reap and finish share.
 -- ran: it had started in time, so what comes of that is no fault of its caller's: it gets a new deadline and
--- keeps its place. Else its place is the last: a host that cannot run it tries the others first.
+-- keeps its rank. Else its rank is the last: a host that cannot run it tries the others first.
 -- job: its whole record. more: fields to be written with it. Returns what that woke.
 local function requeue(a, job, why, delay_ms, at_ms, ran, more)
   local lane = look(a)
   local before = announced(lane)
   local due_ms = at_ms + delay_ms
   local expires_ms = ran and int(due_ms + tonumber(job.window_ms)) or job.expires_ms
-  local place = ran and job.place or int(PRIORITIES[job.priority] + now_us())
+  local rank = ran and job.rank or int(PRIORITIES[job.priority] + now_us())
   note(job, why, at_ms, a.kept_dead_s)
   leave(a, lane, job.state)
   lane.held = lane.held - LARGE_BYTES
   write_account(lane)
   local fields = more or {}
-  for _, part in ipairs({ 'state', 'queued', 'queued_ms', int(due_ms), 'expires_ms', expires_ms, 'place', place }) do
+  for _, part in ipairs({ 'state', 'queued', 'queued_ms', int(due_ms), 'expires_ms', expires_ms, 'rank', rank }) do
     fields[#fields + 1] = part
   end
   redis.call('HSET', keys.job, unpack(fields))
@@ -494,7 +494,7 @@ local function requeue(a, job, why, delay_ms, at_ms, ran, more)
     redis.call('ZADD', keys.delayed, int(due_ms), a.job_id)
     return woken(a, lane, before)
   end
-  redis.call('ZADD', keys.ready, place, a.job_id)
+  redis.call('ZADD', keys.ready, rank, a.job_id)
   lane.ready = lane.ready + 1
   return woken(a, lane, before, true)
 end

@@ -1,4 +1,4 @@
--- reap: judge one job whose lease has run out: again into its queue, or ended as worker_lost.
+-- reap: decide on one job whose lease has run out: again into its queue, or ended as worker_lost.
 -- KEYS  of_job
 -- ARGV  backoffs: milliseconds after the first, second, ... loss, with commas; the last one for all others;
 --       times spread_percent. Nobody is judged when no

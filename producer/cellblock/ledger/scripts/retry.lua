@@ -24,11 +24,11 @@ local before = announced(lane)
 local now = math.floor(at_us / 1000)
 local expires_ms = int(now + tonumber(job.window_ms))
 -- What failed through our fault costs nothing, also when it is tried again: nothing is held, nothing is taken.
-local place = int(PRIORITIES[job.priority] + at_us)
+local rank = int(PRIORITIES[job.priority] + at_us)
 redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel', 'worker', 'lent', 'kept', 'result_blob', 'losses', 'faults',
   'failures')
 redis.call('HSET', keys.job, 'state', 'queued',
-  'place', place, 'queued_ms', int(now), 'expires_ms', expires_ms, 'op_retry', a.op)
+  'rank', rank, 'queued_ms', int(now), 'expires_ms', expires_ms, 'op_retry', a.op)
 redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
 redis.call('EXPIRE', keys.spec, int(a.job_ttl_s))
 redis.call('DEL', keys.result)
@@ -38,7 +38,7 @@ redis.call('LREM', keys.kept_dead, 0, a.job_id .. ' ' .. job.kept)
 lane.held = lane.held + tonumber(job.bytes or '0')
 lane.kept = lane.kept - tonumber(job.kept or '0')
 write_account(lane)
-redis.call('ZADD', keys.ready, place, a.job_id)
+redis.call('ZADD', keys.ready, rank, a.job_id)
 lane.ready = lane.ready + 1
 redis.call('ZADD', keys.deadlines, expires_ms, a.job_id)
 redis.call('ZADD', keys.line, expires_ms, a.job_id)

@@ -11,12 +11,12 @@ if due and tonumber(due) > now then
   return { 'live' }
 end
 redis.call('ZREM', keys.delayed, a.job_id)
-local job = record('state', 'place')
+local job = record('state', 'rank')
 if not due or job.state ~= 'queued' then
   return { 'gone' }
 end
 local lane = look(a)
 local before = announced(lane)
-redis.call('ZADD', keys.ready, job.place, a.job_id)
+redis.call('ZADD', keys.ready, job.rank, a.job_id)
 lane.ready = lane.ready + 1
 return reply('woken', woken(a, lane, before, true))

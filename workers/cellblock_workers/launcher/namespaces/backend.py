@@ -21,14 +21,19 @@ import structlog
 
 from cellblock_config import Isolation, Settings
 from cellblock_config.launcher import USER_IDS_EACH
-from cellblock_workers.guest import guest_source, kernel
-from cellblock_workers.launcher.announcement import await_guest
+from cellblock_workers.guest import guest_source
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOffered, Profile, StartFailed
-from cellblock_workers.launcher.cgroup_tree import CgroupTree, Group, Groups
+from cellblock_workers.launcher.cgroup_tree import Cgroup, Cgroups, CgroupTree
+from cellblock_workers.launcher.guest_readiness import await_guest
 from cellblock_workers.launcher.limits import GUEST_PIDS, RLIMITS, SHM_INODES, TERMINALS, TMP_INODES
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
 from cellblock_workers.launcher.namespaces import canary
-from cellblock_workers.launcher.namespaces.fork_server import Child, ForkServer, Program, Request
+from cellblock_workers.launcher.namespaces.fork_server import (
+    ForkedGuest,
+    ForkRequest,
+    ForkServer,
+    ZygoteProgram,
+)
 from cellblock_workers.launcher.namespaces.roots import Root, find_root, is_current
 from cellblock_workers.launcher.namespaces.sandbox import ForkedSandbox
 from cellblock_workers.launcher.ownership import Ownership, Records
@@ -36,10 +41,11 @@ from cellblock_workers.launcher.seccomp import strict_profile
 from cellblock_workers.launcher.seccomp_filter import compile_profile
 from cellblock_workers.launcher.streams import sandbox_stream
 from cellblock_workers.launcher.user_ids import IdBlock, IdRange
+from cellblock_workers.zygote import kernel
 
 _log = structlog.get_logger(__name__)
 
-_SPARE = 2  # places for canaries alone
+_SPARE = 2  # seats for canaries alone
 _DYING = 6  # and for what takes long to die
 _GONE_S = 10.0
 _LAST_WORD_S = 1.0
@@ -54,13 +60,13 @@ class NamespacesBackend:
     name = "zygote"
     sweeps = "namespaces"
 
-    def __init__(self, settings: Settings, ownership: Ownership, groups: Groups | None = None) -> None:
+    def __init__(self, settings: Settings, ownership: Ownership, groups: Cgroups | None = None) -> None:
         self._settings = settings
         self._ownership = ownership
         self._records = Records(settings.launcher.state / self.sweeps / "records", ownership)
         self._cgroups = groups or CgroupTree()
         self._several_ids = os.geteuid() == 0
-        self._places = _Places(
+        self._seats = _Seats(
             settings.launcher.sandboxes_max + _DYING + _SPARE, settings.launcher.state / "ids"
         )
         self._servers: dict[str, ForkServer] = {}
@@ -76,13 +82,13 @@ class NamespacesBackend:
         profile = Profile("standard", image, canary.MEMORY_BYTES, 1.0, canary.PIDS)
         held = self._start(f"probe-{secrets.token_hex(8)}", profile, canary.CONTROLS)
         try:
-            canary.judge_process(
+            canary.check_process(
                 held.child.pidfd or 0,
                 several_ids=self._several_ids,
                 cgroup=held.group.relative if held.group else None,
             )
             self._let_end(held)
-            canary.judge_controls(held.child.status)
+            canary.check_controls(held.child.status)
         except OSError as error:
             raise StartFailed(f"namespaces: the canary could not be looked at: {error}") from error
         finally:
@@ -126,23 +132,23 @@ class NamespacesBackend:
         sandbox.stream.close()
         if sandbox.watched and self._watch:
             self._watch.remove(sandbox.watched)
-        self._end(sandbox.id, sandbox.child, sandbox.group, sandbox.place)
+        self._end(sandbox.id, sandbox.child, sandbox.group, sandbox.seat)
 
-    def _end(self, sandbox_id: str, child: Child | None, group: Group | None, place: int) -> None:
-        """Take one down. Its place is free once it is dead: until then its ids and devices are somebody's."""
+    def _end(self, sandbox_id: str, child: ForkedGuest | None, group: Cgroup | None, seat: int) -> None:
+        """Take one down. Its seat is free once it is dead: until then its ids and devices are somebody's."""
         try:
             self._take_down(sandbox_id, child, group)
         finally:
             if child is None or child.ended.is_set():
-                self._bury(child, place)
+                self._bury(child, seat)
             else:
-                threading.Thread(target=self._bury, args=(child, place), daemon=True).start()
+                threading.Thread(target=self._bury, args=(child, seat), daemon=True).start()
 
-    def _bury(self, child: Child | None, place: int) -> None:
+    def _bury(self, child: ForkedGuest | None, seat: int) -> None:
         if child is not None:
             child.ended.wait()
             child.close()
-        self._places.give_back(place)
+        self._seats.give_back(seat)
 
     def _settle_limits(self) -> None:
         """Once: by cgroup where the launcher may make them, else by a watch and per-process limits."""
@@ -167,7 +173,7 @@ class NamespacesBackend:
         server = self._server(profile.image)
         ours, theirs = sandbox_stream()
         try:
-            place, group, child = self._places.take(leave=_SPARE if which is None else 0), None, None
+            seat, group, child = self._seats.take(leave=_SPARE if which is None else 0), None, None
         except BackendUnavailable:
             ours.close()
             theirs.close()
@@ -179,7 +185,7 @@ class NamespacesBackend:
                 if self._watch
                 else self._cgroups.create(sandbox_id, profile, GUEST_PIDS + self._series(profile))
             )
-            child = self._spawn(server, profile, place, which, theirs, group)
+            child = self._spawn(server, profile, seat, which, theirs, group)
             theirs.close()  # the guest's alone now: when it ends, the stream does
             self._await(child, ours, which)
             return ForkedSandbox(
@@ -189,7 +195,7 @@ class NamespacesBackend:
                 profile,
                 ours,
                 child,
-                place,
+                seat,
                 group,
                 self._watched(child, profile),
                 self.discard,
@@ -198,7 +204,7 @@ class NamespacesBackend:
         except BaseException as error:
             ours.close()
             with suppress(BackendUnavailable, OSError):  # what is left of it is the sweep's
-                self._end(sandbox_id, child, group, place)
+                self._end(sandbox_id, child, group, seat)
             if isinstance(error, OSError):
                 raise StartFailed(f"namespaces: a sandbox could not be started: {error}") from error
             raise
@@ -209,20 +215,20 @@ class NamespacesBackend:
         self,
         server: ForkServer,
         profile: Profile,
-        place: int,
+        seat: int,
         which: int | None,
         stream: socket.socket,
-        group: Group | None,
-    ) -> Child:
-        request = Request(
-            place=place if self._several_ids else 0,  # without root there is one /dev for all
-            ids=self._places.ids(place) if self._several_ids else (0, 0),
+        group: Cgroup | None,
+    ) -> ForkedGuest:
+        request = ForkRequest(
+            seat=seat if self._several_ids else 0,  # without root there is one /dev for all
+            ids=self._seats.ids(seat) if self._several_ids else (0, 0),
             tmp_bytes=self._settings.sandbox.tmp_bytes,
             tmp_inodes=TMP_INODES,
             shm_bytes=self._settings.sandbox.shm_bytes,
             shm_inodes=SHM_INODES,
             terminals=TERMINALS,
-            rlimits={**RLIMITS, "SIGPENDING": self._places.share_of("SIGPENDING")},
+            rlimits={**RLIMITS, "SIGPENDING": self._seats.share_of("SIGPENDING")},
             # With an id of its own only the job's processes count, else the guest is one of them.
             nproc=0 if group else profile.pids + (0 if self._several_ids else GUEST_PIDS),
             processors=0 if group else math.ceil(profile.cpus),
@@ -254,14 +260,14 @@ class NamespacesBackend:
             )
         return [kernel.detached_mount(profile.context, _INERT)]
 
-    def _watched(self, child: Child, profile: Profile) -> Watched | None:
+    def _watched(self, child: ForkedGuest, profile: Profile) -> Watched | None:
         if self._watch is None:
             return None
         watched = Watched(child, canary.pid_of(child.pidfd or 0), profile.memory_bytes)
         self._watch.add(watched)
         return watched
 
-    def _take_down(self, sandbox_id: str, child: Child | None, group: Group | None) -> None:
+    def _take_down(self, sandbox_id: str, child: ForkedGuest | None, group: Cgroup | None) -> None:
         try:
             if child is not None:
                 child.kill()
@@ -282,7 +288,7 @@ class NamespacesBackend:
                 return server
             if server is not None:
                 server.retire()  # its image was made anew, or it has died
-            root = find_root(self._settings, image, self._places.count)
+            root = find_root(self._settings, image, self._seats.count)
             server = ForkServer(image, root, self._program(image, root), self._timeout_s)
             self._servers[image] = server
             return server
@@ -291,12 +297,12 @@ class NamespacesBackend:
     def _timeout_s(self) -> float:
         return self._settings.sandbox.start_timeout_s
 
-    def _program(self, image: str, root: Root) -> Program:
+    def _program(self, image: str, root: Root) -> ZygoteProgram:
         profile = strict_profile(self.isolation)
         if self._watch is not None:  # the processors it is bound to are its limit: it must not unbind itself
             for rule in profile["syscalls"]:
                 rule["names"] = [name for name in rule["names"] if name != "sched_setaffinity"]
-        return Program(
+        return ZygoteProgram(
             preload=self._settings.sandbox.preload.get(image, ()),
             guest=guest_source(),
             canaries=canary.TEXTS,
@@ -305,7 +311,7 @@ class NamespacesBackend:
             views=root.views,
         )
 
-    def _await(self, child: Child, stream: socket.socket, which: int | None) -> None:
+    def _await(self, child: ForkedGuest, stream: socket.socket, which: int | None) -> None:
         """Until the guest, or a canary in its place, has said something."""
         try:
             await_guest(stream, self.isolation, self._timeout_s)
@@ -314,7 +320,7 @@ class NamespacesBackend:
             if (refusal := child.refusal()) is not None:
                 raise refusal from None
             if which is not None:
-                canary.judge_controls(child.status)
+                canary.check_controls(child.status)
             raise
 
     def _let_end(self, held: ForkedSandbox) -> None:
@@ -330,7 +336,7 @@ def _counts_by_namespace() -> bool:
     return (int(version[0]), int(version[1])) >= (5, 14)
 
 
-class _Places:
+class _Seats:
     """What running sandboxes must not share: a number, and the ids that belong to it. Thread-safe."""
 
     def __init__(self, count: int, folder: Path) -> None:
@@ -344,19 +350,19 @@ class _Places:
         """One of all but ``leave``. Raises :class:`BackendUnavailable` when those are taken: a full host is
         no sign that this isolation does not work."""
         with self._lock:
-            for place in range(self.count - leave):
-                if place not in self._taken:
-                    self._taken.add(place)
-                    return place
+            for seat in range(self.count - leave):
+                if seat not in self._taken:
+                    self._taken.add(seat)
+                    return seat
         raise BackendUnavailable(
             f"namespaces: {self.count - leave} sandboxes are alive or not yet dead; "
             "launcher.sandboxes_max bounds them"
         )
 
-    def give_back(self, place: int) -> None:
+    def give_back(self, seat: int) -> None:
         """It is free again. Idempotent."""
         with self._lock:
-            self._taken.discard(place)
+            self._taken.discard(seat)
 
     def share_of(self, limit: str) -> int:
         """What each sandbox may have of a limit that the kernel also counts for all of them together, by
@@ -365,9 +371,9 @@ class _Places:
         most = RLIMITS[limit]
         return most if bound == resource.RLIM_INFINITY else min(most, bound // self.count)
 
-    def ids(self, place: int) -> tuple[int, int]:
+    def ids(self, seat: int) -> tuple[int, int]:
         """The guest's and the job's, within the root's own ids (0 is its root)."""
         with self._lock:
             self._block = self._block or IdBlock(self._folder, _IDS)
-        first = self._block.first + 2 * place
+        first = self._block.first + 2 * seat
         return first, first + 1

@@ -18,9 +18,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cellblock_workers.guest import forks, kernel
-from cellblock_workers.guest.root import DEVICES
-from cellblock_workers.guest.zygote import say
+from cellblock_workers.zygote import forks, kernel
+from cellblock_workers.zygote.root import DEVICES
+from cellblock_workers.zygote.zygote import say
 
 PROGRAM = 3
 
@@ -40,7 +40,7 @@ _STARTER = f"""
 def become_sandbox():
     import json, socket, sys, types
     with open({PROGRAM}, 'rb') as file: program = json.load(file)
-    package = 'cellblock_workers.guest'
+    package = 'cellblock_workers.zygote'
     for name in ('cellblock_workers', package, *program['modules']):
         module = sys.modules[name] = types.ModuleType(name)
         exec(compile(program['modules'].get(name, ''), name, 'exec'), module.__dict__)
@@ -65,7 +65,7 @@ def build(root: dict[str, Any], *, several: bool) -> None:
         _fill(new, root)
     kernel.restrict_mount(str(new), _READ_ONLY, recursive=True)
     bare = os.open(new, os.O_PATH)
-    _make_devices(new / "dev", root["places"] if several else 1, nodes=several, files=root["files"])
+    _make_devices(new / "dev", root["seats"] if several else 1, nodes=several, files=root["files"])
     kernel.mount(f"/proc/self/fd/{bare}", str(new / "dev" / "image"), None, kernel.MS_BIND)
     os.close(bare)
     kernel.mount("/proc", str(new / "proc"), None, kernel.MS_BIND | kernel.MS_REC)
@@ -97,10 +97,10 @@ def _copy(source: Path, target: Path) -> None:
                 (target / link.name).symlink_to(link.readlink())
 
 
-def _make_devices(folder: Path, places: int, *, nodes: bool, files: dict[str, str]) -> None:
-    """A /dev for the zygote, and in it one for each place a sandbox can take, and what lies over the image.
+def _make_devices(folder: Path, seats: int, *, nodes: bool, files: dict[str, str]) -> None:
+    """A /dev for the zygote, and in it one for each seat a sandbox can take, and what lies over the image.
 
-    Without root on the host there are no nodes of one's own: one place then, with the host's.
+    Without root on the host there are no nodes of one's own: one seat then, with the host's.
     """
     flags = kernel.MS_NOSUID | kernel.MS_NOEXEC
     kernel.mount("tmpfs", str(folder), "tmpfs", flags, "size=16m,mode=755")
@@ -108,20 +108,20 @@ def _make_devices(folder: Path, places: int, *, nodes: bool, files: dict[str, st
         (folder / name).mkdir(mode=0o755)
     for name, text in files.items():
         (folder / "own" / name).write_text(text)
-    for place in (folder, *(folder / str(number) for number in range(places))):
-        place.mkdir(exist_ok=True)
+    for devices in (folder, *(folder / str(number) for number in range(seats))):
+        devices.mkdir(exist_ok=True)
         for name in DEVICES:
             if nodes:
-                os.mknod(place / name, 0o666 | stat.S_IFCHR, Path(f"/dev/{name}").stat().st_rdev)
-                (place / name).chmod(0o666)
+                os.mknod(devices / name, 0o666 | stat.S_IFCHR, Path(f"/dev/{name}").stat().st_rdev)
+                (devices / name).chmod(0o666)
             else:
-                (place / name).touch()
-                kernel.mount(f"/dev/{name}", str(place / name), None, kernel.MS_BIND)
+                (devices / name).touch()
+                kernel.mount(f"/dev/{name}", str(devices / name), None, kernel.MS_BIND)
         for name in ("pts", "shm"):
-            (place / name).mkdir(mode=0o755)
-        (place / "ptmx").symlink_to("pts/ptmx")
+            (devices / name).mkdir(mode=0o755)
+        (devices / "ptmx").symlink_to("pts/ptmx")
         for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
-            (place / name).symlink_to(f"/proc/self/fd{target}")
+            (devices / name).symlink_to(f"/proc/self/fd{target}")
     inert = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC
     kernel.restrict_mount(str(folder), inert, recursive=True)
 

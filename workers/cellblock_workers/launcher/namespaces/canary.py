@@ -99,7 +99,7 @@ _MEANING = {
 _NAMESPACES = ("user", "pid", "mnt", "net", "ipc", "uts")
 
 
-def judge_controls(status: int | None) -> None:
+def check_controls(status: int | None) -> None:
     """Raise :class:`StartFailed` unless every control has bitten."""
     if status != 0:
         code = os.waitstatus_to_exitcode(status) if status is not None else None
@@ -109,7 +109,7 @@ def judge_controls(status: int | None) -> None:
         )
 
 
-def judge_process(pidfd: int, *, several_ids: bool, cgroup: Path | None) -> None:
+def check_process(pidfd: int, *, several_ids: bool, cgroup: Path | None) -> None:
     """What the host sees of a running canary: nothing shared with the launcher, and not root."""
     pid = pid_of(pidfd)
     status = Path(f"/proc/{pid}/status").read_text()

@@ -16,9 +16,9 @@ from importlib import resources
 
 import structlog
 
-from cellblock_workers.guest.zygote import PACKET_BYTES
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, StartFailed
 from cellblock_workers.launcher.namespaces.roots import Root
+from cellblock_workers.zygote.zygote import PACKET_BYTES
 
 _log = structlog.get_logger(__name__)
 
@@ -30,12 +30,12 @@ _NO_NAMESPACES = {1, 28, 38}  # EPERM, ENOSPC (max_user_namespaces), ENOSYS
 
 def zygote_modules() -> dict[str, str]:
     """The zygote's own text, by module, in the order of their imports."""
-    package = resources.files("cellblock_workers.guest")
-    return {f"cellblock_workers.guest.{name}": (package / f"{name}.py").read_text() for name in _MODULES}
+    package = resources.files("cellblock_workers.zygote")
+    return {f"cellblock_workers.zygote.{name}": (package / f"{name}.py").read_text() for name in _MODULES}
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ZygoteProgram:
     """What a zygote is told once, when it starts."""
 
     preload: tuple[str, ...]
@@ -55,13 +55,13 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One sandbox, in numbers. ``place``: no other running one has it; ``ids``: of guest and job, as the
+class ForkRequest:
+    """One sandbox, in numbers. ``seat``: no other running one has it; ``ids``: of guest and job, as the
     zygote's user namespace counts them. ``series``: how many sandboxes are used one after the other; 0 for
     a single one. ``each_pids``: how many processes each of a series may have, for their cgroup counts all of
     them together; 0 for no bound."""
 
-    place: int
+    seat: int
     ids: tuple[int, int]
     tmp_bytes: int
     tmp_inodes: int
@@ -77,7 +77,7 @@ class Request:
     canary: int | None = None
 
 
-class Child:
+class ForkedGuest:
     """One sandbox's PID 1, as the kernel and its zygote tell of it."""
 
     def __init__(self, server: str) -> None:
@@ -120,11 +120,11 @@ class Child:
 class ForkServer:
     """One zygote with its process. Thread-safe; of no use any more once :attr:`alive` is false."""
 
-    def __init__(self, image: str, root: Root, program: Program, timeout_s: float) -> None:
+    def __init__(self, image: str, root: Root, program: ZygoteProgram, timeout_s: float) -> None:
         """Start it and wait until its modules are imported. Raises :class:`BackendUnavailable`."""
         self._name = f"namespaces: the fork-server of {image}"
         self._numbers = itertools.count()
-        self._children: dict[int, Child] = {}
+        self._children: dict[int, ForkedGuest] = {}
         self._lock = threading.Lock()
         self._ready = threading.Event()
         self._fault: BackendUnavailable | None = None
@@ -143,9 +143,9 @@ class ForkServer:
         if self._fault is not None:
             raise self._fault
 
-    def spawn(self, request: Request, descriptors: Sequence[int], timeout_s: float) -> Child:
+    def spawn(self, request: ForkRequest, descriptors: Sequence[int], timeout_s: float) -> ForkedGuest:
         """Fork a sandbox that gets these descriptors. Raises :class:`BackendUnavailable`."""
-        number, child = next(self._numbers), Child(self._name)
+        number, child = next(self._numbers), ForkedGuest(self._name)
         with self._lock:
             self._children[number] = child
         packet = json.dumps({"spawn": number, **asdict(request)}).encode()
@@ -190,7 +190,7 @@ class ForkServer:
         if last:
             self.close()
 
-    def _keep(self, theirs: socket.socket, root: Root, program: Program) -> None:
+    def _keep(self, theirs: socket.socket, root: Root, program: ZygoteProgram) -> None:
         process = None
         try:
             process = self._boot(theirs, root, program)
@@ -202,7 +202,7 @@ class ForkServer:
             theirs.close()
             self._end(process)
 
-    def _boot(self, theirs: socket.socket, root: Root, program: Program) -> subprocess.Popen[bytes]:
+    def _boot(self, theirs: socket.socket, root: Root, program: ZygoteProgram) -> subprocess.Popen[bytes]:
         file = program.in_memory()
         try:
             return subprocess.Popen(

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cellblock_config import Settings
-from cellblock_workers.guest.zygote import INSIDE_JOB
 from cellblock_workers.launcher.backend import StartFailed
-from cellblock_workers.launcher.etc import etc_files
+from cellblock_workers.launcher.etc_files import etc_files
 from cellblock_workers.launcher.user_ids import IdRange, id_ranges
+from cellblock_workers.zygote.zygote import INSIDE_JOB
 
 _PYTHONS = ("usr/local/bin/python3", "usr/bin/python3")
 _NEEDED = ("dev", "proc", "tmp")
@@ -28,13 +28,13 @@ class Root:
     """What boot.py makes a zygote's root of. ``folder``: an unpacked image; without one, the rest.
 
     ``identity``: which folder of that name it was, and in which state; a number alone is given again to
-    whatever replaces it. ``places``: how many sandboxes can run at once. ``first_id``, ``ids``: the host's
+    whatever replaces it. ``seats``: how many sandboxes can run at once. ``first_id``, ``ids``: the host's
     user ids that are the zygote's from 0 on.
     """
 
     mount_point: str
     folder: str | None
-    places: int
+    seats: int
     identity: tuple[int, ...]
     python: str
     first_id: int
@@ -49,14 +49,14 @@ class Root:
         return json.dumps(asdict(self))
 
 
-def find_root(settings: Settings, image: str, places: int) -> Root:
+def find_root(settings: Settings, image: str, seats: int) -> Root:
     """The root of an image. Raises :class:`StartFailed` for one that is missing or incomplete."""
     folder = _unpacked(settings, image)
     ids = id_ranges(settings.launcher.first_user_id)["namespaces"]
     if folder.is_dir():
-        return _image_root(folder, places, ids)
+        return _image_root(folder, seats, ids)
     if image == settings.sandbox.default_image:
-        return _host_view(settings.launcher.state / "namespaces" / "root", places, ids)
+        return _host_view(settings.launcher.state / "namespaces" / "root", seats, ids)
     raise StartFailed(f"namespaces: the image {image} is not unpacked at {folder}; run: make images")
 
 
@@ -77,7 +77,7 @@ def _unpacked(settings: Settings, image: str) -> Path:
     return settings.launcher.image_roots / image / "rootfs"
 
 
-def _image_root(folder: Path, places: int, ids: IdRange) -> Root:
+def _image_root(folder: Path, seats: int, ids: IdRange) -> Root:
     for name in _NEEDED:
         if not (folder / name).is_dir():
             raise StartFailed(f"namespaces: {folder} has no folder {name}; remove it and run: make images")
@@ -87,7 +87,7 @@ def _image_root(folder: Path, places: int, ids: IdRange) -> Root:
             return Root(
                 mount_point=str(folder),
                 folder=str(folder),
-                places=places,
+                seats=seats,
                 identity=_identity(folder),
                 python=f"/{name}",
                 first_id=ids.first,
@@ -97,7 +97,7 @@ def _image_root(folder: Path, places: int, ids: IdRange) -> Root:
     raise StartFailed(f"namespaces: {folder} has no python3; remove it and run: make images")
 
 
-def _host_view(mount_point: Path, places: int, ids: IdRange) -> Root:
+def _host_view(mount_point: Path, seats: int, ids: IdRange) -> Root:
     """The host's Python without the rest of the host."""
     try:
         mount_point.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -113,7 +113,7 @@ def _host_view(mount_point: Path, places: int, ids: IdRange) -> Root:
     return Root(
         mount_point=str(mount_point),
         folder=None,
-        places=places,
+        seats=seats,
         identity=(),
         python=str(python),
         first_id=ids.first,

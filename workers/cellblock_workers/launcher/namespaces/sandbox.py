@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cellblock_workers.launcher.backend import Evidence, Framing, Profile
-from cellblock_workers.launcher.cgroup_tree import Group
+from cellblock_workers.launcher.cgroup_tree import Cgroup
 from cellblock_workers.launcher.cgroups import SandboxCgroup
 from cellblock_workers.launcher.limits import START_CPUS
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
-from cellblock_workers.launcher.namespaces.fork_server import Child
+from cellblock_workers.launcher.namespaces.fork_server import ForkedGuest
 
 _LAST_WORD_S = 3.0
 
@@ -25,9 +25,9 @@ class ForkedSandbox:
     backend: str
     profile: Profile
     stream: socket.socket
-    child: Child
-    place: int
-    group: Group | None
+    child: ForkedGuest
+    seat: int
+    group: Cgroup | None
     watched: Watched | None
     _discard: Callable[[ForkedSandbox], None]
     series: int
@@ -43,7 +43,7 @@ class ForkedSandbox:
         """The guest's own end of the socket: nothing is wrapped."""
         return "raw"
 
-    def lend(self) -> int:
+    def hand_over(self) -> int:
         """Start counting the job's CPU time."""
         self._cpu_ms_before = self._cpu_ms() or 0
         return self._cpu_ms_before

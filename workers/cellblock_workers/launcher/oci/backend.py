@@ -12,15 +12,15 @@ from pathlib import Path
 import structlog
 
 from cellblock_config import Isolation, Settings
-from cellblock_workers.launcher.announcement import await_guest
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, Profile, StartFailed
-from cellblock_workers.launcher.canary import CANARY, judge_canary
+from cellblock_workers.launcher.canary import CANARY, check_canary
 from cellblock_workers.launcher.cgroup_tree import PARENT, CgroupTree
 from cellblock_workers.launcher.cgroups import SandboxCgroup
 from cellblock_workers.launcher.guest_program import guest_program
+from cellblock_workers.launcher.guest_readiness import await_guest
 from cellblock_workers.launcher.oci.bundle import Bundle
 from cellblock_workers.launcher.oci.children import Family, adopt_orphans
-from cellblock_workers.launcher.oci.remains import Remains
+from cellblock_workers.launcher.oci.cleanup import Remains
 from cellblock_workers.launcher.oci.runtime import RUNTIMES, run
 from cellblock_workers.launcher.oci.sandbox import OciSandbox
 from cellblock_workers.launcher.ownership import Ownership, Records
@@ -70,7 +70,7 @@ class OciBackend:
             try:
                 if not family.first.ended(_CANARY_S):
                     raise StartFailed(f"{self.isolation}: the canary did not end within {_CANARY_S:g} s")
-                judge_canary(self.isolation, family.first.exit_code())
+                check_canary(self.isolation, family.first.exit_code())
                 self._check_limits(sandbox_id, profile)
             finally:
                 self._remove(sandbox_id, family)

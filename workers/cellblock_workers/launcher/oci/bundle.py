@@ -14,7 +14,7 @@ from typing import Any
 from cellblock_config import Isolation
 from cellblock_workers.launcher.backend import Profile
 from cellblock_workers.launcher.contexts import MOUNT_POINT
-from cellblock_workers.launcher.etc import etc_files, write_etc
+from cellblock_workers.launcher.etc_files import etc_files, write_etc
 from cellblock_workers.launcher.limits import (
     CAPABILITIES,
     CPU_PERIOD_US,
@@ -125,7 +125,7 @@ class Bundle:
 
     def _resources(self) -> dict[str, Any]:
         gvisor = self.isolation == "gvisor"
-        quota_us = round(max(self.profile.cpus, START_CPUS) * CPU_PERIOD_US)  # the job's own when it is lent
+        quota_us = round(max(self.profile.cpus, START_CPUS) * CPU_PERIOD_US)  # while it starts
         memory = {"limit": self.profile.memory_bytes, "swap": self.profile.memory_bytes}  # so: no swap
         return {
             "devices": [{"allow": False, "access": "rwm"}],

@@ -25,7 +25,7 @@ def adopt_orphans() -> None:
         raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
 
 
-class Child:
+class AdoptedProcess:
     """One adopted process, held by a descriptor: its pid stays its own until it is reaped here."""
 
     def __init__(self, pid: int) -> None:
@@ -81,10 +81,10 @@ class Family:
         for pid, stat in stats.items():
             if stat[_PARENT] == str(os.getpid()):
                 with suppress(ProcessLookupError):
-                    self._children.append(Child(pid))
+                    self._children.append(AdoptedProcess(pid))
 
     @property
-    def first(self) -> Child:
+    def first(self) -> AdoptedProcess:
         """The container's first process: the first of the pids given."""
         return self._children[0]
 

@@ -17,7 +17,7 @@ _SYSTEM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
+class OciRuntime:
     """One program. ``options``: before its command, always."""
 
     program: str
@@ -47,8 +47,8 @@ class Runtime:
 
 RUNTIMES = {
     # None of the host's network; the filter of system calls holds inside the sentry too.
-    "gvisor": Runtime("runsc", "runsc", ("--network=none", "--oci-seccomp")),
-    "runc": Runtime("runc", "runc"),
+    "gvisor": OciRuntime("runsc", "runsc", ("--network=none", "--oci-seccomp")),
+    "runc": OciRuntime("runc", "runc"),
 }
 
 

@@ -17,7 +17,7 @@ from cellblock_workers.launcher.oci.children import Family
 _LAST_WORD_S = 3.0
 
 
-class Owner(Protocol):
+class SandboxMaker(Protocol):
     """What a sandbox needs of the backend that made it."""
 
     isolation: Isolation
@@ -34,7 +34,7 @@ class OciSandbox:
 
     id: str
     profile: Profile
-    owner: Owner
+    owner: SandboxMaker
     stream: socket.socket
     family: Family
     _cgroup: SandboxCgroup = field(init=False)
@@ -64,7 +64,7 @@ class OciSandbox:
         """The guest's frames as they are."""
         return "raw"
 
-    def lend(self) -> int:
+    def hand_over(self) -> int:
         """Hold it to the job's share of CPU time, and start counting that."""
         if self.profile.cpus < START_CPUS and not self._cgroup.limit_cpus(self.profile.cpus):
             raise StartFailed(

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile, StartFailed
-from cellblock_workers.launcher.cgroup_tree import SandboxGroup
+from cellblock_workers.launcher.cgroup_tree import CgroupFolders
 from cellblock_workers.launcher.cgroups import TCP_BYTES, SandboxCgroup
 from cellblock_workers.launcher.limits import CPU_PERIOD_US
 from cellblock_workers.launcher.systemd import manager
@@ -55,7 +55,7 @@ class Scope:
 
     def kill(self) -> None:
         """Kill whatever is in it."""
-        SandboxGroup(tuple(self._folders()), "cgroup.procs").kill()
+        CgroupFolders(tuple(self._folders()), "cgroup.procs").kill()
 
     def remove(self) -> None:
         """End the placeholder, and wait until systemd has removed what is empty. Raises StartFailed."""

@@ -1,0 +1,75 @@
+"""What of a job is too long for Redis goes to the blob store; in its place stands a blob's name and size.
+
+Before admission :func:`checked_in` replaces the long parts of a manifest, and the signature covers the
+digests; the worker fetches them with :func:`fetched` after it has checked the signature. A confidential job
+was sealed before, so what goes is its ciphertext.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cellblock.admission.resolve import BlobRef, Manifest
+from cellblock.blobs import Blobs
+from cellblock.contract.evaluations import Evaluation
+from cellblock.errors import BlobLost
+
+
+def checked_in(manifest: Manifest, blobs: Blobs, least_bytes: int) -> Manifest:
+    """The manifest without parts longer than ``least_bytes``. Raises :class:`BlobsUnavailable`."""
+    long = {name: data for name, data in _parts(manifest) if len(data) > least_bytes}
+    refs = {name: BlobRef(name=blobs.put(data), size_bytes=len(data)) for name, data in long.items()}
+    return _with_parts(manifest, dict.fromkeys(long)).model_copy(update={"blobs": refs, "long_results": True})
+
+
+def fetched(manifest: Manifest, blobs: Blobs | None) -> Manifest:
+    """The manifest whole again. Raises :class:`BlobsUnavailable`, :class:`BlobLost`."""
+    if not manifest.blobs:
+        return manifest
+    if blobs is None:
+        digest = next(iter(manifest.blobs.values())).name.rpartition("/")[2]
+        raise BlobLost(digest, "there is no blob store here: set CELLBLOCK_BLOBS_URL as who submitted it")
+    parts = {part: blobs.get(ref.name, ref.size_bytes) for part, ref in manifest.blobs.items()}
+    return _with_parts(manifest, parts).model_copy(update={"blobs": {}})
+
+
+def names_of(manifest: Manifest) -> list[str]:
+    """The blobs it names, each once."""
+    return sorted({ref.name for ref in manifest.blobs.values()})
+
+
+def _parts(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
+    """What may be long, by name, as bytes."""
+    if manifest.code is not None:
+        yield "code", manifest.code.encode()
+    yield "stdin", manifest.stdin
+    for path, data in manifest.files.items():
+        yield f"files/{path}", data
+    for name, given in manifest.inputs.items():
+        yield f"inputs/{name}", given.data
+    if manifest.evaluation is not None:
+        yield "evaluation", manifest.evaluation.model_dump_json().encode()
+    if manifest.payload is not None:
+        yield "payload", manifest.payload
+
+
+def _with_parts(manifest: Manifest, parts: Mapping[str, bytes | None]) -> Manifest:
+    """The manifest with these parts; None empties one."""
+    changed: dict[str, Any] = {"files": dict(manifest.files), "inputs": dict(manifest.inputs)}
+    for name, data in parts.items():
+        kind, _, inner = name.partition("/")
+        if kind == "files":
+            changed["files"][inner] = data or b""
+        elif kind == "inputs":
+            changed["inputs"][inner] = changed["inputs"][inner].model_copy(update={"data": data or b""})
+        elif kind == "stdin":
+            changed["stdin"] = data or b""
+        elif kind == "code":
+            changed["code"] = data.decode() if data is not None else None
+        elif kind == "evaluation":
+            changed["evaluation"] = Evaluation.model_validate(json.loads(data)) if data is not None else None
+        else:
+            changed["payload"] = data
+    return manifest.model_copy(update=changed)

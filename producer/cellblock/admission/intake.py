@@ -1,0 +1,162 @@
+"""From a JobSpec to what the ledger takes: plan, limits, price and signature, decided in one place."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+
+from cellblock.admission.claim_check import checked_in
+from cellblock.admission.costs import Charge, CostFactors, Estimate, estimate
+from cellblock.admission.gates import Gates
+from cellblock.admission.nesting import Parent
+from cellblock.admission.plans import Entitled, PlanFile
+from cellblock.admission.policy import Principal, Question, decision_point
+from cellblock.admission.policy.decision import PRODUCER, RUN
+from cellblock.admission.resolve import Manifest, resolve
+from cellblock.admission.sealing import seal_manifest, tenant_key
+from cellblock.admission.signing import Signer
+from cellblock.blobs import Blobs
+from cellblock.contract.models import JobSpec
+from cellblock.errors import InvalidJob, PolicyDenied
+from cellblock_config import Settings
+from cellblock_config.plans import Override
+
+_log = logging.getLogger(__name__)
+
+
+class Intake:
+    """Decides on jobs before anything is stored. Thread-safe.
+
+    Its methods raise :class:`InvalidJob`, :class:`PolicyDenied`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        overrides: Callable[[str], Override] = lambda tenant: Override(),
+        blobs: Blobs | None = None,
+    ) -> None:
+        """``overrides``: what was set at run time. ``blobs``: where long parts of a job go.
+
+        Raises :class:`PlansError`, :class:`PricesError`.
+        """
+        self._settings = settings
+        self._plans = PlanFile(settings, overrides)
+        self._policy = decision_point(settings.policy)
+        self._signer = Signer(settings.signing)
+        self._blobs = blobs
+        self._warned = False
+
+    def prepare(
+        self, job_id: str, spec: JobSpec, principal: Principal = PRODUCER, parent: Parent | None = None
+    ) -> tuple[Manifest, Gates | None]:
+        """The signed manifest, and what its tenant's plan has the ledger check.
+
+        ``principal``: who asks. ``parent``: of a nested run. Raises :class:`PolicyUnavailable` too.
+        """
+        spec = self._adopted(spec, parent)
+        entitled = self._plans.entitled(spec, keyed=principal.key_id is not None, nested=parent is not None)
+        manifest, expected = self._priced(spec, parent, entitled)
+        self._permit(principal, spec, manifest, entitled.name if entitled is not None else "")
+        if entitled is None:
+            return self._stored(job_id, spec, manifest), None
+        self._warn_once(entitled.prices.warning)
+        rates = entitled.prices.table.rates(manifest.level)
+        charge = Charge(rates=rates, cap_micros=expected.reserve_micros)
+        planned = manifest.model_copy(update={"plan": entitled.name, "charge": charge})
+        burnt_micros = parent.burnt_micros if parent is not None else 0
+        gates = Gates.of(entitled.name, entitled.plan, expected.reserve_micros, burnt_micros)
+        return self._stored(job_id, spec, planned), gates
+
+    def _stored(self, job_id: str, spec: JobSpec, manifest: Manifest) -> Manifest:
+        """As the ledger may hold it: a confidential one sealed, what is long elsewhere, all of it signed."""
+        if spec.confidential:
+            manifest = manifest.model_copy(update={"seal_to": tenant_key(spec, self._settings.sealing)})
+            if self._settings.redis.url is not None:  # without a store nothing is kept but in memory
+                manifest = seal_manifest(job_id, manifest, self._settings.sealing)
+        if self._blobs is not None:
+            manifest = checked_in(manifest, self._blobs, self._settings.blobs.least_bytes)
+        return self._signer.signed(job_id, manifest)
+
+    def _warn_once(self, warning: str | None) -> None:
+        if warning is not None and not self._warned:
+            self._warned = True
+            _log.warning("%s", warning)
+
+    def _permit(self, principal: Principal, spec: JobSpec, manifest: Manifest, plan: str) -> None:
+        """Ask whether this may run at all."""
+        context: dict[str, str | int | bool] = {
+            "plan": plan,
+            "role": spec.role or "",
+            "level": manifest.level,
+            "image": manifest.image,
+            "timeout_s": math.ceil(manifest.limits.timeout_s),
+            "memory_bytes": manifest.limits.memory_bytes,
+            "retries": manifest.retries,
+        }
+        decision = self._policy.decide(Question(principal, RUN, spec.tenant, context))
+        if not decision.allowed:
+            why = ", ".join(decision.reasons) or "no policy permits it"
+            raise PolicyDenied(RUN, f"denied for tenant {spec.tenant!r}: {why}")
+
+    def estimate(
+        self, spec: JobSpec, principal: Principal = PRODUCER, parent: Parent | None = None
+    ) -> Estimate:
+        """What the job may cost, by its plan or, without one, by the prices alone."""
+        spec = self._adopted(spec, parent)
+        entitled = self._plans.entitled(spec, keyed=principal.key_id is not None, nested=parent is not None)
+        return self._priced(spec, parent, entitled)[1]
+
+    def _adopted(self, spec: JobSpec, parent: Parent | None) -> JobSpec:
+        if parent is not None:
+            return parent.adopted(spec, self._settings)
+        if spec.parent is not None:
+            raise InvalidJob("parent", "only jobs of a fleet have one; set CELLBLOCK_REDIS_URL")
+        return spec
+
+    def _priced(
+        self, spec: JobSpec, parent: Parent | None, entitled: Entitled | None
+    ) -> tuple[Manifest, Estimate]:
+        asked = spec
+        if entitled is not None:
+            spec = entitled.granted(asked)
+        elif spec.max_cost_micros is not None or spec.nested_cost_micros:
+            field = "max_cost_micros" if spec.max_cost_micros is not None else "nested_cost_micros"
+            raise InvalidJob(
+                field, "only a job with a plan has a price: name one, or set CELLBLOCK_PLANS_DEFAULT"
+            )
+        if parent is not None:
+            spec = parent.narrowed(spec, asked, self._settings)
+        manifest = resolve(spec, self._settings)
+        if parent is not None:
+            manifest = manifest.model_copy(
+                update={"parent": parent.job_id, "depth": parent.manifest.depth + 1}
+            )
+        limits = manifest.limits
+        bounds = CostFactors(
+            level=spec.level,
+            timeout_s=limits.timeout_s,
+            cpus=limits.cpus,
+            memory_bytes=limits.memory_bytes,
+            runs=1 + spec.retries if spec.evaluation is None else spec.evaluation.runs,
+            nested_micros=spec.nested_cost_micros,
+        )
+        caps = [("max_cost_micros", spec.max_cost_micros)]
+        if entitled is not None and parent is not None:
+            caps.append(("half of what its parent has left", parent.cost_cap(spec)))
+        if entitled is not None:
+            caps.append(("cost_per_run", entitled.plan.cost_per_run_micros))
+            if parent is None:
+                caps.append(("cost_per_day", entitled.plan.cost_per_day_micros))
+        return manifest, estimate(bounds, self._plans.prices, *caps)
+
+
+def check_key(principal: Principal, spec: JobSpec) -> None:
+    """What binds a key holds under every policy and under none; it comes before anything is said of plans."""
+    if principal.key_id is None:
+        return
+    if principal.tenant != spec.tenant:
+        raise PolicyDenied("tenant", f"{spec.tenant!r} is asked; the key is of {principal.tenant!r}")
+    if RUN not in principal.capabilities:
+        raise PolicyDenied("api_key", f"it does not carry {RUN}")

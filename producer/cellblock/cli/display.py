@@ -1,0 +1,88 @@
+"""How results and estimates look on a screen, and what exit code they mean."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import get_args
+
+import typer
+
+from cellblock.admission.costs import Estimate
+from cellblock.cli import save_artifacts
+from cellblock.contract.models import JobResult, Outcome
+from cellblock.egress.controls import KIND as CONTROL_KIND
+from cellblock_config import Unisolated
+from cellblock_config.plans import MICROS
+
+_OUR_FAULT = {Outcome.SANDBOX_ERROR, Outcome.WORKER_LOST}
+
+
+def show(outcome: JobResult, json_output: bool, out: Path | None, overwrite: bool) -> None:
+    """A result on the screen, and its files in a folder where one is named."""
+    _print(outcome, json_output)
+    if out is not None and outcome.sealed is None:
+        save_artifacts.save(outcome.artifacts, out, overwrite=overwrite)
+        typer.echo(f"cellblock: {len(outcome.artifacts)} artifacts written to {out}", err=True)
+
+
+def _print(outcome: JobResult, json_output: bool) -> None:
+    if json_output:
+        typer.echo(outcome.model_dump_json())
+        return
+    if outcome.sealed is not None:
+        _print_summary(outcome)
+    sys.stdout.write(outcome.stdout)
+    sys.stdout.flush()
+    sys.stderr.write(outcome.stderr)
+    if not outcome.ok:
+        why = outcome.error.message if outcome.error else ""
+        if outcome.error and outcome.outcome is Outcome.EXIT:  # elsewhere the type repeats the outcome
+            why = f"{outcome.error.type}: {why}"
+        took = f"{outcome.usage.wall_ms / 1000:.2f} s"
+        unheard = "no result of it" if outcome.outcome is Outcome.WORKER_LOST else "not run"
+        where = f"{outcome.isolation}, {took}" if outcome.isolation else unheard
+        typer.echo(f"cellblock: {outcome.outcome}: {why} ({where})", err=True)
+    if outcome.outcome in _OUR_FAULT and outcome.worker != "embedded":
+        typer.echo(f"cellblock: what its attempts met: cellblock dead show {outcome.job_id}", err=True)
+    if outcome.isolation in get_args(Unisolated):
+        typer.echo(
+            f"cellblock: not isolated ({outcome.isolation}): the job could do what its user on this host can",
+            err=True,
+        )
+    for taken in outcome.redactions:
+        if taken.kind != CONTROL_KIND:
+            typer.echo(f"cellblock: {taken.stream}: {taken.count} times {taken.kind} taken out", err=True)
+    for skipped in outcome.artifacts_skipped:
+        typer.echo(f"cellblock: left out {skipped.path!r}: {skipped.reason}", err=True)
+
+
+def _print_summary(outcome: JobResult) -> None:
+    for name, size in outcome.summary or ():
+        typer.echo(f"{name:<17} {'-' if size is None else size}")
+    typer.echo(
+        "cellblock: sealed to its tenant; to read it, set CELLBLOCK_SEALING_PRIVATE_KEY to the key that fits",
+        err=True,
+    )
+
+
+def show_estimate(found: Estimate, json_output: bool) -> None:
+    """What a job may cost."""
+    if json_output:
+        typer.echo(found.model_dump_json())
+        return
+    least, worst, held = (
+        micros / MICROS for micros in (found.least_micros, found.worst_micros, found.reserve_micros)
+    )
+    typer.echo(f"{least:g} to {worst:g} {found.unit}; {held:g} would be held for it (prices: {found.prices})")
+    if found.warning:
+        typer.echo(f"cellblock: {found.warning}", err=True)
+
+
+def exit_code(outcome: JobResult) -> int:
+    """As the root's docstring has them."""
+    if outcome.ok:
+        return 0
+    if outcome.outcome is Outcome.REJECTED:
+        return 3
+    return 4 if outcome.outcome in _OUR_FAULT else 1

@@ -1,0 +1,57 @@
+"""How a run can end, and what is known of it then: the same words for a job and for each run within one."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from cellblock.contract.base import Contract
+
+
+class Outcome(StrEnum):
+    """One cause for every end, the same word on every isolation."""
+
+    OK = "ok"
+    EXIT = "exit"  #: ended by itself with a non-zero exit code
+    SIGNAL = "signal"  #: killed by a signal that was not ours
+    WALL_TIMEOUT = "wall_timeout"
+    CPU_TIMEOUT = "cpu_timeout"
+    MEMORY = "memory"  #: the kernel killed it at its memory limit
+    PIDS = "pids"  #: failed after the kernel refused it another process
+    DISK = "disk"  #: failed with no byte or no file left in its work folder
+    OUTPUT_LIMIT = "output_limit"
+    COST_CAP = "cost_cap"  #: stopped when it had cost all it may
+    LEAK_BLOCKED = "leak_blocked"  #: it printed or returned its context, so nothing it said is here
+    SYSCALL = "syscall"  #: killed for a system call no honest program makes
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"  #: a rule forbids it here: it was never run
+    WORKER_LOST = "worker_lost"  #: every attempt lost its worker
+    SANDBOX_ERROR = "sandbox_error"  #: our fault, not the job's
+
+
+class JobError(Contract):
+    """Why a job did not end ``ok``. What the code raised, or the limit that stopped it."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+
+class Usage(Contract):
+    """What the run used, measured by the host's kernel where it can be (``evidence`` says by whom).
+
+    ``filter_cpu_ms``: what looking through its words took, in a process of the worker's. ``start_cpu_ms``:
+    what starting its sandbox took, where that was started for this job alone (limits that others seldom ask
+    for, a context, a series of trials). Both cost what the run's own CPU time costs, and are not part of it.
+    """
+
+    wall_ms: int = 0
+    cpu_ms: int = 0
+    peak_memory_bytes: int = 0
+    output_bytes: int = 0
+    filter_cpu_ms: int = 0
+    start_cpu_ms: int = 0
+
+    @property
+    def paid_cpu_ms(self) -> int:
+        """All CPU time on the job's bill."""
+        return self.cpu_ms + self.filter_cpu_ms + self.start_cpu_ms

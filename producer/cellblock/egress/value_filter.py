@@ -1,0 +1,107 @@
+"""A job's value on its way out: JSON is filtered text by text, a table leaves whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from cellblock.contract.values import TableValue
+from cellblock.egress import files
+from cellblock.egress.filtering import Redaction, notice
+from cellblock.egress.redaction_counts import Tally
+
+_PARTS_MOST = 2000
+#: How zstd's and lz4's frames begin, which Arrow compresses its buffers with; our guest compresses none.
+_FRAMES = (b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")
+_STREAM = "value"
+
+
+def value_text(value: object) -> str:
+    """All that can be read in a value; nothing of a table that :func:`filter_value` withholds."""
+    if not isinstance(value, TableValue):
+        return json.dumps(value, ensure_ascii=False)
+    texts = files.read(value.ipc, files.UnpackBudget())
+    return "" if isinstance(texts, str) else "\n".join(texts)
+
+
+def filter_value(value: object, tally: Tally) -> tuple[object, str | None]:
+    """The value as it may leave, or None and the reason why it may not."""
+    if isinstance(value, TableValue):
+        why = _table_withheld(value, tally)
+        return (value, None) if why is None else (None, f"the value is {why}")
+    found = tally.find(value_text(value))
+    if not found:
+        joined = "".join(_strings(value))  # what was cut in pieces stands apart in JSON
+        found = [] if joined == value else tally.find(joined)
+        return (value, None) if not found else (None, f"the value is {tally.withheld(_STREAM, found)}")
+    parts = _Parts(tally)
+    filtered = parts.filtered(value)
+    if not parts.too_many and not tally.find(value_text(filtered)):
+        parts.count()
+        return filtered, None
+    return None, f"the value is {tally.withheld(_STREAM, found)}"
+
+
+def _table_withheld(table: TableValue, tally: Tally) -> str | None:
+    if any(sign in table.ipc for sign in _FRAMES):
+        return "withheld: its buffers are compressed"
+    texts = files.read(table.ipc, files.UnpackBudget())
+    if isinstance(texts, str):
+        return f"withheld: {texts}"
+    found = tally.find("\n".join(texts))
+    return tally.withheld(_STREAM, found) if found else None
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every text of a value, in its order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for part in value:
+            yield from _strings(part)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield key
+            yield from _strings(part)
+
+
+class _Parts:
+    """Filters every text of a value, knowing the name it is given to."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._own = Tally(tally.settings)  # counted only if what comes of it leaves
+        self._left = _PARTS_MOST
+
+    @property
+    def too_many(self) -> bool:
+        """Whether it had more parts than are looked at one by one, so that what came of it is not whole."""
+        return self._left < 0
+
+    def count(self) -> None:
+        """What was taken out is taken out of the job's value."""
+        for one in self._own.counts():
+            self._tally.add(one.stream, [Redaction(one.kind, 0, 0, count=one.count)])
+
+    def filtered(self, value: object, name: str = "") -> object:
+        """The same with notices in the place of secrets."""
+        self._left -= 1
+        if self.too_many:
+            return None
+        if isinstance(value, str):
+            return self._text(value, name)
+        if isinstance(value, list):
+            return [self.filtered(part, name) for part in value]
+        if isinstance(value, dict):
+            return {key: self.filtered(part, key) for key, part in value.items()}
+        return value
+
+    def _text(self, value: str, name: str) -> str:
+        kept = self._own.text(_STREAM, value)
+        prefix = f"{json.dumps(name, ensure_ascii=False)}: "
+        named = prefix + json.dumps(kept, ensure_ascii=False)
+        for finding in self._own.find(named) if name else ():
+            if finding.end > len(prefix):
+                self._own.add(_STREAM, [Redaction(finding.kind, 0, len(value))])
+                return notice(finding.kind)
+        return kept

@@ -1,0 +1,12 @@
+-- free_slot: take back the slot of a job that does not run and has no nested run that does. Idempotent.
+-- KEYS  of_job
+-- Returns {"freed"} · {"held"}: a lease that has run out still counts until it is reaped
+local a, invalid = arguments('job_id')
+if not a then
+  return invalid
+end
+if redis.call('ZSCORE', keys.leases, a.job_id) or redis.call('SCARD', keys.nested) > 0 then
+  return { 'held' }
+end
+redis.call('SREM', keys.slots, a.job_id)
+return { 'freed' }

@@ -1,0 +1,182 @@
+"""What a worker asks for everything a job said: looked through elsewhere, within bounds, and at a price."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from cellblock.egress import Outgoing
+from cellblock.egress.files import as_text
+from cellblock.egress.outgoing import withhold_all
+from cellblock.egress.withholding import OutOfBounds
+from cellblock_config.egress import EgressSettings
+from cellblock_config.levels import MIB
+from cellblock_workers.filtering import wire
+from cellblock_workers.filtering.bounds import SMALL_BYTES, FilterBounds, bounds_of
+from cellblock_workers.filtering.fair_slots import FairSlots
+from cellblock_workers.filtering.indexes import ContextIndexes
+from cellblock_workers.filtering.interruption import Interruption
+from cellblock_workers.filtering.messages import answer_from_wire, size_of, to_wire
+from cellblock_workers.filtering.processes import Died, FilterFailed, FilterProcess, Overrun, Template
+from cellblock_workers.lease import Lease
+
+#: Notices may be longer than what they stand for, and JSON escapes.
+_ANSWER_TIMES, _ANSWER_BYTES = 12, MIB
+_LEAST_KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What may leave, what finding that out took, and whether the job had too little money for all of it."""
+
+    said: Outgoing
+    cpu_s: float
+    over_cost: bool = False
+
+
+class OutgoingFilter:
+    """The filter of one worker process. Threads ask at once; each has a process to itself meanwhile."""
+
+    def __init__(self, settings: EgressSettings) -> None:
+        self._settings = settings
+        self._template = Template(settings)
+        self._indexes = ContextIndexes(self._template, settings)
+        processors = len(os.sched_getaffinity(0))
+        self._idle_most = max(_LEAST_KEPT, processors)
+        self._idle: list[FilterProcess] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        largest = bounds_of(0, settings, small=False)
+        # Forgotten or not, at the end of this process at the latest.
+        self._end = weakref.finalize(self, _end, self._idle, self._indexes, self._template)
+        self._turns = FairSlots(settings.filter_large_at_once, wait_s=10 * largest.wall_s)
+
+    def start(self) -> None:
+        """Begin to get ready, for the first job's sake; nothing is awaited."""
+        self._template.start()
+
+    def close(self) -> None:
+        """End its processes."""
+        with self._lock:
+            self._closed = True
+        self._end()
+
+    def look(
+        self,
+        said: Outgoing,
+        *,
+        tenant: str,
+        lease: Lease | None = None,
+        context: int | None = None,
+        afford_s: float | None = None,
+        output: EgressSettings | None = None,
+    ) -> Looked:
+        """What of it may leave. ``context``: a descriptor of what it may not repeat. ``afford_s``: the CPU
+        time there is money for. ``output``: whose bounds of output hold, the filter's own by default.
+
+        Raises :class:`Stopped` when the attempt has to stop, :class:`FilterFailed` when it is our fault; both
+        say what CPU time was used.
+        """
+        interruption = Interruption(lease)
+        message, blobs = to_wire(said)
+        pieces = wire.packed(message, blobs)
+        size = size_of(said) + (len(pieces[1]) if said.value_kind == "json" else 0) + sum(map(len, blobs))
+        small = size <= SMALL_BYTES and all(as_text(blob) is not None for blob in blobs)
+        bounds = bounds_of(size, self._settings, small=small, afford_s=afford_s)
+        why_cpu = _why_cpu(bounds)
+        request = {
+            **message,
+            "kind": "outgoing",
+            "cpu_s": bounds.cpu_s,
+            "memory_bytes": bounds.memory_bytes,
+            "why_cpu": why_cpu,
+            "output": _output(output or self._settings),
+            "index": None,
+        }
+        answer_bytes = _ANSWER_TIMES * sum(map(len, pieces)) + _ANSWER_BYTES
+        del pieces
+        descriptors: tuple[int, ...] = ()
+        before_s = 0.0
+        with ExitStack() as stack:
+            if context is not None and self._settings.echo_bytes:
+                index = stack.enter_context(self._indexes.of(context, interruption))
+                request["index"] = {"shift": index.shift, "block_bytes": index.block_bytes}
+                descriptors, before_s = (context, index.entries), index.cpu_s
+            if not small:
+                stack.enter_context(self._turns.taken(tenant, interruption))
+            try:
+                looked = self._asked(said, request, blobs, descriptors, bounds, answer_bytes, interruption)
+            except Overrun as overrun:
+                looked = Looked(withhold_all(said, OutOfBounds(why_cpu)), overrun.cpu_s, bounds.by_cost)
+        return Looked(looked.said, before_s + looked.cpu_s, looked.over_cost)
+
+    def _asked(
+        self,
+        said: Outgoing,
+        request: wire.Message,
+        blobs: list[bytes],
+        descriptors: tuple[int, ...],
+        bounds: FilterBounds,
+        answer_bytes: int,
+        interruption: Interruption,
+    ) -> Looked:
+        """A process that dies may have been killed for what others did: a fresh one is asked once more."""
+        died_s = 0.0
+        for last in (False, True):
+            with self._process(fresh=last, with_context=bool(descriptors)) as process:
+                try:
+                    answer, back, cpu_s = process.ask(
+                        request, blobs, descriptors, bounds, answer_bytes, interruption
+                    )
+                    kept = answer_from_wire(said, answer, back)
+                    exceeded = wire.item(answer, "exceeded", bool)
+                except Died as death:
+                    died_s += death.cpu_s
+                    continue
+                except wire.Malformed as error:
+                    process.worn = True
+                    raise FilterFailed(f"its answer holds {error}") from None
+            return Looked(kept, died_s + cpu_s, exceeded and bounds.by_cost)
+        why = OutOfBounds("its filter process ended under it, twice; return less, or smaller files")
+        return Looked(withhold_all(said, why), died_s)
+
+    @contextmanager
+    def _process(self, *, fresh: bool, with_context: bool) -> Iterator[FilterProcess]:
+        with self._lock:
+            process = self._idle.pop() if self._idle and not fresh else None
+        if process is None:
+            process = self._template.fork(with_context=with_context)
+        try:
+            yield process
+        finally:
+            with self._lock:
+                kept = not (process.worn or self._closed or len(self._idle) >= self._idle_most)
+                if kept:
+                    self._idle.append(process)
+            if not kept:
+                process.close()
+
+
+def _end(idle: list[FilterProcess], indexes: ContextIndexes, template: Template) -> None:
+    while idle:
+        idle.pop().close()
+    indexes.close()
+    template.stop()
+
+
+def _output(settings: EgressSettings) -> dict[str, int]:
+    names = ("output_limit_bytes", "output_head_bytes", "output_tail_bytes")
+    return {name: getattr(settings, name) for name in names}
+
+
+def _why_cpu(bounds: FilterBounds) -> str:
+    if bounds.by_cost:
+        return "looking through it costs more than the job may (max_cost_micros, or its plan's cost per run)"
+    return (
+        f"looking through it takes more than {bounds.cpu_s:.1f} s of CPU time (egress.filter_cpu_s and "
+        "egress.filter_cpu_s_per_mib); return less, or smaller files"
+    )

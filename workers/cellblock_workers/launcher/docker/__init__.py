@@ -1,0 +1,1 @@
+"""gVisor and runc through the Docker daemon."""

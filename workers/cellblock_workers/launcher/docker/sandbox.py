@@ -1,0 +1,132 @@
+"""One container with its guest: its share of the processor, what the kernel says of it, its end."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from cellblock_config import Isolation
+from cellblock_workers.launcher.backend import Evidence, Framing, Profile, StartFailed
+from cellblock_workers.launcher.cgroups import SandboxCgroup, host_oom_kills
+from cellblock_workers.launcher.limits import START_CPUS
+
+_SIGKILLED = 137
+_PANICKED = 2  #: of a Go program: the sentry
+
+
+class Maker(Protocol):
+    """What a container needs of the backend that made it."""
+
+    name: str
+    isolation: Isolation
+
+    def inspect(self, container: str) -> dict[str, Any]:
+        """The daemon's State of a container; empty once it is gone."""
+
+    def discard(self, sandbox_id: str, container: str) -> None:
+        """Kill and remove a container."""
+
+
+@dataclass(slots=True, eq=False)
+class DockerSandbox:
+    """One container with its guest."""
+
+    id: str
+    profile: Profile
+    _backend: Maker
+    _container: str
+    stream: socket.socket
+    _starts_fast: bool  #: its quota is to be written when it is handed over
+    _cgroup: SandboxCgroup = field(init=False)
+    _cpu_ms_before: int = field(init=False, default=0)
+    _host_oom_kills_before: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._cgroup = SandboxCgroup(
+            (Path("docker") / self._container, Path("system.slice") / f"docker-{self._container}.scope")
+        )
+
+    @property
+    def isolation(self) -> str:
+        """What separates the job from the host."""
+        return self._backend.isolation
+
+    @property
+    def backend(self) -> str:
+        """How it was made."""
+        return self._backend.name
+
+    @property
+    def series(self) -> int:
+        """A single one."""
+        return 0
+
+    @property
+    def framing(self) -> Framing:
+        """The daemon puts an eight-byte header before each piece of output."""
+        return "docker"
+
+    def sees_cgroup(self) -> bool:
+        """Whether its cgroup is below /sys/fs/cgroup here: then its limits can be written."""
+        return self._cgroup.memory_limit_bytes() is not None
+
+    def bound_sockets(self) -> bool:
+        """Whether what its sockets hold is bounded now."""
+        return self._cgroup.bound_sockets()
+
+    def hand_over(self) -> int:
+        """Hold it to the job's share of CPU time, and start counting that."""
+        late = self._starts_fast and self.profile.cpus < START_CPUS
+        if late and not self._cgroup.limit_cpus(self.profile.cpus):
+            raise StartFailed(
+                f"{self.isolation}: CPU time cannot be limited in the cgroup of {self.id}; "
+                "the launcher needs the cpu controller below /sys/fs/cgroup, writable"
+            )
+        self._cpu_ms_before = self._cgroup.cpu_ms() or 0
+        self._host_oom_kills_before = host_oom_kills()
+        return self._cpu_ms_before
+
+    def give_way(self, after_cpu_ms: int) -> bool:
+        """By its cgroup's weight."""
+        return self._cgroup.yield_cpu(self._cpu_ms_before + after_cpu_ms)
+
+    def evidence(self, *, ended: bool) -> Evidence:
+        """Read the cgroup while it is there, and the daemon's word when the sandbox has ended."""
+        group = self._cgroup
+        oom_kills = group.oom_kills()
+        pids_refused = None if self.isolation == "gvisor" else group.pids_refused()
+        peak, total_cpu_ms = group.peak_memory_bytes(), group.cpu_ms()
+        cpu_ms = None if total_cpu_ms is None else total_cpu_ms - self._cpu_ms_before
+        if cpu_ms is not None and not ended:
+            return Evidence(True, None, oom_kills, pids_refused, peak, cpu_ms)
+        state = self._final_state() if ended else self._backend.inspect(self._container)
+        # containerd passes on the kernel's notice for the cgroup, but loses it when the exit is faster. A
+        # sandbox that nobody but the kernel can have killed is then told by the kernel's host-wide count. So
+        # is a sentry that panicked: it does when the kernel kills what it cannot do without.
+        sudden = {_SIGKILLED, _PANICKED} if self.isolation == "gvisor" else {_SIGKILLED}
+        killed = state.get("ExitCode") in sudden and host_oom_kills() > self._host_oom_kills_before
+        if state.get("OOMKilled") or (ended and killed):
+            oom_kills = max(oom_kills or 0, 1)
+            peak = peak or self.profile.memory_bytes
+        return Evidence(
+            bool(state.get("Running")), state.get("ExitCode"), oom_kills, pids_refused, peak, cpu_ms
+        )
+
+    def destroy(self) -> None:
+        """Kill and remove the container."""
+        self.stream.close()
+        # Where the launcher cannot write that, it dies at its job's share.
+        self._cgroup.limit_cpus(max(self.profile.cpus, START_CPUS))
+        self._backend.discard(self.id, self._container)
+
+    def _final_state(self) -> dict[str, Any]:
+        # The stream ends a moment before the daemon has written down why.
+        deadline = time.monotonic() + 3.0
+        while True:
+            state = self._backend.inspect(self._container)
+            if not state.get("Running") or time.monotonic() > deadline:
+                return state
+            time.sleep(0.02)

@@ -1,0 +1,1 @@
+"""Guests beside the launcher, without isolation: for development, behind a setting."""

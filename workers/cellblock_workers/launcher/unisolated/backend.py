@@ -1,0 +1,272 @@
+"""``process`` and ``none``: a plain subprocess of the host, for development where there is nothing better.
+
+Nothing here protects the host: a job reads what its user can read and talks to whom it likes. So neither is
+ever used without ``sandbox.unisolated`` naming it, and every job that runs so is logged as a risk. Outcomes,
+streams, values and files are the same as elsewhere. ``process`` bounds a job by rlimits and a watch over its
+memory; ``none`` by its deadline and its output alone. A launcher that is root gives each job its own uid.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from cellblock_config import Isolation, Settings
+from cellblock_workers.launcher.backend import (
+    BackendUnavailable,
+    Evidence,
+    Framing,
+    NotOffered,
+    Profile,
+    StartFailed,
+)
+from cellblock_workers.launcher.guest_program import guest_program
+from cellblock_workers.launcher.guest_readiness import await_guest
+from cellblock_workers.launcher.limits import RLIMITS
+from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched, family_of
+from cellblock_workers.launcher.ownership import Ownership, Records
+from cellblock_workers.launcher.streams import sandbox_stream
+
+_log = structlog.get_logger(__name__)
+
+_UNBOUNDED_BYTES = 1 << 62
+_LAST_WORD_S = 3.0
+_GONE_S = 5.0
+_LOOK_S = 0.005
+_PROBE_PIDS = 20
+_FIRST_UID, _UIDS = 1 << 20, 1 << 28
+
+
+class UnisolatedBackend:
+    """Starts guests beside the launcher, with the host's Python. Thread-safe."""
+
+    def __init__(self, isolation: Isolation, settings: Settings, ownership: Ownership) -> None:
+        self.isolation = isolation
+        self.name = {"process": "rlimits", "none": "direct"}[isolation]
+        self.sweeps = "unisolated"
+        self._settings = settings
+        self._records = Records(settings.launcher.state / self.sweeps / "records", ownership)
+        self._watch = MemoryWatch()
+        # Launchers of one host share the range; where each begins keeps them apart.
+        self._uids = itertools.count(_FIRST_UID + secrets.randbelow(_UIDS))
+
+    def probe(self) -> None:
+        """Start one. There is no control to try."""
+        image = self._settings.sandbox.default_image
+        self.start(Profile("permissive", image, _UNBOUNDED_BYTES, 1.0, _PROBE_PIDS)).destroy()
+
+    def start(self, profile: Profile) -> UnisolatedSandbox:
+        """Start a guest in a folder of its own. Raises :class:`StartFailed`."""
+        if profile.context is not None:
+            raise NotOffered(
+                f"{self.isolation}: a context cannot be mounted without a sandbox; "
+                "hand the data over as a file or an input"
+            )
+        if profile.image != self._settings.sandbox.default_image:
+            raise NotOffered(
+                f"{self.isolation}: there is only this host's Python, not the image {profile.image}; "
+                "leave the job's image out"
+            )
+        sandbox_id = secrets.token_hex(8)
+        folder = Path(tempfile.gettempdir()) / _folder_name(sandbox_id)
+        try:
+            return self._start(sandbox_id, profile, folder)
+        except OSError as error:
+            self._remove(sandbox_id, folder)
+            raise StartFailed(f"{self.isolation}: a job's process could not be started: {error}") from error
+
+    def close(self) -> None:
+        """Nothing is kept between sandboxes."""
+
+    def sweep(self) -> int:
+        """Remove the folders of owners that are gone; their guests ended with them."""
+        return self._records.clear(self._sweep_one)
+
+    def _sweep_one(self, sandbox_id: str, details: dict[str, str]) -> None:
+        folder = Path(details.get("folder", ""))
+        if folder.name != _folder_name(sandbox_id):
+            raise BackendUnavailable(f"{self.isolation}: a record names the folder {folder}")
+        self._remove(sandbox_id, folder)
+
+    def discard(self, sandbox: UnisolatedSandbox) -> None:
+        """End whatever is left of one."""
+        sandbox.stream.close()
+        self._watch.remove(sandbox.watched)
+        sandbox.process.kill()
+        self._remove(sandbox.id, sandbox.folder)
+
+    def _start(self, sandbox_id: str, profile: Profile, folder: Path) -> UnisolatedSandbox:
+        self._records.write(sandbox_id, folder=str(folder))
+        folder.mkdir(mode=0o700)
+        uid = os.geteuid()
+        if uid == 0:
+            uid = next(self._uids)
+            os.chown(folder, uid, uid)
+        options = {
+            "uid": uid,
+            "shares_uid": uid == os.geteuid(),
+            "folder": str(folder / "sandbox"),
+            "rlimits": self._rlimits(profile),
+        }
+        ours, theirs = sandbox_stream()
+        with theirs:
+            process = GuestProcess(
+                subprocess.Popen(
+                    [_python(), "-I", "-X", "utf8", *guest_program(options)],
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=subprocess.DEVNULL,
+                    cwd=folder,
+                    env={},
+                    start_new_session=True,
+                )
+            )
+        limit_bytes = profile.memory_bytes if self.isolation == "process" else _UNBOUNDED_BYTES
+        sandbox = UnisolatedSandbox(
+            sandbox_id, profile, self, ours, process, folder, Watched(process, process.pid, limit_bytes)
+        )
+        try:
+            await_guest(ours, self.isolation, self._settings.sandbox.start_timeout_s)
+        except StartFailed:
+            sandbox.destroy()
+            raise
+        self._watch.add(sandbox.watched)
+        return sandbox
+
+    def _rlimits(self, profile: Profile) -> dict[str, int]:
+        """Of the job. Processes are counted by uid, so they can only be bounded where it is the job's own."""
+        if self.isolation == "none":
+            return {}
+        limits = {"NOFILE": RLIMITS["NOFILE"], "FSIZE": self._settings.sandbox.tmp_bytes}
+        return {**limits, "NPROC": profile.pids} if os.geteuid() == 0 else limits
+
+    def _remove(self, sandbox_id: str, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)  # what a job made unreadable stays its user's
+        self._records.remove(sandbox_id)
+
+
+def _folder_name(sandbox_id: str) -> str:
+    return f"cellblock-{sandbox_id}"
+
+
+class GuestProcess:
+    """A guest and everything below it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.ended = threading.Event()
+        threading.Thread(target=self._wait, name=f"guest-{self.pid}", daemon=True).start()
+
+    @property
+    def exit_code(self) -> int | None:
+        """As a shell shows it; None while it runs."""
+        code = self._process.returncode if self.ended.is_set() else None
+        return 128 - code if code is not None and code < 0 else code
+
+    def kill(self) -> None:
+        """End what is below the guest while it is there to bury it, then the guest."""
+        deadline = time.monotonic() + _GONE_S
+        while not self.ended.is_set() and time.monotonic() < deadline:
+            below = family_of(self.pid)[1:]
+            if not below:
+                break
+            for pid in below:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+            time.sleep(_LOOK_S)
+        if not self.ended.is_set():
+            self._process.kill()
+        self.ended.wait(_GONE_S)
+
+    def _wait(self) -> None:
+        self._process.wait()
+        self.ended.set()
+
+
+@dataclass(slots=True, eq=False)
+class UnisolatedSandbox:
+    """One job's process, as the launcher holds it."""
+
+    id: str
+    profile: Profile
+    owner: UnisolatedBackend
+    stream: socket.socket
+    process: GuestProcess
+    folder: Path
+    watched: Watched
+    _cpu_ms_before: int = field(init=False, default=0)
+    _destroyed: bool = field(init=False, default=False)
+
+    @property
+    def isolation(self) -> str:
+        """``process`` or ``none``."""
+        return self.owner.isolation
+
+    @property
+    def backend(self) -> str:
+        """How it was made."""
+        return self.owner.name
+
+    @property
+    def series(self) -> int:
+        """A single one."""
+        return 0
+
+    @property
+    def framing(self) -> Framing:
+        """The guest's frames as they are."""
+        return "raw"
+
+    def hand_over(self) -> int:
+        """Say at whose risk the job runs, and start counting its CPU time."""
+        _log.warning(
+            "job_not_isolated",
+            isolation=self.isolation,
+            sandbox=self.id,
+            risk="this job can read, change and reach whatever its user on this host can",
+        )
+        MemoryWatch.look(self.watched)
+        self._cpu_ms_before = self.watched.cpu_ms
+        return self._cpu_ms_before
+
+    def give_way(self, after_cpu_ms: int) -> bool:
+        """Never: one user's processes have no weight among themselves."""
+        return True
+
+    def evidence(self, *, ended: bool) -> Evidence:
+        """What the watch saw, and how the guest ended if it has."""
+        if ended:
+            self.process.ended.wait(_LAST_WORD_S)
+        MemoryWatch.look(self.watched)
+        return Evidence(
+            running=not self.process.ended.is_set(),
+            exit_code=self.process.exit_code,
+            watch_kills=self.watched.kills,
+            peak_memory_bytes=self.watched.peak_bytes or None,
+            cpu_ms=self.watched.cpu_ms - self._cpu_ms_before,
+        )
+
+    def destroy(self) -> None:
+        """End it and remove its folder. Idempotent."""
+        if not self._destroyed:
+            self.owner.discard(self)
+            self._destroyed = True
+
+
+def _python() -> str:
+    """The host's own interpreter, without this program's packages."""
+    return str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())

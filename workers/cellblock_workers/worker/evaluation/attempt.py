@@ -1,0 +1,225 @@
+"""One attempt at an evaluation: every trial in a sandbox of its own, judged from another."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import reduce
+
+import structlog
+
+from cellblock.admission.resolve import Manifest
+from cellblock.contract.evaluations import Evaluation, Trial, TrialResult, TrialVerdict, channel_of, sandboxes
+from cellblock.contract.models import JobError, JobResult, Outcome, Usage
+from cellblock.egress import Outgoing
+from cellblock_config import Settings
+from cellblock_workers.filtering.outgoing_filter import OutgoingFilter
+from cellblock_workers.filtering.processes import FilterFailed, Stopped
+from cellblock_workers.launcher.client import (
+    LauncherClient,
+    LevelNotOffered,
+    SandboxNotStarting,
+    SandboxRefused,
+)
+from cellblock_workers.lease import Lease
+from cellblock_workers.worker.evaluation.bill import Bill, OverCap
+from cellblock_workers.worker.evaluation.examination import End, Examiner, add_usage
+from cellblock_workers.worker.evaluation.judge import BrokeWhileJudging, JudgeFailed, Unusable
+from cellblock_workers.worker.evaluation.sandboxes import Cancelled, EvaluationSandboxes
+from cellblock_workers.worker.execution import attempt_result, refused_result
+from cellblock_workers.worker.outcome import RunOutcome
+from cellblock_workers.worker.tenant_messages import without_host_paths
+
+_log = structlog.get_logger(__name__)
+
+#: Of what a trial prints so much is shown: there may be 100,000 of them.
+_EXCERPT = {"output_limit_bytes": 2000, "output_head_bytes": 500, "output_tail_bytes": 1500}
+#: A judge may be needed for as long as its trials take, each with so much around it.
+_AROUND_TRIAL_S = 10.0
+#: After so long the trials that it has not come to are given back: one worker's hour of hanging programs is
+#: many workers' minutes.
+_TIME_SLICE_S = 10.0
+#: What is our fault is tried so often here, before the client tries it elsewhere.
+_TRIES = 2
+_WORDS = {
+    "passed": TrialVerdict.PASSED,
+    "failed": TrialVerdict.FAILED,
+    "timed_out": TrialVerdict.TIMED_OUT,
+    "needs_inline": TrialVerdict.NEEDS_INLINE,
+    "not_plain": TrialVerdict.NEEDS_INLINE,
+}
+
+
+class Evaluator:
+    """Runs one claimed evaluation. Holds one sandbox for its judge and one at a time for its trials."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        manifest: Manifest,
+        evaluation: Evaluation,
+        launcher: LauncherClient,
+        settings: Settings,
+        outgoing: OutgoingFilter,
+    ) -> None:
+        self._lease = lease
+        self._outgoing = outgoing
+        self._manifest = manifest
+        self._evaluation = evaluation
+        self._settings = settings.model_copy(update={"egress": settings.egress.model_copy(update=_EXCERPT)})
+        judge_s = (manifest.limits.timeout_s + _AROUND_TRIAL_S) * evaluation.runs * 2
+        self._bill = Bill(lease)
+        self._sandboxes = EvaluationSandboxes(lease, manifest, launcher, self._settings, self._bill, judge_s)
+        self._unusable: dict[int, JobError] = {}  # by the number of a check
+        self._examiner = Examiner(
+            self._sandboxes, manifest, evaluation.verdict, self._bill, settings.sandbox.trial_max_s
+        )
+
+    def run(self) -> JobResult:
+        """Every trial, one after the other, for one time slice: those it then has not come to are left out.
+
+        Raises :class:`SandboxUnavailable` and :class:`Drained` (give the job back), :class:`LeaseLost`.
+        """
+        results: list[TrialResult] = []
+        passed: set[int] = set()
+        verdict = RunOutcome(Outcome.OK, 0)
+        trials = self._evaluation.trials
+        try:
+            self._sandboxes.wanted = sum(sandboxes(self._evaluation.checks[trial.check]) for trial in trials)
+            over = time.monotonic() + _TIME_SLICE_S
+            for number, trial in enumerate(trials, start=1):
+                if trial.check not in passed:
+                    results.append(self._trial(trial))
+                    if self._evaluation.stop_early and results[-1].verdict is TrialVerdict.PASSED:
+                        passed.add(trial.check)
+                self._sandboxes.wanted -= sandboxes(self._evaluation.checks[trial.check])
+                if number < len(trials):
+                    self._bill.check_cap()
+                if time.monotonic() > over:
+                    break
+        except (LevelNotOffered, SandboxNotStarting) as refusal:
+            return refused_result(self._lease.claim, refusal)
+        except Cancelled:
+            error = JobError(type="Cancelled", message="Cancelled while it ran")
+            verdict = RunOutcome(Outcome.CANCELLED, error=error)
+        except OverCap:
+            error = JobError(type="CostCap", message="It has cost all it may")
+            verdict = RunOutcome(Outcome.COST_CAP, error=error)
+        finally:
+            self._sandboxes.close()
+        rest: list[TrialResult] = []
+        if verdict.outcome is not Outcome.OK:
+            begun = {one.id for one in results}
+            rest = [self._unjudged(trial, "it was not begun") for trial in trials if trial.id not in begun]
+        claim = self._lease.claim
+        return attempt_result(claim, verdict, self._sandboxes.sandbox).model_copy(
+            update={
+                "trials": (*results, *rest),
+                "usage": reduce(add_usage, (one.usage for one in results), self._bill.beside),
+                "cost_micros": self._bill.cost_micros,
+            }
+        )
+
+    def _trial(self, trial: Trial) -> TrialResult:
+        if trial.check in self._unusable:
+            return self._without_run(trial, TrialVerdict.UNUSABLE, self._unusable[trial.check])
+        check, why, failed, broke = self._evaluation.checks[trial.check], "", 0, 0
+        while max(failed, broke) < _TRIES:
+            self._sandboxes.alone = failed + broke > 0  # what happened in a series is told from what it did
+            try:
+                end = self._examiner.examine(trial, check)
+            except Unusable as unusable:
+                self._sandboxes.dismiss()  # it may be busy with them still
+                self._unusable[trial.check] = JobError(type="UnusableTests", message=str(unusable)[:2000])
+                return self._without_run(trial, TrialVerdict.UNUSABLE, self._unusable[trial.check])
+            except (LevelNotOffered, SandboxNotStarting):
+                raise
+            except OverCap:
+                if len(self._evaluation.trials) > 1:
+                    raise  # it may have been the others: by itself it is judged
+                error = JobError(type="CostCap", message="it has cost all it may")
+                return self._without_run(trial, TrialVerdict.FAILED, error, Outcome.COST_CAP)
+            except (JudgeFailed, SandboxRefused) as failure:
+                self._sandboxes.check_lease()
+                self._sandboxes.dismiss()
+                by_answers = isinstance(failure, BrokeWhileJudging)
+                why, broke, failed = str(failure), broke + by_answers, failed + (not by_answers)
+                _log.warning("trial_begun_again", job_id=self._lease.claim.job_id, reason=why)
+                continue
+            if end.verdict.outcome is not Outcome.SANDBOX_ERROR:
+                return self._result(trial, end)
+            failed += 1
+            why = end.verdict.error.message if end.verdict.error else "the sandbox failed"
+        if broke == _TRIES:  # two judges, one after the other, under the answers of this one program
+            error = JobError(type="BrokeJudge", message="what it answers ends whoever judges it")
+            return self._without_run(trial, TrialVerdict.FAILED, error)
+        return self._unjudged(trial, why)
+
+    def _unjudged(self, trial: Trial, why: str) -> TrialResult:
+        told = without_host_paths(why)
+        if told != why:
+            _log.error("fault_told_without_paths", job_id=self._lease.claim.job_id, reason=why)
+        error = JobError(type="Unjudged", message=told[:2000])
+        return self._without_run(trial, TrialVerdict.UNJUDGED, error, Outcome.SANDBOX_ERROR)
+
+    def _without_run(
+        self, trial: Trial, verdict: TrialVerdict, error: JobError, outcome: Outcome = Outcome.OK
+    ) -> TrialResult:
+        """Of a trial whose verdict rests on no run of its own."""
+        if verdict is TrialVerdict.UNUSABLE:  # what its tests computed is beside that
+            self._bill.add(Usage())
+        channel = channel_of(self._evaluation.checks[trial.check], self._evaluation.verdict)
+        said = self._filtered(Outgoing(error=error))
+        return TrialResult(id=trial.id, verdict=verdict, channel=channel, outcome=outcome, error=said.error)
+
+    def _filtered(self, said: Outgoing) -> Outgoing:
+        """What may leave. Raises what :meth:`EvaluationSandboxes.watch` raises."""
+        try:
+            looked = self._outgoing.look(
+                said,
+                tenant=self._manifest.tenant,
+                lease=self._lease,
+                afford_s=self._bill.affordable_cpu_s(),
+                output=self._settings.egress,
+            )
+        except Stopped as stopped:
+            self._bill.add_filtering(stopped.cpu_s)
+            self._sandboxes.watch(stopped.reason)
+            raise
+        except Exception as fault:  # fail closed: what could not be looked at stays here
+            _log.exception("filter_failed", job_id=self._lease.claim.job_id)
+            self._bill.add_filtering(fault.cpu_s if isinstance(fault, FilterFailed) else 0.0)
+            what = f"its output could not be filtered ({type(fault).__name__}), so none of it is here"
+            return Outgoing(error=JobError(type="Unfiltered", message=what))
+        self._bill.add_filtering(looked.cpu_s)
+        return looked.said
+
+    def _result(self, trial: Trial, end: End) -> TrialResult:
+        word = self._word(end)
+        if word is TrialVerdict.PASSED:
+            said = Outgoing()
+        else:
+            error = JobError(type=end.judgement.type, message=end.judgement.message)
+            if end.judgement.word == "gone":
+                error = end.verdict.error or JobError(
+                    type="Exited", message="the program ended before its functions had answered"
+                )
+            said = self._filtered(replace(end.said, error=error))
+        return TrialResult(
+            id=trial.id,
+            verdict=word,
+            channel=channel_of(self._evaluation.checks[trial.check], self._evaluation.verdict),
+            outcome=Outcome.OK if word is TrialVerdict.PASSED else end.verdict.outcome,
+            error=said.error,
+            stdout=said.stdout.text,
+            stderr=said.stderr.text,
+            isolation=self._sandboxes.sandbox.isolation if self._sandboxes.sandbox else None,
+            usage=end.usage,
+        )
+
+    def _word(self, end: End) -> TrialVerdict:
+        if end.judgement.word != "gone":
+            return _WORDS[end.judgement.word]
+        if end.verdict.outcome in {Outcome.WALL_TIMEOUT, Outcome.CPU_TIMEOUT}:
+            return TrialVerdict.TIMED_OUT
+        return TrialVerdict.FAILED

@@ -1,0 +1,111 @@
+"""What an attempt at an evaluation has cost so far: its programs' runs, and what its tests computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cellblock.admission.costs import Charge
+from cellblock.contract.models import Usage
+from cellblock_workers.launcher.protocol import Reply
+from cellblock_workers.lease import Lease
+from cellblock_workers.worker.cost_meter import CostMeter
+from cellblock_workers.worker.execution import cost_of
+
+
+class OverCap(Exception):
+    """It has cost all it may."""
+
+
+class Bill:
+    """Adds up every run, also those that were begun anew. Without a price there is no cost, and no cap."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self._charge = lease.claim.manifest.charge
+        self._cost_micros = self._starts_micros = 0
+        self._filter_cpu_s = 0.0
+        self.beside = Usage()  #: of judges, and of runs that no trial's result tells of
+
+    @property
+    def cost_micros(self) -> int | None:
+        """Of this attempt so far; None without a price."""
+        if self._charge is None:
+            return None
+        return min(self._cost_micros + self._starts_micros, self._charge.cap_micros)
+
+    def add(self, usage: Usage) -> None:
+        """One run, at the price of a run."""
+        if self._charge is not None:
+            self._cost_micros += cost_of(self._charge, usage)
+
+    def add_lost(self, usage: Usage) -> None:
+        """A run that came to nothing, and is part of no trial's result."""
+        self.add(usage)
+        self._add_beside(usage)
+
+    def add_judging(self, usage: Usage) -> None:
+        """A judge's life, which is no run of its own: what it computed and held while it was at work."""
+        if self._charge is not None:
+            self._cost_micros += cost_of(_of_judges(self._charge), usage)
+        self._add_beside(usage)
+
+    def add_filtering(self, cpu_s: float) -> None:
+        """What looking through a program's words took: little, so it is added up before it is rounded."""
+        before_ms = round(1000 * self._filter_cpu_s)
+        self._filter_cpu_s += cpu_s
+        filter_cpu_ms = round(1000 * self._filter_cpu_s)
+        if self._charge is not None:
+            self._cost_micros += cost_of(
+                _of_judges(self._charge), Usage(filter_cpu_ms=filter_cpu_ms - before_ms)
+            )
+        self.beside = self.beside.model_copy(update={"filter_cpu_ms": filter_cpu_ms})
+
+    def add_start(self, cpu_ms: int) -> None:
+        """What starting a sandbox for this evaluation alone took: on its bill as far as its cap allows."""
+        if self._charge is not None:
+            self._starts_micros += cost_of(_of_judges(self._charge), Usage(start_cpu_ms=cpu_ms))
+        total_ms = self.beside.start_cpu_ms + cpu_ms
+        self.beside = self.beside.model_copy(update={"start_cpu_ms": total_ms})
+
+    def affordable_cpu_s(self) -> float | None:
+        """How much CPU time there is money left for; None without a price."""
+        if self._charge is None:
+            return None
+        rates = _of_judges(self._charge).rates
+        left_micros = self._charge.cap_micros - self._spent_micros()
+        return rates.cpu_s_for(left_micros, cpu_ms=0, wall_ms=0, memory_bytes=0)
+
+    def check_cap(self) -> None:
+        """Raises :class:`OverCap` when all runs, and what was charged before, have cost all they may."""
+        if self._charge is not None and self._spent_micros() >= self._charge.cap_micros:
+            raise OverCap
+
+    def meter(self, used: Callable[[], Reply]) -> Callable[[], CostMeter] | None:
+        """What watches a run from when it begins, by what the kernel says it has ``used``."""
+        return self._meter(self._charge, used, None)
+
+    def judging_meter(
+        self, used: Callable[[], Reply], busy_ms: Callable[[], int]
+    ) -> Callable[[], CostMeter] | None:
+        """The same of a judge, which is at work for ``busy_ms`` of its life."""
+        return self._meter(None if self._charge is None else _of_judges(self._charge), used, busy_ms)
+
+    def _meter(
+        self, charge: Charge | None, used: Callable[[], Reply], busy_ms: Callable[[], int] | None
+    ) -> Callable[[], CostMeter] | None:
+        if charge is None:
+            return None
+        limits = self._lease.claim.manifest.limits
+        return lambda: CostMeter(charge, limits, used, self._spent_micros, busy_ms)
+
+    def _spent_micros(self) -> int:
+        return self._lease.claim.charged_micros + self._lease.lent_micros + self._cost_micros
+
+    def _add_beside(self, usage: Usage) -> None:
+        peak_bytes = max(self.beside.peak_memory_bytes, usage.peak_memory_bytes)
+        cpu_ms = self.beside.cpu_ms + usage.cpu_ms
+        self.beside = self.beside.model_copy(update={"cpu_ms": cpu_ms, "peak_memory_bytes": peak_bytes})
+
+
+def _of_judges(charge: Charge) -> Charge:
+    return charge.model_copy(update={"rates": charge.rates.model_copy(update={"per_run": 0})})

@@ -1,0 +1,220 @@
+"""The sandboxes of one evaluation: one for its judge, and one at a time for its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from cellblock.admission.resolve import Manifest, ResolvedLimits
+from cellblock.contract.evaluations import SERIES_MOST
+from cellblock.contract.models import Usage
+from cellblock.errors import SandboxUnavailable
+from cellblock_config import Settings
+from cellblock_workers.launcher.client import BorrowedSandbox, LauncherClient, SandboxRefused
+from cellblock_workers.launcher.protocol import Reply
+from cellblock_workers.lease import Lease
+from cellblock_workers.worker.evaluation.bill import Bill
+from cellblock_workers.worker.evaluation.call_session import CallSession
+from cellblock_workers.worker.evaluation.judge import Judge
+from cellblock_workers.worker.execution import Drained, LeaseLost, usage_of
+from cellblock_workers.worker.job_frames import answering_job
+from cellblock_workers.worker.session import Stop
+
+#: So many sandboxes are started under one guest, where that is possible: of a few lengths only, for the
+#: launcher knows each by itself.
+SERIES = (SERIES_MOST, 16, 8, 4)
+#: Those that wait hold about 1 MB each of the memory that a job may have: of its limit, a sixteenth at most.
+_MEMORY_FOR_EACH_BYTES = 16 * 1024 * 1024
+_JUDGE_SAYS_BYTES = 2**40
+
+Kind = TypeVar("Kind", bound=CallSession)
+
+
+class Cancelled(Exception):
+    """Somebody asked for the end of the whole evaluation."""
+
+
+@dataclass(slots=True)
+class EvaluationSandbox:
+    """A borrowed series of sandboxes, or a single one."""
+
+    sandbox: BorrowedSandbox
+    used: int = 0
+    over: bool = False
+    known: Reply = field(default_factory=Reply)  #: what a series had used when the kernel was last asked
+
+
+class EvaluationSandboxes:
+    """Borrows sandboxes and gives them back. None but the judge's is ever entered twice.
+
+    ``wanted``: how many more are likely to be asked for; ``alone``: from now on they are single ones.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        manifest: Manifest,
+        launcher: LauncherClient,
+        settings: Settings,
+        bill: Bill,
+        judge_s: float,
+    ) -> None:
+        """``judge_s``: as long as a judge may ever be needed; each of its answers has a time of its own."""
+        self._lease = lease
+        self._manifest = manifest
+        self._launcher = launcher
+        self._settings = settings
+        self._bill = bill
+        self._judge_s = judge_s
+        self.wanted = 0
+        self.alone = False
+        self._judging: tuple[Judge, CallSession, BorrowedSandbox] | None = None
+        self._series: EvaluationSandbox | None = None
+        self.sandbox: BorrowedSandbox | None = None  #: the one that was last entered
+
+    @property
+    def limits(self) -> ResolvedLimits:
+        """Of each trial."""
+        return self._manifest.limits
+
+    def watch(self, stop: Stop | None) -> None:
+        """Whether somebody wants the whole attempt to end.
+
+        Raises :class:`LeaseLost`, :class:`Drained` or :class:`Cancelled` if so.
+        """
+        if stop == "lost":
+            raise LeaseLost(self._lease.claim.job_id)
+        if stop == "drain":
+            raise Drained(self._lease.claim.job_id)
+        if stop == "cancel":
+            raise Cancelled
+
+    def check_lease(self) -> None:
+        """The same, where no transcript would have heard of it."""
+        self.watch(self._lease.stopped)
+
+    def judge(self) -> Judge:
+        """The judge at work, or a new one."""
+        if self._judging is None:
+            sandbox = self._acquire()
+            limits = self.limits.model_copy(update={"timeout_s": self._judge_s, "cpu_s": self._judge_s})
+            session: CallSession
+            meter = self._bill.judging_meter(lambda: self._launcher.usage(sandbox), lambda: session.waited_ms)
+            session = CallSession(sandbox, self._launcher.connection(), self._lease, self._settings, meter)
+            session.open(answering_job("judge", self._manifest, limits, _JUDGE_SAYS_BYTES), limits)
+            self._judging = Judge(session), session, sandbox
+        return self._judging[0]
+
+    def dismiss(self) -> None:
+        """The judge goes: it may be half-way through something, or broken."""
+        if self._judging is None:
+            return
+        (_, session, sandbox), self._judging = self._judging, None
+        try:
+            used = self._launcher.give_back(sandbox, ended=False)
+        except (SandboxUnavailable, SandboxRefused):
+            self._give_up(sandbox)
+            return
+        self._lease.returned(sandbox.id)
+        self._bill.add_judging(
+            Usage(
+                wall_ms=session.waited_ms,
+                cpu_ms=used.cpu_ms or 0,
+                peak_memory_bytes=used.peak_memory_bytes or 0,
+            )
+        )
+
+    def close(self) -> None:
+        """Nothing is borrowed any more."""
+        self.dismiss()
+        if self._series is not None:
+            self._give_up(self._series.sandbox)
+            self._series = None
+
+    @contextmanager
+    def enter(self, job: bytes, kind: type[Kind]) -> Iterator[tuple[EvaluationSandbox, Kind]]:
+        """A sandbox that nobody was in before, the job on its way to it; nobody will be in it again."""
+        if self.alone and self._series is not None:
+            self._give_up(self._series.sandbox)
+            self._series = None
+        borrowed = (
+            self._series if self._series is not None else EvaluationSandbox(self._acquire(self._length()))
+        )
+        announced, self._series, self.sandbox = borrowed.used > 0, None, borrowed.sandbox
+        borrowed.used += 1
+        meter = self._bill.meter(lambda: self._used(borrowed))
+        session = kind(
+            borrowed.sandbox,
+            self._launcher.connection(),
+            self._lease,
+            self._settings,
+            meter,
+            announced=announced,
+        )
+        try:
+            session.open(job, self.limits)
+            yield borrowed, session
+            if borrowed.over:
+                borrowed.sandbox.close()
+                self._lease.returned(borrowed.sandbox.id)
+            else:
+                self._series = borrowed
+        except BaseException:
+            with suppress(SandboxUnavailable, SandboxRefused):  # the latter: it has been billed
+                self._bill.add_lost(usage_of(session.transcript(), self._used(borrowed)))
+            self._give_up(borrowed.sandbox)
+            raise
+
+    def _used(self, borrowed: EvaluationSandbox) -> Reply:
+        """What the kernel knows of the run that is on: of one in a series, what it has added."""
+        used = self._launcher.usage(borrowed.sandbox)
+        if not borrowed.sandbox.series:
+            return used
+        return Reply(cpu_ms=(used.cpu_ms or 0) - (borrowed.known.cpu_ms or 0))
+
+    def final_usage(self, borrowed: EvaluationSandbox, session: CallSession) -> Reply:
+        """What the kernel knows of a run that is over: of one in a series, what has been added by it."""
+        if not borrowed.sandbox.series:
+            borrowed.over = True
+            return self._launcher.give_back(borrowed.sandbox, ended=session.cut_off)
+        borrowed.over = not session.enough(self._settings.sandbox.kill_grace_s)
+        priced = self._lease.claim.manifest.charge is not None
+        known, added = borrowed.known, Reply()
+        if priced or session.killed:  # one that had to be stopped has used most of all
+            borrowed.known = self._launcher.usage(borrowed.sandbox)
+            added = Reply(
+                oom_kills=(borrowed.known.oom_kills or 0) - (known.oom_kills or 0),
+                cpu_ms=(borrowed.known.cpu_ms or 0) - (known.cpu_ms or 0) if priced else None,
+            )
+        if borrowed.over or borrowed.used == borrowed.sandbox.series:
+            borrowed.over = True
+            self._launcher.give_back(borrowed.sandbox, ended=False)
+        return added
+
+    def _length(self) -> int:
+        """How long a series to ask for."""
+        if self.alone:
+            return 0
+        most = min(2 * self.wanted - 1, self.limits.memory_bytes // _MEMORY_FOR_EACH_BYTES)
+        return next((length for length in SERIES if length <= most), 0)
+
+    def _acquire(self, series: int = 0) -> BorrowedSandbox:
+        job, asked = self._lease.claim, self._manifest
+        profile = (asked.level, asked.image, asked.limits)
+        sandbox = self._launcher.acquire(
+            job.job_id,
+            job.fence,
+            *profile,
+            lease_s=self._lease.sandbox_s,
+            series=series,
+            tenant=asked.tenant,
+        )
+        self._lease.borrowed(sandbox.id)
+        self._bill.add_start(sandbox.start_cpu_ms)
+        return sandbox
+
+    def _give_up(self, sandbox: BorrowedSandbox) -> None:
+        self._launcher.kill(sandbox)
+        self._lease.returned(sandbox.id)

@@ -1,0 +1,38 @@
+"""A transcript with a program that reads its input, prints and ends: all it prints is kept."""
+
+from __future__ import annotations
+
+from cellblock.egress import Governor
+from cellblock_config.egress import EgressSettings
+from cellblock_workers.worker.evaluation.call_session import CallSession
+from cellblock_workers.worker.session import Session
+
+
+class UncutOutput(Governor):
+    """Keeps the stream besides. Its length is bounded by who feeds it."""
+
+    def __init__(self, settings: EgressSettings) -> None:
+        super().__init__(settings)
+        self.data = bytearray()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes of the stream."""
+        super().feed(chunk)
+        self.data += chunk
+
+
+class StdioRun(CallSession):
+    """One run of a program as it stands, in a sandbox that nobody was in before."""
+
+    def finish(self) -> None:
+        """Wait for its end. The session stops at the job's limit of output, so that is what is held."""
+        self._stdout = self._whole = UncutOutput(self._settings.egress)
+        self.ask([], 1)
+
+    @property
+    def printed(self) -> bytes:
+        """All it wrote to its standard output."""
+        return bytes(self._whole.data)
+
+    def _take_value(self, piece: bytes) -> None:
+        Session._take_value(self, piece)  # its last expression's: nobody asked

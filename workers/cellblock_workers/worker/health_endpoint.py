@@ -1,0 +1,67 @@
+"""``GET /health`` of a worker: 200 while it consumes, 503 with the reason when it does not."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import structlog
+
+from cellblock.errors import StoreUnavailable
+from cellblock_workers.worker.liveness import Liveness
+
+_log = structlog.get_logger(__name__)
+_REQUEST_S = 5.0
+
+
+class Endpoint:
+    """Serves the liveness on threads of its own. Says nothing of jobs but how many there are."""
+
+    def __init__(self, address: str, port: int, check: Callable[[], Liveness]) -> None:
+        """Raises :class:`OSError` when the address cannot be had."""
+        self._server = ThreadingHTTPServer((address, port), _handler(check))
+        self._server.daemon_threads = True
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, name="endpoint", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+        _log.info("health_endpoint", port=self.port)
+
+    def stop(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=5)
+
+
+def _handler(check: Callable[[], Liveness]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _REQUEST_S  # of one silent client
+
+        def do_GET(self) -> None:
+            if self.path != "/health":
+                self._answer(404, {"error": "there is only /health"})
+                return
+            try:
+                liveness = asdict(check())
+            except StoreUnavailable as error:
+                liveness = {"ok": False, "reason": str(error)}
+            self._answer(200 if liveness["ok"] else 503, liveness)
+
+        def _answer(self, code: int, content: dict[str, object]) -> None:
+            body = json.dumps(content).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Probes come every few seconds; what they are told is in the events of the worker's log."""
+
+    return Handler

@@ -1,0 +1,141 @@
+"""From evidence to the one cause of an end. The kernel's word comes first, the guest's second, and
+nothing the job printed counts."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+
+from cellblock.admission.resolve import ResolvedLimits
+from cellblock.contract.models import JobError, Outcome
+from cellblock_workers.launcher.protocol import Reply
+from cellblock_workers.worker.session import Ending, Transcript
+
+EvidenceFields = dict[str, bool | int | float | str]
+
+#: What the interpreter makes of a thread the kernel refused.
+_NO_THREAD = ("RuntimeError", "can't start new thread")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """One outcome, the exit code a shell would show, and what both rest on."""
+
+    outcome: Outcome
+    exit_code: int | None = None
+    signal: int | None = None
+    error: JobError | None = None
+    evidence: EvidenceFields = field(default_factory=dict)
+
+
+def decide_outcome(transcript: Transcript, kernel: Reply, limits: ResolvedLimits) -> RunOutcome:
+    """Name the one cause. Decided from the strongest evidence down."""
+    evidence = _evidence(kernel)
+    if transcript.stop == "cancel":
+        return _killed(Outcome.CANCELLED, "Cancelled", "Cancelled while it ran", evidence)
+    if transcript.fault is not None:
+        return _fault(transcript.fault, evidence)
+    ending = transcript.ending
+    if transcript.stop == "deadline" or (ending is not None and ending.reason == "wall"):
+        by = "host" if transcript.stop else "guest"
+        message = f"Wall-clock limit of {limits.timeout_s:g} s exceeded"
+        return _killed(Outcome.WALL_TIMEOUT, "WallTimeout", message, {**evidence, "stopped_by": by})
+    if transcript.stop == "cost":
+        message = "It has cost all it may: max_cost_micros, its plan's cost per run, or what it had not lent"
+        return _killed(Outcome.COST_CAP, "CostCap", message, evidence)
+    if transcript.stop == "output" or (ending is not None and ending.reason == "output"):
+        message = f"More than {limits.output_bytes} bytes of output"
+        return _killed(Outcome.OUTPUT_LIMIT, "OutputLimit", message, evidence)
+    killed = ending is None or ending.signal == signal.SIGKILL
+    if killed and (kernel.oom_kills or kernel.watch_kills):
+        message = f"Memory Limit Exceeded ({limits.memory_bytes} bytes)"
+        return _killed(Outcome.MEMORY, "MemoryLimitExceeded", message, evidence)
+    if ending is None:
+        return _fault(f"the sandbox ended without a report (exit code {kernel.exit_code})", evidence)
+    if ending.code is not None:
+        return _exited(ending.code, transcript, kernel, evidence)
+    return _signalled(ending, limits, evidence)
+
+
+def _exited(code: int, transcript: Transcript, kernel: Reply, evidence: EvidenceFields) -> RunOutcome:
+    if code == 0:
+        return RunOutcome(Outcome.OK, 0, evidence=evidence)
+    if (proof := _refused_a_process(transcript, kernel)) is not None:
+        error = transcript.raised or JobError(
+            type="ProcessLimit", message="A process was refused at the limit"
+        )
+        return RunOutcome(Outcome.PIDS, code, error=error, evidence={**evidence, **proof})
+    if transcript.ending is not None and transcript.ending.full is not None:
+        error = transcript.raised or _disk_error(transcript.ending.full)
+        return RunOutcome(Outcome.DISK, code, error=error, evidence=_with_disk(evidence, transcript.ending))
+    error = transcript.raised or JobError(type="Exit", message=f"Exited with code {code}")
+    return RunOutcome(Outcome.EXIT, code, error=error, evidence=evidence)
+
+
+def _refused_a_process(transcript: Transcript, kernel: Reply) -> EvidenceFields | None:
+    """What shows that the job was refused a process or a thread; None if nothing does.
+
+    Where the kernel cannot count the job's processes, the guest looks at the job's end. Threads are gone by
+    then: for those the job is believed, which can only name its own failure more or less exactly.
+    """
+    if kernel.pids_refused is not None:
+        return {} if kernel.pids_refused else None
+    if transcript.ending is not None and transcript.ending.crowded:
+        return {"processes_refused_by": "rlimit"}
+    raised = transcript.raised
+    if raised is not None and (raised.type, raised.message) == _NO_THREAD:
+        return {"processes_refused_by": "rlimit, says the job"}
+    return None
+
+
+def _signalled(ending: Ending, limits: ResolvedLimits, evidence: EvidenceFields) -> RunOutcome:
+    number, cpu_ms = ending.signal or 0, ending.cpu_ms
+    # The kernel sends SIGXCPU at the limit, and SIGKILL a second later to those who ignore it.
+    # Either counts only with the CPU time to show for it: a job can send itself any signal. On a loaded host
+    # the signal came at 0.81 of the limit as rusage has it: the timer behind it counts in whole ticks.
+    share = cpu_ms / (limits.cpu_s * 1000)
+    if (number == signal.SIGXCPU and share >= 0.7) or (number == signal.SIGKILL and share >= 1):
+        error = JobError(type="CpuTimeout", message=f"CPU limit of {limits.cpu_s:g} s exceeded")
+        return RunOutcome(
+            Outcome.CPU_TIMEOUT, 128 + number, number, error, {**evidence, "guest_cpu_ms": cpu_ms}
+        )
+    if number == signal.SIGSYS:
+        error = JobError(type="SystemCallRefused", message="Killed for a system call that no job may make")
+        return RunOutcome(
+            Outcome.SYSCALL, 128 + number, number, error, {**evidence, "guest_signal": "SIGSYS"}
+        )
+    if number == signal.SIGBUS and ending.full == "bytes":  # a mapped file that the disk had no page for
+        error, evidence = _disk_error(ending.full), _with_disk(evidence, ending)
+        return RunOutcome(Outcome.DISK, 128 + number, number, error, evidence)
+    name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
+    error = JobError(type="Signal", message=f"Killed by {name}")
+    return RunOutcome(Outcome.SIGNAL, 128 + number, number, error, evidence)
+
+
+def _disk_error(full: str) -> JobError:
+    what = {"bytes": "bytes", "inodes": "files"}[full]
+    return JobError(type="DiskFull", message=f"No {what} were left in the work folder")
+
+
+def _with_disk(evidence: EvidenceFields, ending: Ending) -> EvidenceFields:
+    return {**evidence, "disk_full_of": ending.full or ""}
+
+
+def _killed(outcome: Outcome, kind: str, message: str, evidence: EvidenceFields) -> RunOutcome:
+    number = int(signal.SIGKILL)
+    return RunOutcome(outcome, 128 + number, number, JobError(type=kind, message=message), evidence)
+
+
+def _fault(what: str, evidence: EvidenceFields) -> RunOutcome:
+    error = JobError(type="SandboxError", message=what)
+    return RunOutcome(Outcome.SANDBOX_ERROR, error=error, evidence={**evidence, "fault": what})
+
+
+def _evidence(kernel: Reply) -> EvidenceFields:
+    found = {
+        "oom_kills": kernel.oom_kills,
+        "watch_kills": kernel.watch_kills,
+        "pids_refused": kernel.pids_refused,
+        "sandbox_exit_code": kernel.exit_code,
+    }
+    return {name: value for name, value in found.items() if value}

@@ -1,0 +1,399 @@
+"""The fork-server of one image: a warmed interpreter that forks into fresh namespaces for each sandbox.
+
+Runs as PID 1 of a PID namespace of its own, root of a user namespace that maps to nobody on the host,
+in the image's root; standard library only, Python 3.8+. It never sees a job: descriptor 0 is a
+SOCK_SEQPACKET socket to the launcher, over which come numbers and descriptors, nothing else.
+
+A fork does not become the guest here: it returns to the caller of :func:`main`, with what it is from then on.
+So below the frames of a job there is nothing of the zygote that the job could look at or run on into.
+
+  in   {"spawn": n, ...}   with the sandbox's stream, its context if any, its cgroups' membership files
+  out  {"ready": true}     the modules are imported
+       {"started": n}      with a pidfd of the sandbox's PID 1
+       {"ended": n, "status": s}    as wait(2) has it
+       {"failed": n, "step": ..., "why": ...}    from the child, before it becomes the guest
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import types
+from typing import Any, Callable, NoReturn, Tuple
+
+from cellblock_workers.zygote import forks, kernel, root
+
+CONTROL = 0
+PACKET_BYTES = 16 * 1024
+INSIDE_ROOT, INSIDE_JOB = 0, 10_000
+DESCRIPTORS_MAX = 4096
+NAMESPACES = kernel.NEWUSER | kernel.NEWPID | kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
+Role = Callable[[], None]  # what a fork is once it has left the zygote's stack; it never returns
+Steps = Tuple[Tuple[Any, ...], ...]  # of each its name, and what to call
+
+
+class Step(Exception):
+    """A control could not be put in place: which one, and why."""
+
+
+class Zygote:
+    """Forks sandboxes on request and reports their ends."""
+
+    def __init__(
+        self,
+        control: socket.socket,
+        program: dict[str, Any],
+        guest: types.ModuleType,
+        hooks: list[forks.RestingHook],
+    ) -> None:
+        self.control = control
+        self.guest = guest
+        self.canaries = [compile(text, "canary", "exec") for text in program["canaries"]]
+        self.filter = kernel.BpfProgram(bytes.fromhex(program["seccomp"]))
+        self.landlock = kernel.landlock_version()
+        # /proc: a process sets its own oom_score_adj; who may write what is the kernel's usual rule.
+        self.files = kernel.FileRules(
+            self.landlock,
+            ["/tmp", "/dev/shm"],
+            ["/proc", "/dev/pts"],
+            [f"/dev/{name}" for name in root.DEVICES],
+        )
+        self.several_ids: bool = program["several_ids"]
+        self.views: list[str] = program["views"]
+        self.clone = forks.Clone(NAMESPACES, hooks)
+        self.poller = select.poll()
+        self.poller.register(CONTROL, select.POLLIN)
+        self.running: dict[int, tuple[int, int]] = {}  # pidfd -> the sandbox's number and pid
+
+    def serve(self) -> Role:
+        """Until the launcher is gone: then this PID namespace ends, and every sandbox with it.
+
+        Returns in a sandbox only.
+        """
+        while True:
+            for descriptor, _ in self.poller.poll():
+                if descriptor == CONTROL:
+                    packet, passed = kernel.receive(self.control, PACKET_BYTES)
+                    if not packet:
+                        os._exit(0)
+                    role = self.spawn(json.loads(packet), passed)
+                    if role is not None:
+                        self.control.detach()  # its number is the sandbox's own stream meanwhile
+                        return role
+                else:
+                    self.bury(descriptor)
+
+    def spawn(self, request: dict[str, Any], passed: list[int]) -> Role | None:
+        """Fork one sandbox. None in the zygote, in the sandbox what it is."""
+        hold, go = os.pipe()
+        number = request["spawn"]
+        try:
+            pid = self.clone()
+        except OSError as error:
+            say(self.control, {"failed": number, "step": "new namespaces", "why": str(error)})
+            pid = -1
+        if pid == 0:
+            os.close(go)
+            return self.become_sandbox(request, passed, hold)
+        for descriptor in (*passed, hold):
+            os.close(descriptor)
+        if pid > 0:
+            pidfd = kernel.open_pidfd(pid)
+            self.poller.register(pidfd, select.POLLIN)
+            self.running[pidfd] = (number, pid)
+            try:
+                self.map_ids(pid, request["ids"])
+                os.write(go, b"1")
+            except OSError as error:
+                say(self.control, {"failed": number, "step": "the map of user ids", "why": str(error)})
+                os.kill(pid, signal.SIGKILL)
+            say(self.control, {"started": number}, [pidfd])
+        os.close(go)
+        return None
+
+    def map_ids(self, pid: int, ids: list[int]) -> None:
+        """Give the child its guest's and its job's id; with one id for all, the job's, which is then ours."""
+        if self.several_ids:
+            text = f"{INSIDE_ROOT} {ids[0]} 1\n{INSIDE_JOB} {ids[1]} 1\n"
+        else:
+            text = f"{INSIDE_JOB} 0 1\n"
+        write_map(pid, text)
+
+    def bury(self, pidfd: int) -> None:
+        """Reap a sandbox that ended, and tell."""
+        number, pid = self.running.pop(pidfd)
+        self.poller.unregister(pidfd)
+        os.close(pidfd)
+        _, status = os.waitpid(pid, 0)
+        say(self.control, {"ended": number, "status": status})
+
+    def become_sandbox(self, request: dict[str, Any], passed: list[int], hold: int) -> Role:
+        """Put every control in place. Returns the guest, or one job of a series."""
+        if os.read(hold, 1) != b"1":
+            os._exit(1)
+        stream, *rest = passed
+        context = rest.pop(0) if request["context"] else None
+        try:
+            if request["series"]:
+                return self.form_series(request, rest, stream)
+            self.enter(request, rest, context)
+        except Step as failure:
+            self.fail(request, failure)
+        face_host(stream, [])
+        options = self.job_options(request["nproc"])
+        canary = request["canary"]
+        if canary is not None:
+            names = {"__name__": "__main__", "options": {**request, **options}}
+            return functools.partial(exec, self.canaries[canary], names)
+        return functools.partial(self.guest.main, options)
+
+    def fail(self, request: dict[str, Any], failure: Step) -> NoReturn:
+        """Say which control could not be had: there is no sandbox."""
+        step, why = failure.args
+        say(self.control, {"failed": request["spawn"], "step": step, "why": str(why)})
+        os._exit(1)
+
+    def enter(self, request: dict[str, Any], membership: list[int], context: int | None) -> None:
+        """Every control of a sandbox made this way, in order; tests/sandbox proves each.
+
+        Raises :class:`Step` for the first that cannot be had: then there is no sandbox.
+        """
+        several = (kernel.CAP_KILL, kernel.CAP_SETGID, kernel.CAP_SETUID)
+        self.take(
+            (
+                ("its own user id", self.take_ids),
+                ("its cgroups", lambda: join_cgroups(membership)),
+                *self.inner_steps(request, context, several if self.several_ids else ()),
+            )
+        )
+
+    def inner_steps(
+        self, request: dict[str, Any], context: int | None, capabilities: tuple[int, ...]
+    ) -> Steps:
+        """What is the same for every sandbox, from the root to the seccomp filter.
+
+        ``capabilities``: what its guest needs to give its job another id and to kill it.
+        """
+        return (
+            ("a root of its own", *root.own_root(request["seat"], self.views)),
+            ("a private /proc", *root.private_proc(request["seat"])),
+            ("a bounded /tmp", *root.bounded_tmp(request["tmp_bytes"], request["tmp_inodes"])),
+            ("a bounded /dev/shm", *root.bounded_shm(request["shm_bytes"], request["shm_inodes"])),
+            ("terminals of its own", *root.own_terminals(request["terminals"])),
+            ("its context", *root.its_context(context)),
+            ("nothing else to see", *kernel.pivoting(root.NEW)),
+            ("a network of its own", kernel.raise_loopback),
+            ("its host name", lambda: kernel.set_host_name(b"sandbox")),
+            ("its limits", lambda: set_limits(request["rlimits"])),
+            ("its processors", lambda: pin(request["processors"])),
+            ("randomness of its own", reseed),
+            ("a closed process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 0)),
+            ("its capabilities", lambda: kernel.keep_capabilities(capabilities)),
+            ("Landlock", self.restrict_files),
+            ("the seccomp filter", lambda: kernel.filter_system_calls(self.filter)),
+        )
+
+    def take(self, steps: Steps) -> None:
+        """One after the other. Raises :class:`Step`."""
+        for name, *calls in steps:
+            try:
+                for call in calls:
+                    call()
+            except (OSError, ValueError) as error:
+                raise Step(name, error) from error
+
+    def form_series(self, request: dict[str, Any], membership: list[int], stream: int) -> Role:
+        """Fork all sandboxes of a series, and keep no power but to end them. Returns their guest, or a job.
+
+        All of them come before the first job: of what jobs leave in the guest's memory, none has a copy.
+        Raises :class:`Step`.
+        """
+        self.take(
+            (
+                ("its own user id", self.take_ids),
+                ("its cgroups", lambda: join_cgroups(membership)),
+                ("a private /proc", lambda: kernel.mount("proc", "/proc", "proc", root.PROC_FLAGS)),
+                ("its limits", lambda: set_limits(request["rlimits"])),
+            )
+        )
+        steps = self.inner_steps(request, None, ())  # the same for all, and made ready once
+        hold, go = os.pipe()
+        formed, ready = os.pipe()
+        made = [self.guest.Pipes(INSIDE_JOB) for _ in range(request["series"])]
+        # Its children's maps of ids are its to write only while it, and so they, can be looked at. Acting as
+        # another user, which made the pipes that user's, has closed it.
+        self.take((("an open process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 1)),))
+        siblings = [(pipes, sorted((hold, ready, *pipes.job_ends()))) for pipes in made]
+        waiting: list[tuple[Any, int]] = []
+        for pipes, kept in siblings:  # nothing but forks: forks.Clone says why
+            try:
+                pid = self.clone()
+            except OSError as error:
+                raise Step("new namespaces", error) from error
+            if pid == 0:
+                return self.become_one_of_series(request, steps, pipes, kept, hold, ready)
+            waiting.append((pipes, pid))
+        try:
+            for pipes, pid in waiting:
+                write_map(pid, f"{INSIDE_JOB} {INSIDE_JOB} 1\n")
+                pipes.close_job_ends()
+        except OSError as error:
+            raise Step("the map of user ids", error) from error
+        os.write(go, b"1" * len(waiting))
+        for end in (hold, go, ready):
+            os.close(end)
+        for _ in waiting:
+            if os.read(formed, 1) != b"1":
+                os._exit(1)  # one of them has said why
+        os.close(formed)
+        self.take(
+            (
+                ("a closed process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 0)),
+                ("its capabilities", lambda: kernel.keep_capabilities((kernel.CAP_KILL,))),
+                ("Landlock", self.restrict_files),
+                ("the seccomp filter", lambda: kernel.filter_system_calls(self.filter)),
+            )
+        )
+        face_host(stream, sorted(fd for pipes, _ in waiting for fd in pipes.our_ends()))
+        return functools.partial(self.guest.serve_series, waiting, self.job_options(request["nproc"]))
+
+    def become_one_of_series(
+        self, request: dict[str, Any], steps: Steps, pipes: Any, kept: list[int], hold: int, ready: int
+    ) -> Role:
+        """Put every control in place. Returns the job."""
+        try:
+            close_all_but(kept)
+            if os.read(hold, 1) != b"1":
+                os._exit(1)
+            os.close(hold)
+            pipes.lower_job_ends()
+            os.setgroups([])
+            os.setresgid(INSIDE_JOB, INSIDE_JOB, INSIDE_JOB)
+            os.setresuid(INSIDE_JOB, INSIDE_JOB, INSIDE_JOB)
+            self.take(steps)
+            os.write(ready, b"1")
+            os.close(ready)
+        except Step as failure:
+            self.fail(request, failure)
+        os.close(CONTROL)
+        return functools.partial(self.guest.be_one_of_series, pipes, self.job_options(request["each_pids"]))
+
+    def job_options(self, nproc: int) -> dict[str, Any]:
+        """What a guest is told of its job before there is one. ``nproc``: how many processes; 0: no bound."""
+        rlimits = {"NPROC": nproc} if nproc else {}
+        return {"uid": INSIDE_JOB, "rlimits": rlimits, "shares_uid": not self.several_ids}
+
+    def take_ids(self) -> None:
+        """Become the root of the new user namespace, where there is one."""
+        if self.several_ids:
+            os.setgroups([])
+            os.setresgid(INSIDE_ROOT, INSIDE_ROOT, INSIDE_ROOT)
+            os.setresuid(INSIDE_ROOT, INSIDE_ROOT, INSIDE_ROOT)
+        else:
+            # A job of the guest's own uid may signal it: PID 1 is deaf to what it has no handler for.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    def restrict_files(self) -> None:
+        """A second lock on the read-only root: should a mount be writable by mistake, this still holds."""
+        if self.landlock:
+            self.files.restrict()
+
+
+def close_all_but(kept: list[int]) -> None:
+    """Every descriptor but the first three and these, in order: a fork has all that its parent had."""
+    first = 3
+    for one in kept:
+        os.closerange(first, one)
+        first = one + 1
+    os.closerange(first, DESCRIPTORS_MAX)
+
+
+def face_host(stream: int, kept: list[int]) -> None:
+    """Let go of the zygote's descriptors but these: the first two are the sandbox's stream."""
+    quiet = os.open("/dev/null", os.O_RDWR)
+    for target, source in ((0, stream), (1, stream), (2, quiet)):
+        os.dup2(source, target)
+    close_all_but(kept)
+
+
+def write_map(pid: int, text: str) -> None:
+    """Which ids of ours a process's user namespace has, and as what."""
+    for name in ("uid_map", "gid_map"):
+        file = os.open(f"/proc/{pid}/{name}", os.O_WRONLY)
+        try:
+            os.write(file, text.encode())
+        finally:
+            os.close(file)
+
+
+def join_cgroups(membership: list[int]) -> None:
+    """Join, through descriptors the launcher opened, and see nothing above from here on."""
+    for descriptor in membership:
+        os.write(descriptor, b"0")
+    kernel.unshare(kernel.NEWCGROUP)
+
+
+def set_limits(rlimits: dict[str, int]) -> None:
+    """The per-process limits a container has too, by name."""
+    for name, value in rlimits.items():
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+    os.setsid()
+
+
+def pin(processors: int) -> None:
+    """Without a cgroup to share out CPU time: run on no more than this many processors. 0: no bound."""
+    if processors:
+        available = sorted(os.sched_getaffinity(0))
+        first = int.from_bytes(os.urandom(4), "big") % len(available)
+        chosen = (available + available)[first : first + processors]
+        os.sched_setaffinity(0, chosen)
+
+
+def reseed() -> None:
+    """Random numbers that no other fork of this process draws. `random` sees to itself after a fork."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    # OpenSSL tells a fork by its process id, and the first of every PID namespace is 1, as its parent is.
+    openssl = sys.modules.get("_ssl")
+    if openssl is not None:
+        openssl.RAND_add(os.urandom(32), 32.0)
+
+
+def say(control: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
+    """Send one message."""
+    passed = b"".join(one.to_bytes(4, sys.byteorder) for one in descriptors or [])
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)] if passed else []
+    control.sendmsg([json.dumps(message).encode()], ancillary)
+
+
+def main(control: socket.socket, program: dict[str, Any]) -> Role:
+    """Import, say so, serve. ``program``: preload, guest, canaries, seccomp, several_ids. It is emptied.
+
+    Returns in a sandbox only, with what the caller has to be, from a frame that holds nothing of this.
+    """
+    bound = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], DESCRIPTORS_MAX)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (bound, bound))
+    try:
+        hooks = forks.import_threading()  # the guest would import it
+        guest = types.ModuleType("guest")
+        exec(compile(program["guest"], "guest", "exec"), guest.__dict__)
+        guest.prepare(program["preload"])
+        zygote = Zygote(control, program, guest, hooks)
+        program.clear()
+    except Exception as error:  # an import may raise anything
+        say(control, {"fault": f"{type(error).__name__}: {error}"})
+        os._exit(1)
+    # What is alive now is shared by every sandbox: no collector may touch, and so copy, its pages.
+    gc.collect()
+    gc.freeze()
+    kernel.trim_memory()
+    say(control, {"ready": True})
+    return zygote.serve()
