@@ -56,6 +56,7 @@ from cellblock.ledger import Ledger, connect
 from cellblock.ledger.archiving import ARCHIVE_GROUP
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock.ledger.reads import status_of
+from cellblock.ledger.replies import RetryWord
 from cellblock.queue import Publisher
 from cellblock.submission import Submission
 from cellblock.waiting import ResultWaiter
@@ -311,8 +312,8 @@ class Client:
     def retry_dead(self, job_id: str) -> Job:
         """Let a dead letter run again, its counts at zero. Raises :class:`UnknownJob`."""
         done = self._ledger.retry_dead(job_id, uuid.uuid4().hex)
-        if done.word != "retried":
-            why = "its payload has expired" if done.word == "gone" else "it is no dead letter"
+        if done.word is not RetryWord.RETRIED:
+            why = "its payload has expired" if done.word is RetryWord.GONE else "it is no dead letter"
             raise UnknownJob(f"job {job_id} cannot be tried again: {why}")
         self._publisher.wake(done.wake)
         return Job(self, job_id)

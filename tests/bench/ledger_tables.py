@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from cellblock.ledger.scripts import NAMES
+from cellblock.ledger.declarations import script_names
 
 #: Each column's heading, and the figure in it.
 _SCRIPT = {
@@ -82,7 +82,7 @@ def _of_scripts(title: str, groups: Mapping[str, Mapping[str, Mapping[str, float
             table.add_row(group, "all", *_cells(whole, _SCRIPT), style="bold")
         table.add_section()
     called = {script for scripts in groups.values() for script in scripts}
-    if missing := [script for script in NAMES if script not in called]:
+    if missing := [script for script in script_names() if script not in called]:
         table.caption = f"not called: {', '.join(missing)}"
     return table
 

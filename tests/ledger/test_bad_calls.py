@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from redis import Redis
 
 from cellblock import SchemaMismatch
 from cellblock.ledger import Ledger
+from cellblock.ledger.declarations import BadCall, Keys, declaration_of, script_names
 from cellblock.ledger.keys import JobOwner
-from cellblock.ledger.scripts import NAMES, BadCall
 from cellblock.ledger.server import SCHEMA, check_schema, concerns
 from ledger.kit import STORES, admit, claim, dump, open_ledger
 
@@ -24,25 +23,53 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
         yield opened
 
 
-#: Those that are not about one job count their arguments by their keys.
-OF_NONE = {"beat", "tick", "pick", "resign", "forget", "trim", "owed", "release_blobs"}
-#: As the prelude names them.
-COMMON = ["default", 0, 10, 10, 10, 10, 10, 0, 0, "channel"]
-OF_A_JOB = [name for name in NAMES if name not in OF_NONE]
+def argument(name: str) -> str:
+    """What a script takes under a name."""
+    return "succeeded" if name == "state" else "faults" if name == "counter" else "1"
 
 
-@pytest.mark.parametrize("name", OF_A_JOB)
-@pytest.mark.parametrize("args", [[], ["job"] * 40], ids=["too few", "too many"])
-def test_a_script_with_the_wrong_number_of_arguments_changes_nothing(
-    store: Store, name: str, args: list[str]
-) -> None:
+def declared(name: str) -> tuple[list[str], list[str]]:
+    """Keys and arguments that fit, one of each declared name."""
+    declaration = declaration_of(name)
+    return list(declaration.keys), [argument(one) for one in declaration.arguments]
+
+
+def refused(ledger: Ledger, name: str, keys: list[str], arguments: list[str]) -> str:
+    """What a script that is called past the wrapper says is wrong."""
+    said, what = ledger._scripts._script(name)(keys=keys, args=arguments)
+    assert said == "invalid"
+    return str(what)
+
+
+@pytest.mark.parametrize("name", script_names())
+def test_a_script_with_too_few_or_too_many_of_anything_changes_nothing(store: Store, name: str) -> None:
     ledger, redis = store
     admit(ledger)
     claim(ledger)
     before = dump(redis)
-    with pytest.raises(BadCall, match=name):
-        ledger._scripts.run(name, ledger.keys.of_job("job", JobOwner("default")), args)
+    keys, arguments = declared(name)
+    keys[: len(keys) - 1] = [f"{ledger.keys.prefix}:{key}" for key in keys[:-1]]
+    assert refused(ledger, name, keys[:-2], arguments) == "keys"
+    if not declaration_of(name).keys[-1].endswith("..."):
+        assert refused(ledger, name, [*keys, "more"], arguments) == "keys"
+    refused(ledger, name, keys, [])
+    if not declaration_of(name).arguments[-1].endswith("..."):
+        assert refused(ledger, name, keys, [*arguments, "more"]) == "count"
     assert dump(redis) == before
+
+
+@pytest.mark.parametrize("name", script_names())
+def test_a_call_names_exactly_what_the_script_declares(store: Store, name: str) -> None:
+    declaration = declaration_of(name)
+    keys: Keys = {one.removesuffix("..."): [] if "..." in one else "k" for one in declaration.keys}
+    last, *_ = keys
+    with pytest.raises(BadCall, match=rf"{name}: {last}: missing, or not declared"):
+        declaration.key_list({one: key for one, key in keys.items() if one != last})
+    with pytest.raises(BadCall, match=f"{name}: another: missing, or not declared"):
+        declaration.key_list({**keys, "another": "k"})
+    with pytest.raises(BadCall, match=f"{name}: {last}.* is a list, or is given one"):
+        declaration.key_list({**keys, last: "k" if keys[last] == [] else ["k"]})
+    assert len(declaration.key_list(keys)) == sum("..." not in one for one in declaration.keys)
 
 
 @pytest.mark.parametrize("fence", ["", "x", "-1", "1.5", "1e3", "9" * 400, "nan", "0x1"])
@@ -50,16 +77,12 @@ def test_a_fence_that_is_no_number_is_refused(store: Store, fence: str) -> None:
     ledger, redis = store
     admit(ledger)
     held = claim(ledger)
-    calls: list[tuple[str, list[Any]]] = [
-        ("finish", ["op", "succeeded", "ok", "{}", "", 0, "faults", 0, 0, 0, 100, ""]),
-        ("release", ["op", 1, "{}"]),
-    ]
     before = dump(redis)
-    for name, args in calls:
-        with pytest.raises(BadCall, match="fence"):
-            ledger._scripts.run(
-                name, ledger.keys.of_job("job", JobOwner("default")), ["job", fence, *args, *COMMON]
-            )
+    keys = list(ledger.keys.of_job("job", JobOwner("default")).values())
+    for name in ("finish", "release"):
+        names = declaration_of(name).arguments
+        arguments = [fence if one == "fence" else argument(one) for one in names]
+        assert refused(ledger, name, keys, arguments) == "fence"
     assert dump(redis) == before
     assert ledger.release(held, "op").word == "released"
 
@@ -73,31 +96,21 @@ def test_an_end_that_is_none_is_refused(store: Store, state: str, counter: str) 
     admit(ledger)
     claim(ledger)
     before = dump(redis)
-    ending = [1, "op", state, "ok", "{}", "", 0, counter, 0, 0, 0, 100, "", *COMMON]
-    with pytest.raises(BadCall, match="state or counter"):
-        ledger._scripts.run("finish", ledger.keys.of_job("job", JobOwner("default")), ["job", *ending])
-    assert dump(redis) == before
-
-
-@pytest.mark.parametrize("name", OF_A_JOB)
-def test_too_few_keys_are_refused(store: Store, name: str) -> None:
-    ledger, redis = store
-    admit(ledger)
-    before = dump(redis)
-    with pytest.raises(BadCall, match="keys"):
-        ledger._scripts.run(name, ledger.keys.of_job("job", JobOwner("default"))[:-1], ["job"])
+    given = {name: argument(name) for name in declaration_of("finish").arguments}
+    arguments = list((given | {"job_id": "job", "state": state, "counter": counter}).values())
+    keys = list(ledger.keys.of_job("job", JobOwner("default")).values())
+    assert refused(ledger, "finish", keys, arguments) == "state or counter"
     assert dump(redis) == before
 
 
 @pytest.mark.parametrize("lease_ms", ["-5", "", "1.5", "x"])
 def test_a_lease_that_is_none_is_refused(store: Store, lease_ms: str) -> None:
     ledger, redis = store
-    for name, keys, args in (
-        ("beat", ["w", "l", "n"], ["w", lease_ms, 1000, "{}"]),
-        ("tick", ["l", "u", "k", "w", "p"], ["name", 1000, lease_ms, 1, 0, 0]),
-    ):
-        with pytest.raises(BadCall):
-            ledger._scripts.run(name, keys, args)
+    for name in ("beat", "tick"):
+        keys, _ = declared(name)
+        names = [one for one in declaration_of(name).arguments if "..." not in one]
+        arguments = [lease_ms if one == "lease_ms" else "1" for one in names]
+        assert refused(ledger, name, keys[: len(keys) - (name == "beat")], arguments) == "lease_ms"
     assert dump(redis) == {}
 
 
@@ -133,8 +146,7 @@ def test_a_record_that_is_not_whole_stops_nobody_from_judging_the_others(store: 
 def test_a_beat_whose_keys_do_not_match_is_refused(store: Store) -> None:
     ledger, redis = store
     before = dump(redis)
-    with pytest.raises(BadCall):
-        ledger._scripts.run("beat", ["w", "l", "n", "j"], ["w", 1000, 1000, "{}"])
+    assert refused(ledger, "beat", ["w", "l", "n", "j"], ["w", "1000", "1000", "{}"]) == "attempts"
     assert dump(redis) == before
 
 

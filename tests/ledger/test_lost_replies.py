@@ -14,8 +14,8 @@ from redis import Redis
 from cellblock import Outcome
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.claims import Picked
+from cellblock.ledger.declarations import script_names
 from cellblock.ledger.keys import JobOwner
-from cellblock.ledger.scripts import NAMES
 from cellblock.ledger.transitions import Transition
 from cellblock_config import load_settings
 from ledger.kit import (
@@ -254,4 +254,6 @@ def test_a_reply_that_is_lost_costs_nothing(behind: Setting, name: str) -> None:
 
 
 def test_every_script_is_among_them() -> None:
-    assert set(NAMES) - {"retry", "pick"} <= set(CALLS), "retry is called retry_dead here; pick only looks"
+    assert set(script_names()) - {"retry", "pick"} <= set(CALLS), (
+        "retry is called retry_dead here; pick only looks"
+    )

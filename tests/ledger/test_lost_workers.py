@@ -11,6 +11,7 @@ from redis.commands.core import Script
 
 from cellblock import JobState, Outcome
 from cellblock.ledger import Ledger, Transition
+from cellblock.ledger.upkeep_replies import ReapWord
 from ledger.kit import STORES, admit, claim, dump, events_of, expire_lease, finish, lead, open_ledger, story
 from parts import wait_until
 
@@ -32,7 +33,7 @@ def test_a_lease_nobody_renews_runs_out_by_the_servers_clock(store_kind: str, re
         admit(ledger, priority="high")
         claim(ledger)
         reaped = wait_until(lambda: list(ledger.reap()), 5, "the lease running out")
-        assert reaped == [Transition("job", "requeued", ("job",))]
+        assert reaped == [Transition("job", ReapWord.REQUEUED, ("job",))]
 
 
 def test_a_live_lease_is_left_alone(store: Store) -> None:
@@ -49,7 +50,7 @@ def test_a_lost_job_waits_again_with_one_loss_and_its_payload(store: Store) -> N
     admit(ledger, code="print(1)")
     claim(ledger)
     expire_lease(ledger, redis)
-    assert list(ledger.reap()) == [Transition("job", "requeued", ("job",))]
+    assert list(ledger.reap()) == [Transition("job", ReapWord.REQUEUED, ("job",))]
     status = ledger.status("job")
     assert (status.state, status.attempt, status.losses) == (JobState.QUEUED, 1, 1)
     again = claim(ledger, worker="w2")
@@ -123,7 +124,7 @@ def test_a_lost_job_that_was_asked_to_stop_ends_cancelled(store: Store) -> None:
     claim(ledger)
     ledger.cancel("job")
     expire_lease(ledger, redis)
-    assert list(ledger.reap()) == [Transition("job", "cancelled")]
+    assert list(ledger.reap()) == [Transition("job", ReapWord.CANCELLED)]
     assert story(ledger) == ["queued", "started", "cancelled"]
     result = ledger.result("job")
     assert result is not None

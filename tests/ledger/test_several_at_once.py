@@ -16,7 +16,7 @@ from redis import Redis
 from cellblock import BudgetExceeded, InvalidJob, JobState, StoreFull, StoreUnavailable
 from cellblock.admission.gates import Gates
 from cellblock.ledger import Admission, Candidate, Claim, Dropped, Ledger, connect
-from cellblock.ledger.scripts import Answer, Call
+from cellblock.ledger.scripts import ScriptCall
 from cellblock_config import load_settings
 from cellblock_workers.worker.claiming import Claiming
 from ledger.kit import OPEN, STORES, be_late, dump, manifest, once, open_ledger, operation
@@ -99,15 +99,15 @@ def test_what_was_admitted_before_the_store_was_lost_is_known(
 ) -> None:
     """Injected: the store answers one trip, and then no more."""
     ledger, _ = store
-    real, trips = ledger._scripts.run_each, []
+    real, trips = ledger._scripts.call_each, []
 
-    def once_only(name: str, calls: Sequence[Call]) -> list[Answer]:
+    def once_only(reply: Any, calls: Sequence[ScriptCall]) -> list[Any]:
         trips.append(len(calls))
         if len(trips) > 1:
             raise StoreUnavailable("it is gone")
-        return real(name, calls)
+        return real(reply, calls)
 
-    monkeypatch.setattr(ledger._scripts, "run_each", once_only)
+    monkeypatch.setattr(ledger._scripts, "call_each", once_only)
     answers = ledger.admit_many([candidate(f"{at:03}") for at in range(200)])
     assert len(trips) == 2, "nobody is asked again who does not answer"
     assert [isinstance(answer, Admission) for answer in answers] == [True] * 64 + [False] * 136
@@ -116,13 +116,13 @@ def test_what_was_admitted_before_the_store_was_lost_is_known(
 
 def test_long_jobs_are_sent_a_few_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, _ = store
-    real, trips = ledger._scripts.run_each, []
+    real, trips = ledger._scripts.call_each, []
 
-    def counting(name: str, calls: Sequence[Call]) -> list[Answer]:
+    def counting(reply: Any, calls: Sequence[ScriptCall]) -> list[Any]:
         trips.append(len(calls))
-        return real(name, calls)
+        return real(reply, calls)
 
-    monkeypatch.setattr(ledger._scripts, "run_each", counting)
+    monkeypatch.setattr(ledger._scripts, "call_each", counting)
     long = "#" * 400_000
     assert len(ledger.admit_many([candidate(f"{at}", code=long) for at in range(5)])) == 5
     assert trips == [2, 2, 1]
@@ -204,14 +204,14 @@ def test_claims_that_are_there_are_kept_when_the_store_refuses_another(
     """Injected: the second of three answers is an error."""
     ledger, _ = store
     admit(ledger, "a", "a", "a")
-    real = ledger._scripts.run_each
+    real = ledger._scripts.call_each
 
-    def failing(name: str, calls: Sequence[Call]) -> list[Answer]:
-        answers = real(name, calls)
+    def failing(reply: Any, calls: Sequence[ScriptCall]) -> list[Any]:
+        answers = real(reply, calls)
         answers[1] = StoreUnavailable("LOADING")
         return answers
 
-    monkeypatch.setattr(ledger._scripts, "run_each", failing)
+    monkeypatch.setattr(ledger._scripts, "call_each", failing)
     answers = ledger.claim_many(["-"] * 3, "w", operation())
     assert claimed(answers) == ["000", "002"]
     assert answers[2] == Dropped("contended")
@@ -220,8 +220,8 @@ def test_claims_that_are_there_are_kept_when_the_store_refuses_another(
 def test_a_store_that_refuses_every_claim_is_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, _ = store
     admit(ledger, "a", "a")
-    refusal: list[Answer] = [StoreUnavailable("LOADING")] * 2
-    monkeypatch.setattr(ledger._scripts, "run_each", lambda name, calls: refusal)  # injected
+    refusal: list[Any] = [StoreUnavailable("LOADING")] * 2
+    monkeypatch.setattr(ledger._scripts, "call_each", lambda reply, calls: refusal)  # injected
     with pytest.raises(StoreUnavailable, match="LOADING"):
         ledger.claim_many(["-"] * 2, "w", operation())
 

@@ -11,6 +11,7 @@ from cellblock import JobState, Outcome, RateLimited
 from cellblock.ledger import Claim, Dropped, Ledger
 from cellblock.ledger.claims import Picked
 from cellblock.ledger.keys import JobOwner
+from cellblock.ledger.upkeep_replies import FreeSlotReply
 from ledger.kit import (
     STORES,
     admit,
@@ -84,12 +85,14 @@ def test_every_way_out_of_a_slot_lets_the_next_one_run(store: Store, how: str) -
     held = claim(ledger, "first")
     park(ledger, "second")
     if how == "release":
-        done = ledger.release(held, operation(), ran=False)
-        assert done.wake == ("second",), "one slot, one message; the first has gone to the end of the line"
+        released = ledger.release(held, operation(), ran=False)
+        assert released.wake == ("second",), (
+            "one slot, one message; the first has gone to the end of the line"
+        )
     elif how == "lost":
         expire_lease(ledger, redis, "first")
-        (done,) = ledger.reap()
-        assert done.wake == ("first",), "one slot, one message; the first keeps its place"
+        (reaped,) = ledger.reap()
+        assert reaped.wake == ("first",), "one slot, one message; the first keeps its place"
     else:
         ledger.cancel("first")
         done = ledger.finish(held, result_of(held, Outcome.CANCELLED), operation())
@@ -224,5 +227,6 @@ def test_the_slot_of_a_job_with_a_lease_is_not_taken_back(store: Store) -> None:
     ledger, redis = store
     admit(ledger, "first")
     claim(ledger, "first")
-    held = ledger._scripts.run("free_slot", ledger.keys.of_job("first", JobOwner("default")), ["first"])
-    assert (held, redis.smembers(ledger.keys.slots("default"))) == (["held"], {"first"})
+    keys = ledger.keys.of_job("first", JobOwner("default"))
+    held = ledger._scripts.call(FreeSlotReply, keys, {"job_id": "first"})
+    assert (held.word, redis.smembers(ledger.keys.slots("default"))) == ("held", {"first"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,9 @@ def weights(name: str) -> set[int]:
     """What the cgroups of this name weigh."""
     found = set()
     for folder, names, _ in os.walk(ROOT / "cpu" if V1 else ROOT):
-        found |= {int((Path(folder) / one / NAME).read_text()) for one in names if name in one}
+        for one in names:
+            with suppress(FileNotFoundError):  # removed since it was listed
+                found |= {int((Path(folder) / one / NAME).read_text())} if name in one else set()
     return found
 
 

@@ -17,6 +17,7 @@ from cellblock import StoreUnavailable
 from cellblock.admission.policy.deadline import Deadline
 from cellblock.ledger import Transition
 from cellblock.ledger.connection import store_errors
+from cellblock.ledger.replies import FinishWord
 from cellblock_workers import supervisor
 from cellblock_workers.supervisor import Service, Supervisor
 from cellblock_workers.worker import runner
@@ -33,10 +34,10 @@ def test_an_attempt_tells_its_end_for_longer_than_its_lease(
     worker = cast(Any, SimpleNamespace(_settings=SimpleNamespace(ledger=SimpleNamespace(lease_s=0.5))))
     back = time.monotonic() + away_s
 
-    def say() -> Transition:
+    def say() -> Transition[FinishWord]:
         if time.monotonic() < back:
             raise StoreUnavailable("away")
-        return Transition("job", "finished")
+        return Transition("job", FinishWord.FINISHED)
 
     if heard:
         assert JobRunner._patiently(worker, say, "job").word == "finished"

@@ -13,7 +13,7 @@ from typing import Literal
 import structlog
 
 from cellblock.errors import SandboxUnavailable, StoreUnavailable
-from cellblock.ledger import Claim, Ledger
+from cellblock.ledger import Claim, Ledger, PulseWord
 from cellblock_config import LedgerSettings
 
 _log = structlog.get_logger(__name__)
@@ -179,8 +179,8 @@ class Heart:
                 if lease is not None:
                     lease.renewed = asked
                     lease.lent_micros = pulse.lent_micros
-                    if pulse.word != "held":
-                        lease.stop(pulse.word)
+                    if pulse.word is not PulseWord.HELD:
+                        lease.stop("cancel" if pulse.word is PulseWord.CANCEL else "lost")
 
     def expire(self) -> None:
         """By our own clock: leases not renewed for their length are lost, others may run these jobs now."""

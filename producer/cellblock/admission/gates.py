@@ -10,9 +10,6 @@ from cellblock_config.plans import MICROS, Plan
 
 _MICROS_PER_S = 1_000_000
 
-#: What the script is told of a job without a plan.
-NO_GATES = (0, "", *[0] * 11)
-
 
 @dataclass(frozen=True, slots=True)
 class Gates:
@@ -53,26 +50,26 @@ class Gates:
     def _interval_s(self) -> float:
         return self.emission_us / _MICROS_PER_S
 
-    def arguments(self) -> list[int | str]:
-        """As the script takes them."""
-        return [
-            1,
-            self.plan,
-            self.weight,
-            self.parallel,
-            self.emission_us,
-            self.burst,
-            self.runs_per_day,
-            self.queue_depth,
-            self.reserve_micros,
-            self.budget_micros,
-            self.result_ttl_s,
-            self.bytes_held,
-            self.burnt_micros,
-        ]
+    def arguments(self) -> dict[str, int | str]:
+        """As the script ``admit`` takes them, by its names."""
+        return {
+            "planned": 1,
+            "plan": self.plan,
+            "weight": self.weight,
+            "parallel": self.parallel,
+            "emission_us": self.emission_us,
+            "burst": self.burst,
+            "day_runs": self.runs_per_day,
+            "depth": self.queue_depth,
+            "reserve": self.reserve_micros,
+            "budget": self.budget_micros,
+            "result_ttl_s": self.result_ttl_s,
+            "bytes_held": self.bytes_held,
+            "burnt": self.burnt_micros,
+        }
 
     def refusal(
-        self, tenant: str, limit: str, allowed: int, used: int, retry_after_ms: int, spent: int
+        self, tenant: str, limit: str, *, allowed: int, used: int, retry_after_ms: int, spent: int
     ) -> RateLimited:
         """Why the ledger refused: which limit, its value, the present use, and when to come back."""
         whose = f"tenant {tenant!r}, plan {self.plan!r}"
@@ -94,3 +91,21 @@ class Gates:
             allowed=allowed,
             used=used,
         )
+
+
+#: What the script is told of a job without a plan.
+NO_GATES: dict[str, int | str] = {
+    "planned": 0,
+    "plan": "",
+    "weight": 0,
+    "parallel": 0,
+    "emission_us": 0,
+    "burst": 0,
+    "day_runs": 0,
+    "depth": 0,
+    "reserve": 0,
+    "budget": 0,
+    "result_ttl_s": 0,
+    "bytes_held": 0,
+    "burnt": 0,
+}

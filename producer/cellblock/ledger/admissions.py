@@ -14,12 +14,14 @@ from cellblock.errors import CellblockError, RateLimited, StoreUnavailable
 from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.pressure import no_room, too_many_bytes
 from cellblock.ledger.reads import conflict
-from cellblock.ledger.scripts import Answer, Call
+from cellblock.ledger.replies import AdmitReply, AdmitWord
+from cellblock.ledger.scripts import ScriptCall
 from cellblock.ledger.server import check_schema
 from cellblock.ledger.transitions import Transitions, ms
 
 #: What is sent at once: Redis answers nobody else while it reads and runs it.
 _TRIP_JOBS, _TRIP_BYTES = 64, 1024 * 1024
+_Answer = tuple[AdmitReply, str | None] | StoreUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +84,11 @@ class Admissions(Transitions):
         :class:`SchemaMismatch`.
         """
         calls = [self._call(candidate) for candidate in candidates]
-        answers: list[Answer] = []
+        answers: list[_Answer] = []
         for trip in _trips(calls):
             try:
                 self._check_schema()
-                answers += self._scripts.run_each("admit", trip)
+                answers += self._scripts.call_each(AdmitReply, trip)
             except StoreUnavailable as error:  # nor will it take the others
                 answers += [error] * (len(calls) - len(answers))
                 break
@@ -100,89 +102,109 @@ class Admissions(Transitions):
             check_schema(self._redis, self.keys)
             self._schema_checked = True
 
-    def _admitted(self, candidate: Candidate, answer: Answer) -> Admission | CellblockError:
+    def _admitted(self, candidate: Candidate, answer: _Answer) -> Admission | CellblockError:
         if isinstance(answer, StoreUnavailable):
             return answer
-        (reply, value, *more), _ = answer
+        reply, _ = answer
         try:
-            if reply in {"known", "conflict"} and value != candidate.job_id and not self._exists(value):
-                call = self._call(candidate, forgotten=value)  # a key that has outlived its job is free
-                reply, value, *more = self._scripts.run("admit", call.keys, call.args)
+            taken = reply.word in {AdmitWord.KNOWN, AdmitWord.CONFLICT} and reply.job_id != candidate.job_id
+            if taken and not self._exists(reply.job_id):
+                call = self._call(
+                    candidate, forgotten=reply.job_id
+                )  # a key that has outlived its job is free
+                reply = self._scripts.call(AdmitReply, call.keys, call.arguments)
         except StoreUnavailable as error:
             return error
-        if reply == "conflict" and candidate.idempotency is not None:
-            return conflict(candidate.idempotency, value)
-        if reply not in {"admitted", "known"}:
-            return self._refusal(candidate, reply, value, *more)
-        if value != candidate.job_id:
-            return Admission(value, fresh=False)
+        if reply.word is AdmitWord.CONFLICT and candidate.idempotency is not None:
+            return conflict(candidate.idempotency, reply.job_id)
+        if reply.word not in {AdmitWord.ADMITTED, AdmitWord.KNOWN}:
+            return self._refusal(candidate, reply)
+        if reply.job_id != candidate.job_id:
+            return Admission(reply.job_id, fresh=False)
         # A resent admission finds its own first sending: that job is as fresh as can be.
-        return Admission(value, fresh=True, wake=tuple(more) if reply == "admitted" else (value,))
+        wake = reply.wake if reply.word is AdmitWord.ADMITTED else (reply.job_id,)
+        return Admission(reply.job_id, fresh=True, wake=wake)
 
-    def _refusal(self, candidate: Candidate, reply: str, value: str, *more: str) -> CellblockError:
+    def _refusal(self, candidate: Candidate, reply: AdmitReply) -> CellblockError:
         """Why the script admitted nothing."""
-        manifest, gates = candidate.manifest, candidate.gates
-        if reply == "orphan":
+        manifest, gates, refused = candidate.manifest, candidate.gates, reply.refused
+        if reply.word is AdmitWord.ORPHAN:
             return no_parent(manifest.parent or "", manifest.tenant)
-        if reply == "poor":
-            return too_poor(int(value))
-        if reply == "no room":
-            return no_room(int(value), int(more[0]))
-        if reply == "refused" and value == "bytes_held":
-            return too_many_bytes(manifest.tenant, *map(int, more))
-        if reply == "refused" and gates is not None:
-            return gates.refusal(manifest.tenant, value, *map(int, more))
+        if reply.word is AdmitWord.POOR:
+            return too_poor(*reply.numbers)
+        if reply.word is AdmitWord.NO_ROOM:
+            return no_room(*reply.numbers)
+        if refused is not None and refused.limit == "bytes_held":
+            return too_many_bytes(
+                manifest.tenant,
+                allowed=refused.allowed,
+                used=refused.used,
+                retry_after_ms=refused.retry_after_ms,
+                asked=refused.spent,
+            )
+        if refused is not None and gates is not None:
+            return gates.refusal(
+                manifest.tenant,
+                refused.limit,
+                allowed=refused.allowed,
+                used=refused.used,
+                retry_after_ms=refused.retry_after_ms,
+                spent=refused.spent,
+            )
         return RateLimited(
-            f"{value} jobs are waiting and the queue holds {self._settings.queue_depth} "
+            f"{reply.numbers[0]} jobs are waiting and the queue holds {self._settings.queue_depth} "
             "(CELLBLOCK_LEDGER_QUEUE_DEPTH); try again later",
             retry_after_s=1.0,
         )
 
-    def _call(self, candidate: Candidate, forgotten: str = "") -> Call:
+    def _call(self, candidate: Candidate, forgotten: str = "") -> ScriptCall:
         job_id, manifest = candidate.job_id, candidate.manifest
         idempotency, gates = candidate.idempotency, candidate.gates
         idempotency_key = self.keys.idempotency(manifest.tenant, idempotency.name if idempotency else "")
         owner = JobOwner(manifest.tenant, manifest.parent or "")
-        return Call(
-            [*self.keys.of_job(job_id, owner), idempotency_key, self.keys.rate(manifest.tenant)],
-            [
-                job_id,
-                idempotency.digest if idempotency else "",
-                manifest.model_dump_json(),
-                manifest.tenant,
-                manifest.level,
-                manifest.priority,
-                manifest.trace_id,
-                f"{manifest.submitted:.6f}",
-                self._settings.queue_depth,
-                self._settings.job_ttl_s,
-                ms(manifest.expires_s),
-                1 if idempotency else 0,
-                idempotency.name if idempotency else "",
-                forgotten,
-                owner.parent,
-                owner.lane,
-                self._settings.tenant_slots,
-                " ".join(names_of(manifest)),
-                self._settings.tenant_percent,
-                self._settings.memory_bytes,
-                int(self._measures),
-                *(gates.arguments() if gates is not None else NO_GATES),
-                int(candidate.keyed),
-            ],
+        return ScriptCall(
+            {
+                **self.keys.of_job(job_id, owner),
+                "idempotency": idempotency_key,
+                "rate": self.keys.rate(manifest.tenant),
+            },
+            {
+                "job_id": job_id,
+                "digest": idempotency.digest if idempotency else "",
+                "manifest": manifest.model_dump_json(),
+                "tenant": manifest.tenant,
+                "level": manifest.level,
+                "priority": manifest.priority,
+                "trace_id": manifest.trace_id,
+                "submitted": f"{manifest.submitted:.6f}",
+                "queue_depth": self._settings.queue_depth,
+                "job_ttl_s": self._settings.job_ttl_s,
+                "expires_ms": ms(manifest.expires_s),
+                "idempotent": idempotency is not None,
+                "idempotency": idempotency.name if idempotency else "",
+                "forgotten": forgotten,
+                "parent": owner.parent,
+                "lane": owner.lane,
+                "slots": self._settings.tenant_slots,
+                "blobs": " ".join(names_of(manifest)),
+                "tenant_percent": self._settings.tenant_percent,
+                "memory_bytes": self._settings.memory_bytes,
+                "measures": self._measures,
+                **(gates.arguments() if gates is not None else NO_GATES),
+                "keyed": candidate.keyed,
+            },
         )
 
 
-def _trips(calls: Sequence[Call]) -> Iterator[list[Call]]:
+def _trips(calls: Sequence[ScriptCall]) -> Iterator[list[ScriptCall]]:
     """Parts that are each sent at once."""
-    trip: list[Call] = []
+    trip: list[ScriptCall] = []
     size_bytes = 0
     for call in calls:
-        call_bytes = sum(len(str(arg)) for arg in call.args)
-        if trip and (len(trip) >= _TRIP_JOBS or size_bytes + call_bytes > _TRIP_BYTES):
+        if trip and (len(trip) >= _TRIP_JOBS or size_bytes + call.size_bytes > _TRIP_BYTES):
             yield trip
             trip, size_bytes = [], 0
         trip.append(call)
-        size_bytes += call_bytes
+        size_bytes += call.size_bytes
     if trip:
         yield trip

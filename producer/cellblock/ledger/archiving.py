@@ -15,6 +15,7 @@ from cellblock.ledger.connection import server_ms, store_errors
 from cellblock.ledger.event_retention import EventStream
 from cellblock.ledger.keys import Keys
 from cellblock.ledger.scripts import Scripts
+from cellblock.ledger.upkeep_replies import OwedReply, ReleaseBlobsReply
 
 #: Of `cellblock archiver`; nobody else may read events in its name.
 ARCHIVE_GROUP = "archive"
@@ -114,7 +115,7 @@ class Archiving:
 
     def settle(self, since: str) -> None:
         """It has looked, as it owed since this event; if more were dropped meanwhile it still owes."""
-        self._scripts.run("owed", [self._keys.upkeep], [since])
+        self._scripts.call(OwedReply, {"upkeep": self._keys.upkeep}, {"since": since})
 
     def kept_pages(self) -> Iterator[list[str]]:
         """Ids of all ended jobs that are still here, in pages."""
@@ -152,5 +153,8 @@ class Archiving:
 
     def release_blobs(self, names: Sequence[str]) -> None:
         """Archived results in these blobs are forgotten: the sweep may remove them."""
-        keys = [self._keys.upkeep, self._keys.blobs]
-        self._scripts.run("release_blobs", keys, [secrets.token_hex(8), *names])
+        self._scripts.call(
+            ReleaseBlobsReply,
+            {"upkeep": self._keys.upkeep, "blobs": self._keys.blobs},
+            {"op": secrets.token_hex(8), "names": names},
+        )

@@ -17,7 +17,8 @@ from cellblock.ledger import ledger_results
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.ledger_results import ledger_result
-from cellblock.ledger.scripts import Answer, Call
+from cellblock.ledger.replies import ClaimReply, ClaimWord, FinishReply, PickReply, PickWord
+from cellblock.ledger.scripts import ScriptCall
 from cellblock.ledger.transitions import Transitions, ms, plan_ttl_s
 
 _log = logging.getLogger(__name__)
@@ -64,8 +65,8 @@ class Picked:
     owner: JobOwner
 
 
-#: ``again``: somebody else was faster. ``passed``: it cannot run, and is not picked again.
-_NotClaimed = Literal["again", "passed"] | StoreUnavailable
+#: Another worker was faster, or the job cannot run and is not picked again.
+_NotClaimed = Literal[ClaimWord.AGAIN, ClaimWord.PASSED] | StoreUnavailable
 
 
 class Claims(Transitions):
@@ -100,7 +101,7 @@ class Claims(Transitions):
             except StoreUnavailable as error:
                 answers = [error]
             claims += [answer for answer in answers if isinstance(answer, Claim)]
-            lost += answers.count("again")
+            lost += answers.count(ClaimWord.AGAIN)
             for answer in answers:
                 if isinstance(answer, StoreUnavailable):
                     if not claims:
@@ -112,18 +113,23 @@ class Claims(Transitions):
     def _pick(self, count: int) -> list[Picked]:
         """The jobs that are next; fewer where a lane has fewer than turns, none where nothing waits."""
         keys = self.keys
-        word, *found = self._scripts.run(
-            "pick", [keys.lane_turns, keys.lane_heads, keys.plan_shares], [count]
+        picked = self._scripts.call(
+            PickReply,
+            {
+                "lane_turns": keys.lane_turns,
+                "lane_heads": keys.lane_heads,
+                "plan_shares": keys.plan_shares,
+            },
+            {"count": count},
         )
-        if word == "none":
+        if picked.word is PickWord.NONE:
             return []
-        lanes, heads = found[::2], found[1::2]
-        turns = Counter(lanes)
+        turns = Counter(lane for lane, _ in picked.turns)
         again = [lane for lane in turns if turns[lane] > 1]
         lines = dict(zip(again, self._lines(again, turns), strict=True))
         return [
             Picked(job_id, JobOwner.of_lane(lane))
-            for lane, head in zip(lanes, heads, strict=True)
+            for lane, head in picked.turns
             if (job_id := head if lane not in lines else next(lines[lane], ""))
         ]
 
@@ -140,58 +146,63 @@ class Claims(Transitions):
     def _claim_each(self, picked: Sequence[Picked], worker: str, operation: str) -> list[Claim | _NotClaimed]:
         settings = self._settings
         calls = [
-            Call(
+            ScriptCall(
                 self.keys.of_job(one.job_id, one.owner),
-                [
-                    one.job_id,
-                    worker,
-                    operation,
-                    ms(settings.lease_s),
-                    settings.job_ttl_s,
-                    one.owner.lane,
-                    settings.tenant_slots,
-                ],
+                {
+                    "job_id": one.job_id,
+                    "worker": worker,
+                    "op": operation,
+                    "lease_ms": ms(settings.lease_s),
+                    "job_ttl_s": settings.job_ttl_s,
+                    "lane": one.owner.lane,
+                    "slots": settings.tenant_slots,
+                },
                 get=self.keys.spec(one.job_id),
             )
             for one in picked
         ]
         return [
             self._claimed(one, worker, operation, answer)
-            for one, answer in zip(picked, self._scripts.run_each("claim", calls), strict=True)
+            for one, answer in zip(picked, self._scripts.call_each(ClaimReply, calls), strict=True)
         ]
 
-    def _claimed(self, picked: Picked, worker: str, operation: str, answer: Answer) -> Claim | _NotClaimed:
+    def _claimed(
+        self,
+        picked: Picked,
+        worker: str,
+        operation: str,
+        answer: tuple[ClaimReply, str | None] | StoreUnavailable,
+    ) -> Claim | _NotClaimed:
         if isinstance(answer, StoreUnavailable):
             return answer
-        (word, *values), stored = answer
+        reply, stored = answer
         try:
-            if word == "orphan":
+            if reply.word is ClaimWord.ORPHAN:
                 self._cancel(picked.job_id, ledger_results.ORPHANED)
-                return "passed"
-            if word != "claimed":
-                return cast(Literal["again", "passed"], word)
-            fence, admitted_ms, started_ms, charged, lent, ttl_s = values
+                return ClaimWord.PASSED
+            if reply.word is not ClaimWord.CLAIMED:
+                return reply.word
             try:
                 manifest = Manifest.model_validate_json(stored or "")
             except ValidationError:
-                self._reject_unreadable(picked, fence, operation)
-                return "passed"
+                self._reject_unreadable(picked, reply.fence, operation)
+                return ClaimWord.PASSED
         except StoreUnavailable as error:
             return error
         except (UnknownJob, KeyError, ValueError):
             # Nothing can be done about it here, and what was claimed with it has to run.
             _log.error("the record of job %s is not whole: its lease runs out", picked.job_id)
-            return "passed"
+            return ClaimWord.PASSED
         return Claim(
             picked.job_id,
-            int(fence),
+            reply.fence,
             worker,
             manifest,
-            int(admitted_ms) / 1000,
-            int(started_ms) / 1000,
-            charged_micros=int(charged),
-            lent_micros=int(lent),
-            plan_ttl_s=int(ttl_s),
+            admitted=reply.admitted_ms / 1000,
+            started=reply.started_ms / 1000,
+            charged_micros=reply.charged_micros,
+            lent_micros=reply.lent_micros,
+            plan_ttl_s=reply.plan_ttl_s,
         )
 
     def _why_not(self, job_id: str) -> str:
@@ -206,10 +217,28 @@ class Claims(Transitions):
             return state.value
         return "late" if self.due_in_s(job_id) is None else "delayed"
 
-    def _reject_unreadable(self, picked: Picked, fence: str, operation: str) -> None:
+    def _reject_unreadable(self, picked: Picked, fence: int, operation: str) -> None:
         """End a job whose stored manifest is none. Nobody could run it: trying again changes nothing."""
         record = self._record(picked.job_id)
         result = ledger_result(picked.job_id, record, Outcome.REJECTED, ledger_results.UNREADABLE)
-        ending = [JobState.REJECTED, Outcome.REJECTED, result, "", 0, "failures", 0, 0, 0, 100, ""]
-        ttl_s = plan_ttl_s(record)
-        self._transition("finish", picked.job_id, picked.owner, [fence, operation, *ending], plan_ttl_s=ttl_s)
+        self._transition(
+            FinishReply,
+            picked.job_id,
+            picked.owner,
+            {
+                "fence": fence,
+                "op": operation,
+                "state": JobState.REJECTED,
+                "outcome": Outcome.REJECTED,
+                "result": result,
+                "blob": "",
+                "charge": 0,
+                "counter": "failures",
+                "retries": 0,
+                "backoff_ms": 0,
+                "backoff_max_ms": 0,
+                "spread_percent": 100,
+                "cancelled_result": "",
+            },
+            plan_ttl_s=plan_ttl_s(record),
+        )

@@ -247,37 +247,37 @@ class Keys:
     def done(self, job_id: str) -> str:
         return f"{self.prefix}:done:{job_id}"
 
-    def of_job(self, job_id: str, owner: JobOwner, stay: Stay = NO_STAY) -> list[str]:
-        """What every script about one job declares, in the order of KEY_NAMES in scripts/prelude.lua.
+    def of_job(self, job_id: str, owner: JobOwner, stay: Stay = NO_STAY) -> dict[str, str]:
+        """The keys of a script about one job, by name (OF_JOB in scripts/prelude.lua).
 
         ``stay``: where it may end.
         """
-        return [
-            self.job(job_id),
-            self.spec(job_id),
-            self.result(job_id),
-            self.attempts(job_id),
-            self.ready(owner.lane),
-            self.delayed,
-            self.leases,
-            self.deadlines,
-            self.slots(owner.lane),
-            self.parked,
-            self.lane_turns,
-            self.lane_heads,
-            self.plan_shares,
-            self.dead,
-            self.upkeep,
-            self.events,
-            self.account(owner.tenant),
-            self.line(owner.tenant),
-            self.job(owner.parent or "-"),
-            self.slots(JobOwner(owner.tenant, job_id).lane),
-            self.kept(owner.tenant, stay.well_s),
-            self.kept(owner.tenant, stay.failed_s),
-            self.kept(owner.tenant, stay.dead_s),
-            self.keepers,
-            self.crowded,
-            self.pressure,
-            self.blobs,
-        ]
+        return {
+            "job": self.job(job_id),
+            "spec": self.spec(job_id),
+            "result": self.result(job_id),
+            "attempts": self.attempts(job_id),
+            "ready": self.ready(owner.lane),
+            "delayed": self.delayed,
+            "leases": self.leases,
+            "deadlines": self.deadlines,
+            "slots": self.slots(owner.lane),
+            "parked": self.parked,
+            "lane_turns": self.lane_turns,
+            "lane_heads": self.lane_heads,
+            "plan_shares": self.plan_shares,
+            "dead": self.dead,
+            "upkeep": self.upkeep,
+            "events": self.events,
+            "account": self.account(owner.tenant),
+            "line": self.line(owner.tenant),
+            "parent": self.job(owner.parent or "-"),
+            "nested": self.slots(JobOwner(owner.tenant, job_id).lane),
+            "kept": self.kept(owner.tenant, stay.well_s),
+            "kept_failed": self.kept(owner.tenant, stay.failed_s),
+            "kept_dead": self.kept(owner.tenant, stay.dead_s),
+            "keepers": self.keepers,
+            "crowded": self.crowded,
+            "pressure": self.pressure,
+            "blobs": self.blobs,
+        }

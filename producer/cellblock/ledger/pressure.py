@@ -59,7 +59,7 @@ def no_room(used_bytes: int, limit_bytes: int) -> StoreFull:
 
 
 def too_many_bytes(
-    tenant: str, allowed: int, used: int, retry_after_ms: int, asked: int
+    tenant: str, *, allowed: int, used: int, retry_after_ms: int, asked: int
 ) -> RateLimited | InvalidJob:
     """For a job whose tenant holds too much of the store."""
     if asked > allowed:

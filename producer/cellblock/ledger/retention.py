@@ -20,6 +20,7 @@ from cellblock.ledger.pressure import (
     Pressure,
 )
 from cellblock.ledger.upkeep import Round, Upkeep
+from cellblock.ledger.upkeep_replies import ForgetReply, ForgetWord
 
 #: Jobs that leave in one call, and tenants looked at in one.
 _PAGE = 100
@@ -255,12 +256,26 @@ class Retention(Upkeep):
         of_jobs = [
             key for entry, name in leaving for key in self._keys_of(entry.partition(" ")[0], tenant, name)
         ]
-        word, *freed = self._scripts.run(
-            "forget",
-            [keys.upkeep, kept, keys.keepers, keys.account(tenant), keys.dead, keys.blobs, *of_jobs],
-            [epoch, archived, keeper, next_ms, *(entry for entry, _ in leaving)],
+        forgot = self._scripts.call(
+            ForgetReply,
+            {
+                "upkeep": keys.upkeep,
+                "kept": kept,
+                "keepers": keys.keepers,
+                "account": keys.account(tenant),
+                "dead": keys.dead,
+                "blobs": keys.blobs,
+                "of_jobs": of_jobs,
+            },
+            {
+                "epoch": epoch,
+                "archived": archived,
+                "keeper": keeper,
+                "next_ms": next_ms,
+                "leaving": [entry for entry, _ in leaving],
+            },
         )
-        return _Page(len(leaving), int(freed[0])) if word == "forgot" else _Page(0, 0)
+        return _Page(len(leaving) if forgot.word is ForgetWord.FORGOT else 0, forgot.freed_bytes)
 
     def _looked_at_ms(self, ended_ms: int, stays_ms: int, *, dead: bool) -> int:
         """When a list with this first job is looked at, as scripts/prelude.lua says."""

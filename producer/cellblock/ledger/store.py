@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, cast
+from typing import cast
 
 from pydantic import ValidationError
 
@@ -25,19 +25,20 @@ from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import JobOwner, Stay
 from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.pressure import LARGE_BYTES
+from cellblock.ledger.replies import (
+    BeatReply,
+    CancelWord,
+    FinishReply,
+    FinishWord,
+    Pulse,
+    ReleaseReply,
+    ReleaseWord,
+    RetryReply,
+    RetryWord,
+)
 from cellblock.ledger.results import deposited, stored
 from cellblock.ledger.retention import Retention
 from cellblock.ledger.transitions import Transition, ms, spread
-
-Held = Literal["held", "cancel", "lost"]
-
-
-class Pulse(NamedTuple):
-    """What a beat learned of one attempt. ``lent_micros``: what its nested runs have of its money now."""
-
-    word: Held
-    lent_micros: int = 0
-
 
 #: Long results go one at a time: while Redis reads one, it is there twice.
 _LONG_RESULT = threading.Lock()
@@ -79,19 +80,23 @@ class Ledger(Admissions, Claims, Retention):
         self, worker: str, held: Sequence[tuple[str, int]], status: Mapping[str, object]
     ) -> dict[tuple[str, int], Pulse]:
         """Renew every lease this worker still owns, and say that the worker lives."""
-        flat = [part for pair in held for part in pair]
-        words = self._scripts.run(
-            "beat",
-            [
-                self.keys.worker(worker),
-                self.keys.leases,
-                self.keys.workers,
-                *(self.keys.job(job_id) for job_id, _ in held),
-            ],
-            [worker, ms(self._settings.lease_s), ms(3 * self._settings.beat_s), json.dumps(status), *flat],
+        beat = self._scripts.call(
+            BeatReply,
+            {
+                "worker": self.keys.worker(worker),
+                "leases": self.keys.leases,
+                "workers": self.keys.workers,
+                "jobs": [self.keys.job(job_id) for job_id, _ in held],
+            },
+            {
+                "worker": worker,
+                "lease_ms": ms(self._settings.lease_s),
+                "worker_ttl_ms": ms(3 * self._settings.beat_s),
+                "status": json.dumps(status),
+                "attempts": [str(part) for pair in held for part in pair],
+            },
         )
-        pulses = (Pulse(cast(Held, word), int(lent)) for word, lent in map(str.split, words))
-        return dict(zip(held, pulses, strict=True))
+        return dict(zip(held, beat.pulses, strict=True))
 
     def retire(self, worker: str) -> None:
         """This worker has ended: it is not among the live ones from now on."""
@@ -103,7 +108,7 @@ class Ledger(Admissions, Claims, Retention):
 
     def finish(
         self, claim: Claim, result: JobResult, operation: str, *, long_bytes: int | None = None
-    ) -> Transition:
+    ) -> Transition[FinishWord]:
         """``finished``: the job has ended with this result. ``retried``: it failed and will run again.
 
         ``stale``: the attempt owns nothing any more, and nothing was written. ``no room``: nor was it for a
@@ -121,33 +126,35 @@ class Ledger(Admissions, Claims, Retention):
             return self._finish(claim, result, operation, text, blob)
         with _LONG_RESULT:
             if not self.has_room(claim.manifest.tenant, size_bytes):
-                return Transition(claim.job_id, "no room")  # without sending it
+                return Transition(claim.job_id, FinishWord.NO_ROOM)  # without sending it
             return self._finish(claim, result, operation, text, blob)
 
-    def _finish(self, claim: Claim, result: JobResult, operation: str, text: str, blob: str) -> Transition:
+    def _finish(
+        self, claim: Claim, result: JobResult, operation: str, text: str, blob: str
+    ) -> Transition[FinishWord]:
         ours = result.outcome is Outcome.SANDBOX_ERROR
         retries = self._settings.fault_retries if ours else claim.manifest.retries
         if result.outcome in {Outcome.OK, Outcome.CANCELLED, Outcome.REJECTED, Outcome.COST_CAP}:
             retries = 0
         return self._transition(
-            "finish",
+            FinishReply,
             claim.job_id,
             claim.owner,
-            [
-                claim.fence,
-                operation,
-                JobState.after(result.outcome),
-                result.outcome,
-                text,
-                blob,
-                result.cost_micros or 0,
-                "faults" if ours else "failures",
-                retries,
-                ms(self._settings.retry_backoff_s),
-                ms(self._settings.retry_backoff_max_s),
-                spread(),
-                self._cancelled_result(claim.job_id) if ours else "",
-            ],
+            {
+                "fence": claim.fence,
+                "op": operation,
+                "state": JobState.after(result.outcome),
+                "outcome": result.outcome,
+                "result": text,
+                "blob": blob,
+                "charge": result.cost_micros or 0,
+                "counter": "faults" if ours else "failures",
+                "retries": retries,
+                "backoff_ms": ms(self._settings.retry_backoff_s),
+                "backoff_max_ms": ms(self._settings.retry_backoff_max_s),
+                "spread_percent": spread(),
+                "cancelled_result": self._cancelled_result(claim.job_id) if ours else "",
+            },
             plan_ttl_s=claim.plan_ttl_s,
         )
 
@@ -157,25 +164,35 @@ class Ledger(Admissions, Claims, Retention):
         except UnknownJob:  # the script finds no job either, and says so
             return ""
 
-    def release(self, claim: Claim, operation: str, *, ran: bool = True) -> Transition:
+    def release(self, claim: Claim, operation: str, *, ran: bool = True) -> Transition[ReleaseWord]:
         """Give the job back uncounted: ``released``, ``cancelled`` if that had been asked, or ``stale``.
 
         ``ran``: whether its code had begun; one that never starts anywhere still meets its deadline.
         """
-        args = [claim.fence, operation, int(ran), self._cancelled_result(claim.job_id)]
-        return self._transition("release", claim.job_id, claim.owner, args, plan_ttl_s=claim.plan_ttl_s)
+        return self._transition(
+            ReleaseReply,
+            claim.job_id,
+            claim.owner,
+            {
+                "fence": claim.fence,
+                "op": operation,
+                "ran": ran,
+                "cancelled_result": self._cancelled_result(claim.job_id),
+            },
+            plan_ttl_s=claim.plan_ttl_s,
+        )
 
-    def cancel(self, job_id: str) -> Transition:
+    def cancel(self, job_id: str) -> Transition[CancelWord]:
         """``cancelled``: a waiting job has ended now. ``requested``: its worker will stop a running one.
 
         ``terminal``: it had ended. Idempotent. Raises :class:`UnknownJob`.
         """
         done = self._cancel(job_id, ledger_results.CANCELLED)
-        if done.word == "unknown":
+        if done.word is CancelWord.UNKNOWN:
             raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
         return done
 
-    def retry_dead(self, job_id: str, operation: str) -> Transition:
+    def retry_dead(self, job_id: str, operation: str) -> Transition[RetryWord]:
         """Let a dead letter run again: ``retried``, ``alive`` if it is none, ``gone`` if its payload is.
 
         It costs its tenant nothing more: the fault was ours.
@@ -183,13 +200,15 @@ class Ledger(Admissions, Claims, Retention):
         """
         owner = JobOwner.of_record(self._record(job_id))
         settings = self._settings
-        args = [
-            job_id,
-            operation,
-            owner.lane,
-            settings.tenant_slots,
-            settings.job_ttl_s,
-        ]
-        stay = Stay.under(settings, 0)
-        word, *wake = self._scripts.run("retry", self.keys.of_job(job_id, owner, stay), args)
-        return Transition(job_id, word, tuple(wake))
+        retried = self._scripts.call(
+            RetryReply,
+            self.keys.of_job(job_id, owner, Stay.under(settings, 0)),
+            {
+                "job_id": job_id,
+                "op": operation,
+                "lane": owner.lane,
+                "slots": settings.tenant_slots,
+                "job_ttl_s": settings.job_ttl_s,
+            },
+        )
+        return Transition(job_id, retried.word, retried.wake)

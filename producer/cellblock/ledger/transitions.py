@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
 
 from redis import Redis
 
 from cellblock.archive import Archive
 from cellblock.blobs import Blobs
 from cellblock.contract.models import JobError, Outcome
+from cellblock.ledger.declarations import Arguments
 from cellblock.ledger.keys import JobOwner, Keys, Stay
 from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.reads import Reads
+from cellblock.ledger.replies import CancelReply, CancelWord, WakingReply
 from cellblock.ledger.scripts import Scripts
 from cellblock_config import Settings
 
@@ -23,12 +27,15 @@ _SPREAD_PERCENT = (50, 150)
 _NEVER_S = 10**9
 
 
+W = TypeVar("W", bound=StrEnum)
+
+
 @dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(Generic[W]):
     """What became of a job. ``wake``: jobs that can be claimed now; the sweep finds what is not published."""
 
     job_id: str
-    word: str
+    word: W
     wake: tuple[str, ...] = ()
 
 
@@ -62,32 +69,44 @@ class Transitions(Reads):
         self._hot_s = settings.archive.hot_s if has_archive else None
 
     def _transition(
-        self, name: str, job_id: str, owner: JobOwner, args: Sequence[object], *, plan_ttl_s: int
-    ) -> Transition:
+        self,
+        reply: type[WakingReply[W]],
+        job_id: str,
+        owner: JobOwner,
+        arguments: Arguments,
+        *,
+        plan_ttl_s: int,
+    ) -> Transition[W]:
         """``plan_ttl_s``: how long its plan keeps its result, 0 without a plan."""
         settings = self._settings
         stay = Stay.under(settings, plan_ttl_s)
-        common = [
-            owner.lane,
-            settings.tenant_slots,
-            settings.job_ttl_s,
-            stay.well_s,
-            stay.failed_s,
-            stay.dead_s,
-            self._hot_s if self._hot_s is not None else _NEVER_S,
-            settings.memory_bytes,
-            int(self._measures),
-            self.keys.done(job_id),
-        ]
-        word, *wake = self._scripts.run(name, self.keys.of_job(job_id, owner, stay), [job_id, *args, *common])
-        return Transition(job_id, word, () if word in {"stale", "terminal", "no room"} else tuple(wake))
+        common: Arguments = {  # COMMON in scripts/prelude.lua
+            "lane": owner.lane,
+            "slots": settings.tenant_slots,
+            "job_ttl_s": settings.job_ttl_s,
+            "kept_s": stay.well_s,
+            "kept_failed_s": stay.failed_s,
+            "kept_dead_s": stay.dead_s,
+            "looked_at_s": self._hot_s if self._hot_s is not None else _NEVER_S,
+            "memory_bytes": settings.memory_bytes,
+            "measures": self._measures,
+            "channel": self.keys.done(job_id),
+        }
+        keys = self.keys.of_job(job_id, owner, stay)
+        done = self._scripts.call(reply, keys, {"job_id": job_id, **arguments, **common})
+        return Transition(job_id, done.word, done.wake)
 
-    def _cancel(self, job_id: str, why: JobError) -> Transition:
+    def _cancel(self, job_id: str, why: JobError) -> Transition[CancelWord]:
         """End it now if it waits, else ask its worker to. Raises :class:`UnknownJob`."""
         record = self._record(job_id)
         result = ledger_result(job_id, record, Outcome.CANCELLED, why)
-        owner, args = JobOwner.of_record(record), [result, self.keys.control]
-        return self._transition("cancel", job_id, owner, args, plan_ttl_s=plan_ttl_s(record))
+        return self._transition(
+            CancelReply,
+            job_id,
+            JobOwner.of_record(record),
+            {"result": result, "control": self.keys.control},
+            plan_ttl_s=plan_ttl_s(record),
+        )
 
 
 def spread() -> int:

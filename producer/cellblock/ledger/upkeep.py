@@ -18,6 +18,21 @@ from cellblock.ledger.keys import NOBODY, JobOwner
 from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.pressure import Pressure
 from cellblock.ledger.transitions import Transition, Transitions, ms, plan_ttl_s, spread
+from cellblock.ledger.upkeep_replies import (
+    DropReply,
+    DropWord,
+    ExpireReply,
+    ExpireWord,
+    FreeSlotReply,
+    ReapReply,
+    ReapWord,
+    RefreshReply,
+    ResignReply,
+    TickReply,
+    TickWord,
+    TrimReply,
+    WakeReply,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -62,25 +77,30 @@ class Upkeep(Transitions):
         """
         settings, keys = self._settings, self.keys
         lease_ms = ms(settings.lease_s)
-        word, *values = self._scripts.run(
-            "tick",
-            [keys.leader, keys.upkeep, keys.leases, keys.workers, keys.pressure],
-            [
-                leader,
-                ms(settings.lead_s),
-                lease_ms,
-                ms(settings.quiet_s) if failed else lease_ms,
-                settings.memory_bytes,
-                int(self._measures),
-            ],
+        ticked = self._scripts.call(
+            TickReply,
+            {
+                "leader": keys.leader,
+                "upkeep": keys.upkeep,
+                "leases": keys.leases,
+                "workers": keys.workers,
+                "pressure": keys.pressure,
+            },
+            {
+                "name": leader,
+                "lead_ms": ms(settings.lead_s),
+                "lease_ms": lease_ms,
+                "quiet_ms": ms(settings.quiet_s) if failed else lease_ms,
+                "memory_bytes": settings.memory_bytes,
+                "measures": self._measures,
+            },
         )
-        if word == "follows":
-            return Following(int(values[0]) / 1000)
-        epoch, used, limit, *extended = map(int, values)
+        if ticked.word is TickWord.FOLLOWS:
+            return Following(ticked.left_ms / 1000)
         # An archiver may write although this process was not told of an archive, or be detached meanwhile.
         has_archive = self._archive_settings.url is not None or self.archiving.is_known()
         self._hot_s = self._archive_settings.hot_s if has_archive else None
-        return Round(epoch, Pressure(used, limit), extended[0] if extended else None)
+        return Round(ticked.epoch, Pressure(ticked.used_bytes, ticked.limit_bytes), ticked.extended)
 
     def lead_ends_in_s(self) -> float | None:
         """How long the present lead lasts unless it is renewed; None: nobody leads."""
@@ -90,9 +110,9 @@ class Upkeep(Transitions):
 
     def resign(self, leader: str) -> None:
         """This leader ends: whoever asks next may lead."""
-        self._scripts.run("resign", [self.keys.leader], [leader])
+        self._scripts.call(ResignReply, {"leader": self.keys.leader}, {"name": leader})
 
-    def reap(self, limit: int = 100) -> Iterator[Transition]:
+    def reap(self, limit: int = 100) -> Iterator[Transition[ReapWord]]:
         """Judge up to ``limit`` jobs whose lease has run out: ``requeued``, ``lost``, ``cancelled``.
 
         Nobody is judged when the last :meth:`tick` was so long ago that leases may have run out unrenewed.
@@ -101,28 +121,35 @@ class Upkeep(Transitions):
         for job_id, record in self._overdue(self.keys.leases, limit):
             lost = ledger_result(job_id, record, Outcome.WORKER_LOST, ledger_results.WORKER_LOST)
             cancelled = ledger_result(job_id, record, Outcome.CANCELLED, ledger_results.CANCELLED)
-            args = [
-                ms(self._settings.quiet_s),
-                self._settings.loss_limit,
-                backoffs,
-                spread(),
-                lost,
-                cancelled,
-            ]
             done = self._transition(
-                "reap", job_id, JobOwner.of_record(record), args, plan_ttl_s=plan_ttl_s(record)
+                ReapReply,
+                job_id,
+                JobOwner.of_record(record),
+                {
+                    "quiet_ms": ms(self._settings.quiet_s),
+                    "loss_limit": self._settings.loss_limit,
+                    "backoffs": backoffs,
+                    "spread_percent": spread(),
+                    "lost_result": lost,
+                    "cancelled_result": cancelled,
+                },
+                plan_ttl_s=plan_ttl_s(record),
             )
-            if done.word not in {"live", "gone"}:
+            if done.word not in {ReapWord.LIVE, ReapWord.GONE}:
                 yield done
 
-    def expire(self, limit: int = 100) -> Iterator[Transition]:
+    def expire(self, limit: int = 100) -> Iterator[Transition[ExpireWord]]:
         """End up to ``limit`` jobs that were not started in time: ``expired`` each."""
         for job_id, record in self._overdue(self.keys.deadlines, limit):
             late = ledger_result(job_id, record, Outcome.REJECTED, ledger_results.EXPIRED)
             done = self._transition(
-                "expire", job_id, JobOwner.of_record(record), [late], plan_ttl_s=plan_ttl_s(record)
+                ExpireReply,
+                job_id,
+                JobOwner.of_record(record),
+                {"result": late},
+                plan_ttl_s=plan_ttl_s(record),
             )
-            if done.word == "expired":
+            if done.word is ExpireWord.EXPIRED:
                 yield done
 
     def wake_delayed(self, limit: int = 1000) -> list[str]:
@@ -130,9 +157,12 @@ class Upkeep(Transitions):
         wakes: list[str] = []
         for job_id, record in self._overdue(self.keys.delayed, limit):
             owner = JobOwner.of_record(record)
-            args = [job_id, owner.lane, self._settings.tenant_slots]
-            _, *woken = self._scripts.run("wake", self.keys.of_job(job_id, owner), args)
-            wakes += woken
+            woken = self._scripts.call(
+                WakeReply,
+                self.keys.of_job(job_id, owner),
+                {"job_id": job_id, "lane": owner.lane, "slots": self._settings.tenant_slots},
+            )
+            wakes += woken.wake
         return wakes
 
     def look_at_parked(self, limit: int = 100) -> list[str]:
@@ -152,7 +182,7 @@ class Upkeep(Transitions):
         for job_id, lease in zip(holders, leases, strict=True):
             if lease is None:
                 self._free_slots(JobOwner(owner.tenant, job_id).lane)
-                self._scripts.run("free_slot", self.keys.of_job(job_id, owner), [job_id])
+                self._scripts.call(FreeSlotReply, self.keys.of_job(job_id, owner), {"job_id": job_id})
 
     def unclaimed(self, limit: int = 100) -> list[str]:
         """Jobs of up to ``limit`` lanes that could be claimed for longer than ``republish_after_s``.
@@ -169,9 +199,12 @@ class Upkeep(Transitions):
     def _refresh(self, lanes: Sequence[str], *, all: bool = False) -> list[str]:
         wakes: list[str] = []
         for lane in lanes:
-            args = [lane, self._settings.tenant_slots, int(all)]
-            _, *woken = self._scripts.run("refresh_lane", self.keys.of_job("-", JobOwner.of_lane(lane)), args)
-            wakes += woken
+            refreshed = self._scripts.call(
+                RefreshReply,
+                self.keys.of_job("-", JobOwner.of_lane(lane)),
+                {"lane": lane, "slots": self._settings.tenant_slots, "all": all},
+            )
+            wakes += refreshed.wake
         return wakes
 
     def forget_the_dead(self) -> None:
@@ -187,8 +220,10 @@ class Upkeep(Transitions):
         """Forget a dead letter with its payload and history; its result stays. Whether it was one."""
         tenant = self.tenant(job_id)
         owner = JobOwner(tenant) if tenant is not None else NOBODY
-        (word,) = self._scripts.run("drop", self.keys.of_job(job_id, owner), [job_id, operation])
-        return word == "dropped"
+        dropped = self._scripts.call(
+            DropReply, self.keys.of_job(job_id, owner), {"job_id": job_id, "op": operation}
+        )
+        return dropped.word is DropWord.DROPPED
 
     def trim_events(self, begun: Round) -> int:
         """Drop events whose time is over (event_retention.py). Returns how many."""
@@ -201,12 +236,12 @@ class Upkeep(Transitions):
             read_by_all=self._stream.read_by_all(),
             oldest_kept=self._stream.oldest_of_last(self._settings.events_kept),
         )
-        word, *count = self._scripts.run(
-            "trim",
-            [self.keys.upkeep, self.keys.events],
-            [begun.epoch, before, self._archive_at()],
+        trimmed = self._scripts.call(
+            TrimReply,
+            {"upkeep": self.keys.upkeep, "events": self.keys.events},
+            {"epoch": begun.epoch, "before": before, "archive": self._archive_at()},
         )
-        return int(count[0]) if word == "trimmed" else 0
+        return trimmed.count
 
     def identity(self) -> Identity:
         """Who this store is for the blob store, from the first time it is asked."""

@@ -15,6 +15,7 @@ from cellblock.blobs import Blobs
 from cellblock.errors import StoreUnavailable
 from cellblock.ledger import Following, Ledger, Round, Transition
 from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE
+from cellblock.ledger.upkeep_replies import ExpireWord, ReapWord
 from cellblock.queue import MESSAGES_MOST, Publisher, queue_key
 from cellblock_config import Settings
 from cellblock_workers.worker.blob_sweep import BlobSweep
@@ -130,7 +131,7 @@ class Reaper:
             _log.info("store_has_room", percent=round(begun.pressure.percent))
         self._said_full = full
 
-    def _publish(self, reaped: Iterable[Transition]) -> None:
+    def _publish(self, reaped: Iterable[Transition[ReapWord]] | Iterable[Transition[ExpireWord]]) -> None:
         for done in reaped:
             _log.warning("job_reaped", job_id=done.job_id, transition=done.word)
             self._publisher.wake(done.wake)

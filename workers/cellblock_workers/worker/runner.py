@@ -24,6 +24,7 @@ from cellblock.errors import (
     StoreUnavailable,
 )
 from cellblock.ledger import Claim, Dropped, Ledger, Transition
+from cellblock.ledger.replies import FinishWord, W
 from cellblock_config import Settings
 from cellblock_workers.filtering.outgoing_filter import OutgoingFilter
 from cellblock_workers.launcher.client import LauncherClient, LevelUnavailable
@@ -120,11 +121,11 @@ class JobRunner:
             log.exception("attempt_crashed")
             result = fault_result(claim, f"internal error: {type(error).__name__}")
         done = self._finish(claim, result)
-        if done.word == "stale":
+        if done.word is FinishWord.STALE:
             log.warning("finish_refused", outcome=result.outcome)
             return
         log.info(
-            "job_finished" if done.word == "finished" else "job_will_be_retried",
+            "job_finished" if done.word is FinishWord.FINISHED else "job_will_be_retried",
             outcome=result.outcome,
             isolation=result.isolation,
             wall_ms=result.usage.wall_ms,
@@ -164,14 +165,14 @@ class JobRunner:
             return
         self._on_wake(done.wake)
 
-    def _finish(self, claim: Claim, result: JobResult) -> Transition:
+    def _finish(self, claim: Claim, result: JobResult) -> Transition[FinishWord]:
         """Tell the ledger. A result too long for a full store waits for room, and after a while goes without
         what makes it long: a worker that waits for ever runs nothing."""
         operation = secrets.token_hex(8)
         until, waits = time.monotonic() + _ROOM_S, False
         while True:
             done = self._patiently(partial(self._say_end, claim, result, operation), claim.job_id)
-            if done.word != "no room":
+            if done.word is not FinishWord.NO_ROOM:
                 return done
             time.sleep(_ROOM_AGAIN_S)
             if time.monotonic() > until:
@@ -181,7 +182,7 @@ class JobRunner:
                 waits = True
                 _log.warning("result_waits_for_room", job_id=claim.job_id)
 
-    def _say_end(self, claim: Claim, result: JobResult, operation: str) -> Transition:
+    def _say_end(self, claim: Claim, result: JobResult, operation: str) -> Transition[FinishWord]:
         """Long results go to the blob store, where whoever asks has one; without it they stay in Redis."""
         if claim.manifest.long_results:
             try:
@@ -191,7 +192,7 @@ class JobRunner:
                 _log.warning("result_kept_in_redis", job_id=claim.job_id, reason=str(error))
         return self._ledger.finish(claim, result, operation)
 
-    def _patiently(self, say: Callable[[], Transition], job_id: str) -> Transition:
+    def _patiently(self, say: Callable[[], Transition[W]], job_id: str) -> Transition[W]:
         ends = time.monotonic() + self._settings.ledger.lease_s + _SAY_BEYOND_S
         for pause_s in chain(_SAY_AGAIN_S, repeat(_SAY_AGAIN_S[-1])):
             try:

@@ -1,5 +1,4 @@
 -- admit: accept a job, all or nothing.
--- KEYS  of_job, idempotency, rate
 -- ARGV  below. digest: of what was asked under the idempotency key. forgotten: the job an idempotency key still
 --       names although its record has expired, else "".
 --       blobs: names of what it has in the blob store, with blanks. tenant_percent: of the store's memory, for one tenant.
@@ -15,21 +14,20 @@
 local a, invalid = arguments('job_id digest manifest tenant level priority trace_id submitted queue_depth# ' ..
   'job_ttl_s# expires_ms# idempotent# idempotency forgotten parent lane slots# blobs tenant_percent# memory_bytes# ' ..
   'measures# planned# plan weight# parallel# emission_us# burst# day_runs# depth# reserve# budget# result_ttl_s# ' ..
-  'bytes_held# burnt# keyed#')
+  'bytes_held# burnt# keyed#', OF_JOB, { 'idempotency', 'rate' })
 if not a then
   return invalid
 end
 if not PRIORITIES[a.priority] or (a.planned == 1 and a.weight == 0) then
   return { 'invalid', 'priority or weight' }
 end
-local idempotency_key, rate_key = KEYS[#KEY_NAMES + 1], KEYS[#KEY_NAMES + 2]
 local DAY_MS = 86400000
 local HELD_MS = '5000'
 local ROOM_MS = '1000'
 local FORGOTTEN_MS = 60000
 
 if a.idempotent == 1 then
-  local known = redis.call('GET', idempotency_key)
+  local known = redis.call('GET', keys.idempotency)
   if known then
     local known_id, known_digest = known:match('^(%S+) (%S+)$')
     if known_id ~= a.forgotten then
@@ -99,7 +97,7 @@ if a.planned == 1 then
     return { 'refused', 'queue_depth', int(a.depth), int(lined_up), '1000', '0' }
   end
   -- GCRA: the theoretical arrival time of the next run may be ahead of now by a burst, and no further.
-  local arrival_us = math.max(at_us, tonumber(redis.call('GET', rate_key) or '0'))
+  local arrival_us = math.max(at_us, tonumber(redis.call('GET', keys.rate) or '0'))
   local early_us = arrival_us + a.emission_us - a.burst * a.emission_us - at_us
   if early_us > 0 then
     local ahead = math.ceil((arrival_us - at_us) / a.emission_us)
@@ -118,7 +116,7 @@ if a.planned == 1 then
     return { 'refused', 'cost_per_day', int(a.budget), int(bound), wait_ms, int(spent) }
   end
   local next_us = arrival_us + a.emission_us
-  redis.call('SET', rate_key, int(next_us), 'PX', int(math.ceil((next_us - at_us) / 1000) + 1))
+  redis.call('SET', keys.rate, int(next_us), 'PX', int(math.ceil((next_us - at_us) / 1000) + 1))
   account = { day .. '.runs', int(runs + 1) }
   if a.parent == '' then
     for _, part in ipairs({ day .. '.reserved', int(tonumber(of_day[2] or '0') + a.reserve), 'plan', a.plan,
@@ -181,7 +179,7 @@ if a.planned == 1 then
 end
 redis.call('ZADD', keys.line, int(now + a.expires_ms), a.job_id)
 if a.idempotent == 1 then
-  redis.call('SET', idempotency_key, a.job_id .. ' ' .. a.digest, 'EX', int(a.job_ttl_s))
+  redis.call('SET', keys.idempotency, a.job_id .. ' ' .. a.digest, 'EX', int(a.job_ttl_s))
 end
 lane.held = lane.held + bytes
 write_account(lane, account)

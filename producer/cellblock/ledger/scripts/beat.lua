@@ -1,25 +1,24 @@
 -- beat: one call per worker process renews every lease it still owns and says it is alive.
--- KEYS  worker leases workers job...               one job key per (job_id, fence) pair below
--- ARGV  worker lease_ms worker_ttl_ms status_json (job_id fence)...
+-- KEYS  jobs: the record of each attempt
+-- ARGV  status: what the worker says of itself; attempts: of each its job's id and its fence
 -- Returns one word per job: held | cancel (held, and asked to stop) | lost (stop, write nothing); after a blank
 -- what it lent to nested runs, in micros
-local worker_key, leases_key, workers_key = KEYS[1], KEYS[2], KEYS[3]
-local lease_ms, ttl_ms = whole(ARGV[2]), whole(ARGV[3])
-if #KEYS < 3 or #ARGV ~= 2 * #KEYS - 2 then
-  return { 'invalid', 'count' }
+local a, invalid = arguments('worker lease_ms# worker_ttl_ms# status attempts...', { 'worker', 'leases', 'workers', 'jobs...' })
+if not a then
+  return invalid
 end
-if not lease_ms or not ttl_ms then
-  return { 'invalid', lease_ms and 'worker_ttl_ms' or 'lease_ms' }
+if #a.attempts ~= 2 * #keys.jobs then
+  return { 'invalid', 'attempts' }
 end
 local now = now_ms()
-redis.call('SET', worker_key, ARGV[4], 'PX', int(ttl_ms))
-redis.call('ZADD', workers_key, int(now + ttl_ms), ARGV[1])
+redis.call('SET', keys.worker, a.status, 'PX', int(a.worker_ttl_ms))
+redis.call('ZADD', keys.workers, int(now + a.worker_ttl_ms), a.worker)
 local replies = {}
-for i = 4, #KEYS do
-  local job_id, fence = ARGV[2 * i - 3], ARGV[2 * i - 2]
-  local job = redis.call('HMGET', KEYS[i], 'state', 'attempt', 'cancel', 'lent')
+for i, job_key in ipairs(keys.jobs) do
+  local job_id, fence = a.attempts[2 * i - 1], a.attempts[2 * i]
+  local job = redis.call('HMGET', job_key, 'state', 'attempt', 'cancel', 'lent')
   if job[1] == 'running' and job[2] == fence then
-    redis.call('ZADD', leases_key, int(now + lease_ms), job_id)
+    redis.call('ZADD', keys.leases, int(now + a.lease_ms), job_id)
     replies[#replies + 1] = (job[3] == '1' and 'cancel ' or 'held ') .. (job[4] or '0')
   else
     replies[#replies + 1] = 'lost 0'

@@ -1,9 +1,8 @@
 -- cancel: end a waiting job now, or ask the worker of a running one to stop it. Idempotent.
--- KEYS  of_job
 -- ARGV  control: the channel that workers listen on
 -- Returns {"cancelled", woken id, ...}: their messages have to be sent
 --       · {"requested"} · {"terminal", state} · {"unknown"}
-local a, invalid = arguments('job_id result control' .. COMMON)
+local a, invalid = arguments('job_id result control' .. COMMON, OF_JOB)
 if not a then
   return invalid
 end

@@ -1,10 +1,9 @@
 -- claim: turn the job that was picked into the one running attempt of its own. Its manifest is read beside this.
--- KEYS  of_job
 -- Returns {"claimed", fence, admitted_ms, started_ms, charged, lent, result_ttl_s}: micros of earlier attempts and of
 --         nested runs; how long its plan keeps its result, 0 without a plan
 --       · {"again"}: somebody else was faster · {"passed"}: it has gone or is late, and will not be picked again
 --       · {"orphan"}: it is nested in a job that does not run any more, and has to be ended
-local a, invalid = arguments('job_id worker op lease_ms# job_ttl_s# lane slots#')
+local a, invalid = arguments('job_id worker op lease_ms# job_ttl_s# lane slots#', OF_JOB)
 if not a then
   return invalid
 end

@@ -1,7 +1,6 @@
 -- drop: forget a dead letter with its payload and history; its result stays. Idempotent under op.
--- KEYS  of_job
 -- Returns {"dropped"} · {"alive"}: it is none, and nothing was changed
-local a, invalid = arguments('job_id op')
+local a, invalid = arguments('job_id op', OF_JOB)
 if not a then
   return invalid
 end

@@ -1,7 +1,6 @@
 -- expire: end a job that was not started in time. Idempotent.
--- KEYS  of_job
 -- Returns {"live"} · {"gone"} · {"expired", woken id, ...}: their messages have to be sent
-local a, invalid = arguments('job_id result' .. COMMON)
+local a, invalid = arguments('job_id result' .. COMMON, OF_JOB)
 if not a then
   return invalid
 end

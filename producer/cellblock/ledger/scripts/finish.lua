@@ -1,5 +1,4 @@
 -- finish: the one effect of a job. Result, state, event, notification, under the right fence only.
--- KEYS  of_job
 -- ARGV  blob: the name of the blob that the result is, else ""
 --       charge: micros for what this attempt used; at most what is reserved is taken
 --       counter: which failures are counted (faults: ours, failures: the job's own); up to `retries` of
@@ -9,7 +8,7 @@
 --       · {"stale", state}: another attempt owns the job, or it has ended; nothing changed
 --       · {"no room"}: so long a result has to wait, or to become shorter; nothing changed
 local a, invalid = arguments('job_id fence# op state outcome result blob charge# counter retries# backoff_ms# ' ..
-  'backoff_max_ms# spread_percent# cancelled_result' .. COMMON)
+  'backoff_max_ms# spread_percent# cancelled_result' .. COMMON, OF_JOB)
 if not a then
   return invalid
 end

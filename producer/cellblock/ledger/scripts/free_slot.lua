@@ -1,7 +1,6 @@
 -- free_slot: take back the slot of a job that does not run and has no nested run that does. Idempotent.
--- KEYS  of_job
 -- Returns {"freed"} · {"held"}: a lease that has run out still counts until it is reaped
-local a, invalid = arguments('job_id')
+local a, invalid = arguments('job_id', OF_JOB)
 if not a then
   return invalid
 end

@@ -1,14 +1,14 @@
 -- pick: whose jobs are next, count of them; nothing changes. The claims that follow find out whether they still are.
--- KEYS  lane_turns lane_heads plan_shares
--- ARGV  count
 -- Returns {"next", lane, job_id, lane, job_id, ...}: in the order of single claims, as if no lane ran out of jobs. A lane
 --         that comes again has no id there: which of its jobs that is, its line says · {"none"}: nothing could be claimed
-local turns_key, heads_key, shares_key = KEYS[1], KEYS[2], KEYS[3]
-local count = whole(ARGV[1])
-if #KEYS ~= 3 or #ARGV ~= 1 or not count or count == 0 then
+local a, invalid = arguments('count#', { 'lane_turns', 'lane_heads', 'plan_shares' })
+if not a then
+  return invalid
+end
+if a.count == 0 then
   return { 'invalid', 'count' }
 end
-local flat, shares = redis.call('HGETALL', shares_key), {}
+local flat, shares = redis.call('HGETALL', keys.plan_shares), {}
 for i = 1, #flat, 2 do
   shares[flat[i]] = flat[i + 1]
 end
@@ -17,7 +17,7 @@ for field, number in pairs(shares) do
   local plan = field:match('^number:(.*)$')
   if plan then
     local first = turns_from(tonumber(number))
-    local lanes = redis.call('ZRANGE', turns_key, int(first), '(' .. int(first + TURNS), 'BYSCORE', 'LIMIT', 0, int(count))
+    local lanes = redis.call('ZRANGE', keys.lane_turns, int(first), '(' .. int(first + TURNS), 'BYSCORE', 'LIMIT', 0, int(a.count))
     if #lanes > 0 then
       plans[#plans + 1] = { first = first, lanes = lanes, served = 0, pass = tonumber(shares['pass:' .. plan] or 0),
         step = math.floor(STRIDE / tonumber(shares['weight:' .. plan] or 1)) }
@@ -28,7 +28,7 @@ if #plans == 0 then
   return { 'none' }
 end
 local found = { 'next' }
-for _ = 1, count do
+for _ = 1, a.count do
   local due = plans[1]
   for _, plan in ipairs(plans) do
     if plan.pass < due.pass or (plan.pass == due.pass and plan.first < due.first) then
@@ -38,7 +38,7 @@ for _ = 1, count do
   local lane = due.lanes[due.served % #due.lanes + 1]
   local again = due.served >= #due.lanes
   found[#found + 1] = lane
-  found[#found + 1] = not again and redis.call('HGET', heads_key, lane) or ''
+  found[#found + 1] = not again and redis.call('HGET', keys.lane_heads, lane) or ''
   due.served = due.served + 1
   due.pass = due.pass + due.step
 end

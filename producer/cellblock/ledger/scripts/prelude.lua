@@ -25,14 +25,12 @@
 --   op_claim op_finish op_release op_retry op_drop         last operation id of each kind: a resent
 --                                                          script finds its own id and changes nothing
 
--- What every script about one job declares, in the order of ledger/keys.py `of_job`.
-local KEY_NAMES = { 'job', 'spec', 'result', 'attempts', 'ready', 'delayed', 'leases', 'deadlines', 'slots',
+-- The keys of a script about one job: what ledger/keys.py `of_job` gives.
+local OF_JOB = { 'job', 'spec', 'result', 'attempts', 'ready', 'delayed', 'leases', 'deadlines', 'slots',
   'parked', 'lane_turns', 'lane_heads', 'plan_shares', 'dead', 'upkeep', 'events', 'account', 'line', 'parent',
   'nested', 'kept', 'kept_failed', 'kept_dead', 'keepers', 'crowded', 'pressure', 'blobs' }
+-- The keys of this call, by name.
 local keys = {}
-for i, name in ipairs(KEY_NAMES) do
-  keys[name] = KEYS[i]
-end
 
 local ATTEMPTS_KEPT = 20
 -- Messages asked for in one reply; the sweep sees to the others.
@@ -88,25 +86,41 @@ local function whole(text)
   return text and #text <= DIGITS_MAX and text:match('^%d+$') and tonumber(text) or nil
 end
 
--- ARGV by name; a name with # is a whole number. A call that does not fit changes nothing:
--- returns nil and {"invalid", which}.
-local function arguments(names)
-  local given, at = {}, 0
-  if #KEYS < #KEY_NAMES then
+-- A script's declaration: its ARGV by name, a whole number where a # follows, and the names of its KEYS, `more` behind
+-- the first. `name...`, the last of either, takes what is left, as a list. Callers read the order from here
+-- (ledger/scripts.py). A call that does not fit changes nothing: returns nil and {"invalid", which}.
+local function arguments(names, key_names, more)
+  local at = 0
+  for _, part in ipairs(more and { key_names, more } or { key_names }) do
+    for _, name in ipairs(part) do
+      at = at + 1
+      keys[name] = KEYS[at]
+    end
+  end
+  local last = more or key_names
+  local list = last[#last]:match('^(.*)%.%.%.$')
+  if #KEYS < (list and at - 1 or at) or (not list and #KEYS > at) then
     return nil, { 'invalid', 'keys' }
   end
-  for name, kind in names:gmatch('([%a_]+)(#?)') do
+  if list then
+    keys[list] = { unpack(KEYS, at) }
+  end
+  local given, rest = {}, false
+  at = 0
+  for name, kind in names:gmatch('([%a_]+)([#.]*)') do
     at = at + 1
     local value = ARGV[at]
     if kind == '#' then
       value = whole(value)
+    elseif kind == '...' then
+      value, rest = { unpack(ARGV, at) }, true
     end
     if not value then
       return nil, { 'invalid', name }
     end
     given[name] = value
   end
-  if at ~= #ARGV then
+  if not rest and at ~= #ARGV then
     return nil, { 'invalid', 'count' }
   end
   return given

@@ -1,10 +1,9 @@
 -- reap: decide on one job whose lease has run out: again into its queue, or ended as worker_lost.
--- KEYS  of_job
 -- ARGV  backoffs: milliseconds after the first, second, ... loss, with commas; the last one for all others;
 --       times spread_percent. Nobody is judged when no
 --       round began within quiet_ms
 -- Returns {"live"} · {"gone"} · {"requeued"|"lost"|"cancelled", woken id, ...}: their messages have to be sent
-local a, invalid = arguments('job_id quiet_ms# loss_limit# backoffs spread_percent# lost_result cancelled_result' .. COMMON)
+local a, invalid = arguments('job_id quiet_ms# loss_limit# backoffs spread_percent# lost_result cancelled_result' .. COMMON, OF_JOB)
 if not a then
   return invalid
 end

@@ -2,7 +2,7 @@
 -- KEYS  of_job, of any of the tenant's jobs
 -- ARGV  all: 1 to have messages sent for all that could be claimed, because they were lost
 -- Returns {"refreshed", woken id, ...}
-local a, invalid = arguments('lane slots# all#')
+local a, invalid = arguments('lane slots# all#', OF_JOB)
 if not a then
   return invalid
 end

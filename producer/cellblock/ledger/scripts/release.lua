@@ -1,10 +1,9 @@
 -- release: give a running job back without counting a loss (this host cannot run it now).
 -- ran: 1 if its code had begun; else it keeps its deadline, or it could be given back for ever
 -- The fence stays raised, so whatever the given-back attempt still does is stale.
--- KEYS  of_job
 -- Returns {"released", woken id, ...}: their messages have to be sent
 --       · {"cancelled", ...} (it had been asked to stop) · {"stale", state}
-local a, invalid = arguments('job_id fence# op ran# cancelled_result' .. COMMON)
+local a, invalid = arguments('job_id fence# op ran# cancelled_result' .. COMMON, OF_JOB)
 if not a then
   return invalid
 end

@@ -1,18 +1,15 @@
 -- release_blobs: archived results in these blobs are forgotten; the sweep may remove what none names any more.
 -- Idempotent under op.
--- KEYS  upkeep blobs
--- ARGV  op name...
 -- Returns {"released"}
-if #KEYS ~= 2 or #ARGV < 1 then
-  return { 'invalid', 'count' }
+local a, invalid = arguments('op names...', { 'upkeep', 'blobs' })
+if not a then
+  return invalid
 end
-local upkeep_key = KEYS[1]
-keys.blobs = KEYS[2]
-if redis.call('HGET', upkeep_key, 'op_release') == ARGV[1] then
+if redis.call('HGET', keys.upkeep, 'op_release') == a.op then
   return { 'released' }
 end
-redis.call('HSET', upkeep_key, 'op_release', ARGV[1])
-for i = 2, #ARGV do
-  name_blobs(ARGV[i], -1)
+redis.call('HSET', keys.upkeep, 'op_release', a.op)
+for _, name in ipairs(a.names) do
+  name_blobs(name, -1)
 end
 return { 'released' }

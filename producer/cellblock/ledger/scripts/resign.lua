@@ -1,12 +1,11 @@
 -- resign: who leads the upkeep ends, and the next to ask may lead at once.
--- KEYS  leader
--- ARGV  name
 -- Returns {"resigned"} · {"follows"}: another leads
-if #KEYS ~= 1 or #ARGV ~= 1 then
-  return { 'invalid', 'count' }
+local a, invalid = arguments('name', { 'leader' })
+if not a then
+  return invalid
 end
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+if redis.call('GET', keys.leader) ~= a.name then
   return { 'follows' }
 end
-redis.call('DEL', KEYS[1])
+redis.call('DEL', keys.leader)
 return { 'resigned' }

@@ -1,7 +1,6 @@
 -- retry: an operator lets a dead letter run again, with its counts at zero. Idempotent under op.
--- KEYS  of_job
 -- Returns {"retried", woken id, ...}: their messages have to be sent · {"alive"}: it is no dead letter · {"gone"}: its payload is
-local a, invalid = arguments('job_id op lane slots# job_ttl_s#')
+local a, invalid = arguments('job_id op lane slots# job_ttl_s#', OF_JOB)
 if not a then
   return invalid
 end

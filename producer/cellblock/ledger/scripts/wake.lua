@@ -1,7 +1,6 @@
 -- wake: a delayed job's time has come. Idempotent.
--- KEYS  of_job
 -- Returns {"woken", woken id, ...}: their messages have to be sent · {"gone"}: it ended meanwhile · {"live"}: not yet
-local a, invalid = arguments('job_id lane slots#')
+local a, invalid = arguments('job_id lane slots#', OF_JOB)
 if not a then
   return invalid
 end
