@@ -40,12 +40,13 @@ def worker() -> str | None:
 
 def archiver() -> str | None:
     """The archiver was heard of, and waits for nothing."""
-    from cellblock.ledger import Keys, connect
+    from cellblock.ledger import connect
     from cellblock.ledger.archiving import Archiving
+    from cellblock.ledger.store import Store
 
     settings = load_settings()
     with closing(connect(settings)) as redis:
-        return Archiving(redis, Keys(settings.redis.key_prefix), is_configured=True).problem()
+        return Archiving(Store.of(redis, settings)).problem()
 
 
 def flower() -> str | None:

@@ -206,13 +206,13 @@ class Client:
 
     def result_future(self, job_id: str, *, tenant: str | None = None) -> Future[JobResult]:
         """The result as a future, completed by notification."""
-        self._ledger.require_tenant(job_id, tenant)
+        self._ledger.reads.require_tenant(job_id, tenant)
         return self._waiter.wait_for(job_id)
 
     def status(self, job_id: str, *, tenant: str | None = None) -> JobStatus:
         """Where a job is now. Raises :class:`UnknownJob`."""
-        self._ledger.require_tenant(job_id, tenant)
-        return self._ledger.status(job_id)
+        self._ledger.reads.require_tenant(job_id, tenant)
+        return self._ledger.reads.status(job_id)
 
     def usage(
         self, tenant: str | None = None, day: date | None = None, since: date | None = None
@@ -224,7 +224,7 @@ class Client:
         """
         if day is not None and since is not None:
             raise InvalidJob("since", "is for several days, and day for one: give one of them")
-        recent = self._ledger.usage(tenant, day)
+        recent = self._ledger.reads.usage(tenant, day)
         found = {(one.tenant, one.day): one for one in self._archived_usage(tenant, day, since)}
         found |= {(one.tenant, one.day): one for one in recent}
         chosen = [one for one in found.values() if since is None or one.day >= since]
@@ -232,7 +232,7 @@ class Client:
 
     def _archived_usage(self, tenant: str | None, day: date | None, since: date | None) -> list[DayUsage]:
         asked = day or since
-        if asked is not None and asked >= self._ledger.first_day_kept():
+        if asked is not None and asked >= self._ledger.reads.first_day_kept():
             return []
         if self._archive is None:
             if asked is not None:
@@ -280,13 +280,13 @@ class Client:
 
     def counts(self) -> Counts:
         """How many jobs wait, are parked, run or are dead letters now."""
-        return self._ledger.counts()
+        return self._ledger.reads.counts()
 
     def cancel(
         self, job_id: str, *, tenant: str | None = None
     ) -> Literal["cancelled", "requested", "terminal"]:
         """Stop a job. Idempotent; raises :class:`UnknownJob`."""
-        self._ledger.require_tenant(job_id, tenant)
+        self._ledger.reads.require_tenant(job_id, tenant)
         done = self._ledger.cancel(job_id)
         self._publisher.wake(done.wake)
         return cast(Literal["cancelled", "requested", "terminal"], done.word)
@@ -296,18 +296,18 @@ class Client:
         if limit < 1:
             raise ValueError(f"limit must be at least 1 (got {limit})")
         letters = []
-        for job_id in self._ledger.dead(limit=limit):
+        for job_id in self._ledger.reads.dead(limit=limit):
             with suppress(UnknownJob):  # kept for long enough meanwhile
-                letters.append(self._ledger.dead_letter(job_id))
+                letters.append(self._ledger.reads.dead_letter(job_id))
         return letters
 
     def dead_ids(self) -> list[str]:
         """The ids of all of them, latest first."""
-        return self._ledger.dead(limit=0)
+        return self._ledger.reads.dead(limit=0)
 
     def dead_letter(self, job_id: str) -> DeadLetter:
         """One of them. Raises :class:`UnknownJob`."""
-        return self._ledger.dead_letter(job_id)
+        return self._ledger.reads.dead_letter(job_id)
 
     def retry_dead(self, job_id: str) -> Job:
         """Let a dead letter run again, its counts at zero. Raises :class:`UnknownJob`."""
@@ -320,7 +320,7 @@ class Client:
 
     def drop_dead(self, job_id: str) -> None:
         """Forget a dead letter and its payload; its result stays. Raises :class:`UnknownJob`."""
-        if not self._ledger.drop_dead(job_id, uuid.uuid4().hex):
+        if not self._ledger.upkeep.drop_dead(job_id, uuid.uuid4().hex):
             raise UnknownJob(f"job {job_id} is no dead letter")
 
     def events(
@@ -344,7 +344,7 @@ class Client:
             raise InvalidJob("limit", f"{limit}: at least 1")
         _check_event_id(after, end=group is not None)
         if group is None:
-            return self._ledger.events(after, limit=limit, wait_s=wait_s)
+            return self._ledger.reads.events(after, limit=limit, wait_s=wait_s)
         _check_group(group)
         name = consumer or f"{socket.gethostname()}-{os.getpid()}"
         return self._groups.read(

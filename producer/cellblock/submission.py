@@ -30,7 +30,7 @@ class Submission:
         """Returns for each its job's id, or the error that refused it."""
         found: list[str | CellblockError | Candidate] = [self._begun(spec, principal) for spec in specs]
         candidates = {at: one for at, one in enumerate(found) if isinstance(one, Candidate)}
-        admitted = self._ledger.admit_many(list(candidates.values()))
+        admitted = self._ledger.admissions.admit_many(list(candidates.values()))
         wake: list[str] = []
         for (at, candidate), answer in zip(candidates.items(), admitted, strict=True):
             if isinstance(answer, Admission):
@@ -76,7 +76,7 @@ class Submission:
         if not isinstance(answer, PolicyDenied | RateLimited) or candidate.idempotency is None:
             return answer
         try:  # as above
-            return self._ledger.accepted(candidate.manifest.tenant, candidate.idempotency) or answer
+            return self._ledger.reads.accepted(candidate.manifest.tenant, candidate.idempotency) or answer
         except CellblockError as error:
             return error
 
@@ -86,8 +86,8 @@ class Submission:
             return None
         tenant: str | None = spec.tenant
         if spec.parent is not None and "tenant" not in spec.model_fields_set:
-            tenant = self._ledger.tenant(spec.parent)
-        return self._ledger.accepted(tenant, idempotency) if tenant is not None else None
+            tenant = self._ledger.reads.tenant(spec.parent)
+        return self._ledger.reads.accepted(tenant, idempotency) if tenant is not None else None
 
     def _parent(self, spec: JobSpec) -> Parent | None:
         if spec.parent is None:

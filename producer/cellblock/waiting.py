@@ -125,7 +125,7 @@ class ResultWaiter:
             if over and self._pubsub is not None:  # together: each by itself is a round trip
                 self._quietly(self._pubsub.unsubscribe, *over)
         try:
-            settled = self._ledger.settled(waiting) if waiting else []
+            settled = self._ledger.reads.settled(waiting) if waiting else []
         except CellblockError:
             return  # the store is away; whoever waits keeps waiting, up to its own timeout
         for job_id in settled:
@@ -139,7 +139,7 @@ class ResultWaiter:
         if future is None or future.done():
             return
         try:
-            result = heard(job_id, told) or self._ledger.result(job_id)
+            result = heard(job_id, told) or self._ledger.reads.result(job_id)
             result = result and self._opened(result)
         except StoreUnavailable:
             return

@@ -46,11 +46,13 @@ class Store:
     def admit(self) -> None:
         """One job for one of them."""
         tenant = f"tenant{random.randrange(self.tenants)}"
-        self.ledger.admit(uuid.uuid4().hex, GIVEN.model_copy(update={"tenant": tenant}), gates=GATES)
+        self.ledger.admissions.admit(
+            uuid.uuid4().hex, GIVEN.model_copy(update={"tenant": tenant}), gates=GATES
+        )
 
     def claim(self) -> Claim:
         """Whoever is next."""
-        claimed = self.ledger.claim("-", "bench", operation())
+        claimed = self.ledger.claims.claim_next(message="-", worker="bench", operation=operation())
         assert isinstance(claimed, Claim)
         return claimed
 
@@ -103,7 +105,7 @@ def filled(stack: ExitStack, tenants: int) -> Store:
     def some(first: int) -> None:
         for number in range(first, tenants, 4):
             one = GIVEN.model_copy(update={"tenant": f"tenant{number}"})
-            ledger.admit(uuid.uuid4().hex, one, gates=GATES)
+            ledger.admissions.admit(uuid.uuid4().hex, one, gates=GATES)
 
     parts = [threading.Thread(target=some, args=(first,)) for first in range(4)]
     for part in parts:

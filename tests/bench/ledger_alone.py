@@ -116,16 +116,16 @@ def _go_wrong(one: Hello, reaper: Reaper) -> None:
     one.end(held, Outcome.SANDBOX_ERROR)
     ledger.retry_dead(held.job_id, operation())
     one.end(one.claim(), Outcome.SANDBOX_ERROR)
-    ledger.drop_dead(held.job_id, operation())
+    ledger.upkeep.drop_dead(held.job_id, operation())
     held = one.begin()
     expire_lease(ledger, one.redis, held.job_id)
     reaper.tick()
-    assert ledger.status(held.job_id).losses == 1
+    assert ledger.reads.status(held.job_id).losses == 1
     time.sleep(_SOON_S)
-    ledger.unclaimed()
+    ledger.upkeep.unclaimed()
     be_late(ledger, one.redis, held.job_id)
     reaper.tick()
-    assert ledger.status(held.job_id).outcome is Outcome.REJECTED
+    assert ledger.reads.status(held.job_id).outcome is Outcome.REJECTED
 
 
 @contextmanager

@@ -84,12 +84,12 @@ class Hello:
 
     def admit(self) -> str:
         job_id = uuid.uuid4().hex
-        self.ledger.admit(job_id, self.manifest, gates=self.gates)
+        self.ledger.admissions.admit(job_id, self.manifest, gates=self.gates)
         return job_id
 
     def claim(self) -> Claim:
         """Whichever is next: here there is one."""
-        held = self.ledger.claim("-", WORKER, operation())
+        held = self.ledger.claims.claim_next(message="-", worker=WORKER, operation=operation())
         assert isinstance(held, Claim), held
         return held
 
@@ -104,8 +104,10 @@ class Hello:
     def live(self, together: int = 1) -> None:
         """Whole jobs, as many as are admitted and claimed together."""
         wanted = [Candidate(uuid.uuid4().hex, self.manifest, gates=self.gates) for _ in range(together)]
-        assert all(isinstance(one, Admission) for one in self.ledger.admit_many(wanted))
-        for held in self.ledger.claim_many(["-"] * together, WORKER, operation()):
+        assert all(isinstance(one, Admission) for one in self.ledger.admissions.admit_many(wanted))
+        for held in self.ledger.claims.claim_next_many(
+            messages=["-"] * together, worker=WORKER, operation=operation()
+        ):
             assert isinstance(held, Claim), held
             self.end(held)
 

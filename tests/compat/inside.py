@@ -57,7 +57,7 @@ def run_job(host: Host, code: str | None, *, timeout_s: float, **spec: Any) -> J
     job_id = host.admit(code, limits={**LIMITS, "timeout_s": timeout_s, **spec.pop("limits", {})}, **spec)
     host.runner.run(job_id)
     result = wait_until(
-        lambda: host.ledger.result(job_id), timeout_s + 120, f"the job's end ({host.unavailable})"
+        lambda: host.ledger.reads.result(job_id), timeout_s + 120, f"the job's end ({host.unavailable})"
     )
     assert isinstance(result, JobResult)
     return result

@@ -28,7 +28,7 @@ def dead_letter(ledger: Ledger, settings: Settings) -> Claim:
     """Injected: a sandbox that broke on each attempt there was."""
     with Client(settings=settings) as client:
         job_id = client.submit(JobSpec(code="print(1)")).id
-    ledger._settings = ledger._settings.model_copy(update={"fault_retries": 0})
+    ledger._store.settings = ledger._store.settings.model_copy(update={"fault_retries": 0})
     held = claim(ledger, job_id)
     ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), operation())
     return held
@@ -74,9 +74,9 @@ def test_a_group_that_is_forgotten_holds_no_events(
     dead_letter(ledger, settings)
     cellblock("events", "--group", "billing", CELLBLOCK_REDIS_URL=redis_url)
     forget = ("events", "--group", "billing", "--forget")
-    assert ledger._stream.first_open("billing") is not None
+    assert ledger.upkeep._stream.first_open("billing") is not None
     assert cellblock(*forget, CELLBLOCK_REDIS_URL=redis_url).returncode == 0
-    assert ledger._stream.first_open("billing") is None
+    assert ledger.upkeep._stream.first_open("billing") is None
     again = cellblock(*forget, CELLBLOCK_REDIS_URL=redis_url)
     assert (again.returncode, "there is no group 'billing'" in again.stderr) == (2, True)
 
@@ -138,7 +138,7 @@ def test_a_job_whose_worker_was_lost_is_not_called_one_that_did_not_run(
         claim(ledger, job_id)
         expire_lease(ledger, redis, job_id)
         with settings_of(ledger, loss_limit=1):
-            assert [done.word for done in ledger.reap()] == ["lost"]
+            assert [done.word for done in ledger.upkeep.reap()] == ["lost"]
     done = cellblock("result", job_id, CELLBLOCK_REDIS_URL=redis_url)
     assert done.returncode == 4
     assert "worker_lost: Every attempt lost its worker (no result of it)" in done.stderr

@@ -52,7 +52,7 @@ def test_a_fleet_that_requires_signatures_runs_signed_jobs_and_nothing_else(
         unsigned = stranger.submit(JobSpec(code="print('escaped')"))
         altered = client.submit(JobSpec(code="print('asked')"))
         spec = ledger.keys.spec(altered.id)
-        redis = ledger._redis  # somebody with access to Redis, before the first worker comes
+        redis = ledger._store.redis  # somebody with access to Redis, before the first worker comes
         redis.set(spec, str(redis.get(spec)).replace("asked", "escaped"), keepttl=True)
         with worker_process(tmp_path, redis_url, launcher_socket, **worker):
             assert signed.result(timeout_s=30).stdout == "42\n"

@@ -51,7 +51,9 @@ def drive(settings: Settings, jobs: int, number: int, done: Any) -> None:
         admitted = ended = 0
         while ended < jobs:
             wanted = min(jobs, ended + AHEAD) - admitted
-            answers = ledger.admit_many([Candidate(new_job_id(tenant), work) for _ in range(wanted)])
+            answers = ledger.admissions.admit_many(
+                [Candidate(new_job_id(tenant), work) for _ in range(wanted)]
+            )
             for answer in answers:
                 if isinstance(answer, Admission):
                     admitted += 1
@@ -59,8 +61,8 @@ def drive(settings: Settings, jobs: int, number: int, done: Any) -> None:
                     raise answer
             if wanted and not isinstance(answers[-1], Admission):
                 time.sleep(0.05)
-            for held in ledger.claim_many(
-                ["-"] * min(TOGETHER, jobs - ended), f"driver{number}", operation()
+            for held in ledger.claims.claim_next_many(
+                messages=["-"] * min(TOGETHER, jobs - ended), worker=f"driver{number}", operation=operation()
             ):
                 if isinstance(held, Claim):
                     ledger.finish(held, result_of(held), operation())

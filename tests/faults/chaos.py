@@ -149,7 +149,7 @@ def run(folder: Path, *, jobs: int, for_s: float, seed: int) -> dict[str, object
         Client(store.url) as client,
         closing(Appearing(host.records for host in workers)) as recorded,
     ):
-        wait_until(lambda: len(client._ledger.workers()) == 3, 60, "three workers")
+        wait_until(lambda: len(client._ledger.reads.workers()) == 3, 60, "three workers")
         chaos = Chaos(network, store, workers, chance)
         with ThreadPoolExecutor(1) as pool:
             submitting = pool.submit(submit_all, client, jobs, for_s, random.Random(seed + 1))
@@ -160,7 +160,7 @@ def run(folder: Path, *, jobs: int, for_s: float, seed: int) -> dict[str, object
             expected = submitting.result()
         healed = time.monotonic()
         ledger = client._ledger
-        wait_until(lambda: len(ledger.settled(list(expected))) == len(expected), 240, "every job's end")
+        wait_until(lambda: len(ledger.reads.settled(list(expected))) == len(expected), 240, "every job's end")
         drained_s = time.monotonic() - healed
         events = read_events(client)
         check(client, expected, events)
@@ -187,7 +187,7 @@ def check(client: Client, expected: dict[str, str], events: list[Event]) -> None
     for job_id in expected:
         assert client.result(job_id, timeout_s=5).job_id == job_id
     ledger, redis = client._ledger, client._redis
-    assert (ledger.depth(), ledger.running()) == (0, 0)
+    assert (ledger.reads.depth(), ledger.reads.running()) == (0, 0)
     keys = ledger.keys
     indices = [
         keys.delayed,

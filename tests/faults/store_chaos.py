@@ -162,7 +162,7 @@ def run(folder: Path, jobs: int, least_s: float = 30) -> dict[str, Any]:
 
 def _all_ended(client: Client, accepted: list[str]) -> bool:
     with suppress(OperatorError):
-        return len(client._ledger.settled(accepted)) == len(accepted)
+        return len(client._ledger.reads.settled(accepted)) == len(accepted)
     return False
 
 

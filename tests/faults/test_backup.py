@@ -54,12 +54,12 @@ def settings_of(server: RedisServer, url: str = "") -> Settings:
 def admitted(client: Client, number: int) -> str:
     """A job that costs at most a hundred micros."""
     job_id = f"{number:032x}"
-    client._ledger.admit(job_id, manifest(code=f"print({number})"), gates=PRICED)
+    client._ledger.admissions.admit(job_id, manifest(code=f"print({number})"), gates=PRICED)
     return job_id
 
 
 def claimed(client: Client) -> Claim:
-    held = client._ledger.claim("-", "w", operation())
+    held = client._ledger.claims.claim_next(message="-", worker="w", operation=operation())
     assert isinstance(held, Claim)
     return held
 
@@ -87,8 +87,11 @@ def test_jobs_acknowledged_before_the_backup_end_once_after_it_and_are_paid_once
         for held in running:
             expire_lease(client._ledger, redis, held.job_id)
         lead(client._ledger)
-        assert {done.word for done in client._ledger.reap()} == {"requeued"}
-        while isinstance(next_one := client._ledger.claim("-", "w", operation()), Claim):
+        assert {done.word for done in client._ledger.upkeep.reap()} == {"requeued"}
+        while isinstance(
+            next_one := client._ledger.claims.claim_next(message="-", worker="w", operation=operation()),
+            Claim,
+        ):
             result = result_of(next_one, cost_micros=70, stdout="after\n")
             client._ledger.finish(next_one, result, operation())
         for job_id in ids:

@@ -105,7 +105,7 @@ def test_a_blob_that_is_lost_ends_its_job_by_name_and_nothing_runs(host: Host, s
         assert result.outcome is Outcome.SANDBOX_ERROR
         assert result.isolation is None
         assert result.error is not None
-        manifest = host.client._ledger._redis.get(host.client._ledger.keys.spec(job.id))
+        manifest = host.client._ledger._store.redis.get(host.client._ledger.keys.spec(job.id))
         digest = result.error.message.partition("blob ")[2].partition(":")[0]
         assert len(digest) == 64
         assert digest in str(manifest)

@@ -81,12 +81,14 @@ def test_a_worker_that_stops_under_load_counts_no_loss(host: Host, how: list[sig
         host.client.submit(JobSpec(code="import time; time.sleep(0.4); print('done')")) for _ in range(40)
     ]
     with host.worker("first", CELLBLOCK_WORKER_DRAIN_S="1") as first:
-        wait_until(lambda: host.client._ledger.settled([job.id for job in jobs]), 20, "the first one ending")
+        wait_until(
+            lambda: host.client._ledger.reads.settled([job.id for job in jobs]), 20, "the first one ending"
+        )
         for number in how:
             first.send_signal(number)
             time.sleep(0.3)
         assert first.wait(timeout=20) == 0
-    assert host.client._ledger.running() == 0
+    assert host.client._ledger.reads.running() == 0
     assert host.sandboxes() == 0
     with host.worker("second"):
         assert {job.result(timeout_s=60).stdout for job in jobs} == {"done\n"}

@@ -74,13 +74,13 @@ def operation() -> str:
 
 def admit(ledger: Ledger, job_id: str = "job", **fields: Any) -> str:
     """Accept a job of this id."""
-    assert ledger.admit(job_id, manifest(**fields)).fresh
+    assert ledger.admissions.admit(job_id, manifest(**fields)).fresh
     return job_id
 
 
 def claim(ledger: Ledger, job_id: str = "job", worker: str = "w1") -> Claim:
     """Claim a job that has to be the next one."""
-    claimed = ledger.claim(job_id, worker, operation())
+    claimed = ledger.claims.claim_next(message=job_id, worker=worker, operation=operation())
     assert not isinstance(claimed, Dropped), claimed
     assert claimed.job_id == job_id, "another job was next"
     return claimed
@@ -123,12 +123,12 @@ def leave(ledger: Ledger, redis: Redis, job_id: str = "job", tenant: str = "defa
     for keeper in redis.zrange(ledger.keys.keepers, 0, -1):
         if str(keeper).startswith(f"{tenant} "):
             redis.zadd(ledger.keys.keepers, {str(keeper): 1})
-    ledger.make_room(lead(ledger))
+    ledger.retention.make_room(lead(ledger))
 
 
 def lead(ledger: Ledger, leader: str = "w", *, failed: bool = False) -> Round:
     """A round of upkeep that has begun; nobody else leads."""
-    begun = ledger.tick(leader, failed=failed)
+    begun = ledger.upkeep.tick(leader, failed=failed)
     assert isinstance(begun, Round), begun
     return begun
 
@@ -136,12 +136,12 @@ def lead(ledger: Ledger, leader: str = "w", *, failed: bool = False) -> Round:
 @contextmanager
 def settings_of(ledger: Ledger, **changed: object) -> Iterator[None]:
     """Injected: while the block runs, this ledger works under other settings."""
-    before = ledger._settings
-    ledger._settings = before.model_copy(update=changed)
+    before = ledger._store.settings
+    ledger._store.settings = before.model_copy(update=changed)
     try:
         yield
     finally:
-        ledger._settings = before
+        ledger._store.settings = before
 
 
 def dump(redis: Redis) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def dump(redis: Redis) -> dict[str, Any]:
 
 def events_of(ledger: Ledger, job_id: str = "job") -> list[Event]:
     """The job's events, oldest first."""
-    return [event for event in ledger.events(limit=10_000) if event.job_id == job_id]
+    return [event for event in ledger.reads.events(limit=10_000) if event.job_id == job_id]
 
 
 def story(ledger: Ledger, job_id: str = "job") -> list[str]:

@@ -52,7 +52,7 @@ def settings(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> 
 def end(client: Client, outcome: Outcome = Outcome.OK, said: str = "said\n", **spec: Any) -> str:
     """A job that has ended."""
     job = client.submit(JobSpec(**{"code": "1", **spec}))
-    held = client._ledger.claim(job.id, "w", operation())
+    held = client._ledger.claims.claim_next(message=job.id, worker="w", operation=operation())
     assert not isinstance(held, type(None))
     done = client._ledger.finish(held, result_of(held, outcome, stdout=said), operation(), long_bytes=32768)  # type: ignore[arg-type]
     assert done.word == "finished"
@@ -72,7 +72,7 @@ def forget(client: Client, redis: Redis, job_id: str, ago_s: float) -> None:
     redis.hset(ledger.keys.job(job_id), "finished_ms", at_ms)
     for keeper in redis.zrange(ledger.keys.keepers, 0, -1):
         redis.zadd(ledger.keys.keepers, {str(keeper): 1})
-    ledger.make_room(lead(ledger))
+    ledger.retention.make_room(lead(ledger))
 
 
 def test_what_has_left_redis_is_found_without_the_caller_noticing(
@@ -116,15 +116,15 @@ def test_where_memory_is_short_archived_jobs_leave_first_and_the_others_late(
         return sum(redis.exists(ledger.keys.job(job_id)) for job_id in ids)
 
     fill_to(ledger, redis, LEAVE_ABOVE + 15 - 7)
-    ledger.make_room(lead(ledger))
+    ledger.retention.make_room(lead(ledger))
     assert left(archived) < 30
     assert left(others) == 30
     for _ in range(5):
         fill_to(ledger, redis, ADMITS_BELOW - 2)
-        ledger.make_room(lead(ledger))
+        ledger.retention.make_room(lead(ledger))
     assert (left(archived), left(others)) == (0, 30)
     fill_to(ledger, redis, ADMITS_BELOW + 2)
-    ledger.make_room(lead(ledger))
+    ledger.retention.make_room(lead(ledger))
     assert left(others) < 30, "or nothing would be admitted any more"
 
 
@@ -146,7 +146,7 @@ def test_a_dead_letter_that_runs_again_has_its_last_end_there(
     forget(client, redis, job_id, ago_s=HOT_S + 60)
     assert redis.exists(client._ledger.keys.job(job_id)), "an operator may let it run again"
     client.retry_dead(job_id)
-    held = client._ledger.claim(job_id, "w", operation())
+    held = client._ledger.claims.claim_next(message=job_id, worker="w", operation=operation())
     client._ledger.finish(held, result_of(held), operation())  # type: ignore[arg-type]
     write(archiver)
     assert [job.outcome for job in client.jobs().jobs] == [Outcome.OK]
@@ -200,7 +200,7 @@ def test_what_was_said_and_that_it_was_are_forgotten_each_in_its_time(
     blob = str(redis.hget(client._ledger.keys.job(well), "result_blob"))
     for job_id in (well, failed):
         forget(client, redis, job_id, ago_s=HOT_S + 60)
-    assert client._ledger.named_blobs([blob]) == {blob}, "the archive names it now"
+    assert client._ledger.reads.named_blobs([blob]) == {blob}, "the archive names it now"
     assert client.result(well, timeout_s=5).stdout == "x" * 50_000
 
     def prune_in(days: float) -> None:
@@ -213,7 +213,7 @@ def test_what_was_said_and_that_it_was_are_forgotten_each_in_its_time(
     prune_in(4)
     with pytest.raises(UnknownJob, match="CELLBLOCK_ARCHIVE_OUTPUT_TTL_S"):
         client.result(well, timeout_s=5)
-    assert client._ledger.named_blobs([blob]) == set()
+    assert client._ledger.reads.named_blobs([blob]) == set()
     assert client.result(failed, timeout_s=5).outcome is Outcome.MEMORY
     prune_in(15)
     with pytest.raises(UnknownJob):
@@ -270,8 +270,8 @@ def test_usage_reaches_back_over_months(client: Client, archiver: Archiver) -> N
     long_ago = date.today() - timedelta(days=100)
     at_ms = round(datetime(long_ago.year, long_ago.month, long_ago.day, 12, tzinfo=UTC).timestamp() * 1000)
     job_id = "f" * 32
-    client._ledger.admit(job_id, manifest(tenant="acme"), gates=OPEN)
-    held = client._ledger.claim(job_id, "w", operation())
+    client._ledger.admissions.admit(job_id, manifest(tenant="acme"), gates=OPEN)
+    held = client._ledger.claims.claim_next(message=job_id, worker="w", operation=operation())
     client._ledger.finish(held, result_of(held, cost_micros=0), operation())  # type: ignore[arg-type]
     write(archiver)
     with archiver.archive.engine.begin() as connection:  # Injected: it was admitted then
@@ -289,7 +289,7 @@ def test_events_dropped_before_they_were_read_cost_no_job(client: Client, archiv
     write(archiver)
     ids = {end(client) for _ in range(3)}
     with settings_of(client._ledger, events_ttl_s=-10):
-        client._ledger.trim_events(lead(client._ledger))
+        client._ledger.upkeep.trim_events(lead(client._ledger))
     write(archiver)
     assert {job.job_id for job in client.jobs().jobs} == {first, *ids}
 
@@ -300,7 +300,7 @@ def test_jobs_of_a_gap_are_written_also_if_the_database_was_away_when_it_was_fou
     write(archiver)
     ids = {end(client) for _ in range(5)}
     with settings_of(client._ledger, events_ttl_s=-10):
-        client._ledger.trim_events(lead(client._ledger))
+        client._ledger.upkeep.trim_events(lead(client._ledger))
     with monkeypatch.context() as patch:  # Injected: the database is away
         patch.setattr(archiver.archive, "write", Mock(side_effect=ArchiveUnavailable("away")))
         for _ in range(3):
@@ -318,7 +318,7 @@ def test_an_archive_that_comes_later_has_the_jobs_that_are_still_there(
 ) -> None:
     ids = {end(client) for _ in range(3)}
     with settings_of(client._ledger, events_ttl_s=-10):
-        client._ledger.trim_events(lead(client._ledger))
+        client._ledger.upkeep.trim_events(lead(client._ledger))
     late = Archiver(settings)
     late.prepare()
     write(late)
@@ -332,7 +332,7 @@ def test_an_archive_that_is_older_than_the_store_has_the_jobs_that_are_still_the
     """A database that served another store before, or whose group was removed: it has its schema already."""
     ids = {end(client) for _ in range(3)}
     with settings_of(client._ledger, events_ttl_s=-10):
-        client._ledger.trim_events(lead(client._ledger))
+        client._ledger.upkeep.trim_events(lead(client._ledger))
     client._redis.hdel(client._ledger.keys.upkeep, "archive_owes")  # Injected: workers knew of no archive
     late = Archiver(settings)
     late.prepare()
@@ -357,12 +357,12 @@ def test_jobs_go_on_while_the_archive_is_away(client: Client, archiver: Archiver
         METADATA.drop_all(connection)
     job = client.submit(JobSpec(code="1", idempotency_key="new"))
     assert client.submit(JobSpec(code="1", idempotency_key="new")).id == job.id
-    held = client._ledger.claim(job.id, "w", operation())
+    held = client._ledger.claims.claim_next(message=job.id, worker="w", operation=operation())
     client._ledger.finish(held, result_of(held), operation())  # type: ignore[arg-type]
     assert job.result(timeout_s=5).ok
     ids = [end(client, said="x" * 20_000) for _ in range(60)]
     fill_to(client._ledger, redis, ADMITS_BELOW + 3)
-    client._ledger.make_room(lead(client._ledger))
+    client._ledger.retention.make_room(lead(client._ledger))
     assert sum(redis.exists(client._ledger.keys.job(job_id)) for job_id in ids) < 60, "or nothing is admitted"
 
 

@@ -52,11 +52,11 @@ def test_a_leader_that_was_not_told_of_the_archive_waits_for_it_all_the_same(
     leader = Ledger(redis, load_settings(redis={"url": redis_url}, ledger={"result_least_s": 0}))
     redis.hset(leader.keys.job(job_id), "finished_ms", round(1000 * (time.time() - 90_000)))
     redis.zadd(leader.keys.keepers, {str(redis.zrange(leader.keys.keepers, 0, 0)[0]): 1})
-    leader.make_room(lead(leader))
+    leader.retention.make_room(lead(leader))
     assert redis.exists(leader.keys.job(job_id)), "it is not in the archive"
     write(archiver)
     forget(client, redis, job_id, ago_s=HOT_S + 60)
-    assert client._ledger.named_blobs([blob]) == {blob}
+    assert client._ledger.reads.named_blobs([blob]) == {blob}
     assert client.result(job_id, timeout_s=5).stdout == said
 
 
@@ -66,14 +66,14 @@ def test_a_store_without_an_archive_any_more_is_told_so(
     write(archiver)
     job_id = end(client)
     leader = Ledger(redis, load_settings(redis={"url": redis_url}, ledger={"result_least_s": 0}))
-    leader.make_room(lead(leader))  # it has heard of the archive
+    leader.retention.make_room(lead(leader))  # it has heard of the archive
     assert client._ledger.archiving.detach()
     assert not client._ledger.archiving.detach()
     redis.hset(leader.keys.job(job_id), "finished_ms", 1)
     redis.zadd(leader.keys.keepers, {str(redis.zrange(leader.keys.keepers, 0, 0)[0]): 1})
-    leader.make_room(lead(leader))
+    leader.retention.make_room(lead(leader))
     assert not redis.exists(leader.keys.job(job_id))
-    assert leader.counts().archive_problem is None
+    assert leader.reads.counts().archive_problem is None
 
 
 def test_a_result_that_leaves_before_it_is_archived_lets_go_of_its_blob(
@@ -84,7 +84,7 @@ def test_a_result_that_leaves_before_it_is_archived_lets_go_of_its_blob(
     blob = str(redis.hget(client._ledger.keys.job(job_id), "result_blob"))
     forget(client, redis, job_id, ago_s=2 * 86_400 + 3600)
     assert not redis.exists(client._ledger.keys.job(job_id))
-    assert client._ledger.named_blobs([blob]) == set()
+    assert client._ledger.reads.named_blobs([blob]) == set()
 
 
 def test_while_the_database_is_away_that_is_said_again_and_again(away: Settings) -> None:
@@ -142,7 +142,7 @@ def test_whoever_submits_waits_for_an_archive_that_is_away_only_now_and_then(
     """Injected: asking it takes half a second."""
     with Client(settings=away) as client:
         asked: list[str] = []
-        archive = client._ledger._archive
+        archive = client._ledger._store.archive
         assert archive is not None
 
         def slow(_: str, key: str) -> None:
@@ -154,7 +154,7 @@ def test_whoever_submits_waits_for_an_archive_that_is_away_only_now_and_then(
         for number in range(5):
             client.submit(JobSpec(code="1", idempotency_key=f"{number}"))
         assert asked == ["0"]
-        client._ledger._archive_asked_at = 0.0  # injected: a second later
+        client._ledger.reads._archive_asked_at = 0.0  # injected: a second later
         client.submit(JobSpec(code="1", idempotency_key="later"))
         assert asked == ["0", "later"]
     assert caplog.text.count("it is away") == 1

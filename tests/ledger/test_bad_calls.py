@@ -36,7 +36,7 @@ def declared(name: str) -> tuple[list[str], list[str]]:
 
 def refused(ledger: Ledger, name: str, keys: list[str], arguments: list[str]) -> str:
     """What a script that is called past the wrapper says is wrong."""
-    said, what = ledger._scripts._script(name)(keys=keys, args=arguments)
+    said, what = ledger._store.scripts._script(name)(keys=keys, args=arguments)
     assert said == "invalid"
     return str(what)
 
@@ -139,7 +139,7 @@ def test_a_record_that_is_not_whole_stops_nobody_from_judging_the_others(store: 
     redis.hdel(ledger.keys.job("broken"), "level")
     redis.hset(ledger.keys.job("garbled"), "losses", "many")
     redis.hset(ledger.keys.job("odd"), "level", "unheard-of")
-    assert [done.job_id for done in ledger.reap()] == ["whole"]
+    assert [done.job_id for done in ledger.upkeep.reap()] == ["whole"]
     assert redis.zrange(ledger.keys.leases, 0, -1) == []
 
 

@@ -34,7 +34,7 @@ def blobs(tmp_path: Path) -> Blobs:
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, redis_url: str, blobs: Blobs) -> Iterator[tuple[Ledger, Redis]]:
     with open_ledger(request.param, redis_url) as (ledger, redis):
-        ledger._blobs = blobs
+        ledger._store.blobs = blobs
         yield ledger, redis
 
 
@@ -73,7 +73,7 @@ def test_the_same_file_of_many_jobs_is_one_blob(blobs: Blobs, tmp_path: Path) ->
 def put(ledger: Ledger, blobs: Blobs, job_id: str, **fields: Any) -> list[str]:
     """Accept a job whose stdin is long; returns the blobs it names."""
     stored = checked_in(manifest(**{"stdin": LONG, **fields}), blobs, LEAST)
-    assert ledger.admit(job_id, stored).fresh
+    assert ledger.admissions.admit(job_id, stored).fresh
     return names_of(stored)
 
 
@@ -87,7 +87,7 @@ def test_a_blob_is_named_as_long_as_a_job_needs_it(store: tuple[Ledger, Redis], 
     assert ledger.finish(held, result_of(held), operation()).word == "finished"
     assert redis.hget(ledger.keys.blobs, name) == "1"
     ledger.cancel("two")
-    assert ledger.named_blobs([name]) == set()
+    assert ledger.reads.named_blobs([name]) == set()
 
 
 def test_a_dead_letter_keeps_its_payload_and_loses_it_when_it_is_dropped(
@@ -97,21 +97,21 @@ def test_a_dead_letter_keeps_its_payload_and_loses_it_when_it_is_dropped(
     (name,) = put(ledger, blobs, "job")
     held = claim(ledger, "job")
     ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), operation())
-    assert ledger.named_blobs([name]) == {name}
+    assert ledger.reads.named_blobs([name]) == {name}
     ledger.retry_dead("job", operation())
     assert fetched(claim(ledger, "job").manifest, blobs).stdin == LONG.encode()
     held = Claim("job", 2, "w1", manifest(), 0, 0)
     ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), operation())
-    assert ledger.drop_dead("job", operation())
-    assert ledger.named_blobs([name]) == set()
+    assert ledger.upkeep.drop_dead("job", operation())
+    assert ledger.reads.named_blobs([name]) == set()
 
 
 def test_a_job_that_is_rejected_names_nothing_any_more(store: tuple[Ledger, Redis], blobs: Blobs) -> None:
     ledger, redis = store
     (name,) = put(ledger, blobs, "job")
     be_late(ledger, redis)
-    assert [done.word for done in ledger.expire()] == ["expired"]
-    assert ledger.named_blobs([name]) == set()
+    assert [done.word for done in ledger.upkeep.expire()] == ["expired"]
+    assert ledger.reads.named_blobs([name]) == set()
 
 
 def test_a_long_result_is_elsewhere_as_long_as_its_job_is_kept(
@@ -123,12 +123,12 @@ def test_a_long_result_is_elsewhere_as_long_as_its_job_is_kept(
     ledger.finish(held, result_of(held, stdout=LONG), operation(), long_bytes=LEAST)
     name = str(redis.hget(ledger.keys.job("job"), "result_blob"))
     assert len(str(redis.get(ledger.keys.result("job")))) < 200
-    result = ledger.result("job")
+    result = ledger.reads.result("job")
     assert result is not None
     assert result.stdout == LONG
-    assert ledger.named_blobs([name]) == {name}
+    assert ledger.reads.named_blobs([name]) == {name}
     leave(ledger, redis)
-    assert ledger.named_blobs([name]) == set()
+    assert ledger.reads.named_blobs([name]) == set()
 
 
 def bucket(folder: Path, *, days_on: float = 0) -> ObjectBlobs:
@@ -140,7 +140,9 @@ def bucket(folder: Path, *, days_on: float = 0) -> ObjectBlobs:
 
 def born(ledger: Ledger, redis: Redis) -> None:
     """Injected: the store is a week old."""
-    redis.set(ledger.keys.store, f"{ledger.identity().name} {round(1000 * (time.time() - 7 * 86_400))}")
+    redis.set(
+        ledger.keys.store, f"{ledger.upkeep.identity().name} {round(1000 * (time.time() - 7 * 86_400))}"
+    )
 
 
 def test_the_sweep_removes_what_no_job_names(store: tuple[Ledger, Redis], tmp_path: Path) -> None:
@@ -193,7 +195,7 @@ def test_names_of_blobs_that_are_too_old_are_forgotten_too(
 ) -> None:
     ledger, redis = store
     (named,) = put(ledger, bucket(tmp_path / "old"), "job")
-    assert ledger.named_blobs([named]) == {named}
+    assert ledger.reads.named_blobs([named]) == {named}
     assert BlobSweep(ledger, bucket(tmp_path / "old", days_on=40)).sweep() == 1
     assert redis.hgetall(ledger.keys.blobs) == {}
 
@@ -202,7 +204,7 @@ def test_a_result_is_long_by_its_bytes_not_by_its_characters(
     store: tuple[Ledger, Redis], blobs: Blobs
 ) -> None:
     ledger, redis = store
-    ledger.admit("job", manifest())
+    ledger.admissions.admit("job", manifest())
     held = claim(ledger)
     smiles = "\N{GRINNING FACE}" * (LEAST // 4)
     ledger.finish(held, result_of(held, stdout=smiles), operation(), long_bytes=LEAST)
@@ -215,7 +217,7 @@ def test_a_client_without_a_blob_store_is_told_what_it_misses(settings: Settings
     )
     with Client(settings=with_one) as client, Client(settings=settings) as poor:
         job = client.submit(JobSpec(code="1", stdin=LONG))
-        held = client._ledger.claim(job.id, "w", operation())
+        held = client._ledger.claims.claim_next(message=job.id, worker="w", operation=operation())
         assert isinstance(held, Claim)
         assert held.manifest.long_results
         client._ledger.finish(held, result_of(held, stdout=LONG), operation(), long_bytes=LEAST)

@@ -58,7 +58,7 @@ def test_a_new_group_may_start_late_and_any_group_may_go_back(client: Client) ->
 def test_going_back_to_the_oldest_event_misses_nothing(client: Client) -> None:
     client.acknowledge("back", client.events(group="back"))
     with settings_of(client._ledger, events_ttl_s=-10):
-        client._ledger.trim_events(lead(client._ledger))
+        client._ledger.upkeep.trim_events(lead(client._ledger))
     admit(client._ledger, "next")
     client.rewind("back")
     assert kinds(client.events(group="back")) == ["queued"]

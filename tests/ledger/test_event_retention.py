@@ -26,7 +26,7 @@ happen.number = 0  # type: ignore[attr-defined]
 def trim(ledger: Ledger, **settings: object) -> int:
     """One round of the leader under these settings."""
     with settings_of(ledger, **settings):
-        return ledger.trim_events(lead(ledger))
+        return ledger.upkeep.trim_events(lead(ledger))
 
 
 def types(events: list[Event]) -> list[str]:

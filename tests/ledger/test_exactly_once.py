@@ -39,9 +39,9 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 def test_admit_resent_changes_nothing(store: Store) -> None:
     ledger, redis = store
     asked = manifest()
-    ledger.admit("job", asked)
+    ledger.admissions.admit("job", asked)
     before = dump(redis)
-    assert ledger.admit("job", asked).job_id == "job"
+    assert ledger.admissions.admit("job", asked).job_id == "job"
     assert dump(redis) == before
 
 
@@ -49,9 +49,9 @@ def test_claim_resent_is_the_same_attempt(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
     picked = [Picked("job", JobOwner("default"))]
-    first = ledger._claim_each(picked, "w1", "op")
+    first = ledger.claims._claim_each(picked, "w1", "op")
     before = dump(redis)
-    assert ledger._claim_each(picked, "w1", "op") == first
+    assert ledger.claims._claim_each(picked, "w1", "op") == first
     assert dump(redis) == before
 
 
@@ -114,16 +114,16 @@ def test_reap_resent_counts_one_loss(store: Store) -> None:
     admit(ledger)
     claim(ledger)
     expire_lease(ledger, redis)
-    assert [reaped.word for reaped in list(ledger.reap())] == ["requeued"]
+    assert [reaped.word for reaped in list(ledger.upkeep.reap())] == ["requeued"]
     before = dump(redis)
-    assert list(ledger.reap()) == []
+    assert list(ledger.upkeep.reap()) == []
     assert dump(redis) == before
-    assert ledger.status("job").losses == 1
+    assert ledger.reads.status("job").losses == 1
 
 
 def _lost(ledger: Ledger, redis: Redis, held: Claim) -> None:
     expire_lease(ledger, redis)
-    list(ledger.reap())
+    list(ledger.upkeep.reap())
 
 
 def _lost_and_running_elsewhere(ledger: Ledger, redis: Redis, held: Claim) -> None:
@@ -174,11 +174,11 @@ def test_a_second_delivery_is_dropped(store: Store) -> None:
     admit(ledger)
     held = claim(ledger)
     before = dump(redis)
-    assert ledger.claim("job", "w2", operation()) == Dropped("running")
+    assert ledger.claims.claim_next(message="job", worker="w2", operation=operation()) == Dropped("running")
     assert dump(redis) == before
     finish(ledger, held)
     before = dump(redis)
-    assert ledger.claim("job", "w2", operation()) == Dropped("terminal")
+    assert ledger.claims.claim_next(message="job", worker="w2", operation=operation()) == Dropped("terminal")
     assert dump(redis) == before
 
 
@@ -187,24 +187,24 @@ def test_a_delivery_while_the_lease_has_run_out_is_the_reapers_to_judge(store: S
     admit(ledger)
     claim(ledger)
     expire_lease(ledger, redis)
-    assert ledger.claim("job", "w2", operation()) == Dropped("running")
-    assert ledger.status("job").losses == 0
+    assert ledger.claims.claim_next(message="job", worker="w2", operation=operation()) == Dropped("running")
+    assert ledger.reads.status("job").losses == 0
 
 
 def test_the_same_key_returns_the_first_job(store: Store) -> None:
     ledger, redis = store
-    first = ledger.admit("one", manifest(), once())
+    first = ledger.admissions.admit("one", manifest(), once())
     before = dump(redis)
-    assert ledger.admit("two", manifest(), once()) == Admission("one", fresh=False)
+    assert ledger.admissions.admit("two", manifest(), once()) == Admission("one", fresh=False)
     assert dump(redis) == before
     assert first == Admission("one", fresh=True, wake=("one",))
 
 
 def test_the_same_key_returns_the_first_job_also_after_its_end(store: Store) -> None:
     ledger, _ = store
-    ledger.admit("one", manifest(), once())
+    ledger.admissions.admit("one", manifest(), once())
     finish(ledger, claim(ledger, "one"))
-    assert ledger.admit("two", manifest(), once()) == Admission("one", fresh=False)
+    assert ledger.admissions.admit("two", manifest(), once()) == Admission("one", fresh=False)
 
 
 @pytest.mark.parametrize(
@@ -212,24 +212,24 @@ def test_the_same_key_returns_the_first_job_also_after_its_end(store: Store) -> 
 )
 def test_the_same_key_for_another_job_is_refused(store: Store, change: dict[str, Any]) -> None:
     ledger, redis = store
-    ledger.admit("one", manifest(), once())
+    ledger.admissions.admit("one", manifest(), once())
     before = dump(redis)
     with pytest.raises(InvalidJob, match=r"idempotency_key: 'key' was used for another job, one"):
-        ledger.admit("two", manifest(**change), once(**change))
+        ledger.admissions.admit("two", manifest(**change), once(**change))
     assert dump(redis) == before
 
 
 def test_another_trace_or_time_is_no_other_job(store: Store) -> None:
     ledger, _ = store
-    ledger.admit("one", manifest(), once())
+    ledger.admissions.admit("one", manifest(), once())
     later: dict[str, Any] = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
-    assert not ledger.admit("two", manifest(**later), once(**later)).fresh
+    assert not ledger.admissions.admit("two", manifest(**later), once(**later)).fresh
 
 
 def test_tenants_do_not_share_keys(store: Store) -> None:
     ledger, _ = store
-    assert ledger.admit("one", manifest(tenant="acme"), once(tenant="acme")).fresh
-    assert ledger.admit("two", manifest(tenant="umbrella"), once(tenant="umbrella")).fresh
+    assert ledger.admissions.admit("one", manifest(tenant="acme"), once(tenant="acme")).fresh
+    assert ledger.admissions.admit("two", manifest(tenant="umbrella"), once(tenant="umbrella")).fresh
 
 
 def test_a_full_queue_says_when_to_come_back_and_stores_nothing(store: Store) -> None:
@@ -238,25 +238,25 @@ def test_a_full_queue_says_when_to_come_back_and_stores_nothing(store: Store) ->
         admit(ledger, f"job{number}")
     before = dump(redis)
     with pytest.raises(RateLimited, match=r"3 jobs are waiting.*CELLBLOCK_LEDGER_QUEUE_DEPTH") as caught:
-        ledger.admit("more", manifest(), once())
+        ledger.admissions.admit("more", manifest(), once())
     assert caught.value.retry_after_s > 0
     assert dump(redis) == before
 
 
 def test_a_full_queue_still_knows_what_it_accepted_and_takes_more_when_one_starts(store: Store) -> None:
     ledger, _ = store
-    ledger.admit("job0", manifest(), once())
+    ledger.admissions.admit("job0", manifest(), once())
     admit(ledger, "job1")
     admit(ledger, "job2")
-    assert ledger.admit("again", manifest(), once()) == Admission("job0", fresh=False)
+    assert ledger.admissions.admit("again", manifest(), once()) == Admission("job0", fresh=False)
     claim(ledger, "job0")
-    assert ledger.admit("job3", manifest()).fresh
+    assert ledger.admissions.admit("job3", manifest()).fresh
     assert story(ledger, "job3") == ["queued"]
-    assert ledger.status("job3").state is JobState.QUEUED
+    assert ledger.reads.status("job3").state is JobState.QUEUED
 
 
 def test_a_key_whose_job_is_forgotten_is_free_for_any_job(store: Store) -> None:
     ledger, redis = store
-    ledger.admit("old", manifest(code="1"), once(code="1"))
+    ledger.admissions.admit("old", manifest(code="1"), once(code="1"))
     redis.delete(ledger.keys.job("old"))
-    assert ledger.admit("new", manifest(code="2"), once(code="2")).job_id == "new"
+    assert ledger.admissions.admit("new", manifest(code="2"), once(code="2")).job_id == "new"

@@ -26,11 +26,11 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 
 def admit(ledger: Ledger, tenant: str, count: int = 1, gates: Gates | None = PLAN, **fields: Any) -> None:
     for _ in range(count):
-        ledger.admit(operation(), manifest(tenant=tenant, **fields), gates=gates)
+        ledger.admissions.admit(operation(), manifest(tenant=tenant, **fields), gates=gates)
 
 
 def start(ledger: Ledger) -> Claim:
-    claimed = ledger.claim("-", "w", operation())
+    claimed = ledger.claims.claim_next(message="-", worker="w", operation=operation())
     assert isinstance(claimed, Claim)
     return claimed
 
@@ -158,7 +158,7 @@ def test_every_message_may_start_any_job(store: Store) -> None:
     ledger, _ = store
     woken = 0
     for number in range(20):
-        admission = ledger.admit(f"job{number}", manifest(tenant=f"t{number % 3}"))
+        admission = ledger.admissions.admit(f"job{number}", manifest(tenant=f"t{number % 3}"))
         woken += len(admission.wake)
     assert woken == 20
     assert len({start(ledger).job_id for _ in range(20)}) == 20

@@ -43,7 +43,9 @@ def store(redis_url: str) -> Iterator[Store]:
 def fill_to(ledger: Ledger, redis: Redis, percent: float) -> None:
     """Injected: the store's limit is what makes what it uses now this part of it."""
     used = int(redis.info("memory")["used_memory"])
-    ledger._settings = ledger._settings.model_copy(update={"memory_bytes": round(100 * used / percent)})
+    ledger._store.settings = ledger._store.settings.model_copy(
+        update={"memory_bytes": round(100 * used / percent)}
+    )
     redis.delete(ledger.keys.pressure)  # or the last measurement would hold for some seconds
 
 
@@ -60,7 +62,7 @@ def here(ledger: Ledger, names: list[str]) -> list[str]:
     found = []
     for name in names:
         try:
-            ledger.status(name)
+            ledger.reads.status(name)
             found.append(name)
         except UnknownJob:
             pass
@@ -72,7 +74,7 @@ def test_a_full_store_refuses_jobs_and_lets_those_it_has_go_on(store: Store) -> 
     admit(ledger, "accepted")
     fill_to(ledger, redis, ADMITS_BELOW + 1)
     with pytest.raises(StoreFull, match=r"8\d %.*maxmemory.*CELLBLOCK_LEDGER_RESULT_TTL_S") as refused:
-        ledger.admit("another", manifest())
+        ledger.admissions.admit("another", manifest())
     assert refused.value.retry_after_s == 1
     held = claim(ledger, "accepted")
     assert ledger.beat("w", [("accepted", held.fence)], {}) == {("accepted", held.fence): ("held", 0)}
@@ -88,7 +90,7 @@ def test_what_is_admitted_within_one_measurement_counts(store: Store) -> None:
     lead(ledger)
     with settings_of(ledger, tenant_percent=100), pytest.raises(StoreFull):
         for number in range(1000):
-            ledger.admit(f"large{number}", manifest(stdin=LONG))
+            ledger.admissions.admit(f"large{number}", manifest(stdin=LONG))
     assert 0 < number < 60, "and not a megabyte more"
 
 
@@ -105,7 +107,7 @@ def test_jobs_that_have_ended_leave_when_memory_is_short_oldest_first(store: Sto
     ledger, redis = store
     names = ended(ledger, *(f"job{number}" for number in range(20)), stdout=LONG)
     fill_to(ledger, redis, LEAVE_ABOVE + 5)
-    freed = ledger.make_room(lead(ledger))
+    freed = ledger.retention.make_room(lead(ledger))
     left = here(ledger, names)
     assert 0 < len(left) < 20
     assert left == names[-len(left) :], "the youngest stay"
@@ -137,7 +139,7 @@ def test_below_that_nobody_leaves_before_their_time(store: Store) -> None:
     ledger, redis = store
     names = ended(ledger, *(f"job{number}" for number in range(5)), stdout=LONG)
     fill_to(ledger, redis, LEAVE_ABOVE - 5)
-    assert ledger.make_room(lead(ledger)) == 0
+    assert ledger.retention.make_room(lead(ledger)) == 0
     assert here(ledger, names) == names
 
 
@@ -147,18 +149,18 @@ def test_who_has_just_ended_stays_until_there_is_no_other_way(store: Store, perc
     names = ended(ledger, *(f"job{number}" for number in range(20)), stdout=LONG)
     fill_to(ledger, redis, percent)
     with settings_of(ledger, result_least_s=60):
-        ledger.make_room(lead(ledger))
+        ledger.retention.make_room(lead(ledger))
     assert (here(ledger, names) == names) is stay
 
 
 def test_a_job_that_is_due_leaves_with_all_that_is_kept_of_it(store: Store) -> None:
     ledger, redis = store
-    ledger.admit("job", manifest(), once())
+    ledger.admissions.admit("job", manifest(), once())
     finish(ledger, claim(ledger), Outcome.SANDBOX_ERROR)
     with settings_of(ledger, result_least_s=60):
         redis.hset(ledger.keys.job("job"), "finished_ms", 1)
-        redis.zadd(ledger.keys.keepers, {f"default {ledger._settings.dead_ttl_s}": 1})
-        ledger.make_room(lead(ledger))
+        redis.zadd(ledger.keys.keepers, {f"default {ledger._store.settings.dead_ttl_s}": 1})
+        ledger.retention.make_room(lead(ledger))
     prefix = ledger.keys.prefix
     rest = {str(key).removeprefix(f"{prefix}:").split(":")[0] for key in redis.keys("*")}
     assert rest == {"events", "leader", "pressure", "schema", "plan_shares", "upkeep"}
@@ -177,7 +179,7 @@ def test_names_of_tenants_take_nothing_once_their_jobs_have_left(store: Store) -
     admit(ledger, "goes on", tenant="t0")
     for keeper in redis.zrange(ledger.keys.keepers, 0, -1):
         redis.zadd(ledger.keys.keepers, {str(keeper): 1})
-    ledger.make_room(lead(ledger))
+    ledger.retention.make_room(lead(ledger))
     assert redis.keys(ledger.keys.account("*")) == [ledger.keys.account("t0")]
     assert claim(ledger, "goes on").fence == 1
 
@@ -198,7 +200,7 @@ def test_lists_that_wait_for_the_archive_do_not_stand_before_those_behind_them(s
             patch.setattr(ledger.archiving, "is_known", lambda: True)
             patch.setattr(ledger, "_archived_until", lambda: now_ms - 100_000)
             for _ in range(3):  # a round may end before it has looked at all
-                ledger.make_room(lead(ledger))
+                ledger.retention.make_room(lead(ledger))
     assert not redis.exists(ledger.keys.job("job101"), ledger.keys.job("job102"))
     assert redis.exists(ledger.keys.job("job0"), ledger.keys.job("job100")) == 2
 
@@ -211,7 +213,7 @@ def test_one_tenant_is_refused_and_the_others_are_not(store: Store) -> None:
         says = r"bytes_held: tenant 'greedy'.*CELLBLOCK_LEDGER_TENANT_PERCENT"
         with pytest.raises(RateLimited, match=says) as refused:
             for number in range(1000):
-                ledger.admit(f"greedy{number}", manifest(tenant="greedy", stdin=LONG))
+                ledger.admissions.admit(f"greedy{number}", manifest(tenant="greedy", stdin=LONG))
         found = refused.value
         assert found.limit == "bytes_held"
         assert found.used is not None
@@ -229,9 +231,9 @@ def test_what_a_refused_tenant_keeps_leaves_and_nothing_of_the_others(store: Sto
     fill_to(ledger, redis, 50)
     with settings_of(ledger, tenant_percent=10):
         with pytest.raises(RateLimited):
-            ledger.admit("more", manifest(tenant="greedy", stdin=LONG))
-        ledger.make_room(lead(ledger))
-        ledger.admit("more", manifest(tenant="greedy", stdin=LONG))
+            ledger.admissions.admit("more", manifest(tenant="greedy", stdin=LONG))
+        ledger.retention.make_room(lead(ledger))
+        ledger.admissions.admit("more", manifest(tenant="greedy", stdin=LONG))
     left = here(ledger, names)
     assert len(left) < 10
     assert left == names[10 - len(left) :]
@@ -242,13 +244,13 @@ def test_many_small_results_beyond_a_tenants_limit_leave_however_young(store: St
     ledger, redis = store
     narrow = replace(OPEN, bytes_held=300_000, result_ttl_s=86_400)
     for number in range(60):
-        ledger.admit(f"job{number}", manifest(), gates=narrow)
+        ledger.admissions.admit(f"job{number}", manifest(), gates=narrow)
     for _ in range(60):
-        held = ledger.claim("-", "w", operation())
+        held = ledger.claims.claim_next(message="-", worker="w", operation=operation())
         assert isinstance(held, Claim)
         ledger.finish(held, result_of(held, stdout="x" * 20_000), operation())
     with settings_of(ledger, result_least_s=60):
-        ledger.make_room(lead(ledger))
+        ledger.retention.make_room(lead(ledger))
     assert 250_000 < int(redis.hget(ledger.keys.account("default"), "kept_bytes") or 0) <= 300_000
 
 
@@ -260,9 +262,9 @@ def test_a_round_stays_short_however_many_tenants_are_crowded(store: Store) -> N
     redis.zadd(ledger.keys.keepers, {f"tenant{number} 86400": late_ms for number in range(10_000)})
     redis.zadd(ledger.keys.crowded, {f"tenant{number}": 0 for number in range(100)})
     began = time.monotonic()
-    ledger.make_room(lead(ledger))
+    ledger.retention.make_room(lead(ledger))
     assert time.monotonic() - began < 3
-    assert not ledger.is_crowded()
+    assert not ledger.retention.is_crowded()
 
 
 def test_old_results_behind_many_young_lists_are_found(store: Store) -> None:
@@ -280,7 +282,7 @@ def test_old_results_behind_many_young_lists_are_found(store: Store) -> None:
     fill_to(ledger, redis, LEAVE_ABOVE + 5)
     with settings_of(ledger, result_least_s=60):
         begun = lead(ledger)
-        assert ledger._relieve(begun.epoch, begun.pressure, time.monotonic() + 5) > 0
+        assert ledger.retention._relieve(begun.epoch, begun.pressure, time.monotonic() + 5) > 0
     assert len(here(ledger, names)) < 20
 
 
@@ -297,12 +299,12 @@ def test_names_count_as_what_they_take(store: Store) -> None:
 def test_a_key_that_another_job_has_now_does_not_leave_with_the_first(store: Store) -> None:
     """Injected: the key of the first had run out before it left."""
     ledger, redis = store
-    ledger.admit("first", manifest(), once())
+    ledger.admissions.admit("first", manifest(), once())
     finish(ledger, claim(ledger, "first"))
     redis.delete(ledger.keys.idempotency("default", "key"))
-    ledger.admit("second", manifest(), once())
+    ledger.admissions.admit("second", manifest(), once())
     leave(ledger, redis, "first")
-    assert ledger.admit("third", manifest(), once()).job_id == "second"
+    assert ledger.admissions.admit("third", manifest(), once()).job_id == "second"
 
 
 def test_a_plan_says_how_much_its_tenants_hold(store: Store) -> None:
@@ -310,10 +312,10 @@ def test_a_plan_says_how_much_its_tenants_hold(store: Store) -> None:
     narrow = replace(OPEN, bytes_held=400_000)
     with pytest.raises(RateLimited, match=r"bytes_held: .*400000 bytes"):
         for number in range(10):
-            ledger.admit(f"job{number}", manifest(stdin=LONG), gates=narrow)
+            ledger.admissions.admit(f"job{number}", manifest(stdin=LONG), gates=narrow)
     assert number == 2
     with pytest.raises(InvalidJob, match="never be admitted"):
-        ledger.admit("huge", manifest(tenant="other", stdin=5 * LONG), gates=narrow)
+        ledger.admissions.admit("huge", manifest(tenant="other", stdin=5 * LONG), gates=narrow)
 
 
 def test_what_may_come_back_of_running_jobs_counts(store: Store) -> None:
@@ -334,10 +336,10 @@ def test_a_long_result_waits_for_room_and_a_short_one_does_not(store: Store) -> 
     fill_to(ledger, redis, TAKES_LARGE_BELOW + 1)
     assert ledger.finish(long, result_of(long, stdout=LONG), operation()).word == "no room"
     assert finish(ledger, short)
-    assert ledger.status("long").state == "running"
+    assert ledger.reads.status("long").state == "running"
     fill_to(ledger, redis, 50)
     assert ledger.finish(long, result_of(long, stdout=LONG), operation()).word == "finished"
-    result = ledger.result("long")
+    result = ledger.reads.result("long")
     assert result is not None
     assert result.stdout == LONG
 
@@ -353,9 +355,9 @@ def test_a_long_result_waits_for_its_own_tenants_others_to_leave(store: Store) -
     with settings_of(ledger, memory_bytes=max(memory_bytes, 1), result_least_s=60, tenant_percent=50):
         redis.hset(ledger.keys.pressure, mapping={"used_bytes": 1, "limit_bytes": memory_bytes})
         assert ledger.finish(last, result_of(last, stdout=LONG), operation()).word == "no room"
-        assert ledger.is_crowded()
+        assert ledger.retention.is_crowded()
         begun = replace(lead(ledger), pressure=Pressure(1, memory_bytes))
-        ledger.make_room(begun)
+        ledger.retention.make_room(begun)
         redis.hset(ledger.keys.pressure, mapping={"used_bytes": 1, "limit_bytes": memory_bytes})
         assert ledger.finish(last, result_of(last, stdout=LONG), operation()).word == "finished"
 
@@ -369,7 +371,9 @@ def test_a_batch_waits_for_a_full_store(settings: Settings) -> None:
             future = None
             with pytest.raises(StoreFull):
                 client.submit(JobSpec(code="2"))
-            client._ledger._settings = client._ledger._settings.model_copy(update={"memory_bytes": 0})
+            client._ledger._store.settings = client._ledger._store.settings.model_copy(
+                update={"memory_bytes": 0}
+            )
             future = client.start(JobSpec(code="3"))
             assert wait_until(lambda: client.counts().waiting == 2, 5, "the second job waiting")
             client.abandon(future)
@@ -377,8 +381,8 @@ def test_a_batch_waits_for_a_full_store(settings: Settings) -> None:
 
 def test_the_failed_jobs_of_a_plan_stay_no_longer_than_its_others(store: Store) -> None:
     ledger, redis = store
-    admitted = ledger.admit("job", manifest(), gates=replace(OPEN, result_ttl_s=77))
-    held = ledger.claim(admitted.job_id, "w", operation())
+    admitted = ledger.admissions.admit("job", manifest(), gates=replace(OPEN, result_ttl_s=77))
+    held = ledger.claims.claim_next(message=admitted.job_id, worker="w", operation=operation())
     assert isinstance(held, Claim)
     finish(ledger, held, Outcome.MEMORY)
     assert redis.zrange(ledger.keys.keepers, 0, -1) == ["default 77"]

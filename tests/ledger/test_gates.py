@@ -49,7 +49,7 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 
 
 def admit(ledger: Ledger, job_id: str, gates: Gates = WIDE, **fields: Any) -> None:
-    assert ledger.admit(job_id, manifest(**fields), gates=gates).fresh
+    assert ledger.admissions.admit(job_id, manifest(**fields), gates=gates).fresh
 
 
 def account(ledger: Ledger, redis: Redis, tenant: str = "default") -> dict[str, int]:
@@ -109,13 +109,13 @@ def test_money_that_is_held_may_be_back_in_a_moment_and_what_is_spent_comes_tomo
         admit(ledger, "three", gates)
     assert held.value.retry_after_s == 5
     for _ in range(2):
-        taken = ledger.claim("-", "w1", operation())
+        taken = ledger.claims.claim_next(message="-", worker="w1", operation=operation())
         assert isinstance(taken, Claim)
         end(ledger, taken, cost=100)
     with pytest.raises(BudgetExceeded) as spent:
         admit(ledger, "three", gates)
     day_ms = 86_400_000
-    now_ms = 1000 * ledger._redis.time()[0]
+    now_ms = 1000 * ledger._store.redis.time()[0]
     assert abs(spent.value.retry_after_s - (day_ms - now_ms % day_ms) / 1000) < 3
 
 
@@ -143,10 +143,10 @@ def test_no_tenant_feels_anothers_limits(store: Store) -> None:
 def test_an_admission_sent_again_takes_nothing_twice(store: Store) -> None:
     ledger, redis = store
     first = manifest()
-    ledger.admit("job", first, once(), gates=WIDE)
+    ledger.admissions.admit("job", first, once(), gates=WIDE)
     before = dump(redis)
-    ledger.admit("job", first, once(), gates=WIDE)
-    ledger.admit("other", first, once(), gates=WIDE)
+    ledger.admissions.admit("job", first, once(), gates=WIDE)
+    ledger.admissions.admit("other", first, once(), gates=WIDE)
     assert dump(redis) == before
     assert account(ledger, redis) == {"runs": 1, "reserved": 100, "spent": 0}
 
@@ -157,7 +157,7 @@ def test_the_end_takes_what_was_used_and_gives_the_rest_back(store: Store) -> No
     assert account(ledger, redis)["reserved"] == 100
     assert end(ledger, claim(ledger), cost=30) == "finished"
     assert account(ledger, redis) == {"runs": 1, "reserved": 0, "spent": 30}
-    result = ledger.result("job")
+    result = ledger.reads.result("job")
     assert result is not None
     assert result.cost_micros == 30
 
@@ -188,7 +188,7 @@ def test_what_was_our_fault_or_never_ran_costs_nothing(store: Store, how: str) -
         ledger.cancel("job")
     elif how == "expired":
         be_late(ledger, redis)
-        list(ledger.expire())
+        list(ledger.upkeep.expire())
     else:
         with settings_of(ledger, fault_retries=0, loss_limit=1):
             held = claim(ledger)
@@ -196,7 +196,7 @@ def test_what_was_our_fault_or_never_ran_costs_nothing(store: Store, how: str) -
                 end(ledger, held, Outcome.SANDBOX_ERROR, cost=50)
             else:
                 expire_lease(ledger, redis)
-                list(ledger.reap())
+                list(ledger.upkeep.reap())
     assert account(ledger, redis) == {"runs": 1, "reserved": 0, "spent": 0}
 
 
@@ -205,7 +205,7 @@ def test_a_lost_attempt_is_not_charged_and_the_next_one_is_once(store: Store) ->
     admit(ledger, "job")
     lost = claim(ledger)
     expire_lease(ledger, redis)
-    list(ledger.reap())
+    list(ledger.upkeep.reap())
     again = claim(ledger)
     assert end(ledger, lost, cost=60) == "stale"
     assert end(ledger, again, cost=40) == "finished"
@@ -218,7 +218,7 @@ def test_retries_that_the_job_asked_for_are_charged_together(store: Store) -> No
     for cost in (20, 30):
         assert end(ledger, claim(ledger), Outcome.EXIT, cost) == "retried"
         redis.zadd(ledger.keys.delayed, {"job": 1}, xx=True)
-        ledger.wake_delayed()
+        ledger.upkeep.wake_delayed()
     assert end(ledger, claim(ledger), cost=15) == "finished"
     assert account(ledger, redis) == {"runs": 1, "reserved": 0, "spent": 65}
 
@@ -226,10 +226,10 @@ def test_retries_that_the_job_asked_for_are_charged_together(store: Store) -> No
 def test_what_attempts_use_together_stays_within_the_cap(store: Store) -> None:
     """A job at its cap is not tried again, and each attempt knows what the earlier ones used."""
     ledger, redis = store
-    ledger.admit("job", manifest(retries=5), gates=WIDE)
+    ledger.admissions.admit("job", manifest(retries=5), gates=WIDE)
     assert end(ledger, claim(ledger), Outcome.EXIT, cost=70) == "retried"
     redis.zadd(ledger.keys.delayed, {"job": 1}, xx=True)
-    ledger.wake_delayed()
+    ledger.upkeep.wake_delayed()
     held = claim(ledger)
     assert held.charged_micros == 70
     assert end(ledger, held, Outcome.COST_CAP, cost=30) == "finished"
@@ -241,7 +241,7 @@ def test_days_older_than_forty_are_forgotten(store: Store) -> None:
     key, today = ledger.keys.account("default"), int(redis.time()[0]) // 86_400
     redis.hset(key, mapping={f"{today - age}.spent": 1 for age in (1, 39, 40, 47, 200)})
     admit(ledger, "job")
-    assert {one.day.toordinal() - 719_163 for one in ledger.usage("default")} == {
+    assert {one.day.toordinal() - 719_163 for one in ledger.reads.usage("default")} == {
         today,
         today - 1,
         today - 39,
@@ -257,7 +257,7 @@ def test_jobs_that_were_forgotten_do_not_fill_the_line(store: Store) -> None:
         redis.delete(ledger.keys.job(name))
         redis.zadd(ledger.keys.line("default"), {name: 1}, xx=True)
         redis.zadd(ledger.keys.deadlines, {name: 1}, xx=True)
-    list(ledger.expire())
+    list(ledger.upkeep.expire())
     admit(ledger, "c", two)
     assert redis.zrange(ledger.keys.line("default"), 0, -1) == ["c"]
 
@@ -290,9 +290,9 @@ def test_a_plan_says_how_many_run_at_once(store: Store) -> None:
         admit(ledger, name, two)
     held = claim(ledger, "a")
     claim(ledger, "b")
-    assert ledger.claim("c", "w1", operation()) == Dropped("parked")
+    assert ledger.claims.claim_next(message="c", worker="w1", operation=operation()) == Dropped("parked")
     assert ledger.finish(held, result_of(held), operation()).wake == ("c",)
-    assert ledger.look_at_parked() == []
+    assert ledger.upkeep.look_at_parked() == []
     claim(ledger, "c")
 
 
@@ -306,10 +306,10 @@ def test_two_hundred_submitters_at_once_never_overdraw(redis_url: str) -> None:
     def submit(number: int) -> None:
         with connect(settings) as redis:
             ledger = Ledger(redis, settings)
-            ledger._schema_checked = True
+            ledger.admissions._schema_checked = True
             start.wait()
             try:
-                ledger.admit(f"job{number}", manifest(), gates=gates)
+                ledger.admissions.admit(f"job{number}", manifest(), gates=gates)
                 admitted.append(number)
             except BudgetExceeded:
                 refused.append(number)

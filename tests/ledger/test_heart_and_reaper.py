@@ -43,9 +43,9 @@ def test_a_held_lease_goes_on(heart: Heart, ledger: Ledger, settings: Settings) 
         expire_lease(ledger, redis)
         heart.beat()
         assert (lease.stopped, has_to_stop(lease), heart.held()) == (None, False, 1)
-        assert list(ledger.reap()) == [], "the beat renewed it"
+        assert list(ledger.upkeep.reap()) == [], "the beat renewed it"
     assert heart.held() == 0
-    assert ledger.workers() == {"w1": {"state": "ready"}}
+    assert ledger.reads.workers() == {"w1": {"state": "ready"}}
 
 
 def test_a_cancelled_job_has_to_stop(heart: Heart, ledger: Ledger) -> None:
@@ -66,7 +66,7 @@ def test_a_lost_lease_has_to_stop_also_when_it_was_cancelled(
         ledger.cancel("job")
         heart.beat()
         expire_lease(ledger, redis)
-        list(ledger.reap())
+        list(ledger.upkeep.reap())
         heart.beat()
         assert (lease.stopped, has_to_stop(lease)) == ("lost", True)
 
@@ -108,8 +108,10 @@ def test_a_beating_heart_keeps_a_short_lease_alive(redis_url: str) -> None:
         heart.start()
         with heart.hold(claim(ledger)) as lease:
             until = time.monotonic() + 2 * settings.ledger.lease_s
-            wait_until(lambda: list(ledger.reap()) or time.monotonic() > until, what="two leases passing")
-            assert ledger.status("job").losses == 0
+            wait_until(
+                lambda: list(ledger.upkeep.reap()) or time.monotonic() > until, what="two leases passing"
+            )
+            assert ledger.reads.status("job").losses == 0
             assert lease.stopped is None
         heart.stop()
 
@@ -148,7 +150,7 @@ def test_a_defect_in_the_workers_status_does_not_stop_the_heart(redis_url: str) 
         ledger = Ledger(redis, settings)
         heart = Heart(ledger, "w1", settings.ledger, status)
         heart.start()
-        assert wait_until(ledger.workers, what="a beat") == {"w1": {"state": "ready"}}
+        assert wait_until(ledger.reads.workers, what="a beat") == {"w1": {"state": "ready"}}
         heart.stop()
 
 
@@ -225,7 +227,7 @@ def test_a_message_lost_in_a_busy_queue_costs_its_job_nothing(fleet: Fleet) -> N
     _, ledger, _ = fleet
     for name in ("lost", "later"):
         admit(ledger, name)
-    held = ledger.claim("later", "w1", operation())
+    held = ledger.claims.claim_next(message="later", worker="w1", operation=operation())
     assert isinstance(held, Claim)
     assert held.job_id == "lost"
 
@@ -241,7 +243,7 @@ def test_a_broker_that_is_away_does_not_keep_lost_jobs_from_being_found(redis_ur
         admit(ledger, "waits")
         age(ledger, redis, "waits")
         reaper.start()
-        wait_until(lambda: ledger.status("lost").losses == 1, 10, "the lost job being judged")
+        wait_until(lambda: ledger.reads.status("lost").losses == 1, 10, "the lost job being judged")
         reaper.stop()
 
 
@@ -250,11 +252,11 @@ def test_a_reaper_that_was_just_started_judges_nobody_by_an_outage_it_did_not_se
     reaper, ledger, redis = fleet
     admit(ledger)
     claim(ledger)
-    ledger.tick(reaper._name)
+    ledger.upkeep.tick(reaper._name)
     redis.hincrby(ledger.keys.upkeep, "ticked_ms", -round(900 * QUICK["lease_s"]))
     expire_lease(ledger, redis)
     reaper.tick()
-    assert ledger.status("job").losses == 0
+    assert ledger.reads.status("job").losses == 0
 
 
 def test_a_claimed_job_is_not_published_again(fleet: Fleet) -> None:
@@ -285,7 +287,7 @@ def test_a_forgotten_job_holds_nobody_up(fleet: Fleet) -> None:
     assert (
         redis.exists(ledger.keys.ready("default"), ledger.keys.line("default"), ledger.keys.lane_heads) == 0
     )
-    assert ledger.depth() == 0
+    assert ledger.reads.depth() == 0
 
 
 def test_the_reapers_thread_outlives_an_outage(own_redis: RedisServer) -> None:
@@ -295,6 +297,6 @@ def test_the_reapers_thread_outlives_an_outage(own_redis: RedisServer) -> None:
         own_redis.stop()
         reaper.start()
         own_redis.start()  # appendonly: the job is still there, its lease runs out meanwhile
-        wait_until(lambda: ledger.status("job").losses, 10, "the reaper's verdict")
+        wait_until(lambda: ledger.reads.status("job").losses, 10, "the reaper's verdict")
         assert wait_until(lambda: messages(redis), 10, "the message") == [["job"]]
         reaper.stop()

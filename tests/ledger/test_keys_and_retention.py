@@ -52,7 +52,7 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 
 
 def _queue(ledger: Ledger, redis: Redis) -> None:
-    ledger.admit("job", manifest(), once())
+    ledger.admissions.admit("job", manifest(), once())
 
 
 def _run(ledger: Ledger, redis: Redis) -> None:
@@ -68,7 +68,7 @@ def _release(ledger: Ledger, redis: Redis) -> None:
 def _lose(ledger: Ledger, redis: Redis) -> None:
     _run(ledger, redis)
     expire_lease(ledger, redis)
-    list(ledger.reap())
+    list(ledger.upkeep.reap())
 
 
 def _lose_all(ledger: Ledger, redis: Redis) -> None:
@@ -76,7 +76,7 @@ def _lose_all(ledger: Ledger, redis: Redis) -> None:
     for _ in range(2):
         claim(ledger)
         expire_lease(ledger, redis)
-        list(ledger.reap())
+        list(ledger.upkeep.reap())
 
 
 def _end(outcome: Outcome) -> Callable[[Ledger, Redis], None]:
@@ -95,7 +95,7 @@ def _cancel(ledger: Ledger, redis: Redis) -> None:
 def _expire(ledger: Ledger, redis: Redis) -> None:
     _queue(ledger, redis)
     be_late(ledger, redis)
-    assert [done.word for done in ledger.expire()] == ["expired"]
+    assert [done.word for done in ledger.upkeep.expire()] == ["expired"]
 
 
 def _park(ledger: Ledger, redis: Redis) -> None:
@@ -104,12 +104,12 @@ def _park(ledger: Ledger, redis: Redis) -> None:
         admit(ledger, "first")
         claim(ledger, "first")
         _queue(ledger, redis)
-        assert ledger.claim("job", "w1", "op") == Dropped("parked")
+        assert ledger.claims.claim_next(message="job", worker="w1", operation="op") == Dropped("parked")
 
 
 def _promote(ledger: Ledger, redis: Redis) -> None:
     _park(ledger, redis)
-    assert ledger.look_at_parked() == ["job"]
+    assert ledger.upkeep.look_at_parked() == ["job"]
     ledger.beat("w1", [("job", claim(ledger).fence)], {})
 
 
@@ -123,7 +123,7 @@ def _retry(ledger: Ledger, redis: Redis) -> None:
 def _delay(ledger: Ledger, redis: Redis) -> None:
     _retry(ledger, redis)
     redis.zadd(ledger.keys.delayed, {"job": 1}, xx=True)  # Injected: the pause is over
-    assert ledger.wake_delayed() == ["job"]
+    assert ledger.upkeep.wake_delayed() == ["job"]
 
 
 def _retry_dead(ledger: Ledger, redis: Redis) -> None:
@@ -220,24 +220,24 @@ def test_an_ended_job_leaves_no_trace_of_itself_but_events(store: Store) -> None
         if redis.ttl(key) != -1:
             redis.delete(key)  # as time does
     redis.zadd(ledger.keys.workers, {"w1": 1}, xx=True)
-    assert ledger.workers() == {}
+    assert ledger.reads.workers() == {}
     lasting = {"events", "plan_shares", "schema", "upkeep", "pressure"}
     assert {str(key).split(":")[1] for key in redis.keys("*")} <= lasting, "empty sets go by themselves"
     with pytest.raises(UnknownJob):
-        ledger.result("job")
+        ledger.reads.result("job")
 
 
 def test_a_job_whose_payload_has_gone_is_not_run_and_ends(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
     redis.delete(ledger.keys.spec("job"))
-    assert ledger.claim("job", "w1", "op") == Dropped("terminal")
+    assert ledger.claims.claim_next(message="job", worker="w1", operation="op") == Dropped("terminal")
     assert story(ledger) == ["queued", "started", "rejected"]
 
 
 def test_no_event_and_no_record_holds_code_or_stdin(store: Store) -> None:
     ledger, redis = store
-    ledger.admit(
+    ledger.admissions.admit(
         "job",
         manifest(code="#sentinel-code", stdin="sentinel-stdin"),
         once(code="#sentinel-code", stdin="sentinel-stdin"),
@@ -253,7 +253,7 @@ def test_the_event_stream_stays_about_as_long_as_configured(store: Store) -> Non
     for number in range(150):
         admit(ledger, f"job{number}")
         ledger.cancel(f"job{number}")
-    ledger.trim_events(lead(ledger))
+    ledger.upkeep.trim_events(lead(ledger))
     assert 100 <= int(redis.xlen(ledger.keys.events)) <= 250
 
 
@@ -261,10 +261,10 @@ def test_old_events_are_forgotten_though_the_stream_is_short(store: Store) -> No
     ledger, _ = store
     admit(ledger)
     begun = lead(ledger)
-    ledger.trim_events(begun)
+    ledger.upkeep.trim_events(begun)
     assert story(ledger) == ["queued"]
     with settings_of(ledger, events_ttl_s=-10):  # Injected: the clock is ten seconds on
-        ledger.trim_events(begun)
+        ledger.upkeep.trim_events(begun)
     assert story(ledger) == []
 
 

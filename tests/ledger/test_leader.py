@@ -29,21 +29,21 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 def test_one_leads_and_another_follows_and_may_lead_when_it_is_over(store: Store) -> None:
     ledger, redis = store
     first = lead(ledger, "first")
-    following = ledger.tick("second")
+    following = ledger.upkeep.tick("second")
     assert isinstance(following, Following)
     assert 2 < following.ends_in_s <= 3
     assert lead(ledger, "first").epoch == first.epoch, "it goes on"
     redis.delete(ledger.keys.leader)  # Injected: as time does
     assert lead(ledger, "second").epoch == first.epoch + 1
-    assert isinstance(ledger.tick("first"), Following)
+    assert isinstance(ledger.upkeep.tick("first"), Following)
 
 
 def test_who_resigns_leaves_the_lead_to_the_next_and_takes_it_from_nobody(store: Store) -> None:
     ledger, _ = store
     lead(ledger, "first")
-    ledger.resign("second")
-    assert isinstance(ledger.tick("second"), Following)
-    ledger.resign("first")
+    ledger.upkeep.resign("second")
+    assert isinstance(ledger.upkeep.tick("second"), Following)
+    ledger.upkeep.resign("first")
     lead(ledger, "second")
 
 
@@ -57,13 +57,13 @@ def test_a_leader_that_was_replaced_changes_nothing_any_more(store: Store) -> No
     redis.hset(ledger.keys.job("job"), "finished_ms", 1)
     for keeper in redis.zrange(ledger.keys.keepers, 0, -1):
         redis.zadd(ledger.keys.keepers, {str(keeper): 1})
-    ledger._settings = ledger._settings.model_copy(update={"events_ttl_s": -10})
+    ledger._store.settings = ledger._store.settings.model_copy(update={"events_ttl_s": -10})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cellblock.ledger.retention._WORK_S", 0.1)  # it would ask again and again
-        assert ledger.make_room(stale) == 0
-    assert ledger.trim_events(stale) == 0
-    assert ledger.result("job") is not None
-    assert len(ledger.events()) == 3
+        assert ledger.retention.make_room(stale) == 0
+    assert ledger.upkeep.trim_events(stale) == 0
+    assert ledger.reads.result("job") is not None
+    assert len(ledger.reads.events()) == 3
 
 
 @contextmanager
@@ -106,8 +106,8 @@ def test_another_takes_over_in_time_and_lost_jobs_are_found(
         wait_until(lambda: leader_of(redis, settings) not in {"", first}, 10, "another leading")
         took_s = time.monotonic() - gone
         assert took_s < TAKEN_OVER_S
-        wait_until(lambda: ledger.status("job").losses == 1, 5, "the lost job being judged")
-        wait_until(lambda: ledger.status("job").state == "queued", 5, "and waiting again")
+        wait_until(lambda: ledger.reads.status("job").losses == 1, 5, "the lost job being judged")
+        wait_until(lambda: ledger.reads.status("job").state == "queued", 5, "and waiting again")
 
 
 def test_only_the_leader_works(redis_url: str, settings: Settings) -> None:

@@ -102,18 +102,18 @@ def _finish(ledger: Ledger, outcome: Outcome) -> Callable[[], Any]:
 def _lose(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     claim(ledger)
     expire_lease(ledger, redis)
-    return lambda: [done.word for done in ledger.reap()]
+    return lambda: [done.word for done in ledger.upkeep.reap()]
 
 
 def _late(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     be_late(ledger, redis)
-    return lambda: [done.word for done in ledger.expire()]
+    return lambda: [done.word for done in ledger.upkeep.expire()]
 
 
 def _pause(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     _finish(ledger, Outcome.SANDBOX_ERROR)()
     redis.zadd(ledger.keys.delayed, {"job": 1})
-    return ledger.wake_delayed
+    return ledger.upkeep.wake_delayed
 
 
 def _die(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
@@ -121,7 +121,7 @@ def _die(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
         held = claim(ledger)
         ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), operation())
         redis.zadd(ledger.keys.delayed, {"job": 1}, xx=True)
-        ledger.wake_delayed()
+        ledger.upkeep.wake_delayed()
     op = operation()
     return lambda: ledger.retry_dead("job", op)
 
@@ -129,41 +129,41 @@ def _die(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
 def _drop(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     _die(ledger, redis)
     op = operation()
-    return lambda: ledger.drop_dead("job", op)
+    return lambda: ledger.upkeep.drop_dead("job", op)
 
 
 def _refresh_lane(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     """Injected: the slot of the running job is gone, and nobody looked."""
     claim(ledger)
     admit(ledger, "parked")
-    ledger.claim("parked", "w1", operation())
+    ledger.claims.claim_next(message="parked", worker="w1", operation=operation())
     redis.delete(ledger.keys.slots("default"))
-    return ledger.look_at_parked
+    return ledger.upkeep.look_at_parked
 
 
 def _free_slot(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     """Injected: the lease of the running job is gone, and its slot is not."""
     claim(ledger)
     redis.delete(ledger.keys.leases)
-    return lambda: ledger._free_slots("default")
+    return lambda: ledger.upkeep._free_slots("default")
 
 
 def _tick(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     claim(ledger)
     redis.hset(ledger.keys.upkeep, "ticked_ms", 1)
-    return lambda: ledger.tick("w")
+    return lambda: ledger.upkeep.tick("w")
 
 
 def _resign(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
-    ledger.tick("w")
-    return lambda: ledger.resign("w")
+    ledger.upkeep.tick("w")
+    return lambda: ledger.upkeep.resign("w")
 
 
 def _forget(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     """Injected: the job's time is over."""
     finish(ledger, claim(ledger))
     epoch = lead(ledger).epoch
-    return lambda: ledger._forget(epoch, f"default {ledger._settings.result_ttl_s}")
+    return lambda: ledger.retention._forget(epoch, f"default {ledger._store.settings.result_ttl_s}")
 
 
 def _release(ledger: Ledger) -> Callable[[], Any]:
@@ -178,7 +178,7 @@ def _beat(ledger: Ledger) -> Callable[[], Any]:
 
 def _claim(ledger: Ledger) -> Callable[[], Any]:
     op = operation()
-    return lambda: ledger._claim_each([Picked("job", JobOwner("default"))], "w1", op)
+    return lambda: ledger.claims._claim_each([Picked("job", JobOwner("default"))], "w1", op)
 
 
 MANIFEST = manifest()
@@ -187,9 +187,9 @@ MANIFEST = manifest()
 #: What leads up to a call, and the call; a job "job" has been admitted before.
 def _trim(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     """Injected: the job's event is older than events live."""
-    ledger._settings = ledger._settings.model_copy(update={"events_ttl_s": -10})
+    ledger._store.settings = ledger._store.settings.model_copy(update={"events_ttl_s": -10})
     begun = lead(ledger)
-    return lambda: ledger.trim_events(begun)
+    return lambda: ledger.upkeep.trim_events(begun)
 
 
 def _owed(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
@@ -204,7 +204,7 @@ def _release_blobs(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
 
 
 CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
-    "admit": lambda ledger, _: lambda: ledger.admit("new", MANIFEST, once()),
+    "admit": lambda ledger, _: lambda: ledger.admissions.admit("new", MANIFEST, once()),
     "claim": lambda ledger, _: _claim(ledger),
     "beat": lambda ledger, _: _beat(ledger),
     "finish": lambda ledger, _: _finish(ledger, Outcome.OK),

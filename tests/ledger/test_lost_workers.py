@@ -32,7 +32,7 @@ def test_a_lease_nobody_renews_runs_out_by_the_servers_clock(store_kind: str, re
     ):
         admit(ledger, priority="high")
         claim(ledger)
-        reaped = wait_until(lambda: list(ledger.reap()), 5, "the lease running out")
+        reaped = wait_until(lambda: list(ledger.upkeep.reap()), 5, "the lease running out")
         assert reaped == [Transition("job", ReapWord.REQUEUED, ("job",))]
 
 
@@ -41,7 +41,7 @@ def test_a_live_lease_is_left_alone(store: Store) -> None:
     admit(ledger)
     claim(ledger)
     before = dump(redis)
-    assert list(ledger.reap()) == []
+    assert list(ledger.upkeep.reap()) == []
     assert dump(redis) == before
 
 
@@ -50,8 +50,8 @@ def test_a_lost_job_waits_again_with_one_loss_and_its_payload(store: Store) -> N
     admit(ledger, code="print(1)")
     claim(ledger)
     expire_lease(ledger, redis)
-    assert list(ledger.reap()) == [Transition("job", ReapWord.REQUEUED, ("job",))]
-    status = ledger.status("job")
+    assert list(ledger.upkeep.reap()) == [Transition("job", ReapWord.REQUEUED, ("job",))]
+    status = ledger.reads.status("job")
     assert (status.state, status.attempt, status.losses) == (JobState.QUEUED, 1, 1)
     again = claim(ledger, worker="w2")
     assert (again.fence, again.manifest.code) == (2, "print(1)")
@@ -64,7 +64,7 @@ def test_a_job_that_loses_every_worker_ends_as_worker_lost(store: Store) -> None
     for _ in range(3):
         claim(ledger)
         expire_lease(ledger, redis)
-        verdicts += [reaped.word for reaped in list(ledger.reap())]
+        verdicts += [reaped.word for reaped in list(ledger.upkeep.reap())]
     assert verdicts == ["requeued", "requeued", "lost"]
     attempts = ["started", "retried"] * 2 + ["started", "failed"]
     assert story(ledger) == ["queued", *attempts]
@@ -73,7 +73,7 @@ def test_a_job_that_loses_every_worker_ends_as_worker_lost(store: Store) -> None
     }
     last = events_of(ledger)[-1]
     assert (last.outcome, last.attempt, last.tenant) == (Outcome.WORKER_LOST, 3, "acme")
-    result = ledger.result("job")
+    result = ledger.reads.result("job")
     assert result is not None
     assert (result.outcome, result.level, result.attempt) == (Outcome.WORKER_LOST, "strict", 3)
     assert result.evidence == {"losses": 3}
@@ -88,15 +88,15 @@ def test_a_lease_renewed_while_the_reaper_looked_is_left_alone(store: Store) -> 
     admit(ledger)
     held = claim(ledger)
     expire_lease(ledger, redis)
-    reap = ledger._scripts._script("reap")
+    reap = ledger._store.scripts._script("reap")
 
     def beaten_to_it(**given: Any) -> Any:
         ledger.beat("w1", [("job", held.fence)], {})
         return reap(**given)
 
-    ledger._scripts._scripts["reap"] = cast(Script, beaten_to_it)
-    assert list(ledger.reap()) == []
-    assert ledger.status("job").losses == 0
+    ledger._store.scripts._scripts["reap"] = cast(Script, beaten_to_it)
+    assert list(ledger.upkeep.reap()) == []
+    assert ledger.reads.status("job").losses == 0
     assert finish(ledger, held)
 
 
@@ -106,7 +106,7 @@ def test_the_loss_limit_is_the_operators(store_kind: str, redis_url: str) -> Non
         admit(ledger)
         claim(ledger)
         expire_lease(ledger, redis)
-        assert [reaped.word for reaped in list(ledger.reap())] == ["lost"]
+        assert [reaped.word for reaped in list(ledger.upkeep.reap())] == ["lost"]
 
 
 def test_releases_burn_no_attempt(store: Store) -> None:
@@ -114,7 +114,7 @@ def test_releases_burn_no_attempt(store: Store) -> None:
     admit(ledger)
     for number in range(5):
         assert ledger.release(claim(ledger), f"op{number}").word == "released"
-    assert ledger.status("job").losses == 0
+    assert ledger.reads.status("job").losses == 0
     assert finish(ledger, claim(ledger))
 
 
@@ -124,9 +124,9 @@ def test_a_lost_job_that_was_asked_to_stop_ends_cancelled(store: Store) -> None:
     claim(ledger)
     ledger.cancel("job")
     expire_lease(ledger, redis)
-    assert list(ledger.reap()) == [Transition("job", ReapWord.CANCELLED)]
+    assert list(ledger.upkeep.reap()) == [Transition("job", ReapWord.CANCELLED)]
     assert story(ledger) == ["queued", "started", "cancelled"]
-    result = ledger.result("job")
+    result = ledger.reads.result("job")
     assert result is not None
     assert result.outcome is Outcome.CANCELLED
 
@@ -137,8 +137,8 @@ def test_a_reaper_judges_as_many_as_it_is_asked_to(store: Store) -> None:
         admit(ledger, f"job{number}")
         claim(ledger, f"job{number}")
         expire_lease(ledger, redis, f"job{number}")
-    assert [len(list(ledger.reap(limit=5))) for _ in range(3)] == [5, 2, 0]
-    assert ledger.depth() == 7
+    assert [len(list(ledger.upkeep.reap(limit=5))) for _ in range(3)] == [5, 2, 0]
+    assert ledger.reads.depth() == 7
 
 
 def test_a_lease_whose_job_was_forgotten_is_dropped(store: Store) -> None:
@@ -147,7 +147,7 @@ def test_a_lease_whose_job_was_forgotten_is_dropped(store: Store) -> None:
     claim(ledger)
     expire_lease(ledger, redis)
     redis.delete(ledger.keys.job("job"))  # as its ttl does
-    assert list(ledger.reap()) == []
+    assert list(ledger.upkeep.reap()) == []
     assert redis.zcard(ledger.keys.leases) == 0
 
 
@@ -156,9 +156,9 @@ def test_a_lease_of_a_job_that_does_not_run_is_dropped_without_a_loss(store: Sto
     admit(ledger)
     finish(ledger, claim(ledger))
     redis.zadd(ledger.keys.leases, {"job": 1})  # injected: no script leaves one behind
-    assert list(ledger.reap()) == []
+    assert list(ledger.upkeep.reap()) == []
     assert redis.zcard(ledger.keys.leases) == 0
-    assert ledger.status("job").losses == 0
+    assert ledger.reads.status("job").losses == 0
 
 
 def quiet_for(ledger: Ledger, redis: Redis, seconds: float) -> None:
@@ -175,11 +175,13 @@ def test_nobody_is_judged_after_an_outage_before_all_leases_were_extended_once(s
     quiet_for(ledger, redis, 11)
     for name in ("one", "two"):
         expire_lease(ledger, redis, name)
-    assert list(ledger.reap()) == [], "a round that began before the outage judges nobody"
+    assert list(ledger.upkeep.reap()) == [], "a round that began before the outage judges nobody"
     assert (lead(ledger).extended, lead(ledger).extended) == (2, None)
-    assert list(ledger.reap()) == []
+    assert list(ledger.upkeep.reap()) == []
     expire_lease(ledger, redis, "one")
-    assert [done.word for done in ledger.reap()] == ["requeued"], "whoever does not beat even now is lost"
+    assert [done.word for done in ledger.upkeep.reap()] == ["requeued"], (
+        "whoever does not beat even now is lost"
+    )
 
 
 @pytest.mark.parametrize(("quiet_s", "failed", "extended"), [(3, True, None), (5, True, 1), (5, False, None)])
@@ -190,7 +192,7 @@ def test_a_short_outage_extends_leases_for_those_who_felt_it(
     ledger, redis = store
     admit(ledger)
     claim(ledger)
-    ledger.tick("w")
+    ledger.upkeep.tick("w")
     quiet_for(ledger, redis, quiet_s)
     assert lead(ledger, failed=failed).extended == extended
 
@@ -200,10 +202,10 @@ def test_a_reaper_that_was_frozen_alone_extends_nothing(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
     claim(ledger)
-    ledger.tick("w")
+    ledger.upkeep.tick("w")
     expire_lease(ledger, redis)
     assert lead(ledger, failed=True).extended is None
-    assert [done.word for done in ledger.reap()] == ["requeued"]
+    assert [done.word for done in ledger.upkeep.reap()] == ["requeued"]
 
 
 def test_a_clock_that_was_put_back_holds_no_job_for_the_time_it_was_ahead(store: Store) -> None:
@@ -213,7 +215,7 @@ def test_a_clock_that_was_put_back_holds_no_job_for_the_time_it_was_ahead(store:
     claim(ledger)
     now_ms = 1000 * redis.time()[0]
     redis.zadd(ledger.keys.leases, {"job": now_ms + 86_400_000})
-    ledger.tick("w")
+    ledger.upkeep.tick("w")
     assert (redis.zscore(ledger.keys.leases, "job") or 0) <= now_ms + 12_000
 
 

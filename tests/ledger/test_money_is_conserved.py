@@ -89,7 +89,7 @@ class Money(RuleBasedStateMachine):
         gates = replace(GATES, reserve_micros=reserve)
         fits = self.held_by(tenant) + self.spent[tenant] + reserve <= BUDGET
         try:
-            self.ledger.admit(job_id, manifest(tenant=tenant, retries=retries), gates=gates)
+            self.ledger.admissions.admit(job_id, manifest(tenant=tenant, retries=retries), gates=gates)
         except BudgetExceeded:
             assert not fits
         except RateLimited:
@@ -108,10 +108,10 @@ class Money(RuleBasedStateMachine):
         parent_id, parent = picked
         job_id = f"job{len(self.jobs):04}"
         nested = manifest(tenant=parent.tenant).model_copy(update={"parent": parent_id, "depth": 1})
-        running = self.ledger.status(parent_id).state is JobState.RUNNING
+        running = self.ledger.reads.status(parent_id).state is JobState.RUNNING
         fits = running and reserve <= max(0, parent.reserve - parent.charged - burnt)
         try:
-            self.ledger.admit(
+            self.ledger.admissions.admit(
                 job_id, nested, gates=replace(GATES, reserve_micros=reserve, burnt_micros=burnt)
             )
         except PolicyDenied:
@@ -128,12 +128,12 @@ class Money(RuleBasedStateMachine):
     def claim(self, which: int) -> None:
         if (picked := self.pick(which)) is None:
             return
-        ran = {job_id for job_id in self.jobs if self.ledger.status(job_id).state is JobState.RUNNING}
-        claimed = self.ledger.claim(picked[0], "w", operation())
+        ran = {job_id for job_id in self.jobs if self.ledger.reads.status(job_id).state is JobState.RUNNING}
+        claimed = self.ledger.claims.claim_next(message=picked[0], worker="w", operation=operation())
         if isinstance(claimed, Claim):
             self.jobs[claimed.job_id].claim = claimed
         for job_id, job in self.jobs.items():
-            if job.live and job.parent_id and self.ledger.status(job_id).state is JobState.CANCELLED:
+            if job.live and job.parent_id and self.ledger.reads.status(job_id).state is JobState.CANCELLED:
                 assert job.parent_id not in ran
                 self.settle(job, 0)  # it waited to run in a job that does not run any more
 
@@ -159,7 +159,7 @@ class Money(RuleBasedStateMachine):
         elif word == "finished":
             self.settle(job, 0 if outcome is Outcome.SANDBOX_ERROR else cost)
         self.redis.zadd(self.ledger.keys.delayed, {job_id: 1}, xx=True)
-        self.ledger.wake_delayed()
+        self.ledger.upkeep.wake_delayed()
 
     @rule(which=st.integers(0, 1), cost=st.integers(0, 500), outcome=st.sampled_from(ENDS))
     def run_to_the_end(self, which: int, cost: int, outcome: Outcome) -> None:
@@ -184,20 +184,23 @@ class Money(RuleBasedStateMachine):
     @rule(which=st.integers(0, 9))
     def lose_the_worker(self, which: int) -> None:
         picked = self.pick(which)
-        if picked is None or self.ledger.status(picked[0]).state is not JobState.RUNNING:
+        if picked is None or self.ledger.reads.status(picked[0]).state is not JobState.RUNNING:
             return
         expire_lease(self.ledger, self.redis, picked[0])
-        for done in self.ledger.reap():
+        for done in self.ledger.upkeep.reap():
             if done.word in {"lost", "cancelled"}:
                 self.settle(self.jobs[done.job_id], 0)
 
     @rule(which=st.integers(0, 9))
     def let_it_wait_for_too_long(self, which: int) -> None:
         picked = self.pick(which)
-        if picked is None or self.ledger.status(picked[0]).state not in {JobState.QUEUED, JobState.PARKED}:
+        if picked is None or self.ledger.reads.status(picked[0]).state not in {
+            JobState.QUEUED,
+            JobState.PARKED,
+        }:
             return
         be_late(self.ledger, self.redis, picked[0])
-        for done in self.ledger.expire():
+        for done in self.ledger.upkeep.expire():
             self.settle(self.jobs[done.job_id], 0)
 
     @rule(which=st.integers(0, 9))
@@ -211,7 +214,7 @@ class Money(RuleBasedStateMachine):
     def the_accounts_agree(self) -> None:
         Money.steps += 1
         for tenant in TENANTS:
-            days = self.ledger.usage(tenant)
+            days = self.ledger.reads.usage(tenant)
             found = [(one.runs, one.spent_micros, one.reserved_micros) for one in days] or [(0, 0, 0)]
             assert found == [(self.runs[tenant], self.spent[tenant], self.held_by(tenant))]
             running = [job for job in self.jobs.values() if job.tenant == tenant]

@@ -69,7 +69,9 @@ def test_it_runs_in_the_slot_of_its_parent(client: Client) -> None:
     child = client.submit(spec(parent))
     held = start(client, child)
     second = client.submit(spec(parent))
-    assert client._ledger.claim(second.id, "w", operation()) == Dropped("parked"), "one at a time"
+    assert client._ledger.claims.claim_next(message=second.id, worker="w", operation=operation()) == Dropped(
+        "parked"
+    ), "one at a time"
     assert client.counts().parked == {"default": 2}
     end(client, held)
     start(client, second)
@@ -125,7 +127,7 @@ def test_a_parent_whose_worker_is_lost_keeps_what_it_did_not_lend(client: Client
     start(client, parent)
     child = client.submit(spec(parent, max_cost_micros=400))
     expire_lease(client._ledger, client._redis, parent.id)
-    assert [done.word for done in client._ledger.reap()] == ["requeued"]
+    assert [done.word for done in client._ledger.upkeep.reap()] == ["requeued"]
     client.cancel(child.id)
     assert money(client) == (2, 1000, 0)
     end(client, start(client, parent), cost=2000)
@@ -261,7 +263,7 @@ def test_a_nested_run_that_is_lost_comes_again_in_its_parents_slot(client: Clien
     child = client.submit(spec(parent))
     start(client, child)
     expire_lease(client._ledger, client._redis, child.id)
-    (done,) = client._ledger.reap()
+    (done,) = client._ledger.upkeep.reap()
     assert (done.word, done.wake) == ("requeued", (child.id,))
     assert start(client, child).fence == 2
     assert client._redis.scard(client._ledger.keys.slots("default")) == 1
@@ -277,10 +279,12 @@ def test_whoever_starts_nested_runs_and_ends_wins_no_slot_by_it(client: Client) 
     end(client, held)
     waits = client.submit(spec())
     for one in (nested, deep):
-        assert client._ledger.claim(waits.id, "w", operation()) == Dropped("parked")
-        assert client._ledger.look_at_parked() == []
+        assert client._ledger.claims.claim_next(
+            message=waits.id, worker="w", operation=operation()
+        ) == Dropped("parked")
+        assert client._ledger.upkeep.look_at_parked() == []
         end(client, one)
-    assert client._ledger.look_at_parked() == [waits.id]
+    assert client._ledger.upkeep.look_at_parked() == [waits.id]
     start(client, waits)
 
 
@@ -292,7 +296,9 @@ def test_what_waits_to_run_in_a_job_that_has_ended_does_not_run(client: Client) 
     waits = client.submit(spec(parent))
     end(client, held)
     end(client, other)
-    assert client._ledger.claim(waits.id, "w", operation()) == Dropped("terminal")
+    assert client._ledger.claims.claim_next(message=waits.id, worker="w", operation=operation()) == Dropped(
+        "terminal"
+    )
     result = client.result(waits.id, timeout_s=5)
     assert (result.outcome, result.error and result.error.type) == (Outcome.CANCELLED, "ParentEnded")
     assert money(client)[1] == 0
@@ -319,7 +325,7 @@ def test_nothing_of_it_is_left_in_the_store(client: Client, settings: Settings) 
 
 
 def slots_held(client: Client) -> int:
-    client._ledger.look_at_parked()
+    client._ledger.upkeep.look_at_parked()
     return client._redis.scard(client._ledger.keys.slots("default"))
 
 
@@ -338,7 +344,9 @@ def test_a_slot_is_held_however_deep_in_it_something_runs(client: Client, inner_
     for one in reversed(held[1:3]) if inner_first else held[1:3]:
         end(client, one)
     assert slots_held(client) == 1
-    assert isinstance(client._ledger.claim(beside.id, "w", operation()), Dropped), "its lane's slot is taken"
+    assert isinstance(
+        client._ledger.claims.claim_next(message=beside.id, worker="w", operation=operation()), Dropped
+    ), "its lane's slot is taken"
     end(client, held[0])
     client.cancel(beside.id)
     assert slots_held(client) == 1

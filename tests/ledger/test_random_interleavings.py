@@ -184,7 +184,7 @@ class Interleavings(RuleBasedStateMachine):
         self.model = Model()
         self.outage = False  #: no reaper has ticked for longer than a lease
         self.messages = 0
-        self.ledger.tick("w")
+        self.ledger.upkeep.tick("w")
         for tenant in (*TENANTS, *TENANTS):
             self.admit(tenant, "normal")
 
@@ -208,7 +208,7 @@ class Interleavings(RuleBasedStateMachine):
     )
     def admit(self, tenant: str, priority: str) -> None:
         job_id = f"job{len(self.model):04}"
-        admitted = self.ledger.admit(
+        admitted = self.ledger.admissions.admit(
             job_id, manifest(tenant=tenant, priority=priority), gates=TENANTS[tenant]
         )
         self.then("admitted", admitted.wake)
@@ -224,7 +224,7 @@ class Interleavings(RuleBasedStateMachine):
         job_id, job = self.pick(which)
         if not copy:
             self.messages = max(0, self.messages - 1)
-        claimed = self.ledger.claim(job_id, "w", operation())
+        claimed = self.ledger.claims.claim_next(message=job_id, worker="w", operation=operation())
         expected = self.model.claim()
         if isinstance(claimed, Dropped):
             assert expected is None
@@ -294,7 +294,7 @@ class Interleavings(RuleBasedStateMachine):
             self.redis.zadd(self.ledger.keys.delayed, {job_id: 1}, xx=True)
             before = self.model.able(job.tenant)
             job.delayed = False
-            wake = self.ledger.wake_delayed()
+            wake = self.ledger.upkeep.wake_delayed()
             assert len(wake) == self.model.able(job.tenant) - before
             self.then("woken", wake)
 
@@ -308,7 +308,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule()
     def expire(self) -> None:
         late = {id for id, job in self.model.items() if job.state is JobState.QUEUED and job.late}
-        ended = list(self.ledger.expire())
+        ended = list(self.ledger.upkeep.expire())
         assert {done.job_id for done in ended} == late
         for done in ended:
             self.then(done.word, done.wake)
@@ -351,7 +351,7 @@ class Interleavings(RuleBasedStateMachine):
                     job.requeue()
                     job.story.append("retried")
                 self.model.seat()  # one after the other: the first to be judged comes before the next
-        reaped = list(self.ledger.reap())
+        reaped = list(self.ledger.upkeep.reap())
         assert {done.job_id: self.then(done.word, done.wake) for done in reaped} == expected
 
     @rule()
@@ -369,7 +369,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule()
     def look_at_parked(self) -> None:
-        assert self.ledger.look_at_parked() == []
+        assert self.ledger.upkeep.look_at_parked() == []
 
     @rule(which=WHICH)
     def run_and_lose(self, which: int) -> None:
@@ -384,7 +384,7 @@ class Interleavings(RuleBasedStateMachine):
         self.model.seat()
         jobs, keys, lines = self.model, self.ledger.keys, {name: self.model.line(name) for name in TENANTS}
         for job_id, job in map(self.pick, range(LIVE_MAX)):
-            status = self.ledger.status(job_id)
+            status = self.ledger.reads.status(job_id)
             parked = job.ready and not jobs.able(job.tenant)
             state = JobState.PARKED if parked else job.state
             assert (status.state, status.attempt, status.losses) == (state, job.attempt, job.losses)
@@ -433,7 +433,7 @@ class Interleavings(RuleBasedStateMachine):
             assert [event.type.removeprefix("agent.run.") for event in events] == job.story
             accepted = job.story.count("queued")
             assert sum(event.terminal for event in events) == accepted - (not job.state.terminal)
-            assert (self.ledger.result(job_id) is not None) is job.state.terminal
+            assert (self.ledger.reads.result(job_id) is not None) is job.state.terminal
 
 
 @pytest.mark.timeout(300 + EXAMPLES)  # a failing example takes a while to be made small

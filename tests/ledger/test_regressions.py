@@ -208,19 +208,19 @@ def test_after_an_outage_leases_are_extended_once_before_reaping(own_redis):
         wait_until(lambda: time.monotonic() - down > 0.7)
         own_redis.start()
         reaper.tick()
-        assert ledger.status("job").losses == 0
+        assert ledger.reads.status("job").losses == 0
 
 
 def test_a_submission_whose_first_reply_was_lost_still_wakes_a_worker(settings: Settings):
     """Injected: the admit script runs twice, as when redis-py resends after a lost reply."""
     with Client(settings=settings) as client, connect(settings) as redis:
-        once = client._ledger._scripts.call_each
+        once = client._ledger._store.scripts.call_each
 
         def twice(reply: Any, calls: Any) -> Any:
             once(reply, calls)
             return once(reply, calls)
 
-        client._ledger._scripts.call_each = twice  # type: ignore[method-assign]
+        client._ledger._store.scripts.call_each = twice  # type: ignore[method-assign]
         client.submit(SPEC)
         assert redis.llen(queue_key(load_settings())) == 1
 

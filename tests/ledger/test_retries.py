@@ -40,9 +40,9 @@ def fail(ledger: Ledger, outcome: Outcome, job_id: str = "job") -> str:
 
 def end_pause(ledger: Ledger, redis: Redis, job_id: str = "job") -> None:
     """Injected: the pause before the next attempt is over."""
-    assert ledger.wake_delayed() == []
+    assert ledger.upkeep.wake_delayed() == []
     redis.zadd(ledger.keys.delayed, {job_id: 1}, xx=True)
-    assert ledger.wake_delayed() == [job_id]
+    assert ledger.upkeep.wake_delayed() == [job_id]
 
 
 def test_a_fault_of_ours_is_tried_again_after_growing_pauses_then_is_a_dead_letter(store: Store) -> None:
@@ -50,17 +50,19 @@ def test_a_fault_of_ours_is_tried_again_after_growing_pauses_then_is_a_dead_lett
     admit(ledger)
     for least, most in ((5, 15), (10, 30)):
         assert fail(ledger, Outcome.SANDBOX_ERROR) == "retried"
-        pause_s = ledger.due_in_s("job")
+        pause_s = ledger.reads.due_in_s("job")
         assert pause_s is not None
         assert least - 1 < pause_s <= most
-        assert ledger.claim("job", "w1", operation()) == Dropped("delayed"), "a stray message"
+        assert ledger.claims.claim_next(message="job", worker="w1", operation=operation()) == Dropped(
+            "delayed"
+        ), "a stray message"
         end_pause(ledger, redis)
     assert fail(ledger, Outcome.SANDBOX_ERROR) == "finished"
     started = ["started", "retried"] * 2 + ["started", "failed"]
     assert story(ledger) == ["queued", *started], "one terminal event"
-    assert ledger.dead() == ["job"]
-    assert [past.why for past in ledger.attempts("job")] == ["sandbox_error"] * 3
-    assert [past.fence for past in ledger.attempts("job")] == [1, 2, 3]
+    assert ledger.reads.dead() == ["job"]
+    assert [past.why for past in ledger.reads.attempts("job")] == ["sandbox_error"] * 3
+    assert [past.fence for past in ledger.reads.attempts("job")] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_a_program_that_fails_is_not_run_again(store: Store, outcome: Outcome) -
     ledger, _ = store
     admit(ledger)
     assert fail(ledger, outcome) == "finished"
-    assert ledger.dead() == []
+    assert ledger.reads.dead() == []
 
 
 def test_a_job_that_asks_for_retries_gets_as_many(store: Store) -> None:
@@ -79,7 +81,7 @@ def test_a_job_that_asks_for_retries_gets_as_many(store: Store) -> None:
     assert fail(ledger, Outcome.EXIT) == "retried"
     end_pause(ledger, redis)
     assert fail(ledger, Outcome.EXIT) == "finished"
-    result = ledger.result("job")
+    result = ledger.reads.result("job")
     assert result is not None
     assert (result.outcome, result.attempt) == (Outcome.EXIT, 2)
 
@@ -97,7 +99,7 @@ def test_a_cancelled_pause_is_an_end(store: Store) -> None:
     ledger, redis = store
     admit(ledger)
     fail(ledger, Outcome.SANDBOX_ERROR)
-    assert ledger.status("job").state is JobState.QUEUED
+    assert ledger.reads.status("job").state is JobState.QUEUED
     assert ledger.cancel("job").word == "cancelled"
     assert redis.exists(ledger.keys.delayed) == 0
 
@@ -107,18 +109,18 @@ def test_each_loss_is_followed_by_a_longer_pause(store: Store) -> None:
     admit(ledger)
     claim(ledger)
     expire_lease(ledger, redis)
-    assert [done.wake for done in ledger.reap()] == [("job",)]
+    assert [done.wake for done in ledger.upkeep.reap()] == [("job",)]
     claim(ledger)
     expire_lease(ledger, redis)
-    assert [(done.word, done.wake) for done in ledger.reap()] == [("requeued", ())]
-    pause_s = ledger.due_in_s("job")
+    assert [(done.word, done.wake) for done in ledger.upkeep.reap()] == [("requeued", ())]
+    pause_s = ledger.reads.due_in_s("job")
     assert pause_s is not None
     assert 2 < pause_s <= 7.5, "five seconds, spread"
     end_pause(ledger, redis)
     claim(ledger)
     expire_lease(ledger, redis)
-    assert [done.word for done in ledger.reap()] == ["lost"]
-    assert [past.why for past in ledger.attempts("job")] == ["lost", "lost", "worker_lost"]
+    assert [done.word for done in ledger.upkeep.reap()] == ["lost"]
+    assert [past.why for past in ledger.reads.attempts("job")] == ["lost", "lost", "worker_lost"]
 
 
 def test_a_dead_letter_runs_again_when_an_operator_says_so(store: Store) -> None:
@@ -130,8 +132,8 @@ def test_a_dead_letter_runs_again_when_an_operator_says_so(store: Store) -> None
     assert ledger.retry_dead("job", op).wake == ("job",)
     assert ledger.retry_dead("job", op).word == "retried", "told twice"
     assert ledger.retry_dead("job", operation()).word == "alive"
-    assert ledger.result("job") is None
-    assert ledger.dead() == []
+    assert ledger.reads.result("job") is None
+    assert ledger.reads.dead() == []
     held = claim(ledger)
     assert held.fence == 2, "nothing of an earlier attempt can be taken for one of this"
     assert finish(ledger, held)
@@ -144,11 +146,11 @@ def test_a_dead_letter_can_be_dropped_with_its_payload(store: Store) -> None:
         admit(ledger)
         fail(ledger, Outcome.SANDBOX_ERROR)
     op = operation()
-    assert ledger.drop_dead("job", op)
-    assert ledger.drop_dead("job", op), "told twice"
-    assert not ledger.drop_dead("job", operation())
+    assert ledger.upkeep.drop_dead("job", op)
+    assert ledger.upkeep.drop_dead("job", op), "told twice"
+    assert not ledger.upkeep.drop_dead("job", operation())
     assert redis.exists(ledger.keys.spec("job"), ledger.keys.attempts("job"), ledger.keys.dead) == 0
-    assert ledger.result("job") is not None
+    assert ledger.reads.result("job") is not None
     assert ledger.retry_dead("job", operation()).word == "alive"
 
 
@@ -159,7 +161,7 @@ def test_a_job_that_lives_cannot_be_dropped(store: Store, running: bool) -> None
     if running:
         claim(ledger)
     before = dump(redis)
-    assert not ledger.drop_dead("job", operation())
+    assert not ledger.upkeep.drop_dead("job", operation())
     assert dump(redis) == before
 
 
@@ -171,7 +173,7 @@ def test_what_started_in_time_is_not_too_late_afterwards(store: Store) -> None:
     redis.hset(ledger.keys.job("job"), "admitted_ms", 1)  # Injected: it was accepted long ago
     redis.hset(ledger.keys.job("job"), "expires_ms", 2)
     ledger.release(held, operation())
-    assert list(ledger.expire()) == []
+    assert list(ledger.upkeep.expire()) == []
     assert finish(ledger, claim(ledger))
 
 
@@ -181,10 +183,10 @@ def test_a_fault_of_ours_in_a_job_that_was_cancelled_is_a_cancellation(store: St
     held = claim(ledger)
     ledger.cancel("job")
     assert ledger.finish(held, result_of(held, Outcome.SANDBOX_ERROR), operation()).word == "finished"
-    result = ledger.result("job")
+    result = ledger.reads.result("job")
     assert result is not None
     assert result.outcome is Outcome.CANCELLED
-    assert (story(ledger)[-1], ledger.dead()) == ("cancelled", [])
+    assert (story(ledger)[-1], ledger.reads.dead()) == ("cancelled", [])
 
 
 def test_a_pause_grows_to_its_bound_and_no_further(store: Store) -> None:
@@ -193,7 +195,7 @@ def test_a_pause_grows_to_its_bound_and_no_further(store: Store) -> None:
         admit(ledger)
         for _ in range(20):
             assert fail(ledger, Outcome.SANDBOX_ERROR) == "retried"
-            pause_s = ledger.due_in_s("job")
+            pause_s = ledger.reads.due_in_s("job")
             assert pause_s is not None
             assert 4 < pause_s <= 60
             end_pause(ledger, redis)
@@ -205,8 +207,8 @@ def test_no_more_dead_letters_are_kept_than_the_setting_says(store: Store) -> No
         for number in range(6):
             admit(ledger, f"job{number}")
             fail(ledger, Outcome.SANDBOX_ERROR, f"job{number}")
-        ledger.forget_the_dead()
-    assert ledger.dead() == ["job5", "job4", "job3"]
+        ledger.upkeep.forget_the_dead()
+    assert ledger.reads.dead() == ["job5", "job4", "job3"]
     assert redis.exists(*(ledger.keys.spec(f"job{number}") for number in range(6))) == 3, "nor their payloads"
 
 

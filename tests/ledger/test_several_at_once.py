@@ -46,7 +46,7 @@ def admit(ledger: Ledger, *tenants: str, **fields: Any) -> None:
     made = [
         candidate(f"{at:03}", PLANS.get(tenant), tenant=tenant, **fields) for at, tenant in enumerate(tenants)
     ]
-    answers = ledger.admit_many(made)
+    answers = ledger.admissions.admit_many(made)
     assert [answer.job_id for answer in answers if isinstance(answer, Admission)] == [
         one.job_id for one in made
     ]
@@ -59,7 +59,7 @@ def claimed(answers: Sequence[Claim | Dropped]) -> list[str]:
 def test_a_job_that_is_refused_keeps_no_other_out(store: Store) -> None:
     ledger, redis = store
     poor = replace(OPEN, plan="poor", reserve_micros=60, budget_micros=100)
-    admitted = ledger.admit_many(
+    admitted = ledger.admissions.admit_many(
         [
             candidate("first", poor, tenant="acme"),
             candidate("second", poor, tenant="acme"),
@@ -82,7 +82,7 @@ def test_a_job_that_is_refused_keeps_no_other_out(store: Store) -> None:
 
 def test_nothing_asked_is_nothing_done(store: Store) -> None:
     ledger, redis = store
-    assert ledger.admit_many([]) == []
+    assert ledger.admissions.admit_many([]) == []
     assert dump(redis) == {}
 
 
@@ -91,7 +91,11 @@ def test_a_server_that_has_forgotten_the_scripts_is_told_them_again(store: Store
     admit(ledger, "a", "a")
     redis.script_flush()
     admit(ledger, "a", "a", "a")
-    assert claimed(ledger.claim_many(["-"] * 3, "w", operation())) == ["000", "001", "002"]
+    assert claimed(ledger.claims.claim_next_many(messages=["-"] * 3, worker="w", operation=operation())) == [
+        "000",
+        "001",
+        "002",
+    ]
 
 
 def test_what_was_admitted_before_the_store_was_lost_is_known(
@@ -99,7 +103,7 @@ def test_what_was_admitted_before_the_store_was_lost_is_known(
 ) -> None:
     """Injected: the store answers one trip, and then no more."""
     ledger, _ = store
-    real, trips = ledger._scripts.call_each, []
+    real, trips = ledger._store.scripts.call_each, []
 
     def once_only(reply: Any, calls: Sequence[ScriptCall]) -> list[Any]:
         trips.append(len(calls))
@@ -107,8 +111,8 @@ def test_what_was_admitted_before_the_store_was_lost_is_known(
             raise StoreUnavailable("it is gone")
         return real(reply, calls)
 
-    monkeypatch.setattr(ledger._scripts, "call_each", once_only)
-    answers = ledger.admit_many([candidate(f"{at:03}") for at in range(200)])
+    monkeypatch.setattr(ledger._store.scripts, "call_each", once_only)
+    answers = ledger.admissions.admit_many([candidate(f"{at:03}") for at in range(200)])
     assert len(trips) == 2, "nobody is asked again who does not answer"
     assert [isinstance(answer, Admission) for answer in answers] == [True] * 64 + [False] * 136
     assert all(isinstance(answer, StoreUnavailable) for answer in answers[64:])
@@ -116,15 +120,15 @@ def test_what_was_admitted_before_the_store_was_lost_is_known(
 
 def test_long_jobs_are_sent_a_few_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, _ = store
-    real, trips = ledger._scripts.call_each, []
+    real, trips = ledger._store.scripts.call_each, []
 
     def counting(reply: Any, calls: Sequence[ScriptCall]) -> list[Any]:
         trips.append(len(calls))
         return real(reply, calls)
 
-    monkeypatch.setattr(ledger._scripts, "call_each", counting)
+    monkeypatch.setattr(ledger._store.scripts, "call_each", counting)
     long = "#" * 400_000
-    assert len(ledger.admit_many([candidate(f"{at}", code=long) for at in range(5)])) == 5
+    assert len(ledger.admissions.admit_many([candidate(f"{at}", code=long) for at in range(5)])) == 5
     assert trips == [2, 2, 1]
 
 
@@ -133,7 +137,7 @@ def test_a_full_store_says_so_of_each(redis_url: str) -> None:
         admit(ledger, "a")
         redis.config_set("maxmemory", "1mb")
         try:
-            answers = ledger.admit_many([candidate("x"), candidate("y")])
+            answers = ledger.admissions.admit_many([candidate("x"), candidate("y")])
         finally:
             redis.config_set("maxmemory", "0")
     assert [type(answer) for answer in answers] == [StoreFull, StoreFull]
@@ -157,12 +161,18 @@ def test_several_claims_take_what_single_ones_would(
             order: list[str] = []
             for count in counts:
                 if together:
-                    order += claimed(ledger.claim_many(["-"] * count, "w", operation()))
+                    order += claimed(
+                        ledger.claims.claim_next_many(
+                            messages=["-"] * count, worker="w", operation=operation()
+                        )
+                    )
                 else:
                     order += [
                         job_id
                         for _ in range(count)
-                        for job_id in claimed([ledger.claim("-", "w", operation())])
+                        for job_id in claimed(
+                            [ledger.claims.claim_next(message="-", worker="w", operation=operation())]
+                        )
                     ]
             orders.append(order)
     assert orders[0] == orders[1]
@@ -172,9 +182,9 @@ def test_no_more_are_claimed_than_there_are_slots_and_the_rest_goes_to_others(st
     ledger, _ = store
     narrow = replace(OPEN, plan="narrow", parallel=2)
     for at in range(5):
-        assert ledger.admit(f"n{at}", manifest(tenant="narrow"), gates=narrow).fresh
+        assert ledger.admissions.admit(f"n{at}", manifest(tenant="narrow"), gates=narrow).fresh
     admit(ledger, "a")
-    answers = ledger.claim_many(["n4"] * 6, "w", operation())
+    answers = ledger.claims.claim_next_many(messages=["n4"] * 6, worker="w", operation=operation())
     assert sorted(claimed(answers)) == ["000", "n0", "n1"]
     assert answers[3:] == [Dropped("parked")] * 3
 
@@ -184,10 +194,10 @@ def test_late_and_unreadable_jobs_are_passed_over(store: Store) -> None:
     admit(ledger, "a", "a", "a", "b")
     be_late(ledger, redis, "000")
     redis.set(ledger.keys.spec("001"), "no manifest")
-    answers = ledger.claim_many(["-"] * 4, "w", operation())
+    answers = ledger.claims.claim_next_many(messages=["-"] * 4, worker="w", operation=operation())
     assert sorted(claimed(answers)) == ["002", "003"]
-    assert ledger.status("001").state is JobState.REJECTED
-    assert ledger.running() == 2
+    assert ledger.reads.status("001").state is JobState.REJECTED
+    assert ledger.reads.running() == 2
 
 
 def test_a_broken_record_costs_its_neighbours_nothing(store: Store) -> None:
@@ -195,7 +205,11 @@ def test_a_broken_record_costs_its_neighbours_nothing(store: Store) -> None:
     admit(ledger, *["none"] * 4)
     redis.set(ledger.keys.spec("001"), "no manifest")
     redis.hdel(ledger.keys.job("001"), "level")
-    assert claimed(ledger.claim_many(["-"] * 3, "w", operation())) == ["000", "002", "003"]
+    assert claimed(ledger.claims.claim_next_many(messages=["-"] * 3, worker="w", operation=operation())) == [
+        "000",
+        "002",
+        "003",
+    ]
 
 
 def test_claims_that_are_there_are_kept_when_the_store_refuses_another(
@@ -204,15 +218,15 @@ def test_claims_that_are_there_are_kept_when_the_store_refuses_another(
     """Injected: the second of three answers is an error."""
     ledger, _ = store
     admit(ledger, "a", "a", "a")
-    real = ledger._scripts.call_each
+    real = ledger._store.scripts.call_each
 
     def failing(reply: Any, calls: Sequence[ScriptCall]) -> list[Any]:
         answers = real(reply, calls)
         answers[1] = StoreUnavailable("LOADING")
         return answers
 
-    monkeypatch.setattr(ledger._scripts, "call_each", failing)
-    answers = ledger.claim_many(["-"] * 3, "w", operation())
+    monkeypatch.setattr(ledger._store.scripts, "call_each", failing)
+    answers = ledger.claims.claim_next_many(messages=["-"] * 3, worker="w", operation=operation())
     assert claimed(answers) == ["000", "002"]
     assert answers[2] == Dropped("contended")
 
@@ -221,9 +235,9 @@ def test_a_store_that_refuses_every_claim_is_an_error(store: Store, monkeypatch:
     ledger, _ = store
     admit(ledger, "a", "a")
     refusal: list[Any] = [StoreUnavailable("LOADING")] * 2
-    monkeypatch.setattr(ledger._scripts, "call_each", lambda reply, calls: refusal)  # injected
+    monkeypatch.setattr(ledger._store.scripts, "call_each", lambda reply, calls: refusal)  # injected
     with pytest.raises(StoreUnavailable, match="LOADING"):
-        ledger.claim_many(["-"] * 2, "w", operation())
+        ledger.claims.claim_next_many(messages=["-"] * 2, worker="w", operation=operation())
 
 
 def test_workers_that_claim_several_at_once_share_them(redis_url: str) -> None:
@@ -233,19 +247,21 @@ def test_workers_that_claim_several_at_once_share_them(redis_url: str) -> None:
     def work() -> None:
         with connect(load_settings(redis={"url": redis_url})) as own:
             ledger = Ledger(own, load_settings(redis={"url": redis_url}))
-            while got := claimed(ledger.claim_many(["-"] * 8, "w", operation())):
+            while got := claimed(
+                ledger.claims.claim_next_many(messages=["-"] * 8, worker="w", operation=operation())
+            ):
                 found.extend(got)
 
     with open_ledger("redis", redis_url) as (ledger, _):
         for at in range(jobs):
-            ledger.admit(f"{at:03}", manifest(tenant=f"t{at % 3}"))
+            ledger.admissions.admit(f"{at:03}", manifest(tenant=f"t{at % 3}"))
         workers = [threading.Thread(target=work) for _ in range(4)]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join()
         assert Counter(found) == {f"{at:03}": 1 for at in range(jobs)}
-        assert ledger.running() == jobs
+        assert ledger.reads.running() == jobs
 
 
 class SlowLedger:
@@ -259,7 +275,7 @@ class SlowLedger:
     def claim_many(self, messages: Sequence[str], worker: str, operation: str) -> list[Claim | Dropped]:
         self.counts.append(len(messages))
         assert self.go.wait(10)
-        return self._ledger.claim_many(messages, worker, operation)
+        return self._ledger.claims.claim_next_many(messages=messages, worker=worker, operation=operation)
 
 
 def together(claiming: Claiming, slow: SlowLedger, threads: int) -> list[str | BaseException]:

@@ -50,7 +50,7 @@ class Fleet:
         settings = load_settings(redis={"url": self._url}, signing=signing)
         with _runner(self.ledger, settings, self._folder, self.asked_for_sandboxes) as runner:
             runner.run(job_id)
-        return self.ledger.result(job_id)
+        return self.ledger.reads.result(job_id)
 
     def document(self, job_id: str) -> dict[str, Any]:
         """The stored manifest."""
@@ -95,7 +95,7 @@ def rejected(fleet: Fleet, job_id: str, kind: str) -> None:
     assert story(fleet.ledger, job_id)[0] == "queued"
     assert story(fleet.ledger, job_id)[-1] == "rejected"
     assert story(fleet.ledger, job_id).count("rejected") == 1
-    assert fleet.ledger.status(job_id).state is JobState.REJECTED
+    assert fleet.ledger.reads.status(job_id).state is JobState.REJECTED
     assert fleet.asked_for_sandboxes == []
     assert fleet.redis.get(fleet.ledger.keys.spec(job_id)) is None, "the refused code is not kept"
 
@@ -104,7 +104,9 @@ def test_a_signed_job_goes_on_to_its_sandbox(fleet: Fleet) -> None:
     job_id = fleet.submit()
     assert fleet.work(job_id) is None
     assert len(fleet.asked_for_sandboxes) == 1
-    assert fleet.ledger.status(job_id).state is JobState.QUEUED, "given back, as no sandbox was to be had"
+    assert fleet.ledger.reads.status(job_id).state is JobState.QUEUED, (
+        "given back, as no sandbox was to be had"
+    )
 
 
 def test_an_unsigned_job_is_rejected_where_signatures_are_required(fleet: Fleet) -> None:
@@ -203,7 +205,7 @@ def test_a_signed_job_that_is_too_old_is_rejected(fleet: Fleet) -> None:
     old = {**document, "submitted": document["submitted"] - 60}
     fleet.overwrite(job_id, old)
     assert fleet.work(job_id, {**WORKER, "max_age_s": 11}), "and its age cannot be changed"
-    assert fleet.ledger.status(job_id).state is JobState.REJECTED
+    assert fleet.ledger.reads.status(job_id).state is JobState.REJECTED
 
 
 def test_a_rejection_says_nothing_of_the_code_or_the_keys(fleet: Fleet) -> None:
@@ -211,7 +213,7 @@ def test_a_rejection_says_nothing_of_the_code_or_the_keys(fleet: Fleet) -> None:
     fleet.overwrite(job_id, {**fleet.document(job_id), "level": "strict"})
     result = fleet.work(job_id)
     assert result is not None
-    shown = result.model_dump_json() + str(fleet.ledger.events())
+    shown = result.model_dump_json() + str(fleet.ledger.reads.events())
     assert "its-own-code" not in shown
     assert KEY.partition(":")[2] not in shown
 

@@ -39,9 +39,11 @@ def store(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Store]:
 def park(ledger: Ledger, *job_ids: str) -> None:
     """Accept these; every one has to wait, and none needs a message."""
     for job_id in job_ids:
-        assert ledger.admit(job_id, manifest()).wake == ()
-        assert ledger.status(job_id).state is JobState.PARKED
-        assert ledger.claim(job_id, "w1", operation()) == Dropped("parked")
+        assert ledger.admissions.admit(job_id, manifest()).wake == ()
+        assert ledger.reads.status(job_id).state is JobState.PARKED
+        assert ledger.claims.claim_next(message=job_id, worker="w1", operation=operation()) == Dropped(
+            "parked"
+        )
 
 
 def test_a_job_over_the_bound_is_parked_and_the_end_of_another_lets_it_run(store: Store) -> None:
@@ -49,7 +51,7 @@ def test_a_job_over_the_bound_is_parked_and_the_end_of_another_lets_it_run(store
     admit(ledger, "first")
     held = claim(ledger, "first")
     park(ledger, "second", "third")
-    assert ledger.depth() == 0, "no worker is missing"
+    assert ledger.reads.depth() == 0, "no worker is missing"
     done = ledger.finish(held, result_of(held), operation())
     assert done.wake == ("second",)
     assert finish(ledger, claim(ledger, "second"))
@@ -73,7 +75,7 @@ def test_a_newcomer_does_not_overtake_what_was_parked(store: Store) -> None:
     park(ledger, "second")
     finish(ledger, held)
     admit(ledger, "late")
-    delivered = ledger.claim("late", "w1", operation())
+    delivered = ledger.claims.claim_next(message="late", worker="w1", operation=operation())
     assert isinstance(delivered, Claim)
     assert delivered.job_id == "second"
 
@@ -91,7 +93,7 @@ def test_every_way_out_of_a_slot_lets_the_next_one_run(store: Store, how: str) -
         )
     elif how == "lost":
         expire_lease(ledger, redis, "first")
-        (reaped,) = ledger.reap()
+        (reaped,) = ledger.upkeep.reap()
         assert reaped.wake == ("first",), "one slot, one message; the first keeps its place"
     else:
         ledger.cancel("first")
@@ -119,8 +121,8 @@ def test_a_slot_of_nobody_is_free(store: Store) -> None:
     park(ledger, "second")
     redis.delete(ledger.keys.job("first"))  # Injected: its record is gone while it runs
     expire_lease(ledger, redis, "first")
-    assert list(ledger.reap()) == []
-    assert ledger.look_at_parked() == ["second"]
+    assert list(ledger.upkeep.reap()) == []
+    assert ledger.upkeep.look_at_parked() == ["second"]
     claim(ledger, "second")
 
 
@@ -139,8 +141,8 @@ def test_without_a_bound_what_is_parked_comes_free(store: Store) -> None:
     claim(ledger, "first")
     park(ledger, "second", "third")
     with settings_of(ledger, tenant_slots=0):
-        assert ledger.look_at_parked() == ["second", "third"]
-        assert ledger.look_at_parked() == []
+        assert ledger.upkeep.look_at_parked() == ["second", "third"]
+        assert ledger.upkeep.look_at_parked() == []
         claim(ledger, "second")
         claim(ledger, "third")
 
@@ -152,9 +154,9 @@ def test_a_parked_job_can_be_cancelled_and_can_be_too_late(store: Store) -> None
     park(ledger, "second", "third")
     assert ledger.cancel("second").word == "cancelled"
     be_late(ledger, redis, "third")
-    assert [(done.job_id, done.word) for done in ledger.expire()] == [("third", "expired")]
+    assert [(done.job_id, done.word) for done in ledger.upkeep.expire()] == [("third", "expired")]
     assert ledger.finish(held, result_of(held), operation()).wake == ()
-    result = ledger.result("third")
+    result = ledger.reads.result("third")
     assert result is not None
     assert result.outcome is Outcome.REJECTED
     assert result.error is not None
@@ -167,8 +169,8 @@ def test_a_late_job_at_the_head_of_the_line_holds_nobody_up(store: Store) -> Non
     admit(ledger, "next")
     be_late(ledger, redis, "late")
     claim(ledger, "next")
-    assert ledger.claim("late", "w1", operation()) == Dropped("late")
-    assert [done.job_id for done in ledger.expire()] == ["late"]
+    assert ledger.claims.claim_next(message="late", worker="w1", operation=operation()) == Dropped("late")
+    assert [done.job_id for done in ledger.upkeep.expire()] == ["late"]
 
 
 def test_a_hundred_late_jobs_do_not_cost_a_message_its_job(store: Store) -> None:
@@ -186,7 +188,7 @@ def test_a_job_nobody_can_read_does_not_cost_the_next_its_message(store: Store) 
     admit(ledger, "next")
     redis.set(ledger.keys.spec("unreadable"), "{}")
     claim(ledger, "next")
-    assert ledger.status("unreadable").state is JobState.REJECTED
+    assert ledger.reads.status("unreadable").state is JobState.REJECTED
 
 
 def test_a_bound_set_while_jobs_run_counts_them(store: Store) -> None:
@@ -197,7 +199,7 @@ def test_a_bound_set_while_jobs_run_counts_them(store: Store) -> None:
             claim(ledger, job_id)
     with settings_of(ledger, tenant_slots=2):
         park(ledger, "four")
-        assert ledger.look_at_parked() == []
+        assert ledger.upkeep.look_at_parked() == []
 
 
 def test_a_higher_bound_lets_thousands_run_in_rounds(redis_url: str) -> None:
@@ -218,8 +220,8 @@ def test_a_job_that_was_picked_and_overtaken_is_not_claimed_without_a_slot(store
     admit(ledger, "urgent", priority="high")
     claim(ledger, "urgent")
     picked = Picked("picked", JobOwner("default"))
-    assert ledger._claim_each([picked], "w2", operation()) == ["again"]
-    assert ledger.status("picked").state is JobState.PARKED
+    assert ledger.claims._claim_each([picked], "w2", operation()) == ["again"]
+    assert ledger.reads.status("picked").state is JobState.PARKED
 
 
 def test_the_slot_of_a_job_with_a_lease_is_not_taken_back(store: Store) -> None:
@@ -228,5 +230,5 @@ def test_the_slot_of_a_job_with_a_lease_is_not_taken_back(store: Store) -> None:
     admit(ledger, "first")
     claim(ledger, "first")
     keys = ledger.keys.of_job("first", JobOwner("default"))
-    held = ledger._scripts.call(FreeSlotReply, keys, {"job_id": "first"})
+    held = ledger._store.scripts.call(FreeSlotReply, keys, {"job_id": "first"})
     assert (held.word, redis.smembers(ledger.keys.slots("default"))) == ("held", {"first"})

@@ -130,7 +130,7 @@ def test_a_full_store_sheds_load_at_admission_and_lets_running_jobs_end(own_redi
     before = dump(redis)
     redis.config_set("maxmemory", 1)
     with pytest.raises(StoreFull, match="no memory left"):
-        ledger.admit("another", manifest(), once())
+        ledger.admissions.admit("another", manifest(), once())
     assert dump(redis) == before
     held = claim(ledger)
     assert ledger.beat("worker", [(held.job_id, held.fence)], {}) == {(held.job_id, held.fence): ("held", 0)}

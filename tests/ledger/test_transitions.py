@@ -31,23 +31,23 @@ def places(store: Store) -> tuple[list[str], list[str]]:
 
 def test_admit_makes_a_job_wait(store: Store) -> None:
     ledger, _ = store
-    admission = ledger.admit("job", manifest(tenant="acme"))
+    admission = ledger.admissions.admit("job", manifest(tenant="acme"))
     assert (admission.job_id, admission.fresh) == ("job", True)
-    status = ledger.status("job")
+    status = ledger.reads.status("job")
     assert (status.state, status.attempt, status.losses, status.tenant) == (JobState.QUEUED, 0, 0, "acme")
     assert status.timings.started is None
     assert places(store) == (["job"], [])
     assert story(ledger) == ["queued"]
-    assert ledger.result("job") is None
+    assert ledger.reads.result("job") is None
 
 
 def test_claim_makes_it_run_under_a_fence_and_a_lease(store: Store) -> None:
     ledger, redis = store
     asked = manifest(code="print(1)", stdin=b"\xff")
-    ledger.admit("job", asked)
+    ledger.admissions.admit("job", asked)
     held = claim(ledger, worker="w7")
     assert (held.fence, held.worker, held.manifest) == (1, "w7", asked)
-    status = ledger.status("job")
+    status = ledger.reads.status("job")
     assert (status.state, status.attempt, status.worker) == (JobState.RUNNING, 1, "w7")
     assert places(store) == ([], ["job"])
     assert story(ledger) == ["queued", "started"]
@@ -61,12 +61,12 @@ def test_finish_ends_it_with_the_result_and_one_terminal_event(store: Store, out
     ledger, _ = store
     admit(ledger)
     assert finish(ledger, claim(ledger), outcome)
-    status = ledger.status("job")
+    status = ledger.reads.status("job")
     assert (status.state, status.outcome) == (JobState.after(outcome), outcome)
     assert places(store) == ([], [])
     last = events_of(ledger)[-1]
     assert (last.type, last.outcome, last.attempt) == (f"agent.run.{JobState.after(outcome)}", outcome, 1)
-    result = ledger.result("job")
+    result = ledger.reads.result("job")
     assert result is not None
     assert result.outcome is outcome
     timings = result.timings
@@ -79,7 +79,7 @@ def test_release_makes_it_wait_again_without_a_loss(store: Store) -> None:
     ledger, _ = store
     admit(ledger)
     assert ledger.release(claim(ledger), "op").word == "released"
-    status = ledger.status("job")
+    status = ledger.reads.status("job")
     assert (status.state, status.attempt, status.losses) == (JobState.QUEUED, 1, 0)
     assert places(store) == (["job"], [])
     assert claim(ledger).fence == 2, "the fence stays raised"
@@ -92,7 +92,7 @@ def test_release_ends_a_job_that_was_asked_to_stop(store: Store) -> None:
     held = claim(ledger)
     assert ledger.cancel("job").word == "requested"
     assert ledger.release(held, "op").word == "cancelled"
-    assert ledger.status("job").state is JobState.CANCELLED
+    assert ledger.reads.status("job").state is JobState.CANCELLED
     assert places(store) == ([], [])
     assert story(ledger) == ["queued", "started", "cancelled"]
 
@@ -101,10 +101,10 @@ def test_cancel_ends_a_waiting_job_at_once(store: Store) -> None:
     ledger, _ = store
     admit(ledger)
     assert ledger.cancel("job").word == "cancelled"
-    assert ledger.status("job").state is JobState.CANCELLED
+    assert ledger.reads.status("job").state is JobState.CANCELLED
     assert places(store) == ([], [])
     assert story(ledger) == ["queued", "cancelled"]
-    result = ledger.result("job")
+    result = ledger.reads.result("job")
     assert result is not None
     assert (result.outcome, result.isolation, result.attempt) == (Outcome.CANCELLED, None, 0)
     assert result.error is not None
@@ -117,7 +117,7 @@ def test_cancel_asks_a_running_job_to_stop_and_its_next_beat_says_so(store: Stor
     key = (held.job_id, held.fence)
     assert ledger.beat("w1", [key], {}) == {key: ("held", 0)}
     assert ledger.cancel("job").word == "requested"
-    status = ledger.status("job")
+    status = ledger.reads.status("job")
     assert (status.state, status.cancel_requested) == (JobState.RUNNING, True)
     assert ledger.beat("w1", [key], {}) == {key: ("cancel", 0)}
     assert finish(ledger, held, Outcome.CANCELLED)
@@ -129,7 +129,7 @@ def test_cancel_of_an_ended_job_changes_nothing(store: Store) -> None:
     admit(ledger)
     finish(ledger, claim(ledger))
     assert ledger.cancel("job").word == "terminal"
-    assert ledger.status("job").state is JobState.SUCCEEDED
+    assert ledger.reads.status("job").state is JobState.SUCCEEDED
     assert story(ledger) == ["queued", "started", "succeeded"]
 
 
@@ -139,8 +139,8 @@ def test_beat_renews_the_lease_and_tells_of_the_worker(store: Store) -> None:
     held = claim(ledger)
     expire_lease(ledger, redis)
     assert ledger.beat("w1", [("job", held.fence)], {"state": "ready"}) == {("job", 1): ("held", 0)}
-    assert list(ledger.reap()) == [], "the renewed lease is live"
-    assert ledger.workers() == {"w1": {"state": "ready"}}
+    assert list(ledger.upkeep.reap()) == [], "the renewed lease is live"
+    assert ledger.reads.workers() == {"w1": {"state": "ready"}}
 
 
 def test_beat_answers_for_each_job_by_itself(store: Store) -> None:
@@ -166,5 +166,5 @@ def test_a_job_nobody_accepted_is_unknown(store: Store, call: str) -> None:
     ledger, redis = store
     with pytest.raises(UnknownJob, match="no job nobody"):
         getattr(ledger, call)("nobody")
-    assert ledger.claim("nobody", "w1", "op") == Dropped("unknown")
+    assert ledger.claims.claim_next(message="nobody", worker="w1", operation="op") == Dropped("unknown")
     assert redis.keys("*") == []

@@ -125,7 +125,7 @@ def test_a_base_install_in_an_empty_venv_submits_without_docker(
     said = json.loads(ran.stdout)
     assert said["absent"] == ["docker", "fakeredis", "sentry_sdk", "flower"]
     assert said["state"] == "queued"
-    assert ledger.status(said["job"]).tenant == "acme"
+    assert ledger.reads.status(said["job"]).tenant == "acme"
 
     missing = subprocess.run(
         [python.parent / "cellblock", "run", "-"],

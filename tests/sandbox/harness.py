@@ -69,14 +69,14 @@ class Host:
     def admit(self, code: str | None, **spec: Any) -> str:
         """Put one job into the ledger; its id."""
         manifest = resolve(JobSpec(code=code, **spec), self.settings)
-        return self.ledger.admit(uuid.uuid4().hex, manifest).job_id
+        return self.ledger.admissions.admit(uuid.uuid4().hex, manifest).job_id
 
     def run(self, code: str | None, **spec: Any) -> JobResult:
         """Admit, claim, run and finish one job."""
         job_id = self.admit(code, **spec)
         if self.runner.run(job_id) != job_id:  # another thread has claimed it, and this one another's
-            wait_until(lambda: self.ledger.result(job_id), 60, "the other thread")
-        result = self.ledger.result(job_id)
+            wait_until(lambda: self.ledger.reads.result(job_id), 60, "the other thread")
+        result = self.ledger.reads.result(job_id)
         assert result is not None, f"the job was given back: {self.unavailable}"
         return result
 
@@ -84,9 +84,9 @@ class Host:
         """Admit this job at these prices, and run one attempt, which has to be its last."""
         charge = Charge(rates=rates, cap_micros=cap_micros)
         manifest = resolve(spec, self.settings).model_copy(update={"charge": charge})
-        job_id = self.ledger.admit(uuid.uuid4().hex, manifest).job_id
+        job_id = self.ledger.admissions.admit(uuid.uuid4().hex, manifest).job_id
         self.runner.run(job_id)
-        result = self.ledger.result(job_id)
+        result = self.ledger.reads.result(job_id)
         assert result is not None, "it is to be tried again"
         return result
 
@@ -113,8 +113,8 @@ class Host:
         """Run one attempt of a job that is expected to be given back; where the ledger then has it."""
         job_id = self.admit(code, **spec)
         self.runner.run(job_id)
-        assert self.ledger.result(job_id) is None
-        return self.ledger.status(job_id)
+        assert self.ledger.reads.result(job_id) is None
+        return self.ledger.reads.status(job_id)
 
     @contextmanager
     def running(self, code: str | None, **spec: Any) -> Iterator[tuple[str, Callable[[], JobResult]]]:
@@ -128,7 +128,7 @@ class Host:
         thread = threading.Thread(target=work)
 
         def wait() -> JobResult:  # another thread may have claimed it, and this one another's
-            result = wait_until(lambda: self.ledger.result(job_id), 30, "the job's end")
+            result = wait_until(lambda: self.ledger.reads.result(job_id), 30, "the job's end")
             assert isinstance(result, JobResult)
             return result
 

@@ -184,7 +184,7 @@ def test_a_sandbox_of_a_way_not_yet_proven_is_given_back_before_any_code_goes_in
     proof = Proof(host.settings)
     client = LauncherClient(host.settings.launcher.socket, timeout_s=60, refuse=proof.refuse)
     job_id = host.admit("print('never')")
-    manifest = host.ledger.claim(job_id, "test-worker", "op").manifest  # type: ignore[union-attr]
+    manifest = host.ledger.claims.claim_next(message=job_id, worker="test-worker", operation="op").manifest  # type: ignore[union-attr]
     with pytest.raises(SandboxUnavailable, match="namespaces \\(zygote\\) are not proven"):
         client.acquire(job_id, 1, manifest.level, manifest.image, manifest.limits)
     assert (client.probe().counts or {})["in_use"] == 0
@@ -222,7 +222,7 @@ def test_a_worker_claims_nothing_where_a_control_does_not_bite(
 
 def refusing(client: Client) -> dict[str, Any] | None:
     """What a worker says that was held back by a control."""
-    states = [dict(state) for state in client._ledger.workers().values()]
+    states = [dict(state) for state in client._ledger.reads.workers().values()]
     return next((state for state in states if "does not bite" in str(state["reason"])), None)
 
 

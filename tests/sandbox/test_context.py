@@ -158,14 +158,14 @@ def test_no_other_file_is_ever_mounted(host: Host, traps: Path, path: str, said:
     asked = os.path.normpath(traps / path)
     job_id = host.admit("print(open('/mnt/context_data').read())", context_path=asked)
     host.runner.run(job_id)
-    result = host.ledger.result(job_id)
+    result = host.ledger.reads.result(job_id)
     assert result is not None
     assert (result.outcome, result.isolation, result.stdout) == (Outcome.REJECTED, None, "")
     assert result.error is not None
     assert result.error.type == "ContextNotMounted"
     assert said in result.error.message
-    assert host.ledger.status(job_id).state is JobState.REJECTED
-    events = [event.type for event in host.ledger.events(limit=10_000) if event.job_id == job_id]
+    assert host.ledger.reads.status(job_id).state is JobState.REJECTED
+    events = [event.type for event in host.ledger.reads.events(limit=10_000) if event.job_id == job_id]
     assert events == ["agent.run.queued", "agent.run.started", "agent.run.rejected"]
 
 

@@ -72,7 +72,9 @@ def test_a_drained_worker_gives_it_back(host: Host, evaluation: Evaluation) -> N
         time.sleep(4 * SLOW_S)
         asked = time.monotonic()
         worker.heart.drain()
-        wait_until(lambda: worker.ledger.status(job_id).state is JobState.QUEUED, what="its being given back")
+        wait_until(
+            lambda: worker.ledger.reads.status(job_id).state is JobState.QUEUED, what="its being given back"
+        )
     assert time.monotonic() - asked < LONG_BEFORE_S
-    assert worker.ledger.result(job_id) is None
+    assert worker.ledger.reads.result(job_id) is None
     wait_until(lambda: not in_use(host), what="its sandboxes being gone")

@@ -231,9 +231,9 @@ def test_what_costs_all_it_may_by_itself_is_no_way_out_of_the_score(host: Host) 
         spec = JobSpec(evaluation=Evaluation(checks=(CHECK,), trials=trials[:count]), limits={"timeout_s": 9})
         charge = Charge(rates=rates, cap_micros=400)
         manifest = resolve(spec, host.settings).model_copy(update={"charge": charge})
-        job_id = host.ledger.admit(uuid.uuid4().hex, manifest).job_id
+        job_id = host.ledger.admissions.admit(uuid.uuid4().hex, manifest).job_id
         host.runner.run(job_id)
-        result = host.ledger.result(job_id)
+        result = host.ledger.reads.result(job_id)
         assert result is not None
         assert {one.verdict.value for one in result.trials} == {verdict}, result
 

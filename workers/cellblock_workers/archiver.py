@@ -22,9 +22,10 @@ from cellblock.archive.errors import archive_errors
 from cellblock.archive.schema import is_empty, upgrade
 from cellblock.contract.models import Event
 from cellblock.errors import ArchiveUnavailable, NotConfigured, SchemaMismatch, StoreUnavailable
-from cellblock.ledger import Keys, connect
+from cellblock.ledger import connect
 from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
 from cellblock.ledger.groups import EventGroups
+from cellblock.ledger.store import Store
 from cellblock_config import Settings, load_settings
 from cellblock_workers.store import check_store, refuse, told_to_end, until_it_answers
 from cellblock_workers.telemetry import configure_logging, die_with_parent
@@ -48,9 +49,9 @@ class Archiver:
             raise NotConfigured("there is no archive: set CELLBLOCK_ARCHIVE_URL")
         self.archive: Archive = archive
         self._settings = settings.archive
-        redis, keys = connect(settings), Keys(settings.redis.key_prefix)
-        self._ledger = Archiving(redis, keys)
-        self._groups = EventGroups(redis, keys)
+        store = Store.of(connect(settings), settings)
+        self._ledger = Archiving(store)
+        self._groups = EventGroups(store.redis, store.keys)
         self._name = f"{socket.gethostname()}-{os.getpid()}"
         self._prunes_at = 0.0
         self._away: tuple[float, str] | None = None  # since when (monotonic), and what it waits for

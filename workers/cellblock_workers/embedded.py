@@ -88,14 +88,14 @@ class _Host:
 
     def run(self, asked: _Asked) -> JobResult:
         """Take the job in and run whatever is next until it ends. Raises :class:`SandboxUnavailable`."""
-        self.ledger.admit(asked.job_id, asked.manifest, gates=asked.gates)
+        self.ledger.admissions.admit(asked.job_id, asked.manifest, gates=asked.gates)
         while True:
             ran = self._runner.run(asked.job_id)
-            if (result := self.ledger.result(asked.job_id)) is not None:
+            if (result := self.ledger.reads.result(asked.job_id)) is not None:
                 return result
-            if (pause_s := self.ledger.due_in_s(asked.job_id)) is not None:  # a failure is tried again
+            if (pause_s := self.ledger.reads.due_in_s(asked.job_id)) is not None:  # a failure is tried again
                 time.sleep(pause_s)
-                self.ledger.wake_delayed()
+                self.ledger.upkeep.wake_delayed()
             elif ran == asked.job_id:
                 raise SandboxUnavailable("; ".join(dict.fromkeys(self._reasons)) or "the job was given back")
             elif ran is None:  # another thread has it

@@ -15,8 +15,9 @@ from cellblock.archive import open_archive
 from cellblock.cli import entry_points
 from cellblock.contract.models import JobStatus
 from cellblock.errors import NotConfigured
-from cellblock.ledger import Keys, connect
+from cellblock.ledger import connect
 from cellblock.ledger.archiving import Archiving
+from cellblock.ledger.store import Store
 from cellblock_config import load_settings
 
 _DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
@@ -110,7 +111,7 @@ def detach() -> None:
     """
     settings = load_settings()
     with closing(connect(settings)) as redis:
-        had_one = Archiving(redis, Keys(settings.redis.key_prefix)).detach()
+        had_one = Archiving(Store.of(redis, settings)).detach()
     typer.echo("the archive is detached" if had_one else "no archiver has ever run on this store")
 
 

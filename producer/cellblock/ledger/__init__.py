@@ -4,8 +4,8 @@ from cellblock.ledger.admissions import Admission, Candidate
 from cellblock.ledger.claims import Claim, Dropped
 from cellblock.ledger.connection import connect
 from cellblock.ledger.keys import Keys
+from cellblock.ledger.ledger import Ledger
 from cellblock.ledger.replies import Pulse, PulseWord
-from cellblock.ledger.store import Ledger
 from cellblock.ledger.transitions import Transition
 from cellblock.ledger.upkeep import Following, Round
 

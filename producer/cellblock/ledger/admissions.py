@@ -13,11 +13,12 @@ from cellblock.admission.resolve import Manifest
 from cellblock.errors import CellblockError, RateLimited, StoreUnavailable
 from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.pressure import no_room, too_many_bytes
-from cellblock.ledger.reads import conflict
+from cellblock.ledger.reads import Reads, conflict
 from cellblock.ledger.replies import AdmitReply, AdmitWord
 from cellblock.ledger.scripts import ScriptCall
 from cellblock.ledger.server import check_schema
-from cellblock.ledger.transitions import Transitions, ms
+from cellblock.ledger.store import Store
+from cellblock.ledger.transitions import ms
 
 #: What is sent at once: Redis answers nobody else while it reads and runs it.
 _TRIP_JOBS, _TRIP_BYTES = 64, 1024 * 1024
@@ -51,10 +52,14 @@ class Admission:
     wake: tuple[str, ...] = ()
 
 
-class Admissions(Transitions):
-    """The admitting part of :class:`~cellblock.ledger.Ledger`."""
+class Admissions:
+    """Takes jobs in. Raises :class:`StoreUnavailable`. Thread-safe."""
 
-    _schema_checked = False
+    def __init__(self, store: Store, reads: Reads) -> None:
+        self._store = store
+        self._redis, self._keys, self._scripts = store.redis, store.keys, store.scripts
+        self._reads = reads
+        self._schema_checked = False
 
     def admit(
         self,
@@ -99,7 +104,7 @@ class Admissions(Transitions):
     def _check_schema(self) -> None:
         """Once: a store that is new becomes this version's with its first job."""
         if not self._schema_checked:
-            check_schema(self._redis, self.keys)
+            check_schema(self._redis, self._keys)
             self._schema_checked = True
 
     def _admitted(self, candidate: Candidate, answer: _Answer) -> Admission | CellblockError:
@@ -108,7 +113,7 @@ class Admissions(Transitions):
         reply, _ = answer
         try:
             taken = reply.word in {AdmitWord.KNOWN, AdmitWord.CONFLICT} and reply.job_id != candidate.job_id
-            if taken and not self._exists(reply.job_id):
+            if taken and not self._reads.exists(reply.job_id):
                 call = self._call(
                     candidate, forgotten=reply.job_id
                 )  # a key that has outlived its job is free
@@ -152,7 +157,7 @@ class Admissions(Transitions):
                 spent=refused.spent,
             )
         return RateLimited(
-            f"{reply.numbers[0]} jobs are waiting and the queue holds {self._settings.queue_depth} "
+            f"{reply.numbers[0]} jobs are waiting and the queue holds {self._store.settings.queue_depth} "
             "(CELLBLOCK_LEDGER_QUEUE_DEPTH); try again later",
             retry_after_s=1.0,
         )
@@ -160,13 +165,13 @@ class Admissions(Transitions):
     def _call(self, candidate: Candidate, forgotten: str = "") -> ScriptCall:
         job_id, manifest = candidate.job_id, candidate.manifest
         idempotency, gates = candidate.idempotency, candidate.gates
-        idempotency_key = self.keys.idempotency(manifest.tenant, idempotency.name if idempotency else "")
+        idempotency_key = self._keys.idempotency(manifest.tenant, idempotency.name if idempotency else "")
         owner = JobOwner(manifest.tenant, manifest.parent or "")
         return ScriptCall(
             {
-                **self.keys.of_job(job_id, owner),
+                **self._keys.of_job(job_id, owner),
                 "idempotency": idempotency_key,
-                "rate": self.keys.rate(manifest.tenant),
+                "rate": self._keys.rate(manifest.tenant),
             },
             {
                 "job_id": job_id,
@@ -177,19 +182,19 @@ class Admissions(Transitions):
                 "priority": manifest.priority,
                 "trace_id": manifest.trace_id,
                 "submitted": f"{manifest.submitted:.6f}",
-                "queue_depth": self._settings.queue_depth,
-                "job_ttl_s": self._settings.job_ttl_s,
+                "queue_depth": self._store.settings.queue_depth,
+                "job_ttl_s": self._store.settings.job_ttl_s,
                 "expires_ms": ms(manifest.expires_s),
                 "idempotent": idempotency is not None,
                 "idempotency": idempotency.name if idempotency else "",
                 "forgotten": forgotten,
                 "parent": owner.parent,
                 "lane": owner.lane,
-                "slots": self._settings.tenant_slots,
+                "slots": self._store.settings.tenant_slots,
                 "blobs": " ".join(names_of(manifest)),
-                "tenant_percent": self._settings.tenant_percent,
-                "memory_bytes": self._settings.memory_bytes,
-                "measures": self._measures,
+                "tenant_percent": self._store.settings.tenant_percent,
+                "memory_bytes": self._store.settings.memory_bytes,
+                "measures": not self._store.embedded,
                 **(gates.arguments() if gates is not None else NO_GATES),
                 "keyed": candidate.keyed,
             },

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import cast
 
-from redis import Redis
-
-from cellblock.ledger.connection import server_ms, store_errors
+from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import EventStream
-from cellblock.ledger.keys import Keys
-from cellblock.ledger.scripts import Scripts
+from cellblock.ledger.store import Store
 from cellblock.ledger.upkeep_replies import OwedReply, ReleaseBlobsReply
 
 #: Of `cellblock archiver`; nobody else may read events in its name.
@@ -58,21 +55,16 @@ class Archiving:
     new, or events were dropped that it had not read.
     """
 
-    def __init__(
-        self, redis: Redis, keys: Keys, *, embedded: bool = False, is_configured: bool = False
-    ) -> None:
-        """``is_configured``: whether this process's settings name an archive."""
-        self._redis = redis
-        self._is_configured = is_configured
-        self._keys = keys
-        self._stream = EventStream(redis, keys)
-        self._scripts = Scripts(redis, embedded=embedded)
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._redis, self._keys, self._scripts = store.redis, store.keys, store.scripts
+        self._stream = EventStream(store.redis, store.keys)
 
     def state(self) -> ArchiverState | None:
         """None if no archiver has ever run."""
         with store_errors("asking after the archiver"):
             said = cast(str | None, self._redis.hget(self._keys.upkeep, "archiver"))
-            now_s = server_ms(self._redis) / 1000
+            now_s = self._store.now_ms() / 1000
         if said is None:
             return None
         told = json.loads(said)
@@ -82,13 +74,13 @@ class Archiving:
         """What is wrong with the archiver, in words; None if nothing is, or if there is no archive."""
         state = self.state()
         if state is None:
-            return "no archiver has ever run: run cellblock archiver" if self._is_configured else None
+            return "no archiver has ever run: run cellblock archiver" if self._store.has_archive else None
         return state.problem
 
     def report(self, *, behind_s: float, error: str = "") -> None:
         """The archiver says that it lives, how far it is behind, and what it waits for."""
         with store_errors("reporting on the archive"):
-            at = server_ms(self._redis) / 1000
+            at = self._store.now_ms() / 1000
             said = {"at": at, "behind_s": round(behind_s, 1), "error": error}
             self._redis.hset(self._keys.upkeep, "archiver", json.dumps(said))
 

@@ -17,8 +17,10 @@ from cellblock.ledger import ledger_results
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.ledger_results import ledger_result
+from cellblock.ledger.reads import Reads
 from cellblock.ledger.replies import ClaimReply, ClaimWord, FinishReply, PickReply, PickWord
 from cellblock.ledger.scripts import ScriptCall
+from cellblock.ledger.store import Store
 from cellblock.ledger.transitions import Transitions, ms, plan_ttl_s
 
 _log = logging.getLogger(__name__)
@@ -69,20 +71,28 @@ class Picked:
 _NotClaimed = Literal[ClaimWord.AGAIN, ClaimWord.PASSED] | StoreUnavailable
 
 
-class Claims(Transitions):
-    """The claiming part of :class:`~cellblock.ledger.Ledger`."""
+class Claims:
+    """Hands jobs to workers. Raises :class:`StoreUnavailable`. Thread-safe."""
 
-    def claim(self, message: str, worker: str, operation: str) -> Claim | Dropped:
+    def __init__(self, store: Store, reads: Reads, transitions: Transitions) -> None:
+        self._store = store
+        self._redis, self._keys, self._scripts = store.redis, store.keys, store.scripts
+        self._reads = reads
+        self._transitions = transitions
+
+    def claim_next(self, *, message: str, worker: str, operation: str) -> Claim | Dropped:
         """Become the one running attempt of the job that is next, with a fresh fence and lease.
 
         ``message``: the job whose message was delivered. It says that something waits; what runs is the first
         job of the tenant whose turn it is.
         """
-        (claimed,) = self.claim_many([message], worker, operation)
+        (claimed,) = self.claim_next_many(messages=[message], worker=worker, operation=operation)
         return claimed
 
-    def claim_many(self, messages: Sequence[str], worker: str, operation: str) -> list[Claim | Dropped]:
-        """Claim as many jobs as messages were delivered, as :meth:`claim` does one after the other.
+    def claim_next_many(
+        self, *, messages: Sequence[str], worker: str, operation: str
+    ) -> list[Claim | Dropped]:
+        """Claim as many jobs as messages were delivered, as :meth:`claim_next` does one after the other.
 
         Where the tenant whose turn it is has fewer jobs or slots than turns, the next one's come a turn
         early. Raises :class:`StoreUnavailable` where not a single one was claimed.
@@ -112,7 +122,7 @@ class Claims(Transitions):
 
     def _pick(self, count: int) -> list[Picked]:
         """The jobs that are next; fewer where a lane has fewer than turns, none where nothing waits."""
-        keys = self.keys
+        keys = self._keys
         picked = self._scripts.call(
             PickReply,
             {
@@ -140,14 +150,14 @@ class Claims(Transitions):
         with store_errors("reading whose jobs are next"):
             pipe = self._redis.pipeline(transaction=False)
             for lane in lanes:
-                pipe.zrange(self.keys.ready(lane), 0, turns[lane] - 1)
+                pipe.zrange(self._keys.ready(lane), 0, turns[lane] - 1)
             return [iter(cast(list[str], line)) for line in pipe.execute()]
 
     def _claim_each(self, picked: Sequence[Picked], worker: str, operation: str) -> list[Claim | _NotClaimed]:
-        settings = self._settings
+        settings = self._store.settings
         calls = [
             ScriptCall(
-                self.keys.of_job(one.job_id, one.owner),
+                self._keys.of_job(one.job_id, one.owner),
                 {
                     "job_id": one.job_id,
                     "worker": worker,
@@ -157,7 +167,7 @@ class Claims(Transitions):
                     "lane": one.owner.lane,
                     "slots": settings.tenant_slots,
                 },
-                get=self.keys.spec(one.job_id),
+                get=self._keys.spec(one.job_id),
             )
             for one in picked
         ]
@@ -178,7 +188,7 @@ class Claims(Transitions):
         reply, stored = answer
         try:
             if reply.word is ClaimWord.ORPHAN:
-                self._cancel(picked.job_id, ledger_results.ORPHANED)
+                self._transitions.cancel(picked.job_id, ledger_results.ORPHANED)
                 return ClaimWord.PASSED
             if reply.word is not ClaimWord.CLAIMED:
                 return reply.word
@@ -208,20 +218,20 @@ class Claims(Transitions):
     def _why_not(self, job_id: str) -> str:
         """Why a message's job is not there to claim, when no other is either."""
         try:
-            state = self.status(job_id).state
+            state = self._reads.status(job_id).state
         except UnknownJob:
             return "unknown"
         if state.terminal:
             return "terminal"
         if state is not JobState.QUEUED:
             return state.value
-        return "late" if self.due_in_s(job_id) is None else "delayed"
+        return "late" if self._reads.due_in_s(job_id) is None else "delayed"
 
     def _reject_unreadable(self, picked: Picked, fence: int, operation: str) -> None:
         """End a job whose stored manifest is none. Nobody could run it: trying again changes nothing."""
-        record = self._record(picked.job_id)
+        record = self._reads.record(picked.job_id)
         result = ledger_result(picked.job_id, record, Outcome.REJECTED, ledger_results.UNREADABLE)
-        self._transition(
+        self._transitions.move(
             FinishReply,
             picked.job_id,
             picked.owner,

@@ -11,11 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, cast
 
-from redis import Redis
-
 from cellblock.admission.idempotency import IdempotencyKey
-from cellblock.archive import Archive
-from cellblock.blobs import Blobs
 from cellblock.contract.models import (
     Counts,
     DayUsage,
@@ -30,11 +26,12 @@ from cellblock.contract.models import (
 )
 from cellblock.errors import ArchiveUnavailable, InvalidJob, SchemaMismatch, UnknownJob
 from cellblock.ledger.archiving import Archiving
-from cellblock.ledger.connection import server_ms, store_errors
+from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import EventStream, id_of
-from cellblock.ledger.keys import JobOwner, Keys
+from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.pressure import Pressure
 from cellblock.ledger.results import restored, timings, within_reach
+from cellblock.ledger.store import Store
 from cellblock_config import LevelName
 
 _EVENTS_STEP_S = 1.0
@@ -50,37 +47,25 @@ _UNKNOWN = "no job {job_id}: never accepted here, or its result has expired"
 
 
 class Reads:
-    """The asking half of :class:`~cellblock.ledger.Ledger`. Raises :class:`StoreUnavailable`."""
+    """What can be asked of the ledger. Raises :class:`StoreUnavailable`."""
 
     _archive_asked_at = 0.0  #: not before this time (monotonic): it was away
     _archive_warned_at = float("-inf")
 
-    def __init__(
-        self,
-        redis: Redis,
-        keys: Keys,
-        *,
-        embedded: bool = False,
-        blobs: Blobs | None = None,
-        archive: Archive | None = None,
-        has_archive: bool = False,
-    ) -> None:
-        """``has_archive``: whether the settings name one, also where this process does not read it."""
-        self._redis = redis
-        self._blobs = blobs
-        self._archive = archive
-        self.keys = keys
-        self._stream = EventStream(redis, keys)
-        self.archiving = Archiving(redis, keys, embedded=embedded, is_configured=has_archive)
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._redis, self._keys = store.redis, store.keys
+        self._stream = EventStream(store.redis, store.keys)
+        self._archiving = Archiving(store)
 
     def require_tenant(self, job_id: str, tenant: str | None) -> None:
         """Raises :class:`UnknownJob` for a job of another tenant, in the same words as for none at all."""
-        if tenant is not None and self._record_anywhere(job_id)["tenant"] != tenant:
+        if tenant is not None and self.record_anywhere(job_id)["tenant"] != tenant:
             raise UnknownJob(_UNKNOWN.format(job_id=job_id))
 
     def status(self, job_id: str) -> JobStatus:
         """Where a job is. Raises :class:`UnknownJob`."""
-        record = self._record_anywhere(job_id)
+        record = self.record_anywhere(job_id)
         found = status_of(job_id, record)
         return found.model_copy(update={"state": self._state(job_id, record)})
 
@@ -91,8 +76,8 @@ class Reads:
             return state
         with store_errors("reading a job's state"):
             pipe = self._redis.pipeline(transaction=False)
-            pipe.sismember(self.keys.parked, lane)
-            pipe.zscore(self.keys.ready(lane), job_id)
+            pipe.sismember(self._keys.parked, lane)
+            pipe.zscore(self._keys.ready(lane), job_id)
             parked, place = pipe.execute()
         return JobState.PARKED if parked and place is not None else state
 
@@ -103,17 +88,17 @@ class Reads:
         """
         with store_errors("reading a result"):
             pipe = self._redis.pipeline(transaction=False)
-            pipe.get(self.keys.result(job_id))
-            pipe.hgetall(self.keys.job(job_id))
+            pipe.get(self._keys.result(job_id))
+            pipe.hgetall(self._keys.job(job_id))
             stored, record = cast(tuple[str | None, dict[str, str]], tuple(pipe.execute()))
         if not record:
             return self._archived_result(job_id)
         if stored is None:
             return None
-        return restored(job_id, record, within_reach(stored, self._blobs))
+        return restored(job_id, record, within_reach(stored, self._store.blobs))
 
     def _archived_result(self, job_id: str) -> JobResult:
-        found = self._archive.job(job_id) if self._archive is not None else None
+        found = self._store.archive.job(job_id) if self._store.archive is not None else None
         if found is None:
             raise UnknownJob(_UNKNOWN.format(job_id=job_id))
         if found.result is None:
@@ -121,7 +106,7 @@ class Reads:
                 f"job {job_id} ended {found.record['outcome']}, and what it said is not kept any more "
                 "(CELLBLOCK_ARCHIVE_OUTPUT_TTL_S)"
             )
-        return restored(job_id, found.record, within_reach(found.result, self._blobs))
+        return restored(job_id, found.record, within_reach(found.result, self._store.blobs))
 
     def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
         """Events after a stream id, oldest first; waits up to ``wait_s`` for the first.
@@ -137,7 +122,7 @@ class Reads:
             # In steps: one blocking read must not outlast the socket's own timeout.
             block = max(1, round(1000 * min(left_s, _EVENTS_STEP_S))) if left_s > 0 else None
             with store_errors("reading events"):
-                reply = self._redis.xread({self.keys.events: after}, count=limit, block=block)
+                reply = self._redis.xread({self._keys.events: after}, count=limit, block=block)
             found = [Event.from_fields(stream_id, fields) for stream_id, fields in entries(reply)]
             if found or left_s <= 0:
                 return found
@@ -145,7 +130,7 @@ class Reads:
     def named_blobs(self, names: Sequence[str]) -> set[str]:
         """Those of these blobs that a job names."""
         with store_errors("looking for blobs that jobs name"):
-            counts = cast(list[str | None], self._redis.hmget(self.keys.blobs, list(names))) if names else []
+            counts = cast(list[str | None], self._redis.hmget(self._keys.blobs, list(names))) if names else []
         return {name for name, count in zip(names, counts, strict=True) if count is not None}
 
     def settled(self, job_ids: Sequence[str]) -> list[str]:
@@ -153,8 +138,8 @@ class Reads:
         with store_errors("looking for results"):
             pipe = self._redis.pipeline(transaction=False)
             for job_id in job_ids:
-                pipe.exists(self.keys.result(job_id))
-                pipe.exists(self.keys.job(job_id))
+                pipe.exists(self._keys.result(job_id))
+                pipe.exists(self._keys.job(job_id))
             found = pipe.execute()
         pairs = zip(job_ids, found[::2], found[1::2], strict=True)
         return [job_id for job_id, ended, known in pairs if ended or not known]
@@ -166,14 +151,14 @@ class Reads:
     def oldest_wait_s(self) -> float:
         """How long the job waits that waits longest for a worker, of a hundred lanes; 0 for none."""
         with store_errors("looking for the oldest waiting job"):
-            heads = self._heads(cast(list[str], self._redis.zrange(self.keys.lane_turns, 0, 99)))
+            heads = self.heads(cast(list[str], self._redis.zrange(self._keys.lane_turns, 0, 99)))
             since = [queued_ms for queued_ms in heads.values() if queued_ms is not None]
-            return max(0.0, (self._now_ms() - min(since)) / 1000) if since else 0.0
+            return max(0.0, (self._store.now_ms() - min(since)) / 1000) if since else 0.0
 
     def pressure(self) -> Pressure:
         """How full the store is, by the last measurement and what was taken since."""
         with store_errors("asking how full the store is"):
-            found = self._redis.hmget(self.keys.pressure, "used_bytes", "taken_bytes", "limit_bytes")
+            found = self._redis.hmget(self._keys.pressure, "used_bytes", "taken_bytes", "limit_bytes")
         used, taken, limit = (int(value or 0) for value in cast(list[str | None], found))
         return Pressure(used + taken, limit)
 
@@ -182,11 +167,11 @@ class Reads:
         waiting, parked = self._waiting()
         with store_errors("counting jobs"):
             pipe = self._redis.pipeline(transaction=False)
-            for index in (self.keys.delayed, self.keys.leases, self.keys.dead):
+            for index in (self._keys.delayed, self._keys.leases, self._keys.dead):
                 pipe.zcard(index)
             delayed, running, dead = pipe.execute()
         pressure = self.pressure()
-        archiver = self.archiving.state()
+        archiver = self._archiving.state()
         return Counts(
             waiting=waiting,
             delayed=delayed,
@@ -196,12 +181,12 @@ class Reads:
             workers=len(self.workers()),
             store_percent=round(pressure.percent, 1) if pressure.limit_bytes else None,
             archive_behind_s=archiver.late_s if archiver is not None else None,
-            archive_problem=self.archiving.problem(),
+            archive_problem=self._archiving.problem(),
         )
 
     def _waiting(self) -> tuple[int, dict[str, int]]:
         """How many jobs wait for a worker, and for a slot of their tenant."""
-        keys = self.keys
+        keys = self._keys
         with store_errors("counting waiting jobs"):
             lanes = sorted(cast(set[str], self._redis.smembers(keys.parked)))
             pipe = self._redis.pipeline(transaction=False)
@@ -219,7 +204,7 @@ class Reads:
             names = [tenant] if tenant is not None else self._accounts()
             pipe = self._redis.pipeline(transaction=False)
             for name in names:
-                pipe.hgetall(self.keys.account(name))
+                pipe.hgetall(self._keys.account(name))
             accounts = cast(list[dict[str, str]], pipe.execute())
             since = self.first_day_kept()
         found = [used for name, account in zip(names, accounts, strict=True) for used in _days(name, account)]
@@ -231,10 +216,10 @@ class Reads:
     def first_day_kept(self) -> date:
         """The first day (UTC) whose accounts the store still has."""
         with store_errors("looking at the clock"):
-            return _EPOCH + timedelta(days=self._now_ms() // _DAY_MS - _DAYS_KEPT + 1)
+            return _EPOCH + timedelta(days=self._store.now_ms() // _DAY_MS - _DAYS_KEPT + 1)
 
     def _accounts(self) -> list[str]:
-        start = self.keys.account("")
+        start = self._keys.account("")
         return [
             str(key)[len(start) :] for key in self._redis.scan_iter(match=f"{literal(start)}*", count=1000)
         ]
@@ -242,30 +227,30 @@ class Reads:
     def running(self) -> int:
         """How many jobs hold a lease."""
         with store_errors("counting running jobs"):
-            return self._redis.zcard(self.keys.leases)
+            return self._redis.zcard(self._keys.leases)
 
     def workers(self) -> dict[str, dict[str, object]]:
         """What every live worker last said of itself."""
         with store_errors("listing workers"):
-            now = self._now_ms()
-            self._redis.zremrangebyscore(self.keys.workers, "-inf", now)
-            names = cast(list[str], self._redis.zrange(self.keys.workers, 0, -1))
+            now = self._store.now_ms()
+            self._redis.zremrangebyscore(self._keys.workers, "-inf", now)
+            names = cast(list[str], self._redis.zrange(self._keys.workers, 0, -1))
             values = cast(
                 list[str | None],
-                self._redis.mget([self.keys.worker(name) for name in names]) if names else [],
+                self._redis.mget([self._keys.worker(name) for name in names]) if names else [],
             )
         return {name: json.loads(value) for name, value in zip(names, values, strict=True) if value}
 
     def due_in_s(self, job_id: str) -> float | None:
         """How long a job's pause before its next attempt still lasts; None if it is in none."""
         with store_errors("reading a job's pause"):
-            due_ms = self._redis.zscore(self.keys.delayed, job_id)
-            return None if due_ms is None else max(0.0, (float(due_ms) - self._now_ms()) / 1000)
+            due_ms = self._redis.zscore(self._keys.delayed, job_id)
+            return None if due_ms is None else max(0.0, (float(due_ms) - self._store.now_ms()) / 1000)
 
     def attempts(self, job_id: str) -> list[PastAttempt]:
         """The history of a job's attempts that did not simply end, oldest first."""
         with store_errors("reading a job's attempts"):
-            lines = cast(list[str], self._redis.lrange(self.keys.attempts(job_id), 0, -1))
+            lines = cast(list[str], self._redis.lrange(self._keys.attempts(job_id), 0, -1))
         past = []
         for line in lines:
             fence, worker, started_ms, ended_ms, why = line.split(" ")
@@ -276,13 +261,13 @@ class Reads:
     def dead(self, *, limit: int = 100) -> list[str]:
         """Ids of jobs that ended through our fault and wait for an operator, latest first; 0: all."""
         with store_errors("listing dead letters"):
-            return cast(list[str], self._redis.zrange(self.keys.dead, 0, limit - 1, desc=True))
+            return cast(list[str], self._redis.zrange(self._keys.dead, 0, limit - 1, desc=True))
 
     def dead_letter(self, job_id: str) -> DeadLetter:
         """What is known of a dead letter. Raises :class:`UnknownJob`."""
-        record = self._record(job_id)
+        record = self.record(job_id)
         with store_errors("reading a dead letter"):
-            if self._redis.zscore(self.keys.dead, job_id) is None:
+            if self._redis.zscore(self._keys.dead, job_id) is None:
                 raise UnknownJob(f"job {job_id} is no dead letter: it is {record['state']}")
         result = self.result(job_id)
         return DeadLetter(
@@ -300,7 +285,7 @@ class Reads:
     def tenant(self, job_id: str) -> str | None:
         """Whose job it is; None if there is none of this id."""
         with store_errors("reading a job"):
-            return cast(str | None, self._redis.hget(self.keys.job(job_id), "tenant"))
+            return cast(str | None, self._redis.hget(self._keys.job(job_id), "tenant"))
 
     def accepted(self, tenant: str, idempotency: IdempotencyKey) -> str | None:
         """The job that was accepted under this key of the tenant's and is still known.
@@ -308,8 +293,8 @@ class Reads:
         Raises :class:`InvalidJob` when the key was used for a different one.
         """
         with store_errors("looking for an idempotency key"):
-            stored = cast(str | None, self._redis.get(self.keys.idempotency(tenant, idempotency.name)))
-        if stored is not None and self._exists(stored.partition(" ")[0]):
+            stored = cast(str | None, self._redis.get(self._keys.idempotency(tenant, idempotency.name)))
+        if stored is not None and self.exists(stored.partition(" ")[0]):
             job_id, _, digest = stored.partition(" ")
         elif (archived := self._archived_key(tenant, idempotency.name)) is None:
             return None
@@ -323,10 +308,10 @@ class Reads:
         """While the archive is away jobs go on: a key whose job has left Redis is not known then. An archive
         that takes long to answer is not asked each time."""
         asked = time.monotonic()
-        if self._archive is None or asked < self._archive_asked_at:
+        if self._store.archive is None or asked < self._archive_asked_at:
             return None
         try:
-            return self._archive.accepted(tenant, name)
+            return self._store.archive.accepted(tenant, name)
         except (ArchiveUnavailable, SchemaMismatch) as error:
             now = time.monotonic()
             self._archive_asked_at = now + _ARCHIVE_PAUSE * (now - asked)
@@ -335,40 +320,39 @@ class Reads:
                 _log.warning("idempotency keys of jobs that have left Redis are not known: %s", error)
             return None
 
-    def _exists(self, job_id: str) -> bool:
+    def exists(self, job_id: str) -> bool:
+        """Whether the store has a job of this id."""
         with store_errors("reading a job"):
-            return bool(self._redis.exists(self.keys.job(job_id)))
+            return bool(self._redis.exists(self._keys.job(job_id)))
 
-    def _record_anywhere(self, job_id: str) -> Mapping[str, str]:
-        """Of a job that may have left for the archive."""
+    def record_anywhere(self, job_id: str) -> Mapping[str, str]:
+        """The record of a job, also of one that has left for the archive. Raises :class:`UnknownJob`."""
         try:
-            return self._record(job_id)
+            return self.record(job_id)
         except UnknownJob:
-            found = self._archive.job(job_id) if self._archive is not None else None
+            found = self._store.archive.job(job_id) if self._store.archive is not None else None
             if found is None:
                 raise
             return found.record
 
-    def _record(self, job_id: str) -> dict[str, str]:
+    def record(self, job_id: str) -> dict[str, str]:
+        """The record of a job. Raises :class:`UnknownJob`."""
         with store_errors("reading a job"):
-            record = cast(dict[str, str], self._redis.hgetall(self.keys.job(job_id)))
+            record = cast(dict[str, str], self._redis.hgetall(self._keys.job(job_id)))
         if not record:
             raise UnknownJob(_UNKNOWN.format(job_id=job_id))
         return record
 
-    def _heads(self, lanes: Sequence[str]) -> dict[str, int | None]:
+    def heads(self, lanes: Sequence[str]) -> dict[str, int | None]:
         """Since when the first job of each lane waits (ms); None for one whose record has expired."""
         if not lanes:
             return {}
-        heads = cast(list[str | None], self._redis.hmget(self.keys.lane_heads, list(lanes)))
+        heads = cast(list[str | None], self._redis.hmget(self._keys.lane_heads, list(lanes)))
         pipe = self._redis.pipeline(transaction=False)
         for head in heads:
-            pipe.hget(self.keys.job(head or "-"), "queued_ms")
+            pipe.hget(self._keys.job(head or "-"), "queued_ms")
         queued = cast(list[str | None], pipe.execute())
         return {lane: None if at is None else int(at) for lane, at in zip(lanes, queued, strict=True)}
-
-    def _now_ms(self) -> int:
-        return server_ms(self._redis)
 
 
 def entries(reply: Any) -> Iterator[tuple[str, dict[str, str]]]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from cellblock.ledger.archiving import ARCHIVE_GROUP
+from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
 from cellblock.ledger.connection import store_errors
+from cellblock.ledger.event_retention import EventStream
 from cellblock.ledger.pressure import (
     ADMITS_BELOW,
     LEAVE_ABOVE,
@@ -19,7 +20,9 @@ from cellblock.ledger.pressure import (
     TENANT_WHOLE,
     Pressure,
 )
-from cellblock.ledger.upkeep import Round, Upkeep
+from cellblock.ledger.reads import Reads
+from cellblock.ledger.store import Store
+from cellblock.ledger.upkeep import Round
 from cellblock.ledger.upkeep_replies import ForgetReply, ForgetWord
 
 #: Jobs that leave in one call, and tenants looked at in one.
@@ -69,11 +72,17 @@ class _Page:
     freed_bytes: int
 
 
-class Retention(Upkeep):
-    """The half of the upkeep that makes room. Raises :class:`StoreUnavailable`."""
+class Retention:
+    """The part of the upkeep that makes room. Raises :class:`StoreUnavailable`."""
 
-    _archived_until_ms = 0  #: what ended before is in the archive
-    _looked_at = 0  #: how many lists were found too young before the time of a round was over
+    def __init__(self, store: Store, reads: Reads) -> None:
+        self._store = store
+        self._redis, self._keys, self._scripts = store.redis, store.keys, store.scripts
+        self._reads = reads
+        self._stream = EventStream(store.redis, store.keys)
+        self._archiving = Archiving(store)
+        self._archived_until_ms = 0  #: what ended before is in the archive
+        self._looked_at = 0  #: how many lists were found too young before the time of a round was over
 
     def make_room(self, begun: Round) -> int:
         """End the stay of jobs whose time has come, and of others where the store or a tenant needs room.
@@ -89,20 +98,20 @@ class Retention(Upkeep):
 
     def _archived_until(self) -> int:
         """Until the archive has looked at everything again after it missed events, it counts as empty."""
-        if self._hot_s is None or self.archiving.owes_since() is not None:
+        if self._store.hot_s is None or self._archiving.owes_since() is not None:
             return 0
         with store_errors("looking at the clock"):
-            now_ms = self._now_ms()
+            now_ms = self._store.now_ms()
         return self._stream.done_until_ms(ARCHIVE_GROUP, now_ms) - _MARGIN_MS
 
     def _forget_the_due(self, epoch: int, until: float) -> int:
         freed = 0
         while time.monotonic() < until:
             with store_errors("looking for jobs whose time has come"):
-                now_ms = by_ms = self._now_ms()
-                if self._hot_s is not None:  # what the archive does not have is not looked at
-                    by_ms = min(now_ms, self._archived_until_ms - 1 + 1000 * self._hot_s)
-                due = self._redis.zrange(self.keys.keepers, "-inf", by_ms, byscore=True, offset=0, num=_PAGE)
+                now_ms = by_ms = self._store.now_ms()
+                if self._store.hot_s is not None:  # what the archive does not have is not looked at
+                    by_ms = min(now_ms, self._archived_until_ms - 1 + 1000 * self._store.hot_s)
+                due = self._redis.zrange(self._keys.keepers, "-inf", by_ms, byscore=True, offset=0, num=_PAGE)
             left = 0
             for keeper in cast(list[str], due):
                 page = self._forget(epoch, keeper, leaves_by_ms=now_ms)
@@ -116,12 +125,12 @@ class Retention(Upkeep):
         wanted = pressure.above(LEAVE_DOWN_TO) if pressure.above(LEAVE_ABOVE) else 0
         rules = _Rules(
             young=pressure.above(TAKES_LARGE_BELOW) > 0,
-            unarchived=self._hot_s is None or pressure.above(ADMITS_BELOW) > 0,
+            unarchived=self._store.hot_s is None or pressure.above(ADMITS_BELOW) > 0,
         )
         freed = 0
         while freed < wanted and time.monotonic() < until:
             with store_errors("looking for who leaves first"):
-                page = self._redis.zrange(self.keys.keepers, self._looked_at, self._looked_at + _PAGE - 1)
+                page = self._redis.zrange(self._keys.keepers, self._looked_at, self._looked_at + _PAGE - 1)
             for keeper in self._that_may_leave(cast(list[str], page), rules):
                 freed += self._forget_of(epoch, keeper, wanted - freed, rules, until)
             self._looked_at += len(page)
@@ -141,10 +150,10 @@ class Retention(Upkeep):
             pipe = self._redis.pipeline(transaction=False)
             for keeper in keepers:
                 tenant, _, seconds = keeper.rpartition(" ")
-                pipe.lindex(self.keys.kept(tenant, int(seconds)), 0)
+                pipe.lindex(self._keys.kept(tenant, int(seconds)), 0)
             firsts = [str(entry or "-") for entry in pipe.execute()]
             ends = self._ends(firsts)
-            now_ms = self._now_ms()
+            now_ms = self._store.now_ms()
         return [
             keeper
             for keeper, (finished_ms, *_) in zip(keepers, ends, strict=True)
@@ -154,25 +163,25 @@ class Retention(Upkeep):
     def _is_held(self, ended_ms: int, now_ms: int, rules: _Rules) -> bool:
         if self._is_archived(ended_ms):
             return False
-        young = ended_ms > now_ms - 1000 * self._settings.result_least_s
+        young = ended_ms > now_ms - 1000 * self._store.settings.result_least_s
         return not rules.unarchived or (young and not rules.young)
 
     def has_room(self, tenant: str, size_bytes: int) -> bool:
         """Whether a long result of this tenant's fits into the store, and into its own part of it."""
-        pressure = self.pressure()
+        pressure = self._reads.pressure()
         if pressure.above(TAKES_LARGE_BELOW, more=size_bytes):
             return False
         if self._beyond(tenant, pressure.limit_bytes, percent=TENANT_WHOLE, more=size_bytes) <= 0:
             return True
         with store_errors("asking for a tenant's room"):
-            self._redis.zadd(self.keys.crowded, {tenant: size_bytes}, gt=True)
+            self._redis.zadd(self._keys.crowded, {tenant: size_bytes}, gt=True)
         return False
 
     def _relieve_tenants(self, epoch: int, limit_bytes: int, until: float) -> int:
         """What tenants keep that were refused for it, or that keep large results."""
         freed = 0
         with store_errors("looking for tenants without room"):
-            found = self._redis.zrange(self.keys.crowded, 0, _PAGE - 1, withscores=True, desc=True)
+            found = self._redis.zrange(self._keys.crowded, 0, _PAGE - 1, withscores=True, desc=True)
         for tenant, asked in cast(list[tuple[str, float]], found):
             if time.monotonic() > until:
                 break
@@ -182,24 +191,24 @@ class Retention(Upkeep):
                     left = self._forget_of(epoch, keeper, wanted, self._with_archive(rules), until)
                     freed, wanted = freed + left, wanted - left
             with store_errors("looking after a tenant"):
-                self._redis.zrem(self.keys.crowded, tenant)  # whoever is refused again says so again
+                self._redis.zrem(self._keys.crowded, tenant)  # whoever is refused again says so again
         return freed
 
     def _with_archive(self, rules: _Rules) -> _Rules:
-        return rules if self._hot_s is not None else replace(rules, unarchived=True)
+        return rules if self._store.hot_s is not None else replace(rules, unarchived=True)
 
     def is_crowded(self) -> bool:
         """Whether some tenant waits for room."""
         with store_errors("looking for tenants without room"):
-            return bool(self._redis.exists(self.keys.crowded))
+            return bool(self._redis.exists(self._keys.crowded))
 
     def _keepers_of(self, tenant: str) -> list[str]:
         """Its lists of ended jobs, the one first whose first job leaves first."""
         with store_errors("looking for what a tenant keeps"):
-            fields = cast(list[str], self._redis.hkeys(self.keys.account(tenant)))
+            fields = cast(list[str], self._redis.hkeys(self._keys.account(tenant)))
             lists = [field.removeprefix("list:") for field in fields if field.startswith("list:")]
             names = [f"{tenant} {seconds}" for seconds in lists]
-            scores = self._redis.zmscore(self.keys.keepers, names) if names else []
+            scores = self._redis.zmscore(self._keys.keepers, names) if names else []
         found = [(score, name) for score, name in zip(scores, names, strict=True) if score is not None]
         return [name for _, name in sorted(found)]
 
@@ -216,9 +225,9 @@ class Retention(Upkeep):
     def _beyond(self, tenant: str, limit_bytes: int, *, percent: int, more: int = 0) -> int:
         """What a tenant keeps that is beyond this part of its limit, with so many bytes more."""
         with store_errors("reading what a tenant holds"):
-            found = self._redis.hmget(self.keys.account(tenant), "held_bytes", "kept_bytes", "bytes_held")
+            found = self._redis.hmget(self._keys.account(tenant), "held_bytes", "kept_bytes", "bytes_held")
         held, kept, own = (int(value or 0) for value in cast(list[str | None], found))
-        share = limit_bytes * self._settings.tenant_percent // 100
+        share = limit_bytes * self._store.settings.tenant_percent // 100
         most = min(own or share, share or own)
         return min(kept, held + kept + more - most * percent // 100) if most else 0
 
@@ -232,14 +241,14 @@ class Retention(Upkeep):
         rules: _Rules = _ALL,
     ) -> _Page:
         """The first of a list leave, a page at most: those that would leave by then, as many as needed."""
-        keys, (tenant, _, seconds) = self.keys, keeper.rpartition(" ")
+        keys, (tenant, _, seconds) = self._keys, keeper.rpartition(" ")
         stays_ms = 1000 * int(seconds)
         kept = keys.kept(tenant, int(seconds))
         leaving: list[tuple[str, str]] = []
         next_ms, freed_bytes, archived = 1, 0, 0
         with store_errors("looking for what a tenant keeps"):
             entries = cast(list[str], self._redis.lrange(kept, 0, _PAGE - 1))
-            now_ms = self._now_ms()
+            now_ms = self._store.now_ms()
             for entry, (finished_ms, name, outcome) in zip(entries, self._ends(entries), strict=True):
                 ended_ms = int(finished_ms or 0)
                 leaves_ms = self._leaves_ms(ended_ms, stays_ms, dead=outcome in _DEAD)
@@ -279,7 +288,7 @@ class Retention(Upkeep):
 
     def _looked_at_ms(self, ended_ms: int, stays_ms: int, *, dead: bool) -> int:
         """When a list with this first job is looked at, as scripts/prelude.lua says."""
-        hot_ms = stays_ms if self._hot_s is None or dead else 1000 * self._hot_s
+        hot_ms = stays_ms if self._store.hot_s is None or dead else 1000 * self._store.hot_s
         return ended_ms + min(hot_ms, stays_ms)
 
     def _is_archived(self, ended_ms: int) -> bool:
@@ -288,21 +297,21 @@ class Retention(Upkeep):
     def _leaves_ms(self, ended_ms: int, stays_ms: int, *, dead: bool) -> int:
         """What the archive has leaves early, but for dead letters, which an operator may retry; what it does
         not have yet waits for it, a day beyond its time."""
-        if self._hot_s is None or dead:
+        if self._store.hot_s is None or dead:
             return ended_ms + stays_ms
         if self._is_archived(ended_ms):
-            return ended_ms + min(1000 * self._hot_s, stays_ms)
+            return ended_ms + min(1000 * self._store.hot_s, stays_ms)
         return ended_ms + stays_ms + _UNARCHIVED_MS
 
     def _ends(self, entries: Sequence[str]) -> list[list[str | None]]:
         """Of each: when it ended, None if it is gone or runs again; the key it was accepted under; how."""
         pipe = self._redis.pipeline(transaction=False)
         for entry in entries:
-            pipe.hmget(self.keys.job(entry.partition(" ")[0]), "finished_ms", "idempotency", "outcome")
+            pipe.hmget(self._keys.job(entry.partition(" ")[0]), "finished_ms", "idempotency", "outcome")
         return cast(list[list[str | None]], pipe.execute()) if entries else []
 
     def _keys_of(self, job_id: str, tenant: str, idempotency: str) -> tuple[str, ...]:
-        keys = self.keys
+        keys = self._keys
         return (
             keys.job(job_id),
             keys.result(job_id),

@@ -1,214 +1,61 @@
-"""The only owner of state changes: a typed face over the Lua transitions.
-
-Each transition is one script under scripts/, run on the server's clock and idempotent, by an operation id or
-by the state it finds, so a call resent after a lost reply changes nothing. What reapers call is in upkeep.py.
-ARCHITECTURE.md draws the states.
-"""
+"""What all parts of the ledger share."""
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Mapping, Sequence
-from typing import cast
+from dataclasses import dataclass
 
-from pydantic import ValidationError
+from redis import Redis
 
-from cellblock.admission.nesting import Parent, no_parent
-from cellblock.admission.resolve import Manifest
-from cellblock.contract.models import JobResult, JobState, Outcome
-from cellblock.errors import UnknownJob
-from cellblock.ledger import ledger_results
-from cellblock.ledger.admissions import Admissions
-from cellblock.ledger.claims import Claim, Claims
-from cellblock.ledger.connection import store_errors
-from cellblock.ledger.keys import JobOwner, Stay
-from cellblock.ledger.ledger_results import ledger_result
-from cellblock.ledger.pressure import LARGE_BYTES
-from cellblock.ledger.replies import (
-    BeatReply,
-    CancelWord,
-    FinishReply,
-    FinishWord,
-    Pulse,
-    ReleaseReply,
-    ReleaseWord,
-    RetryReply,
-    RetryWord,
-)
-from cellblock.ledger.results import deposited, stored
-from cellblock.ledger.retention import Retention
-from cellblock.ledger.transitions import Transition, ms, spread
-
-#: Long results go one at a time: while Redis reads one, it is there twice.
-_LONG_RESULT = threading.Lock()
+from cellblock.archive import Archive
+from cellblock.blobs import Blobs
+from cellblock.ledger.connection import server_ms
+from cellblock.ledger.keys import Keys
+from cellblock.ledger.scripts import Scripts
+from cellblock_config import LedgerSettings, Settings
 
 
-class Ledger(Admissions, Claims, Retention):
-    """All transitions of jobs, and what can be asked of them. Thread-safe.
+@dataclass(slots=True)
+class Store:
+    """One Redis, the names and scripts of the ledger in it, and the settings that its parts work under."""
 
-    Every method raises :class:`StoreUnavailable` when Redis is out of reach.
-    """
+    redis: Redis
+    keys: Keys
+    scripts: Scripts
+    settings: LedgerSettings
+    #: How long an ended job stays that the archive has; None without an archive. Whoever leads the upkeep
+    #: learns of archives that its own settings do not name.
+    hot_s: int | None
+    own_hot_s: int  #: the same by the settings, also where they name no archive
+    has_archive: bool  #: whether the settings name one, also where this process does not read it
+    embedded: bool  #: whether this is the in-process Redis of embedded runs
+    blobs: Blobs | None  #: where long results are
+    archive: Archive | None  #: where jobs are that have left
 
-    def parent(self, job_id: str, tenant: str | None = None) -> Parent:
-        """A running job, of this tenant if one is given, for a run nested in it.
-
-        Raises :class:`PolicyDenied`.
-        """
-        with store_errors("reading a parent"):
-            pipe = self._redis.pipeline(transaction=False)
-            pipe.hgetall(self.keys.job(job_id))
-            pipe.get(self.keys.spec(job_id))
-            record, stored = cast(tuple[dict[str, str], str | None], tuple(pipe.execute()))
-            now_ms = self._now_ms()
-        if record.get("state") != JobState.RUNNING or tenant not in {None, record["tenant"]}:
-            raise no_parent(job_id, tenant)
-        try:
-            manifest = Manifest.model_validate_json(stored or "")
-        except ValidationError:
-            raise no_parent(job_id, tenant) from None
-        return Parent(
-            job_id,
-            manifest,
-            ran_s=(now_ms - int(record["started_ms"])) / 1000,
-            reserved_micros=int(record.get("reserved", 0)) - int(record.get("charged", 0)),
-            # Until its worker hears what it lent, it may go on spending.
-            unheard_s=2 * self._settings.beat_s,
+    @classmethod
+    def of(
+        cls,
+        redis: Redis,
+        settings: Settings,
+        *,
+        embedded: bool = False,
+        blobs: Blobs | None = None,
+        archive: Archive | None = None,
+    ) -> Store:
+        """As the settings say."""
+        has_archive = settings.archive.url is not None
+        return cls(
+            redis=redis,
+            keys=Keys(settings.redis.key_prefix),
+            scripts=Scripts(redis, embedded=embedded),
+            settings=settings.ledger,
+            hot_s=settings.archive.hot_s if has_archive else None,
+            own_hot_s=settings.archive.hot_s,
+            has_archive=has_archive,
+            embedded=embedded,
+            blobs=blobs,
+            archive=archive,
         )
 
-    def beat(
-        self, worker: str, held: Sequence[tuple[str, int]], status: Mapping[str, object]
-    ) -> dict[tuple[str, int], Pulse]:
-        """Renew every lease this worker still owns, and say that the worker lives."""
-        beat = self._scripts.call(
-            BeatReply,
-            {
-                "worker": self.keys.worker(worker),
-                "leases": self.keys.leases,
-                "workers": self.keys.workers,
-                "jobs": [self.keys.job(job_id) for job_id, _ in held],
-            },
-            {
-                "worker": worker,
-                "lease_ms": ms(self._settings.lease_s),
-                "worker_ttl_ms": ms(3 * self._settings.beat_s),
-                "status": json.dumps(status),
-                "attempts": [str(part) for pair in held for part in pair],
-            },
-        )
-        return dict(zip(held, beat.pulses, strict=True))
-
-    def retire(self, worker: str) -> None:
-        """This worker has ended: it is not among the live ones from now on."""
-        with store_errors("signing a worker off"):
-            pipe = self._redis.pipeline(transaction=False)  # which a full store would refuse
-            pipe.delete(self.keys.worker(worker))
-            pipe.zrem(self.keys.workers, worker)
-            pipe.execute()
-
-    def finish(
-        self, claim: Claim, result: JobResult, operation: str, *, long_bytes: int | None = None
-    ) -> Transition[FinishWord]:
-        """``finished``: the job has ended with this result. ``retried``: it failed and will run again.
-
-        ``stale``: the attempt owns nothing any more, and nothing was written. ``no room``: nor was it for a
-        result so long that the store has no room for it now.
-
-        ``long_bytes``: a longer result goes to the blob store; None: none does. Raises
-        :class:`BlobsUnavailable`.
-        """
-        text, blob = stored(result), ""
-        size_bytes = len(text.encode())
-        if self._blobs is not None and long_bytes is not None and size_bytes > long_bytes:
-            text, blob = deposited(text, self._blobs)
-            size_bytes = len(text)
-        if size_bytes <= LARGE_BYTES:
-            return self._finish(claim, result, operation, text, blob)
-        with _LONG_RESULT:
-            if not self.has_room(claim.manifest.tenant, size_bytes):
-                return Transition(claim.job_id, FinishWord.NO_ROOM)  # without sending it
-            return self._finish(claim, result, operation, text, blob)
-
-    def _finish(
-        self, claim: Claim, result: JobResult, operation: str, text: str, blob: str
-    ) -> Transition[FinishWord]:
-        ours = result.outcome is Outcome.SANDBOX_ERROR
-        retries = self._settings.fault_retries if ours else claim.manifest.retries
-        if result.outcome in {Outcome.OK, Outcome.CANCELLED, Outcome.REJECTED, Outcome.COST_CAP}:
-            retries = 0
-        return self._transition(
-            FinishReply,
-            claim.job_id,
-            claim.owner,
-            {
-                "fence": claim.fence,
-                "op": operation,
-                "state": JobState.after(result.outcome),
-                "outcome": result.outcome,
-                "result": text,
-                "blob": blob,
-                "charge": result.cost_micros or 0,
-                "counter": "faults" if ours else "failures",
-                "retries": retries,
-                "backoff_ms": ms(self._settings.retry_backoff_s),
-                "backoff_max_ms": ms(self._settings.retry_backoff_max_s),
-                "spread_percent": spread(),
-                "cancelled_result": self._cancelled_result(claim.job_id) if ours else "",
-            },
-            plan_ttl_s=claim.plan_ttl_s,
-        )
-
-    def _cancelled_result(self, job_id: str) -> str:
-        try:
-            return ledger_result(job_id, self._record(job_id), Outcome.CANCELLED, ledger_results.CANCELLED)
-        except UnknownJob:  # the script finds no job either, and says so
-            return ""
-
-    def release(self, claim: Claim, operation: str, *, ran: bool = True) -> Transition[ReleaseWord]:
-        """Give the job back uncounted: ``released``, ``cancelled`` if that had been asked, or ``stale``.
-
-        ``ran``: whether its code had begun; one that never starts anywhere still meets its deadline.
-        """
-        return self._transition(
-            ReleaseReply,
-            claim.job_id,
-            claim.owner,
-            {
-                "fence": claim.fence,
-                "op": operation,
-                "ran": ran,
-                "cancelled_result": self._cancelled_result(claim.job_id),
-            },
-            plan_ttl_s=claim.plan_ttl_s,
-        )
-
-    def cancel(self, job_id: str) -> Transition[CancelWord]:
-        """``cancelled``: a waiting job has ended now. ``requested``: its worker will stop a running one.
-
-        ``terminal``: it had ended. Idempotent. Raises :class:`UnknownJob`.
-        """
-        done = self._cancel(job_id, ledger_results.CANCELLED)
-        if done.word is CancelWord.UNKNOWN:
-            raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
-        return done
-
-    def retry_dead(self, job_id: str, operation: str) -> Transition[RetryWord]:
-        """Let a dead letter run again: ``retried``, ``alive`` if it is none, ``gone`` if its payload is.
-
-        It costs its tenant nothing more: the fault was ours.
-        Raises :class:`UnknownJob`.
-        """
-        owner = JobOwner.of_record(self._record(job_id))
-        settings = self._settings
-        retried = self._scripts.call(
-            RetryReply,
-            self.keys.of_job(job_id, owner, Stay.under(settings, 0)),
-            {
-                "job_id": job_id,
-                "op": operation,
-                "lane": owner.lane,
-                "slots": settings.tenant_slots,
-                "job_ttl_s": settings.job_ttl_s,
-            },
-        )
-        return Transition(job_id, retried.word, retried.wake)
+    def now_ms(self) -> int:
+        """The server's clock."""
+        return server_ms(self.redis)

@@ -8,18 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from redis import Redis
-
-from cellblock.archive import Archive
-from cellblock.blobs import Blobs
 from cellblock.contract.models import JobError, Outcome
 from cellblock.ledger.declarations import Arguments
-from cellblock.ledger.keys import JobOwner, Keys, Stay
+from cellblock.ledger.keys import JobOwner, Stay
 from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.reads import Reads
 from cellblock.ledger.replies import CancelReply, CancelWord, WakingReply
-from cellblock.ledger.scripts import Scripts
-from cellblock_config import Settings
+from cellblock.ledger.store import Store
 
 #: Retries spread out: what failed together must not come back together.
 _SPREAD_PERCENT = (50, 150)
@@ -39,36 +34,15 @@ class Transition(Generic[W]):
     wake: tuple[str, ...] = ()
 
 
-class Transitions(Reads):
-    """The calling half of :class:`~cellblock.ledger.Ledger`. Raises :class:`StoreUnavailable`."""
+class Transitions:
+    """Calls of the scripts that end or move a job. Raises :class:`StoreUnavailable`."""
 
-    def __init__(
-        self,
-        redis: Redis,
-        settings: Settings,
-        *,
-        embedded: bool = False,
-        blobs: Blobs | None = None,
-        archive: Archive | None = None,
-    ) -> None:
-        """``blobs``: where long results are. ``archive``: where jobs are that have left."""
-        has_archive = settings.archive.url is not None
-        super().__init__(
-            redis,
-            Keys(settings.redis.key_prefix),
-            embedded=embedded,
-            blobs=blobs,
-            archive=archive,
-            has_archive=has_archive,
-        )
-        self._settings = settings.ledger
-        self._scripts = Scripts(redis, embedded=embedded)
-        self._measures = not embedded
-        self._archive_settings = settings.archive
-        #: How long an ended job stays that the archive has; None without an archive.
-        self._hot_s = settings.archive.hot_s if has_archive else None
+    def __init__(self, store: Store, reads: Reads) -> None:
+        self._store = store
+        self._keys, self._scripts = store.keys, store.scripts
+        self._reads = reads
 
-    def _transition(
+    def move(
         self,
         reply: type[WakingReply[W]],
         job_id: str,
@@ -77,8 +51,11 @@ class Transitions(Reads):
         *,
         plan_ttl_s: int,
     ) -> Transition[W]:
-        """``plan_ttl_s``: how long its plan keeps its result, 0 without a plan."""
-        settings = self._settings
+        """Call the script of this reply for a job.
+
+        ``plan_ttl_s``: how long its plan keeps its result, 0 without a plan.
+        """
+        settings = self._store.settings
         stay = Stay.under(settings, plan_ttl_s)
         common: Arguments = {  # COMMON in scripts/prelude.lua
             "lane": owner.lane,
@@ -87,24 +64,24 @@ class Transitions(Reads):
             "kept_s": stay.well_s,
             "kept_failed_s": stay.failed_s,
             "kept_dead_s": stay.dead_s,
-            "looked_at_s": self._hot_s if self._hot_s is not None else _NEVER_S,
+            "looked_at_s": self._store.hot_s if self._store.hot_s is not None else _NEVER_S,
             "memory_bytes": settings.memory_bytes,
-            "measures": self._measures,
-            "channel": self.keys.done(job_id),
+            "measures": not self._store.embedded,
+            "channel": self._keys.done(job_id),
         }
-        keys = self.keys.of_job(job_id, owner, stay)
+        keys = self._keys.of_job(job_id, owner, stay)
         done = self._scripts.call(reply, keys, {"job_id": job_id, **arguments, **common})
         return Transition(job_id, done.word, done.wake)
 
-    def _cancel(self, job_id: str, why: JobError) -> Transition[CancelWord]:
+    def cancel(self, job_id: str, why: JobError) -> Transition[CancelWord]:
         """End it now if it waits, else ask its worker to. Raises :class:`UnknownJob`."""
-        record = self._record(job_id)
+        record = self._reads.record(job_id)
         result = ledger_result(job_id, record, Outcome.CANCELLED, why)
-        return self._transition(
+        return self.move(
             CancelReply,
             job_id,
             JobOwner.of_record(record),
-            {"result": result, "control": self.keys.control},
+            {"result": result, "control": self._keys.control},
             plan_ttl_s=plan_ttl_s(record),
         )
 

@@ -11,12 +11,14 @@ from typing import cast
 from cellblock.contract.models import Outcome
 from cellblock.errors import UnknownJob
 from cellblock.ledger import ledger_results
-from cellblock.ledger.archiving import ARCHIVE_GROUP
+from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
 from cellblock.ledger.connection import store_errors
-from cellblock.ledger.event_retention import trim_before
+from cellblock.ledger.event_retention import EventStream, trim_before
 from cellblock.ledger.keys import NOBODY, JobOwner
 from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.pressure import Pressure
+from cellblock.ledger.reads import Reads
+from cellblock.ledger.store import Store
 from cellblock.ledger.transitions import Transition, Transitions, ms, plan_ttl_s, spread
 from cellblock.ledger.upkeep_replies import (
     DropReply,
@@ -62,12 +64,20 @@ class Following:
     ends_in_s: float
 
 
-class Upkeep(Transitions):
+class Upkeep:
     """Lost, late, delayed and parked jobs, and messages that were lost. Each verdict is one script, so a
     leader that has been replaced without noticing does no harm.
 
     Raises :class:`StoreUnavailable`.
     """
+
+    def __init__(self, store: Store, reads: Reads, transitions: Transitions) -> None:
+        self._store = store
+        self._redis, self._keys, self._scripts = store.redis, store.keys, store.scripts
+        self._reads = reads
+        self._transitions = transitions
+        self._stream = EventStream(store.redis, store.keys)
+        self._archiving = Archiving(store)
 
     def tick(self, leader: str, *, failed: bool = False) -> Round | Following:
         """Begin a round, where this leader leads or nobody does. To be called before :meth:`reap`.
@@ -75,7 +85,7 @@ class Upkeep(Transitions):
         An outage is what the store itself saw: no round began for longer than a lease, or, if the caller's
         last one ``failed``, for so long that leases may have run out unrenewed.
         """
-        settings, keys = self._settings, self.keys
+        settings, keys = self._store.settings, self._keys
         lease_ms = ms(settings.lease_s)
         ticked = self._scripts.call(
             TickReply,
@@ -92,42 +102,42 @@ class Upkeep(Transitions):
                 "lease_ms": lease_ms,
                 "quiet_ms": ms(settings.quiet_s) if failed else lease_ms,
                 "memory_bytes": settings.memory_bytes,
-                "measures": self._measures,
+                "measures": not self._store.embedded,
             },
         )
         if ticked.word is TickWord.FOLLOWS:
             return Following(ticked.left_ms / 1000)
         # An archiver may write although this process was not told of an archive, or be detached meanwhile.
-        has_archive = self._archive_settings.url is not None or self.archiving.is_known()
-        self._hot_s = self._archive_settings.hot_s if has_archive else None
+        has_archive = self._store.has_archive or self._archiving.is_known()
+        self._store.hot_s = self._store.own_hot_s if has_archive else None
         return Round(ticked.epoch, Pressure(ticked.used_bytes, ticked.limit_bytes), ticked.extended)
 
     def lead_ends_in_s(self) -> float | None:
         """How long the present lead lasts unless it is renewed; None: nobody leads."""
         with store_errors("looking for the leader of the upkeep"):
-            left_ms = self._redis.pttl(self.keys.leader)
+            left_ms = self._redis.pttl(self._keys.leader)
         return left_ms / 1000 if left_ms > 0 else None
 
     def resign(self, leader: str) -> None:
         """This leader ends: whoever asks next may lead."""
-        self._scripts.call(ResignReply, {"leader": self.keys.leader}, {"name": leader})
+        self._scripts.call(ResignReply, {"leader": self._keys.leader}, {"name": leader})
 
     def reap(self, limit: int = 100) -> Iterator[Transition[ReapWord]]:
         """Judge up to ``limit`` jobs whose lease has run out: ``requeued``, ``lost``, ``cancelled``.
 
         Nobody is judged when the last :meth:`tick` was so long ago that leases may have run out unrenewed.
         """
-        backoffs = ",".join(str(ms(pause_s)) for pause_s in self._settings.loss_backoff_s)
-        for job_id, record in self._overdue(self.keys.leases, limit):
+        backoffs = ",".join(str(ms(pause_s)) for pause_s in self._store.settings.loss_backoff_s)
+        for job_id, record in self._overdue(self._keys.leases, limit):
             lost = ledger_result(job_id, record, Outcome.WORKER_LOST, ledger_results.WORKER_LOST)
             cancelled = ledger_result(job_id, record, Outcome.CANCELLED, ledger_results.CANCELLED)
-            done = self._transition(
+            done = self._transitions.move(
                 ReapReply,
                 job_id,
                 JobOwner.of_record(record),
                 {
-                    "quiet_ms": ms(self._settings.quiet_s),
-                    "loss_limit": self._settings.loss_limit,
+                    "quiet_ms": ms(self._store.settings.quiet_s),
+                    "loss_limit": self._store.settings.loss_limit,
                     "backoffs": backoffs,
                     "spread_percent": spread(),
                     "lost_result": lost,
@@ -140,9 +150,9 @@ class Upkeep(Transitions):
 
     def expire(self, limit: int = 100) -> Iterator[Transition[ExpireWord]]:
         """End up to ``limit`` jobs that were not started in time: ``expired`` each."""
-        for job_id, record in self._overdue(self.keys.deadlines, limit):
+        for job_id, record in self._overdue(self._keys.deadlines, limit):
             late = ledger_result(job_id, record, Outcome.REJECTED, ledger_results.EXPIRED)
-            done = self._transition(
+            done = self._transitions.move(
                 ExpireReply,
                 job_id,
                 JobOwner.of_record(record),
@@ -155,12 +165,12 @@ class Upkeep(Transitions):
     def wake_delayed(self, limit: int = 1000) -> list[str]:
         """End the pauses of up to ``limit`` jobs that are over. Returns what can be claimed now."""
         wakes: list[str] = []
-        for job_id, record in self._overdue(self.keys.delayed, limit):
+        for job_id, record in self._overdue(self._keys.delayed, limit):
             owner = JobOwner.of_record(record)
             woken = self._scripts.call(
                 WakeReply,
-                self.keys.of_job(job_id, owner),
-                {"job_id": job_id, "lane": owner.lane, "slots": self._settings.tenant_slots},
+                self._keys.of_job(job_id, owner),
+                {"job_id": job_id, "lane": owner.lane, "slots": self._store.settings.tenant_slots},
             )
             wakes += woken.wake
         return wakes
@@ -168,7 +178,7 @@ class Upkeep(Transitions):
     def look_at_parked(self, limit: int = 100) -> list[str]:
         """Jobs of up to ``limit`` lanes that have a free slot after all: nobody's, or by other settings."""
         with store_errors("looking for parked jobs"):
-            lanes = cast(list[str], self._redis.srandmember(self.keys.parked, limit))
+            lanes = cast(list[str], self._redis.srandmember(self._keys.parked, limit))
         for lane in lanes:
             self._free_slots(lane)
         return self._refresh(lanes)
@@ -177,12 +187,12 @@ class Upkeep(Transitions):
         """Take back the slots of nobody, those of nested runs first: theirs may be what holds a lane's."""
         owner = JobOwner.of_lane(lane)
         with store_errors("looking for slots of nobody"):
-            holders = sorted(cast(set[str], self._redis.smembers(self.keys.slots(lane))))
-            leases = self._redis.zmscore(self.keys.leases, holders) if holders else []
+            holders = sorted(cast(set[str], self._redis.smembers(self._keys.slots(lane))))
+            leases = self._redis.zmscore(self._keys.leases, holders) if holders else []
         for job_id, lease in zip(holders, leases, strict=True):
             if lease is None:
                 self._free_slots(JobOwner(owner.tenant, job_id).lane)
-                self._scripts.call(FreeSlotReply, self.keys.of_job(job_id, owner), {"job_id": job_id})
+                self._scripts.call(FreeSlotReply, self._keys.of_job(job_id, owner), {"job_id": job_id})
 
     def unclaimed(self, limit: int = 100) -> list[str]:
         """Jobs of up to ``limit`` lanes that could be claimed for longer than ``republish_after_s``.
@@ -190,8 +200,8 @@ class Upkeep(Transitions):
         Where no message is on its way, theirs were lost.
         """
         with store_errors("looking for jobs without a message"):
-            before_ms = self._now_ms() - ms(self._settings.republish_after_s)
-            heads = self._heads(cast(list[str], self._redis.zrandmember(self.keys.lane_turns, limit)))
+            before_ms = self._store.now_ms() - ms(self._store.settings.republish_after_s)
+            heads = self._reads.heads(cast(list[str], self._redis.zrandmember(self._keys.lane_turns, limit)))
         # A head without a record is of a job that has expired: whoever claims for its message forgets it.
         late = [lane for lane, queued_ms in heads.items() if queued_ms is None or queued_ms <= before_ms]
         return self._refresh(late, all=True)
@@ -201,8 +211,8 @@ class Upkeep(Transitions):
         for lane in lanes:
             refreshed = self._scripts.call(
                 RefreshReply,
-                self.keys.of_job("-", JobOwner.of_lane(lane)),
-                {"lane": lane, "slots": self._settings.tenant_slots, "all": all},
+                self._keys.of_job("-", JobOwner.of_lane(lane)),
+                {"lane": lane, "slots": self._store.settings.tenant_slots, "all": all},
             )
             wakes += refreshed.wake
         return wakes
@@ -210,35 +220,38 @@ class Upkeep(Transitions):
     def forget_the_dead(self) -> None:
         """Drop dead letters older than ``dead_ttl_s``, and of too many the oldest with their payloads."""
         with store_errors("forgetting old dead letters"):
-            before = self._now_ms() - 1000 * self._settings.dead_ttl_s
-            self._redis.zremrangebyscore(self.keys.dead, "-inf", before)
-            surplus = cast(list[str], self._redis.zrange(self.keys.dead, 0, -1 - self._settings.dead_kept))
+            before = self._store.now_ms() - 1000 * self._store.settings.dead_ttl_s
+            self._redis.zremrangebyscore(self._keys.dead, "-inf", before)
+            surplus = cast(
+                list[str],
+                self._redis.zrange(self._keys.dead, 0, -1 - self._store.settings.dead_kept),
+            )
         for job_id in surplus:
             self.drop_dead(job_id, "-")
 
     def drop_dead(self, job_id: str, operation: str) -> bool:
         """Forget a dead letter with its payload and history; its result stays. Whether it was one."""
-        tenant = self.tenant(job_id)
+        tenant = self._reads.tenant(job_id)
         owner = JobOwner(tenant) if tenant is not None else NOBODY
         dropped = self._scripts.call(
-            DropReply, self.keys.of_job(job_id, owner), {"job_id": job_id, "op": operation}
+            DropReply, self._keys.of_job(job_id, owner), {"job_id": job_id, "op": operation}
         )
         return dropped.word is DropWord.DROPPED
 
     def trim_events(self, begun: Round) -> int:
         """Drop events whose time is over (event_retention.py). Returns how many."""
         with store_errors("looking at the clock"):
-            now_ms = self._now_ms()
+            now_ms = self._store.now_ms()
         before = trim_before(
             now_ms,
             begun.pressure,
-            self._settings,
+            self._store.settings,
             read_by_all=self._stream.read_by_all(),
-            oldest_kept=self._stream.oldest_of_last(self._settings.events_kept),
+            oldest_kept=self._stream.oldest_of_last(self._store.settings.events_kept),
         )
         trimmed = self._scripts.call(
             TrimReply,
-            {"upkeep": self.keys.upkeep, "events": self.keys.events},
+            {"upkeep": self._keys.upkeep, "events": self._keys.events},
             {"epoch": begun.epoch, "before": before, "archive": self._archive_at()},
         )
         return trimmed.count
@@ -246,36 +259,36 @@ class Upkeep(Transitions):
     def identity(self) -> Identity:
         """Who this store is for the blob store, from the first time it is asked."""
         with store_errors("asking who the store is"):
-            self._redis.set(self.keys.store, f"{secrets.token_hex(8)} {self._now_ms()}", nx=True)
-            name, _, born_ms = str(self._redis.get(self.keys.store)).partition(" ")
+            self._redis.set(self._keys.store, f"{secrets.token_hex(8)} {self._store.now_ms()}", nx=True)
+            name, _, born_ms = str(self._redis.get(self._keys.store)).partition(" ")
         return Identity(name, int(born_ms) / 1000)
 
     def known_as(self) -> str | None:
         """The name of this store in :meth:`identity`; None if nobody has asked yet."""
         with store_errors("asking who the store is"):
-            found = cast(str | None, self._redis.get(self.keys.store))
+            found = cast(str | None, self._redis.get(self._keys.store))
         return None if found is None else found.partition(" ")[0]
 
     def unname_blobs(self, names: Sequence[str]) -> None:
         """Forget these names: their blobs are gone, although jobs may name them."""
         if names:
             with store_errors("forgetting the names of blobs"):
-                self._redis.hdel(self.keys.blobs, *names)
+                self._redis.hdel(self._keys.blobs, *names)
 
     def _archive_at(self) -> str:
         """The first event that the archive has not done with; without an archive nothing."""
-        if self._hot_s is None:
+        if self._store.hot_s is None:
             return ""
         return self._stream.first_open(ARCHIVE_GROUP) or "0-1"
 
     def _overdue(self, index: str, limit: int) -> Iterator[tuple[str, dict[str, str]]]:
         """(id, record) of up to ``limit`` jobs whose time in this index has passed."""
         with store_errors("looking for what is due"):
-            now = self._now_ms()
+            now = self._store.now_ms()
             due = cast(list[str], self._redis.zrange(index, "-inf", now, byscore=True, offset=0, num=limit))
         for job_id in due:
             try:
-                record = self._record(job_id)
+                record = self._reads.record(job_id)
                 _check_whole(job_id, record)
             except UnknownJob:
                 pass

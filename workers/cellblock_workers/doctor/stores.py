@@ -20,6 +20,7 @@ from cellblock.errors import (
 from cellblock.ledger import Keys, Ledger, connect
 from cellblock.ledger.archiving import Archiving
 from cellblock.ledger.server import check_schema, concerns
+from cellblock.ledger.store import Store
 from cellblock_config import Settings
 from cellblock_workers.doctor.checks import Check
 
@@ -67,7 +68,7 @@ def _archive(settings: Settings) -> Check:
         with closing(archive):
             archive.check_schema()
         with closing(connect(settings)) as redis:
-            state = Archiving(redis, Keys(settings.redis.key_prefix)).state()
+            state = Archiving(Store.of(redis, settings)).state()
     except (NotConfigured, ArchiveUnavailable, SchemaMismatch, StoreUnavailable) as error:
         return Check("archive", "problem", "CELLBLOCK_ARCHIVE_URL cannot be used", str(error))
     if state is None:
@@ -90,7 +91,7 @@ def _blobs(settings: Settings) -> Check:
         check_blobs(blobs)
         owner = blobs.owner()
         with closing(connect(settings)) as redis:
-            store = Ledger(redis, settings).known_as()
+            store = Ledger(redis, settings).upkeep.known_as()
     except (NotConfigured, StoreUnavailable, BlobLost) as error:
         return Check("blob store", "problem", "CELLBLOCK_BLOBS_URL cannot be used", str(error))
     if owner is not None and owner != store:

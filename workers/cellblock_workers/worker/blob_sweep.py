@@ -42,19 +42,19 @@ class BlobSweep:
         What may have been put there before this store began stays until no job can name it: the store may
         have been lost, or restored, and the archive still names it.
         """
-        store = self._ledger.identity()
+        store = self._ledger.upkeep.identity()
         if (owner := self._blobs.own(store.name)) != store.name:
             raise NotConfigured(of_another(owner, store.name))
         removed = 0
         for page in self._blobs.old():
-            named = self._ledger.named_blobs(page)
+            named = self._ledger.reads.named_blobs(page)
             expired = [name for name in page if self._blobs.expired(name)]
             unnamed = [
                 name for name in page if name not in named and not self._blobs.put_before(name, store.born)
             ]
             gone = list(dict.fromkeys([*expired, *unnamed]))
             self._blobs.remove(gone)
-            self._ledger.unname_blobs(expired)
+            self._ledger.upkeep.unname_blobs(expired)
             removed += len(gone)
         return removed
 

@@ -46,7 +46,9 @@ class Claiming:
         asked = time.monotonic()
         messages = [message for message, _ in together]
         try:
-            claims = self._ledger.claim_many(messages, self._worker, secrets.token_hex(8))
+            claims = self._ledger.claims.claim_next_many(
+                messages=messages, worker=self._worker, operation=secrets.token_hex(8)
+            )
         except BaseException as error:
             for _, claimed in together:
                 claimed.set_exception(error)

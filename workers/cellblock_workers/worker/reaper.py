@@ -64,7 +64,7 @@ class Reaper:
         self._thread.join(timeout=5)
         if self._leads:
             try:
-                self._ledger.resign(self._name)
+                self._ledger.upkeep.resign(self._name)
             except StoreUnavailable as error:
                 _log.warning("lead_not_given_up", error=str(error))
 
@@ -75,10 +75,10 @@ class Reaper:
         Raises :class:`StoreUnavailable`.
         """
         if not self._leads and not self._failed:
-            ends_in_s = self._ledger.lead_ends_in_s()
+            ends_in_s = self._ledger.upkeep.lead_ends_in_s()
             if ends_in_s is not None:
                 return _after(ends_in_s)
-        begun = self._ledger.tick(self._name, failed=self._failed)
+        begun = self._ledger.upkeep.tick(self._name, failed=self._failed)
         self._failed = False
         if isinstance(begun, Following):
             self._leads = False
@@ -92,20 +92,20 @@ class Reaper:
         if self._sweep is not None:
             self._sweep.maybe_start()
         pause_s = self._settings.ledger.reap_s * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
-        hurries = begun.pressure.above(LEAVE_ABOVE) > 0 or self._ledger.is_crowded()
+        hurries = begun.pressure.above(LEAVE_ABOVE) > 0 or self._ledger.retention.is_crowded()
         return pause_s * (_HURRY if hurries else 1)
 
     def _round(self, begun: Round) -> None:
         self._say_how_full(begun)
         steps: tuple[Callable[[], object], ...] = (
-            lambda: self._publish(self._ledger.reap()),  # jobs whose worker is lost
-            lambda: self._publish(self._ledger.expire()),  # those that were not started in time
-            lambda: self._publisher.wake(self._ledger.wake_delayed()),
-            lambda: self._publisher.wake(self._ledger.look_at_parked()),
+            lambda: self._publish(self._ledger.upkeep.reap()),  # jobs whose worker is lost
+            lambda: self._publish(self._ledger.upkeep.expire()),  # those that were not started in time
+            lambda: self._publisher.wake(self._ledger.upkeep.wake_delayed()),
+            lambda: self._publisher.wake(self._ledger.upkeep.look_at_parked()),
             self._republish,
-            lambda: self._ledger.trim_events(begun),
-            lambda: self._ledger.make_room(begun),
-            self._ledger.forget_the_dead,
+            lambda: self._ledger.upkeep.trim_events(begun),
+            lambda: self._ledger.retention.make_room(begun),
+            self._ledger.upkeep.forget_the_dead,
         )
         for step in steps:
             try:
@@ -144,8 +144,8 @@ class Reaper:
         except RedisError as error:  # says nothing of the ledger's Redis
             _log.warning("broker_unavailable", reason=type(error).__name__)
             return
-        few = on_their_way < MESSAGES_MOST // 2 < self._ledger.depth() - on_their_way
-        if (on_their_way == 0 or few) and (unclaimed := self._ledger.unclaimed()):
+        few = on_their_way < MESSAGES_MOST // 2 < self._ledger.reads.depth() - on_their_way
+        if (on_their_way == 0 or few) and (unclaimed := self._ledger.upkeep.unclaimed()):
             _log.warning("messages_sent_again", count=len(unclaimed))
             self._publisher.wake(unclaimed)
 

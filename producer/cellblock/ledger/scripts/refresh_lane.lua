@@ -1,5 +1,5 @@
 -- refresh_lane: look again whether a tenant's jobs could be claimed, should a change have been missed. Idempotent.
--- KEYS  of_job, of any of the tenant's jobs
+-- KEYS  of any of the tenant's jobs
 -- ARGV  all: 1 to have messages sent for all that could be claimed, because they were lost
 -- Returns {"refreshed", woken id, ...}
 local a, invalid = arguments('lane slots# all#', OF_JOB)
