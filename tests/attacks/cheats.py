@@ -150,7 +150,7 @@ def _looking_around() -> dict[str, str]:
         "every module": (
             "import sys\n"
             "for module in list(sys.modules.values()):\n"
-            "    for name in ('check', 'Judge', 'Caller', 'as_text', 'send_reply'):\n"
+            "    for name in ('check', 'JudgeProgram', 'Caller', 'as_text', 'send_reply'):\n"
             "        if hasattr(module, name): setattr(module, name, lambda *a, **k: b'[\"value\",0,null]')\n"
         ),
         "a trace function": (

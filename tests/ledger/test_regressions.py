@@ -28,8 +28,9 @@ from cellblock.egress import Governor
 from cellblock.ledger import Keys, Ledger, connect
 from cellblock.queue import Publisher, queue_key
 from cellblock_config import EgressSettings, Settings, SettingsError, load_settings
+from cellblock_workers.guest.messages import HEADER
 from cellblock_workers.lease import Heart
-from cellblock_workers.worker.frames import HEADER, FrameReader, ProtocolViolation
+from cellblock_workers.worker.frames import FrameReader, ProtocolViolation
 from cellblock_workers.worker.reaper import Reaper
 from ledger.kit import FakeWorker, admit, claim, finish
 from parts import wait_until

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from cellblock_workers import guest
+from cellblock_workers import guest, zygote
 from cellblock_workers.guest import PIECES, guest_source
 from cellblock_workers.launcher.namespaces import boot
 from cellblock_workers.launcher.namespaces.fork_server import zygote_modules
@@ -25,7 +25,7 @@ from suite.guest_tracer import RESUME
 GUEST = guest.__name__
 #: The line of a text that is left out of those behind it, and in which noting begins.
 FUTURE = "from __future__ import annotations"
-_PACKAGE = Path(guest.__file__).parent
+_GUEST, _ZYGOTE = Path(guest.__file__).parent, Path(zygote.__file__).parent
 _TRACER = Path(__file__).with_name("guest_tracer.py")
 _MAY_TAKE_LONG = (ast.Import, ast.ImportFrom, ast.For, ast.While, ast.If, ast.With, ast.Try)
 _BEGINNING = """
@@ -64,7 +64,7 @@ def table() -> Table:
     """The lines of all texts. Raises AssertionError where the product's are not what is expected here."""
     texts = {GUEST: _with_resumptions(_same(_joined(), guest_source()))}
     for name, text in zygote_modules().items():
-        whole = _same(_whole(_PACKAGE / f"{name.rpartition('.')[2]}.py"), text)
+        whole = _same(_whole(_ZYGOTE / f"{name.rpartition('.')[2]}.py"), text)
         texts[name], texts[in_boot(name)] = _with_resumptions(whole), whole
     texts[in_boot(boot.__name__)] = list(_whole(Path(boot.__file__)))
     lines, places = [Line(None, 0)], {}
@@ -95,7 +95,7 @@ def _same(lines: Iterable[tuple[Line, str]], text: str) -> list[tuple[Line, str]
 def _joined() -> Iterator[tuple[Line, str]]:
     yield Line(None, 0), FUTURE
     for piece in PIECES:
-        file = _PACKAGE / f"{piece}.py"
+        file = _GUEST / f"{piece}.py"
         head, _, rest = file.read_text().partition(FUTURE)
         for number, text in enumerate(rest.splitlines(), start=1 + head.count("\n")):
             if not text.startswith("from ."):

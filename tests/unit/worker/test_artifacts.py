@@ -16,6 +16,7 @@ from cellblock import Artifact, InvalidJob, SkippedArtifact
 from cellblock.cli.save_artifacts import save
 from cellblock_config import LedgerSettings
 from cellblock_workers.guest.artifacts import Collector, Globs
+from cellblock_workers.guest.messages import ArtifactBounds
 from cellblock_workers.worker.artifacts import ArtifactReader
 from cellblock_workers.worker.frames import ProtocolViolation
 
@@ -53,12 +54,13 @@ def test_a_glob_means_one_thing(glob: str, yes: list[str], no: list[str]) -> Non
 def collected(folder: Path, *globs: str, bounds: LedgerSettings = BOUNDS) -> Found:
     """What the collector finds in a folder, read by the host's reader through a pipe of any cut."""
     ours, theirs = os.pipe()
-    asked = {
-        "globs": list(globs),
-        "count": bounds.artifacts_count,
-        "each_bytes": bounds.artifact_bytes,
-        "all_bytes": bounds.artifacts_bytes,
-    }
+    asked = ArtifactBounds(
+        globs=globs,
+        files_max=bounds.artifacts_count,
+        each_bytes=bounds.artifact_bytes,
+        all_bytes=bounds.artifacts_bytes,
+        time_s=10,
+    )
     child = os.fork()
     if child == 0:
         os.close(ours)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock_workers.worker.frames import HEADER, LIMIT_BYTES, FrameReader, ProtocolViolation, frame
+from cellblock_workers.guest.messages import HEADER
+from cellblock_workers.worker.frames import LIMIT_BYTES, FrameReader, ProtocolViolation, frame
 
 Frame = tuple[bytes, bytes]
 STDOUT, STDERR = 1, 2

@@ -4,7 +4,17 @@ from importlib import resources
 
 #: The guest's files, each before those that use it.
 PIECES = (
-    *("preload", "pipes", "processes", "syscall_filter", "context", "values", "artifacts", "module_guard"),
+    *(
+        "preload",
+        "messages",
+        "pipes",
+        "processes",
+        "syscall_filter",
+        "context",
+        "values",
+        "artifacts",
+        "module_guard",
+    ),
     *("calls", "program", "testing", "suites", "judging", "job", "guest", "series", "main"),
 )
 _FUTURE = "from __future__ import annotations"

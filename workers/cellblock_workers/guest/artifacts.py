@@ -13,9 +13,10 @@ import json
 import os
 import re
 import stat
-from typing import Any
+from typing import Any, Sequence
 
-from .pipes import HEADER, write_all
+from .messages import HEADER, ArtifactBounds
+from .pipes import write_all
 
 READ_BYTES = 64 * 1024
 FOLDERS_LIMIT = 32
@@ -30,7 +31,7 @@ Place = Any  # a folder's descriptor
 class Globs:
     """Patterns of a path's parts; ``**`` stands for any number of folders, none included."""
 
-    def __init__(self, patterns: list[str]) -> None:
+    def __init__(self, patterns: Sequence[str]) -> None:
         self.patterns = [
             [None if part == "**" else re.compile(fnmatch.translate(part)) for part in pattern.split("/")]
             for pattern in patterns
@@ -74,11 +75,11 @@ class Globs:
 class Collector:
     """Walks the work folder and writes what the globs ask for, within bounds."""
 
-    def __init__(self, asked: dict[str, Any], out: int) -> None:
-        self.globs = Globs(asked["globs"])
-        self.count_left = asked["count"]
-        self.each_bytes = asked["each_bytes"]
-        self.bytes_left = asked["all_bytes"]
+    def __init__(self, asked: ArtifactBounds, out: int) -> None:
+        self.globs = Globs(asked.globs)
+        self.count_left = asked.files_max
+        self.each_bytes = asked.each_bytes
+        self.bytes_left = asked.all_bytes
         self.entries_left = ENTRIES_LIMIT
         self.skipped = 0
         self.out = out

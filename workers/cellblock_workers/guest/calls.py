@@ -24,7 +24,8 @@ import os
 import struct
 from typing import Any, Callable
 
-from .pipes import HEADER, write_all
+from .messages import HEADER
+from .pipes import write_all
 
 CALL_BYTES = 1024 * 1024
 CALL_DEPTH = 64

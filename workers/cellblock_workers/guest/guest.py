@@ -2,29 +2,7 @@
 
 Runs on Python 3.8+ with nothing but the standard library, as root with the capabilities SETUID, SETGID
 and KILL only. The job runs under another uid, so it can neither trace nor signal this process, and its
-stdout is a pipe of its own: nothing it prints can become a frame.
-
-Frames, both ways: one type byte, a big-endian u32 length, that many bytes.
-  in   J  the job as JSON: code or entrypoint, args, env, files [path, size], inputs [name, kind, size],
-          context_bytes (null without one), level, modules (null, or what it may import), timeout_s, cpu_s,
-          output_bytes, value_bytes, stdin_bytes, bulk_bytes, artifacts (null, or globs, count,
-          each_bytes, all_bytes, time_s), role ("program"; "candidate", whose functions answer calls;
-          "judge", who answers the worker; "inline" and "tested", which judge themselves, by tests or by
-          pytest) and texts (of "inline" its setup and its tests, of "tested" which of the files hold tests)
-       B  the bytes of files, then inputs, in pieces, bulk_bytes in all
-       I  stdin, in pieces, stdin_bytes in all
-       C  a call, or a message to a judge; they answer in V, and hear the next when they have
-       K  of a series: enough of this job, the next one may come
-  out  R  ready: the job process waits for its job
-       O  a piece of stdout        E  a piece of stderr
-       V  a piece of the value, or replies (of calls that came together all in one, but for a judge's)
-       T  what the job says it raised: like V its claim, not evidence
-       X  how it ended, JSON: code, signal, reason (null, "wall", "output", "enough"), full (null, "bytes",
-          "inodes": what the work folder or /dev/shm has run out of) and crowded (whether no process more
-          could be started), both looked at when the job has failed, cpu_ms, wall_ms, and peak_bytes: the
-          most that any one of its processes has held
-       A  a piece of the artifacts, where the job has some (artifacts.py says in what form)
-       Z  the end of the artifacts: "done", "time", "died" or "alive"
+stdout is a pipe of its own: nothing it prints can become a frame (messages.py).
 """
 
 from __future__ import annotations
@@ -42,7 +20,8 @@ from typing import Any
 
 from .artifacts import Collector
 from .job import drop_to
-from .pipes import HEADER, PIECE_BYTES, SHARED_MEMORY, WORK_DIR, Pipes, write_all
+from .messages import HEADER, ArtifactBounds, Frame, read_job
+from .pipes import PIECE_BYTES, SHARED_MEMORY, WORK_DIR, Pipes, write_all
 from .processes import is_crowded, kill_and_reap_everything, kill_everything
 
 FRAME_LIMIT_BYTES = 128 * 1024 * 1024
@@ -105,7 +84,7 @@ class Guest:
         self.calls_pending = bytearray()
         self.reply = ReplyCounter()
         self.values = bytearray()
-        self.artifacts: dict[str, Any] | None = None
+        self.artifacts: ArtifactBounds | None = None
         self.outputs = [pipes.stdout, pipes.stderr]  # those the job has not closed
         self.gathering = False  # nobody listens to them
         self.gathering_until = 0.0
@@ -216,7 +195,7 @@ class Guest:
             if not (self.reply.awaited and self.gathers):
                 self.send_values()
         else:
-            self.relay_output(b"O" if fd == self.pipes.stdout else b"E", piece)
+            self.relay_output(Frame.STDOUT if fd == self.pipes.stdout else Frame.STDERR, piece)
         return True
 
     def forget(self, fd: int) -> None:
@@ -230,7 +209,7 @@ class Guest:
     def send_values(self) -> None:
         """Of calls that came together the replies go together: each message wakes the host."""
         if self.values:
-            send(b"V", bytes(self.values))
+            send(Frame.VALUE, bytes(self.values))
             self.values.clear()
 
     def relay_output(self, kind: bytes, piece: bytes) -> None:
@@ -265,33 +244,33 @@ class Guest:
             self.receive(kind, payload)
 
     def receive(self, kind: bytes, payload: bytes) -> None:
-        if kind == b"J" and self.started is None:
-            job = json.loads(payload)
-            self.output_left = job["output_bytes"]
-            self.value_left = job["value_bytes"] + 1  # the byte that says of what kind it is
-            self.bulk_left = job["bulk_bytes"]
-            self.stdin_left = job["stdin_bytes"]
-            self.artifacts = job["artifacts"]
-            self.answers = job["role"] != "program"
+        if kind == Frame.JOB and self.started is None:
+            job = read_job(payload)
+            self.output_left = job.output_bytes
+            self.value_left = job.value_bytes + 1  # the byte that says of what kind it is
+            self.bulk_left = job.bulk_bytes
+            self.stdin_left = job.stdin_bytes
+            self.artifacts = job.artifacts
+            self.answers = job.role != "program"
             # A judge's are heard one by one: that it has learnt a check, whatever the tests do then.
-            self.gathers = job["role"] != "judge"
+            self.gathers = job.role != "judge"
             self.started = time.monotonic()
-            self.deadline = self.started + job["timeout_s"]
+            self.deadline = self.started + job.timeout_s
             self.deliver(HEADER.pack(kind, len(payload)) + payload)
             self.close_stdin_if_done()
-        elif kind in (b"B", b"C", b"I", b"K") and self.started is None:
+        elif kind in (Frame.BULK, Frame.CALL, Frame.STDIN, Frame.ENOUGH) and self.started is None:
             return  # for the job before, which ended meanwhile
-        elif kind == b"B" and 0 < len(payload) <= self.bulk_left:
+        elif kind == Frame.BULK and 0 < len(payload) <= self.bulk_left:
             self.bulk_left -= len(payload)
             self.deliver(payload)
-        elif kind == b"I":
+        elif kind == Frame.STDIN:
             self.stdin_left -= len(payload)
             if not self.stdin_closed:
                 self.stdin_pending += payload
                 self.poller.register(self.pipes.stdin, select.POLLOUT)
-        elif kind == b"K":
+        elif kind == Frame.ENOUGH:
             self.stop("enough")
-        elif kind == b"C" and self.answers and not self.bulk_left:
+        elif kind == Frame.CALL and self.answers and not self.bulk_left:
             self.calls_waiting.append(HEADER.pack(kind, len(payload)) + payload)
             self.next_call()
         else:
@@ -371,7 +350,7 @@ class Guest:
                 continue
         self.send_values()
         if self.raised:
-            send(b"T", self.raised)
+            send(Frame.RAISED, self.raised)
         used = self.used()
         exited = os.WIFEXITED(status)
         report = {
@@ -384,9 +363,9 @@ class Guest:
             "peak_bytes": used.ru_maxrss * 1024,
             "wall_ms": wall_ms,
         }
-        send(b"X", json.dumps(report).encode())
+        send(Frame.ENDED, json.dumps(report).encode())
         if self.artifacts is not None:
-            send(b"Z", self.collect(self.artifacts) if all_dead else b"alive")
+            send(Frame.ARTIFACTS_END, self.collect(self.artifacts) if all_dead else b"alive")
 
     def full(self) -> str | None:
         own = self.folder == WORK_DIR  # else both are the host's
@@ -400,9 +379,9 @@ class Guest:
     def used(self) -> resource.struct_rusage:
         return resource.getrusage(resource.RUSAGE_CHILDREN)
 
-    def collect(self, asked: dict[str, Any]) -> bytes:
+    def collect(self, asked: ArtifactBounds) -> bytes:
         """Let a child under the job's uid fetch the artifacts; how it ended."""
-        deadline = time.monotonic() + asked["time_s"]
+        deadline = time.monotonic() + asked.time_s
         ours, theirs = os.pipe()
         child = os.fork()
         if child == 0:
@@ -415,12 +394,12 @@ class Guest:
             piece = os.read(ours, PIECE_BYTES)
             if not piece:
                 return b"done" if os.waitpid(child, 0)[1] == 0 else b"died"
-            send(b"A", piece)
+            send(Frame.ARTIFACTS, piece)
         kill_and_reap_everything(2.0)
         return b"time"
 
 
-def collect_as(uid: int, asked: dict[str, Any], out: int, folder: str) -> None:
+def collect_as(uid: int, asked: ArtifactBounds, out: int, folder: str) -> None:
     """Be the collector. Never returns."""
     status = 1
     try:

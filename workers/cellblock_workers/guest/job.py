@@ -15,13 +15,14 @@ import sys
 import threading
 import traceback
 import types
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 from .calls import Caller, as_text, failed_line, message_of, read_call, send_reply
 from .context import ContextHandle
 from .judging import JudgeProgram, Unheard
+from .messages import HEADER, JobMessage, read_job
 from .module_guard import guard_imports
-from .pipes import HEADER, PIECE_BYTES, WORK_DIR, Pipes, write_all
+from .pipes import PIECE_BYTES, WORK_DIR, Pipes, write_all
 from .syscall_filter import PRCTL, forbid_fatal_calls, forbid_limits_of_others
 from .testing import PYTEST_MODULES, judge_beside
 from .values import decode_input, encode_value
@@ -98,14 +99,13 @@ class ReceivedJob:
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
-    def description(self) -> dict[str, Any]:
-        """The J frame's JSON. A pipe that closes instead means that there will be no job."""
+    def description(self) -> JobMessage:
+        """What stands in its first frame. A pipe that closes instead means that there will be no job."""
         first = os.read(self.fd, 1)
         if not first:
             os._exit(0)
         _, length = HEADER.unpack(first + self.take(HEADER.size - 1))
-        described: dict[str, Any] = json.loads(self.take(length).decode())
-        return described
+        return read_job(self.take(length))
 
     def take(self, length: int) -> bytes:
         """The next bytes, all of them."""
@@ -131,50 +131,50 @@ def run_job() -> tuple[int, str, int]:
     delivery = ReceivedJob(CONTROL)
     job = delivery.description()
     be_victim(RUNNING)
-    cpu_s = max(1, math.ceil(job["cpu_s"]))
+    cpu_s = max(1, math.ceil(job.cpu_s))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     folder = os.getcwd()
-    add_to_environment(job["env"])
+    add_to_environment(job.env)
     try:
-        write_files(job["files"], delivery, folder)
-        given_as = [(name, kind, delivery.take(size)) for name, kind, size in job["inputs"]]
-        if job["role"] == "judge":
+        write_files(job.files, delivery, folder)
+        given_as = [(name, kind, delivery.take(size)) for name, kind, size in job.inputs]
+        if job.role == "judge":
             be_judge()
-        if job["role"] == "program":
+        if job.role == "program":
             os.close(CONTROL)
         given = {name: decode_input(name, kind, data) for name, kind, data in given_as}
-        if job["context_bytes"] is not None:
-            given["ctx"] = ContextHandle(at_least=job["context_bytes"])
+        if job.context_bytes is not None:
+            given["ctx"] = ContextHandle(at_least=job.context_bytes)
         path, source = main_program(job, folder)
     except Exception as error:
         return refuse(error), folder, len(sys.modules)
-    sys.argv = [path] + job["args"]
+    sys.argv = [path, *job.args]
     sys.path.insert(0, os.path.dirname(path))
     sys.dont_write_bytecode = True  # nobody imports it again, and the work folder is the job's to fill
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     # What is called from outside is a module; what stands under "if __name__ == '__main__'" is not for it.
-    own = "solution" if job["code"] is not None else os.path.basename(path)[: -len(".py")]
-    main = types.ModuleType("__main__" if job["role"] == "program" else own)
+    own = "solution" if job.code is not None else os.path.basename(path)[: -len(".py")]
+    main = types.ModuleType("__main__" if job.role == "program" else own)
     main.__dict__.update(given, __file__=path, __builtins__=__builtins__)
     before = len(sys.modules)
     sys.modules[main.__name__] = sys.modules["__main__"] = main
-    if job["modules"] is not None:
-        more = (*PYTEST_MODULES, own) if job["role"] == "tested" else ()
-        guard_imports(job["level"], [*job["modules"], *more], folder)
+    if job.modules is not None:
+        more = (*PYTEST_MODULES, own) if job.role == "tested" else ()
+        guard_imports(job.level, [*job.modules, *more], folder)
     return run_main(job, source, path, main.__dict__), folder, before
 
 
-def run_main(job: dict[str, Any], source: bytes, path: str, names: dict[str, Any]) -> int:
+def run_main(job: JobMessage, source: bytes, path: str, names: dict[str, Any]) -> int:
     """Run the program in these names; its exit status."""
     try:
-        if job["role"] == "program":
-            send_value(run_program(source, path, names), job["value_bytes"])
+        if job.role == "program":
+            send_value(run_program(source, path, names), job.value_bytes)
         else:
-            answer(job["role"], source, path, names, job["texts"])
+            answer(job.role, source, path, names, job.texts)
     except SystemExit as error:
         status = exit_status(error.code)
         if status == 0:  # a program that says it is done has a result all the same
-            send_value(names.get("result"), job["value_bytes"])
+            send_value(names.get("result"), job.value_bytes)
         return status
     except BaseException as error:
         report_raised(error, path)
@@ -182,7 +182,7 @@ def run_main(job: dict[str, Any], source: bytes, path: str, names: dict[str, Any
     return 0
 
 
-def answer(role: str, source: bytes, path: str, names: dict[str, Any], texts: list[str]) -> None:
+def answer(role: str, source: bytes, path: str, names: dict[str, Any], texts: Sequence[str]) -> None:
     """Be a program that is asked."""
     if role == "candidate":
         exec(compile(source, path, "exec", dont_inherit=True), names)
@@ -255,7 +255,7 @@ def add_to_environment(given: dict[str, str]) -> None:
         os.environ.update(given)
 
 
-def write_files(files: list[tuple[str, int]], delivery: ReceivedJob, folder: str) -> None:
+def write_files(files: Sequence[tuple[str, int]], delivery: ReceivedJob, folder: str) -> None:
     """Put the job's files where it will look for them."""
     for name, size in files:
         path = os.path.join(folder, name)
@@ -264,13 +264,13 @@ def write_files(files: list[tuple[str, int]], delivery: ReceivedJob, folder: str
             delivery.pass_on(size, file.write)
 
 
-def main_program(job: dict[str, Any], folder: str) -> tuple[str, bytes]:
+def main_program(job: JobMessage, folder: str) -> tuple[str, bytes]:
     """Path and source of what runs as __main__: the code, or one of the files."""
-    if job["code"] is None:
-        path = os.path.join(folder, job["entrypoint"])
+    if job.code is None:
+        path = os.path.join(folder, job.entrypoint or "")
         with open(path, "rb") as file:
             return path, file.read()
-    path, source = os.path.join(folder, "main.py"), job["code"].encode()
+    path, source = os.path.join(folder, "main.py"), job.code.encode()
     main = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     write_all(main, source)
     os.close(main)

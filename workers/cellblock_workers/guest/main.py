@@ -11,6 +11,7 @@ from typing import Any
 
 from .guest import Guest, send
 from .job import become_job, leave, run_job, warm_up
+from .messages import Frame
 from .pipes import PIECE_BYTES, WORK_DIR, Pipes
 from .preload import import_ahead
 from .processes import adopt_orphans
@@ -29,7 +30,7 @@ def start(options: dict[str, Any]) -> None:
         become_job(pipes, options)
         return
     pipes.close_job_ends()
-    send(b"R", b"")
+    send(Frame.READY, b"")
     Guest(pipes, child, options).run()
     # The host reads the last frame and then takes the sandbox down; without a host, stdin ends.
     while os.read(0, PIECE_BYTES):

@@ -1,16 +1,11 @@
-"""Pipes and frames, as the guest and the job process share them.
-
-A frame is one type byte, a big-endian u32 length, that many bytes; guest.py lists the types.
-"""
+"""The pipes between the guest and the job process."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import struct
 from typing import Iterator
 
-HEADER = struct.Struct(">cI")
 PIECE_BYTES = 64 * 1024
 PURPOSES = ("control", "stdin", "stdout", "stderr", "raised", "value")
 SHARED_MEMORY = "/dev/shm"

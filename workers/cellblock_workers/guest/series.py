@@ -8,6 +8,7 @@ import signal
 from typing import Any
 
 from .guest import Guest, send
+from .messages import Frame
 from .pipes import Pipes
 
 
@@ -40,7 +41,7 @@ class SeriesGuest(Guest):
 
 def serve_series(waiting: list[tuple[Pipes, int]], options: dict[str, Any]) -> None:
     """Be the guest of one job after the other, each in a sandbox that waits for it. Never returns."""
-    send(b"R", b"")
+    send(Frame.READY, b"")
     inbox = bytearray()
     for pipes, child in waiting:
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:

@@ -7,7 +7,7 @@ ends: every test has to have passed, by name. Only marks excuse one (skip, xfail
 from __future__ import annotations
 
 import os
-from typing import Any, Iterable
+from typing import Any, Iterable, Sequence
 
 from .calls import message_of
 
@@ -26,7 +26,7 @@ SHARING = {
 UNITTEST_MARKS = ("__unittest_skip__", "__unittest_expecting_failure__")
 
 
-def run_pytest(folder: str, tests: list[str], record: Record, *options: str) -> int:
+def run_pytest(folder: str, tests: Sequence[str], record: Record, *options: str) -> int:
     """Run those of these files that hold tests; its exit status."""
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     try:
@@ -39,7 +39,7 @@ def run_pytest(folder: str, tests: list[str], record: Record, *options: str) -> 
     return int(pytest.main([*OPTIONS, *within, *options, *paths], plugins=[record]))
 
 
-def to_collect(names: list[str]) -> list[str]:
+def to_collect(names: Sequence[str]) -> list[str]:
     """Those that pytest knows for tests by their names; if it knows none, every module."""
     modules = [name for name in names if name.endswith(".py")]
     bases = [(os.path.basename(name), name) for name in modules]
@@ -47,7 +47,7 @@ def to_collect(names: list[str]) -> list[str]:
     return known or [name for base, name in bases if base not in ("conftest.py", "__init__.py")]
 
 
-def judge_beside(folder: str, tests: list[str]) -> tuple[str, str] | None:
+def judge_beside(folder: str, tests: Sequence[str]) -> tuple[str, str] | None:
     """Inline: what is wrong with the program whose module is imported already."""
     record = Record()
     return record.verdict(run_pytest(folder, tests, record, "-x"))

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cellblock.contract.models import Artifact, SkippedArtifact
 from cellblock.contract.paths import check_relative
 from cellblock_config import LedgerSettings
-from cellblock_workers.worker.frames import HEADER, ProtocolViolation
+from cellblock_workers.guest.messages import HEADER
+from cellblock_workers.worker.frames import ProtocolViolation
 
 _HEADER_BYTES = 8 * 1024
 _SKIPPED_MOST = 100

@@ -5,20 +5,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-HEADER = struct.Struct(">cI")
+from cellblock_workers.guest.messages import HEADER, Frame
+
 _DOCKER_HEADER = struct.Struct(">BxxxI")
 _STDOUT = 1
 
-#: The longest payload of each kind a guest may send (guest.py holds the other end of this contract).
+#: The longest payload of each kind a guest may send (guest/messages.py says what they are).
 LIMIT_BYTES = {
-    b"R": 0,
-    b"O": 64 * 1024,
-    b"E": 64 * 1024,
-    b"V": 64 * 1024,
-    b"T": 32 * 1024,
-    b"X": 4 * 1024,
-    b"A": 64 * 1024,
-    b"Z": 16,
+    Frame.READY: 0,
+    Frame.STDOUT: 64 * 1024,
+    Frame.STDERR: 64 * 1024,
+    Frame.VALUE: 64 * 1024,
+    Frame.RAISED: 32 * 1024,
+    Frame.ENDED: 4 * 1024,
+    Frame.ARTIFACTS: 64 * 1024,
+    Frame.ARTIFACTS_END: 16,
 }
 
 

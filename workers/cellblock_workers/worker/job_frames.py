@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
 from cellblock.admission.resolve import Manifest, ResolvedLimits
 from cellblock_config import Settings
+from cellblock_workers.guest.messages import ArtifactBounds, Frame, JobMessage
 from cellblock_workers.worker.frames import frame
 
 _PIECE_BYTES = 1024 * 1024
 
 
 def job_frames(manifest: Manifest, settings: Settings, context_bytes: int | None) -> Iterator[bytes]:
-    """J and what follows it: the bytes of files and inputs, then stdin (guest/guest.py reads them).
+    """The job and what follows it: the bytes of files and inputs, then stdin (guest/guest.py reads them).
 
     Each frame is made when it is to be sent. ``context_bytes``: how long the file is that the launcher
     mounted, None without one.
     """
-    limits = manifest.limits
     bulk = [*manifest.files.values(), *(given.data for given in manifest.inputs.values())]
-    job = {
-        "code": manifest.code,
-        "entrypoint": manifest.entrypoint,
-        "args": list(manifest.args),
-        "env": manifest.env,
-        "files": [(path, len(data)) for path, data in manifest.files.items()],
-        "inputs": [(name, given.kind, len(given.data)) for name, given in manifest.inputs.items()],
-        "context_bytes": context_bytes,
-        "level": manifest.level,
-        "modules": manifest.modules,
-        "timeout_s": limits.timeout_s,
-        "cpu_s": limits.cpu_s,
-        "output_bytes": limits.output_bytes,
-        "value_bytes": settings.ledger.value_bytes,
-        "stdin_bytes": len(manifest.stdin),
-        "bulk_bytes": sum(map(len, bulk)),
-        "artifacts": _artifacts(manifest, settings),
-        "role": "program",
-    }
-    yield frame(b"J", json.dumps(job).encode())
+    job = _program(manifest, manifest.limits)._replace(
+        code=manifest.code,
+        entrypoint=manifest.entrypoint,
+        args=manifest.args,
+        files=[(path, len(data)) for path, data in manifest.files.items()],
+        inputs=[(name, given.kind, len(given.data)) for name, given in manifest.inputs.items()],
+        context_bytes=context_bytes,
+        value_bytes=settings.ledger.value_bytes,
+        stdin_bytes=len(manifest.stdin),
+        bulk_bytes=sum(map(len, bulk)),
+        artifacts=_artifacts(manifest, settings),
+    )
+    yield frame(Frame.JOB, job.as_json())
     for data in bulk:
-        yield from _cut(b"B", data)
-    yield from _cut(b"I", manifest.stdin)
+        yield from _cut(Frame.BULK, data)
+    yield from _cut(Frame.STDIN, manifest.stdin)
 
 
 def answering_job(
@@ -56,16 +48,16 @@ def answering_job(
     texts: Sequence[str] = (),
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> bytes:
-    """J for a job that is asked: a candidate with its first calls, a judge, or a program with its tests.
+    """A job that is asked: a candidate with its first calls, a judge, or a program with its tests.
 
     ``files``: if there are any, the first is the program instead of ``source``; ``texts`` then are names of
     files among them that hold tests.
     """
-    job = _bare(manifest, limits, source) | {"value_bytes": answers_bytes, "role": role, "texts": list(texts)}
+    job = _program(manifest, limits)._replace(code=source, value_bytes=answers_bytes, role=role, texts=texts)
     if role == "judge":
-        job["modules"] = None
+        job = job._replace(modules=None)
     if files:
-        job |= {"code": None, "entrypoint": next(iter(files))}
+        job = job._replace(code=None, entrypoint=next(iter(files)))
     return b"".join(_with_files(job, files))
 
 
@@ -78,52 +70,41 @@ def program_job(
     files: Mapping[str, bytes] = MappingProxyType({}),
     args: Sequence[str] = (),
 ) -> bytes:
-    """J and what follows it for one run of a program of an evaluation."""
-    job = _bare(manifest, limits, source) | {"args": list(args), "stdin_bytes": len(stdin)}
-    return b"".join([*_with_files(job, files), *_cut(b"I", stdin)])
+    """The frames of one run of a program of an evaluation."""
+    job = _program(manifest, limits)._replace(code=source, args=args, stdin_bytes=len(stdin))
+    return b"".join([*_with_files(job, files), *_cut(Frame.STDIN, stdin)])
 
 
-def _with_files(job: dict[str, object], files: Mapping[str, bytes]) -> Iterator[bytes]:
+def _with_files(job: JobMessage, files: Mapping[str, bytes]) -> Iterator[bytes]:
     bulk = b"".join(files.values())
     described = [(path, len(data)) for path, data in files.items()]
-    yield frame(b"J", json.dumps(job | {"files": described, "bulk_bytes": len(bulk)}).encode())
-    yield from _cut(b"B", bulk)
+    yield frame(Frame.JOB, job._replace(files=described, bulk_bytes=len(bulk)).as_json())
+    yield from _cut(Frame.BULK, bulk)
 
 
-def _bare(manifest: Manifest, limits: ResolvedLimits, source: str) -> dict[str, object]:
-    """A program, and nothing besides."""
-    return {
-        "code": source,
-        "entrypoint": None,
-        "args": [],
-        "env": manifest.env,
-        "files": [],
-        "inputs": [],
-        "context_bytes": None,
-        "level": manifest.level,
-        "modules": manifest.modules,
-        "timeout_s": limits.timeout_s,
-        "cpu_s": limits.cpu_s,
-        "output_bytes": limits.output_bytes,
-        "value_bytes": 0,
-        "stdin_bytes": 0,
-        "bulk_bytes": 0,
-        "artifacts": None,
-        "role": "program",
-    }
+def _program(manifest: Manifest, limits: ResolvedLimits) -> JobMessage:
+    """What is the same for every program of this job."""
+    return JobMessage(
+        level=manifest.level,
+        env=manifest.env,
+        modules=manifest.modules,
+        timeout_s=limits.timeout_s,
+        cpu_s=limits.cpu_s,
+        output_bytes=limits.output_bytes,
+    )
 
 
-def _artifacts(manifest: Manifest, settings: Settings) -> dict[str, object] | None:
+def _artifacts(manifest: Manifest, settings: Settings) -> ArtifactBounds | None:
     if not manifest.artifacts:
         return None
     bounds = settings.ledger
-    return {
-        "globs": list(manifest.artifacts),
-        "count": bounds.artifacts_count,
-        "each_bytes": bounds.artifact_bytes,
-        "all_bytes": bounds.artifacts_bytes,
-        "time_s": settings.sandbox.artifacts_s,
-    }
+    return ArtifactBounds(
+        globs=manifest.artifacts,
+        files_max=bounds.artifacts_count,
+        each_bytes=bounds.artifact_bytes,
+        all_bytes=bounds.artifacts_bytes,
+        time_s=settings.sandbox.artifacts_s,
+    )
 
 
 def _cut(kind: bytes, data: bytes) -> Iterator[bytes]:

@@ -17,6 +17,7 @@ from cellblock.contract.models import Artifact, JobError, SkippedArtifact
 from cellblock.egress import Governed, Governor
 from cellblock.errors import SandboxUnavailable
 from cellblock_config import Settings
+from cellblock_workers.guest.messages import Frame
 from cellblock_workers.launcher.client import BorrowedSandbox
 from cellblock_workers.launcher.streams import close_aside, receive
 from cellblock_workers.lease import Lease
@@ -214,23 +215,23 @@ class Session:
         return bool(data)
 
     def _take(self, kind: bytes, payload: bytes) -> None:
-        if kind == b"R":
+        if kind == Frame.READY:
             if self._ready:
                 raise ProtocolViolation("the guest announced itself twice")
             self._ready = True
-        elif kind in {b"A", b"Z"}:
+        elif kind in {Frame.ARTIFACTS, Frame.ARTIFACTS_END}:
             self._take_artifacts(kind, payload)
         elif self._started is None or self._ending is not None:
             raise ProtocolViolation(f"frame {kind.decode()} outside a job")
-        elif not payload or (kind == b"T" and self._heard_raised):
+        elif not payload or (kind == Frame.RAISED and self._heard_raised):
             raise ProtocolViolation(f"frame {kind.decode()} that says nothing new")
-        elif kind == b"O":
+        elif kind == Frame.STDOUT:
             self._stdout.feed(payload)
-        elif kind == b"E":
+        elif kind == Frame.STDERR:
             self._stderr.feed(payload)
-        elif kind == b"V":
+        elif kind == Frame.VALUE:
             self._take_value(payload)
-        elif kind == b"T":
+        elif kind == Frame.RAISED:
             self._heard_raised = True
             self._raised = read_raised(payload)
         else:
@@ -255,7 +256,7 @@ class Session:
     def _take_artifacts(self, kind: bytes, payload: bytes) -> None:
         if self._artifacts is None or self._ending is None or self._collected is not None:
             raise ProtocolViolation(f"frame {kind.decode()} outside a collection")
-        if kind == b"A":
+        if kind == Frame.ARTIFACTS:
             self._artifacts.feed(payload)
         elif payload == b"done" or payload in _UNFINISHED:
             self._collected = payload

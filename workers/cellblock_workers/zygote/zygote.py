@@ -26,7 +26,7 @@ import signal
 import socket
 import sys
 import types
-from typing import Any, Callable, NoReturn, Tuple
+from typing import Any, Callable, NoReturn, Protocol, Sequence, Tuple, cast
 
 from cellblock_workers.zygote import forks, kernel, root
 
@@ -35,6 +35,34 @@ PACKET_BYTES = 16 * 1024
 INSIDE_ROOT, INSIDE_JOB = 0, 10_000
 DESCRIPTORS_MAX = 4096
 NAMESPACES = kernel.NEWUSER | kernel.NEWPID | kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
+
+
+class JobPipes(Protocol):
+    """The pipes between a guest and its job (guest/pipes.py)."""
+
+    def close_job_ends(self) -> None: ...
+
+    def lower_job_ends(self) -> None: ...
+
+    def job_ends(self) -> Tuple[int, ...]: ...
+
+    def our_ends(self) -> Tuple[int, ...]: ...
+
+
+class GuestProgram(Protocol):
+    """What is called of the guest, whose text comes with the program (guest/main.py, guest/series.py)."""
+
+    def Pipes(self, owner: int) -> JobPipes: ...
+
+    def prepare(self, preload: Sequence[str]) -> None: ...
+
+    def main(self, options: dict[str, Any]) -> None: ...
+
+    def serve_series(self, waiting: list[Tuple[JobPipes, int]], options: dict[str, Any]) -> None: ...
+
+    def be_one_of_series(self, pipes: JobPipes, options: dict[str, Any]) -> None: ...
+
+
 Role = Callable[[], None]  # what a fork is once it has left the zygote's stack; it never returns
 Steps = Tuple[Tuple[Any, ...], ...]  # of each its name, and what to call
 
@@ -50,7 +78,7 @@ class Zygote:
         self,
         control: socket.socket,
         program: dict[str, Any],
-        guest: types.ModuleType,
+        guest: GuestProgram,
         hooks: list[forks.RestingHook],
     ) -> None:
         self.control = control
@@ -231,7 +259,7 @@ class Zygote:
         # another user, which made the pipes that user's, has closed it.
         self.take((("an open process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 1)),))
         siblings = [(pipes, sorted((hold, ready, *pipes.job_ends()))) for pipes in made]
-        waiting: list[tuple[Any, int]] = []
+        waiting: list[tuple[JobPipes, int]] = []
         for pipes, kept in siblings:  # nothing but forks: forks.Clone says why
             try:
                 pid = self.clone()
@@ -265,7 +293,7 @@ class Zygote:
         return functools.partial(self.guest.serve_series, waiting, self.job_options(request["nproc"]))
 
     def become_one_of_series(
-        self, request: dict[str, Any], steps: Steps, pipes: Any, kept: list[int], hold: int, ready: int
+        self, request: dict[str, Any], steps: Steps, pipes: JobPipes, kept: list[int], hold: int, ready: int
     ) -> Role:
         """Put every control in place. Returns the job."""
         try:
@@ -385,8 +413,9 @@ def main(control: socket.socket, program: dict[str, Any]) -> Role:
         hooks = forks.import_threading()  # the guest would import it
         guest = types.ModuleType("guest")
         exec(compile(program["guest"], "guest", "exec"), guest.__dict__)
-        guest.prepare(program["preload"])
-        zygote = Zygote(control, program, guest, hooks)
+        guest_program = cast(GuestProgram, guest)
+        guest_program.prepare(program["preload"])
+        zygote = Zygote(control, program, guest_program, hooks)
         program.clear()
     except Exception as error:  # an import may raise anything
         say(control, {"fault": f"{type(error).__name__}: {error}"})

@@ -43,10 +43,12 @@ def become_sandbox():
     package = 'cellblock_workers.zygote'
     for name in ('cellblock_workers', package, *program['modules']):
         module = sys.modules[name] = types.ModuleType(name)
-        exec(compile(program['modules'].get(name, ''), name, 'exec'), module.__dict__)
+        file = name.partition('.')[2].replace('.', '/') + '.py'
+        exec(compile(program['modules'].get(name, ''), file, 'exec'), module.__dict__)
         if name.startswith(package + '.'): setattr(sys.modules[package], name.rpartition('.')[2], module)
+    zygote = sys.modules[package + '.zygote']
     for name in [name for name in sys.modules if name.startswith('cellblock_workers')]: del sys.modules[name]
-    return module.main(socket.socket(fileno=0), program)
+    return zygote.main(socket.socket(fileno=0), program)
 role = become_sandbox()
 del become_sandbox
 role()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 from cellblock.admission.resolve import ResolvedLimits
+from cellblock_workers.guest.messages import Frame
 from cellblock_workers.worker.frames import ProtocolViolation, frame
 from cellblock_workers.worker.session import Session, Stop, Transcript
 
@@ -41,7 +42,7 @@ class CallSession(Session):
         """
         if self.ended:  # nobody would read them, and who asks again and again would fill this worker's memory
             return []
-        self._send(b"".join(frame(b"C", call) for call in calls))
+        self._send(b"".join(frame(Frame.CALL, call) for call in calls))
         wanted = self._asked = self._replies_taken + count
         self._patience_s = patience_s
         if patience_s is not None and self._started is not None:
@@ -99,7 +100,7 @@ class CallSession(Session):
         """Of a series: end this job, so that the next may come. False where that failed."""
         if not (self.reported or self.stop or self._fault or self.cut_off):
             if not self._over:
-                self._send(frame(b"K", b""))
+                self._send(frame(Frame.ENOUGH, b""))
             self._deadline = time.monotonic() + patience_s
             try:
                 # What was on its way to the job goes out to the guest, which drops it: half a frame would be
