@@ -11,8 +11,9 @@ import pytest
 from pydantic import ValidationError
 
 from cellblock_config import LauncherSettings
-from cellblock_workers.launcher.backend import BackendUnavailable, Evidence, Framing, Profile
+from cellblock_workers.launcher.backend import BackendUnavailable, Framing, Profile
 from cellblock_workers.launcher.contexts import ContextRefused, open_context, resolve_context
+from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.launcher.pool import Pool, PooledSandbox
 from cellblock_workers.launcher.protocol import Acquire, Reply, receive, send
 from cellblock_workers.launcher.shelves import ASKED_OFTEN

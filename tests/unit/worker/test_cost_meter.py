@@ -9,7 +9,7 @@ import pytest
 from cellblock.admission.costs import Charge
 from cellblock.admission.resolve import ResolvedLimits
 from cellblock_config.prices import Rates
-from cellblock_workers.launcher.protocol import Reply
+from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.worker.cost_meter import CostMeter
 
 LIMITS = ResolvedLimits(timeout_s=10, cpu_s=11, memory_bytes=2**30, cpus=1.0, pids=10, output_bytes=1000)
@@ -22,7 +22,7 @@ def meter(cap_micros: int, cpu_ms: list[int]) -> CostMeter:
     said = iter(cpu_ms)
     last = cpu_ms[-1]
     return CostMeter(
-        Charge(rates=RATES, cap_micros=cap_micros), LIMITS, lambda: Reply(cpu_ms=next(said, last))
+        Charge(rates=RATES, cap_micros=cap_micros), LIMITS, lambda: Evidence(cpu_ms=next(said, last))
     )
 
 
@@ -60,7 +60,7 @@ def test_memory_that_is_taken_late_is_seen_at_once(monkeypatch: pytest.MonkeyPat
     rates = Rates(per_run=0, per_cpu_second=0, per_gib_second=10**8, percent=100)
     peak = [0]
     watched = CostMeter(
-        Charge(rates=rates, cap_micros=400), LIMITS, lambda: Reply(cpu_ms=0, peak_memory_bytes=peak[0])
+        Charge(rates=rates, cap_micros=400), LIMITS, lambda: Evidence(cpu_ms=0, peak_memory_bytes=peak[0])
     )
     assert watched.due_in_s == pytest.approx(4), "a GiB for four seconds"
     while clock[0] < 8:
@@ -74,6 +74,6 @@ def test_memory_that_is_taken_late_is_seen_at_once(monkeypatch: pytest.MonkeyPat
 
 def test_what_earlier_attempts_used_is_no_part_of_its_cap() -> None:
     charge = Charge(rates=RATES, cap_micros=1000)
-    watched = CostMeter(charge, LIMITS, lambda: Reply(cpu_ms=150), lambda: 900)
+    watched = CostMeter(charge, LIMITS, lambda: Evidence(cpu_ms=150), lambda: 900)
     assert watched.due_in_s <= 0.2
     assert watched.over()

@@ -10,7 +10,7 @@ import pytest
 from cellblock import JobError, Outcome
 from cellblock.admission.resolve import ResolvedLimits
 from cellblock.egress import Governed
-from cellblock_workers.launcher.protocol import Reply
+from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.worker.outcome import RunOutcome, decide_outcome
 from cellblock_workers.worker.session import Ending, Transcript
 
@@ -36,7 +36,7 @@ def ended(
 
 def verdict(ending: Ending | None = None, kernel: dict[str, Any] | None = None, **said: Any) -> RunOutcome:
     conversation = Transcript(Governed("", 0), Governed("", 0), 0, 20, ending=ending, **said)
-    return decide_outcome(conversation, Reply(**(kernel or {})), LIMITS)
+    return decide_outcome(conversation, Evidence(**(kernel or {})), LIMITS)
 
 
 CASES: dict[str, tuple[RunOutcome, Outcome, int | None, int | None]] = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from cellblock_config import Isolation, LevelName
+from cellblock_workers.launcher.evidence import Evidence
 
 Framing = Literal["raw", "docker"]
 
@@ -48,20 +49,6 @@ class Profile:
     context: str | None = None
     #: So many sandboxes under one guest, each for one job and used one after the other; 0: a single one.
     series: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What the host's kernel and daemon know of a sandbox; None where they could not be asked."""
-
-    running: bool
-    exit_code: int | None = None
-    oom_kills: int | None = None
-    pids_refused: int | None = None  # None also where the kernel sees no process of the job (gVisor)
-    peak_memory_bytes: int | None = None
-    cpu_ms: int | None = None  # since it was handed over
-    #: Kills by the launcher's own watch over memory, where the kernel was given no limit.
-    watch_kills: int | None = None
 
 
 class Sandbox(Protocol):

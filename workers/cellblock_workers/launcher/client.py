@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from cellblock.admission.resolve import ResolvedLimits
 from cellblock.errors import CellblockError, SandboxUnavailable
 from cellblock_config import LevelName
+from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.launcher.protocol import (
     Acquire,
     ErrorCode,
@@ -187,19 +188,19 @@ class LauncherClient:
             raise SandboxUnavailable(why)
         return sandbox
 
-    def usage(self, sandbox: BorrowedSandbox) -> Reply:
+    def usage(self, sandbox: BorrowedSandbox) -> Evidence:
         """The kernel's word on a sandbox that runs on."""
         reply, _ = self._ask(Report(sandbox=sandbox.id))
-        return reply
+        return reply.evidence or Evidence()
 
-    def give_back(self, sandbox: BorrowedSandbox, *, ended: bool) -> Reply:
+    def give_back(self, sandbox: BorrowedSandbox, *, ended: bool) -> Evidence:
         """The kernel's and the daemon's last word on a sandbox, which is destroyed then.
 
         One question instead of two: it is on every job's way.
         """
         reply, _ = self._ask(Report(sandbox=sandbox.id, ended=ended, final=True))
         sandbox.stream.close()
-        return reply
+        return reply.evidence or Evidence()
 
     def renew(self, sandboxes: Sequence[str]) -> None:
         """Say which sandboxes are still wanted. Raises :class:`SandboxUnavailable`."""

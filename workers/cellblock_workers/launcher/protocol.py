@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from cellblock_config import LevelName
 from cellblock_workers.launcher import streams
+from cellblock_workers.launcher.evidence import Evidence
 
 PACKET_BYTES = 16 * 1024
 
@@ -107,13 +108,7 @@ class Reply(_Message):
     context_bytes: int | None = None
     series: int | None = None
     # report
-    running: bool | None = None
-    exit_code: int | None = None
-    oom_kills: int | None = None
-    watch_kills: int | None = None
-    pids_refused: int | None = None
-    peak_memory_bytes: int | None = None
-    cpu_ms: int | None = None
+    evidence: Evidence | None = None
     # sweep
     removed: int | None = None
 

@@ -191,19 +191,10 @@ class Launcher:
 
     def _report(self, sandbox: Sandbox, request: Report) -> Reply:
         try:
-            evidence = sandbox.evidence(ended=request.ended)
+            return Reply(evidence=sandbox.evidence(ended=request.ended))
         except BackendUnavailable as error:
             self._doubt()
             return Reply(ok=False, error="unavailable", message=str(error))
-        return Reply(
-            running=evidence.running,
-            exit_code=evidence.exit_code,
-            oom_kills=evidence.oom_kills,
-            watch_kills=evidence.watch_kills,
-            pids_refused=evidence.pids_refused,
-            peak_memory_bytes=evidence.peak_memory_bytes,
-            cpu_ms=evidence.cpu_ms,
-        )
 
     def _acquire(self, connection: socket.socket, request: Acquire, owned: dict[str, Sandbox]) -> None:
         if (problem := _outside(request, self._settings)) is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from cellblock.admission.costs import Charge
 from cellblock.admission.resolve import ResolvedLimits
-from cellblock_workers.launcher.protocol import Reply
+from cellblock_workers.launcher.evidence import Evidence
 
 #: A job that may be over its cap is looked at this often; half a second is the promise.
 _LOOK_LEAST_S = 0.2
@@ -27,7 +27,7 @@ class CostMeter:
         self,
         charge: Charge,
         limits: ResolvedLimits,
-        usage: Callable[[], Reply],
+        usage: Callable[[], Evidence],
         elsewhere_micros: Callable[[], int] = lambda: 0,
         busy_ms: Callable[[], int] | None = None,
     ) -> None:

@@ -24,7 +24,7 @@ from cellblock_workers.launcher.client import (
     SandboxNotStarting,
     SandboxRefused,
 )
-from cellblock_workers.launcher.protocol import Reply
+from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.lease import Lease
 from cellblock_workers.worker.cost_meter import CostMeter
 from cellblock_workers.worker.job_frames import job_frames
@@ -118,7 +118,7 @@ def _meter(
 
 
 def _measured(
-    lease: Lease, transcript: Transcript, kernel: Reply, sandbox: BorrowedSandbox, outgoing: OutgoingFilter
+    lease: Lease, transcript: Transcript, kernel: Evidence, sandbox: BorrowedSandbox, outgoing: OutgoingFilter
 ) -> JobResult:
     """What the attempt came to: the kernel's word before the guest's, and of the job's own what may leave."""
     claim = lease.claim
@@ -227,7 +227,7 @@ def _cost(claim: Claim, usage: Usage) -> int | None:
     return None if charge is None else cost_of(charge, usage)
 
 
-def usage_of(transcript: Transcript, kernel: Reply) -> Usage:
+def usage_of(transcript: Transcript, kernel: Evidence) -> Usage:
     """What a run used, by the kernel's word where there is one."""
     guest_cpu_ms = transcript.ending.cpu_ms if transcript.ending else 0
     # Of one of its processes: of all of them the kernel alone knows, and of one in a series it does not.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cellblock.admission.resolve import ResolvedLimits
 from cellblock.contract.models import JobError, Outcome
-from cellblock_workers.launcher.protocol import Reply
+from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.worker.session import Ending, Transcript
 
 EvidenceFields = dict[str, bool | int | float | str]
@@ -28,9 +28,9 @@ class RunOutcome:
     evidence: EvidenceFields = field(default_factory=dict)
 
 
-def decide_outcome(transcript: Transcript, kernel: Reply, limits: ResolvedLimits) -> RunOutcome:
+def decide_outcome(transcript: Transcript, kernel: Evidence, limits: ResolvedLimits) -> RunOutcome:
     """Name the one cause. Decided from the strongest evidence down."""
-    evidence = _evidence(kernel)
+    evidence = kernel.fields()
     if transcript.stop == "cancel":
         return _killed(Outcome.CANCELLED, "Cancelled", "Cancelled while it ran", evidence)
     if transcript.fault is not None:
@@ -57,7 +57,7 @@ def decide_outcome(transcript: Transcript, kernel: Reply, limits: ResolvedLimits
     return _signalled(ending, limits, evidence)
 
 
-def _exited(code: int, transcript: Transcript, kernel: Reply, evidence: EvidenceFields) -> RunOutcome:
+def _exited(code: int, transcript: Transcript, kernel: Evidence, evidence: EvidenceFields) -> RunOutcome:
     if code == 0:
         return RunOutcome(Outcome.OK, 0, evidence=evidence)
     if (proof := _refused_a_process(transcript, kernel)) is not None:
@@ -72,7 +72,7 @@ def _exited(code: int, transcript: Transcript, kernel: Reply, evidence: Evidence
     return RunOutcome(Outcome.EXIT, code, error=error, evidence=evidence)
 
 
-def _refused_a_process(transcript: Transcript, kernel: Reply) -> EvidenceFields | None:
+def _refused_a_process(transcript: Transcript, kernel: Evidence) -> EvidenceFields | None:
     """What shows that the job was refused a process or a thread; None if nothing does.
 
     Where the kernel cannot count the job's processes, the guest looks at the job's end. Threads are gone by
@@ -129,13 +129,3 @@ def _killed(outcome: Outcome, kind: str, message: str, evidence: EvidenceFields)
 def _fault(what: str, evidence: EvidenceFields) -> RunOutcome:
     error = JobError(type="SandboxError", message=what)
     return RunOutcome(Outcome.SANDBOX_ERROR, error=error, evidence={**evidence, "fault": what})
-
-
-def _evidence(kernel: Reply) -> EvidenceFields:
-    found = {
-        "oom_kills": kernel.oom_kills,
-        "watch_kills": kernel.watch_kills,
-        "pids_refused": kernel.pids_refused,
-        "sandbox_exit_code": kernel.exit_code,
-    }
-    return {name: value for name, value in found.items() if value}

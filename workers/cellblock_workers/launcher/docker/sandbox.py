@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cellblock_config import Isolation
-from cellblock_workers.launcher.backend import Evidence, Framing, Profile, StartFailed
+from cellblock_workers.launcher.backend import Framing, Profile, StartFailed
 from cellblock_workers.launcher.cgroups import SandboxCgroup, host_oom_kills
+from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.launcher.limits import START_CPUS
 
 _SIGKILLED = 137
@@ -101,7 +102,13 @@ class DockerSandbox:
         peak, total_cpu_ms = group.peak_memory_bytes(), group.cpu_ms()
         cpu_ms = None if total_cpu_ms is None else total_cpu_ms - self._cpu_ms_before
         if cpu_ms is not None and not ended:
-            return Evidence(True, None, oom_kills, pids_refused, peak, cpu_ms)
+            return Evidence(
+                running=True,
+                oom_kills=oom_kills,
+                pids_refused=pids_refused,
+                peak_memory_bytes=peak,
+                cpu_ms=cpu_ms,
+            )
         state = self._final_state() if ended else self._backend.inspect(self._container)
         # containerd passes on the kernel's notice for the cgroup, but loses it when the exit is faster. A
         # sandbox that nobody but the kernel can have killed is then told by the kernel's host-wide count. So
@@ -112,7 +119,12 @@ class DockerSandbox:
             oom_kills = max(oom_kills or 0, 1)
             peak = peak or self.profile.memory_bytes
         return Evidence(
-            bool(state.get("Running")), state.get("ExitCode"), oom_kills, pids_refused, peak, cpu_ms
+            running=bool(state.get("Running")),
+            exit_code=state.get("ExitCode"),
+            oom_kills=oom_kills,
+            pids_refused=pids_refused,
+            peak_memory_bytes=peak,
+            cpu_ms=cpu_ms,
         )
 
     def destroy(self) -> None:

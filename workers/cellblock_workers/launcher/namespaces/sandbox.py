@@ -6,9 +6,10 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cellblock_workers.launcher.backend import Evidence, Framing, Profile
+from cellblock_workers.launcher.backend import Framing, Profile
 from cellblock_workers.launcher.cgroup_tree import Cgroup
 from cellblock_workers.launcher.cgroups import SandboxCgroup
+from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.launcher.limits import START_CPUS
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
 from cellblock_workers.launcher.namespaces.fork_server import ForkedGuest

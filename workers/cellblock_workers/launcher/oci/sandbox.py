@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from cellblock_config import Isolation
-from cellblock_workers.launcher.backend import Evidence, Framing, Profile, StartFailed
+from cellblock_workers.launcher.backend import Framing, Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import PARENT
 from cellblock_workers.launcher.cgroups import SandboxCgroup
+from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.launcher.limits import START_CPUS
 from cellblock_workers.launcher.oci.children import Family
 

@@ -25,14 +25,8 @@ from pathlib import Path
 import structlog
 
 from cellblock_config import Isolation, Settings
-from cellblock_workers.launcher.backend import (
-    BackendUnavailable,
-    Evidence,
-    Framing,
-    NotOffered,
-    Profile,
-    StartFailed,
-)
+from cellblock_workers.launcher.backend import BackendUnavailable, Framing, NotOffered, Profile, StartFailed
+from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.launcher.guest_program import guest_program
 from cellblock_workers.launcher.guest_readiness import await_guest
 from cellblock_workers.launcher.limits import RLIMITS

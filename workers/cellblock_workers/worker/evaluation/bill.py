@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from cellblock.admission.costs import Charge
 from cellblock.contract.models import Usage
-from cellblock_workers.launcher.protocol import Reply
+from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.lease import Lease
 from cellblock_workers.worker.cost_meter import CostMeter
 from cellblock_workers.worker.execution import cost_of
@@ -80,18 +80,18 @@ class Bill:
         if self._charge is not None and self._spent_micros() >= self._charge.cap_micros:
             raise OverCap
 
-    def meter(self, used: Callable[[], Reply]) -> Callable[[], CostMeter] | None:
+    def meter(self, used: Callable[[], Evidence]) -> Callable[[], CostMeter] | None:
         """What watches a run from when it begins, by what the kernel says it has ``used``."""
         return self._meter(self._charge, used, None)
 
     def judging_meter(
-        self, used: Callable[[], Reply], busy_ms: Callable[[], int]
+        self, used: Callable[[], Evidence], busy_ms: Callable[[], int]
     ) -> Callable[[], CostMeter] | None:
         """The same of a judge, which is at work for ``busy_ms`` of its life."""
         return self._meter(None if self._charge is None else _of_judges(self._charge), used, busy_ms)
 
     def _meter(
-        self, charge: Charge | None, used: Callable[[], Reply], busy_ms: Callable[[], int] | None
+        self, charge: Charge | None, used: Callable[[], Evidence], busy_ms: Callable[[], int] | None
     ) -> Callable[[], CostMeter] | None:
         if charge is None:
             return None

@@ -13,7 +13,7 @@ from cellblock.contract.models import Usage
 from cellblock.errors import SandboxUnavailable
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import BorrowedSandbox, LauncherClient, SandboxRefused
-from cellblock_workers.launcher.protocol import Reply
+from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.lease import Lease
 from cellblock_workers.worker.evaluation.bill import Bill
 from cellblock_workers.worker.evaluation.call_session import CallSession
@@ -43,7 +43,9 @@ class EvaluationSandbox:
     sandbox: BorrowedSandbox
     used: int = 0
     over: bool = False
-    known: Reply = field(default_factory=Reply)  #: what a series had used when the kernel was last asked
+    known: Evidence = field(
+        default_factory=Evidence
+    )  #: what a series had used when the kernel was last asked
 
 
 class EvaluationSandboxes:
@@ -167,24 +169,24 @@ class EvaluationSandboxes:
             self._give_up(borrowed.sandbox)
             raise
 
-    def _used(self, borrowed: EvaluationSandbox) -> Reply:
+    def _used(self, borrowed: EvaluationSandbox) -> Evidence:
         """What the kernel knows of the run that is on: of one in a series, what it has added."""
         used = self._launcher.usage(borrowed.sandbox)
         if not borrowed.sandbox.series:
             return used
-        return Reply(cpu_ms=(used.cpu_ms or 0) - (borrowed.known.cpu_ms or 0))
+        return Evidence(cpu_ms=(used.cpu_ms or 0) - (borrowed.known.cpu_ms or 0))
 
-    def final_usage(self, borrowed: EvaluationSandbox, session: CallSession) -> Reply:
+    def final_usage(self, borrowed: EvaluationSandbox, session: CallSession) -> Evidence:
         """What the kernel knows of a run that is over: of one in a series, what has been added by it."""
         if not borrowed.sandbox.series:
             borrowed.over = True
             return self._launcher.give_back(borrowed.sandbox, ended=session.cut_off)
         borrowed.over = not session.enough(self._settings.sandbox.kill_grace_s)
         priced = self._lease.claim.manifest.charge is not None
-        known, added = borrowed.known, Reply()
+        known, added = borrowed.known, Evidence()
         if priced or session.killed:  # one that had to be stopped has used most of all
             borrowed.known = self._launcher.usage(borrowed.sandbox)
-            added = Reply(
+            added = Evidence(
                 oom_kills=(borrowed.known.oom_kills or 0) - (known.oom_kills or 0),
                 cpu_ms=(borrowed.known.cpu_ms or 0) - (known.cpu_ms or 0) if priced else None,
             )
