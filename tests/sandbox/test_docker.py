@@ -59,7 +59,7 @@ def test_a_sandbox_dies_at_full_speed(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(backend, "discard", discarded)
     try:
         held.hand_over()
-        seen.append(_quota_of(held._container))
+        seen.append(_quota_of(held.container))
     finally:
         held.destroy()
     assert seen == ["5000", "100000"]

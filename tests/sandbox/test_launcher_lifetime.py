@@ -169,7 +169,7 @@ def test_a_killed_launchers_sandboxes_are_swept_by_the_next_and_the_livings_left
                 )
             alive = {one["Id"] for one in api.containers(all=True)}
             assert {name for name, one in made.items() if one in alive} == {"unknown", "neighbour"}
-            assert peer.ask(op="report", sandbox=lent)["running"] is True
+            assert peer.ask(op="report", sandbox=lent)["evidence"]["running"] is True
             assert peer.guest_waits()
             assert peer.counts()["idle"] == 1
     finally:

@@ -267,7 +267,7 @@ def test_a_sandbox_belongs_to_its_connection_alone(launcher: Running) -> None:
         for request in ({"op": "kill"}, {"op": "report"}, {"op": "report", "ended": True}):
             reply = thief.ask(**request, sandbox=sandbox)
             assert (reply["ok"], reply["error"]) == (False, "denied")
-        assert owner.ask(op="report", sandbox=sandbox)["running"] is True
+        assert owner.ask(op="report", sandbox=sandbox)["evidence"]["running"] is True
         assert owner.guest_waits()
         assert owner.ask(op="kill", sandbox=sandbox)["ok"] is True
         assert owner.ask(op="kill", sandbox=sandbox)["error"] == "denied"

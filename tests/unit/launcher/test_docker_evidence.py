@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from cellblock_workers.launcher.backend import Profile
 from cellblock_workers.launcher.docker import sandbox as docker_sandbox
-from cellblock_workers.launcher.docker.backend import DockerBackend
 from cellblock_workers.launcher.docker.sandbox import DockerSandbox
 
 PROFILE = Profile("standard", "python", 64 << 20, 1.0, 20)
 
 
 class Daemon:
-    """Injected in place of the backend: says how a container ended."""
+    """Injected in place of the daemon: says how a container ended."""
 
-    name = "docker"
-
-    def __init__(self, isolation: str, exit_code: int) -> None:
-        self.isolation = isolation
+    def __init__(self, exit_code: int) -> None:
         self._exit_code = exit_code
 
     def inspect(self, container: str) -> dict[str, Any]:
         return {"Running": False, "ExitCode": self._exit_code, "OOMKilled": False}
+
+    def discard(self, sandbox_id: str, container: str) -> None:
+        """It is gone already."""
 
 
 @pytest.fixture
@@ -59,7 +58,14 @@ def test_a_sudden_end_is_of_memory_where_the_kernel_killed_for_it_meanwhile(
     kills = [7]
     monkeypatch.setattr(docker_sandbox, "host_oom_kills", lambda: kills[0])
     sandbox = DockerSandbox(
-        "id", PROFILE, cast(DockerBackend, Daemon(isolation, exit_code)), "gone", stream, False
+        id="id",
+        profile=PROFILE,
+        isolation=isolation,
+        backend="docker",
+        stream=stream,
+        daemon=Daemon(exit_code),
+        container="gone",
+        starts_fast=False,
     )
     sandbox.hand_over()
     kills[0] += more_kills

@@ -149,7 +149,16 @@ class DockerBackend:
                 self._forget_names(sandbox_id)
             self._ownership.forget(sandbox_id)  # whatever is left of it is the sweep's
             raise
-        sandbox = DockerSandbox(sandbox_id, profile, self, container, stream, fast)
+        sandbox = DockerSandbox(
+            id=sandbox_id,
+            profile=profile,
+            isolation=self.isolation,
+            backend=self.name,
+            stream=stream,
+            daemon=self,
+            container=container,
+            starts_fast=fast,
+        )
         self._sees_cgroups = sandbox.sees_cgroup()
         # gVisor's sockets are the sentry's own memory.
         if self.isolation != "gvisor" and not sandbox.bound_sockets() and not self._warned:

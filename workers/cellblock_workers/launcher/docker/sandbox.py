@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from cellblock_config import Isolation
-from cellblock_workers.launcher.backend import Framing, Profile, StartFailed
+from cellblock_workers.launcher.backend import Framing, StartFailed
+from cellblock_workers.launcher.base_sandbox import BaseSandbox
 from cellblock_workers.launcher.cgroups import SandboxCgroup, host_oom_kills
 from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.launcher.limits import START_CPUS
@@ -18,11 +17,8 @@ _SIGKILLED = 137
 _PANICKED = 2  #: of a Go program: the sentry
 
 
-class Maker(Protocol):
-    """What a container needs of the backend that made it."""
-
-    name: str
-    isolation: Isolation
+class Daemon(Protocol):
+    """What a container's sandbox asks of the daemon, through the backend that made it."""
 
     def inspect(self, container: str) -> dict[str, Any]:
         """The daemon's State of a container; empty once it is gone."""
@@ -31,44 +27,21 @@ class Maker(Protocol):
         """Kill and remove a container."""
 
 
-@dataclass(slots=True, eq=False)
-class DockerSandbox:
-    """One container with its guest."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class DockerSandbox(BaseSandbox):
+    """One container with its guest. The daemon puts an eight-byte header before each piece of its output."""
 
-    id: str
-    profile: Profile
-    _backend: Maker
-    _container: str
-    stream: socket.socket
-    _starts_fast: bool  #: its quota is to be written when it is handed over
+    framing: Framing = "docker"
+    daemon: Daemon
+    container: str
+    starts_fast: bool  #: its quota is to be written when it is handed over
     _cgroup: SandboxCgroup = field(init=False)
-    _cpu_ms_before: int = field(init=False, default=0)
     _host_oom_kills_before: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._cgroup = SandboxCgroup(
-            (Path("docker") / self._container, Path("system.slice") / f"docker-{self._container}.scope")
+            (Path("docker") / self.container, Path("system.slice") / f"docker-{self.container}.scope")
         )
-
-    @property
-    def isolation(self) -> str:
-        """What separates the job from the host."""
-        return self._backend.isolation
-
-    @property
-    def backend(self) -> str:
-        """How it was made."""
-        return self._backend.name
-
-    @property
-    def series(self) -> int:
-        """A single one."""
-        return 0
-
-    @property
-    def framing(self) -> Framing:
-        """The daemon puts an eight-byte header before each piece of output."""
-        return "docker"
 
     def sees_cgroup(self) -> bool:
         """Whether its cgroup is below /sys/fs/cgroup here: then its limits can be written."""
@@ -78,17 +51,18 @@ class DockerSandbox:
         """Whether what its sockets hold is bounded now."""
         return self._cgroup.bound_sockets()
 
-    def hand_over(self) -> int:
-        """Hold it to the job's share of CPU time, and start counting that."""
-        late = self._starts_fast and self.profile.cpus < START_CPUS
+    def _prepare(self) -> None:
+        """Hold it to the job's share of CPU time."""
+        late = self.starts_fast and self.profile.cpus < START_CPUS
         if late and not self._cgroup.limit_cpus(self.profile.cpus):
             raise StartFailed(
                 f"{self.isolation}: CPU time cannot be limited in the cgroup of {self.id}; "
                 "the launcher needs the cpu controller below /sys/fs/cgroup, writable"
             )
-        self._cpu_ms_before = self._cgroup.cpu_ms() or 0
         self._host_oom_kills_before = host_oom_kills()
-        return self._cpu_ms_before
+
+    def _total_cpu_ms(self) -> int | None:
+        return self._cgroup.cpu_ms()
 
     def give_way(self, after_cpu_ms: int) -> bool:
         """By its cgroup's weight."""
@@ -99,8 +73,7 @@ class DockerSandbox:
         group = self._cgroup
         oom_kills = group.oom_kills()
         pids_refused = None if self.isolation == "gvisor" else group.pids_refused()
-        peak, total_cpu_ms = group.peak_memory_bytes(), group.cpu_ms()
-        cpu_ms = None if total_cpu_ms is None else total_cpu_ms - self._cpu_ms_before
+        peak, cpu_ms = group.peak_memory_bytes(), self._job_cpu_ms()
         if cpu_ms is not None and not ended:
             return Evidence(
                 running=True,
@@ -109,7 +82,7 @@ class DockerSandbox:
                 peak_memory_bytes=peak,
                 cpu_ms=cpu_ms,
             )
-        state = self._final_state() if ended else self._backend.inspect(self._container)
+        state = self._final_state() if ended else self.daemon.inspect(self.container)
         # containerd passes on the kernel's notice for the cgroup, but loses it when the exit is faster. A
         # sandbox that nobody but the kernel can have killed is then told by the kernel's host-wide count. So
         # is a sentry that panicked: it does when the kernel kills what it cannot do without.
@@ -132,13 +105,13 @@ class DockerSandbox:
         self.stream.close()
         # Where the launcher cannot write that, it dies at its job's share.
         self._cgroup.limit_cpus(max(self.profile.cpus, START_CPUS))
-        self._backend.discard(self.id, self._container)
+        self.daemon.discard(self.id, self.container)
 
     def _final_state(self) -> dict[str, Any]:
         # The stream ends a moment before the daemon has written down why.
         deadline = time.monotonic() + 3.0
         while True:
-            state = self._backend.inspect(self._container)
+            state = self.daemon.inspect(self.container)
             if not state.get("Running") or time.monotonic() > deadline:
                 return state
             time.sleep(0.02)

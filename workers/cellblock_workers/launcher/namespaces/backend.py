@@ -189,17 +189,17 @@ class NamespacesBackend:
             theirs.close()  # the guest's alone now: when it ends, the stream does
             self._await(child, ours, which)
             return ForkedSandbox(
-                sandbox_id,
-                self.isolation,
-                self.name,
-                profile,
-                ours,
-                child,
-                seat,
-                group,
-                self._watched(child, profile),
-                self.discard,
-                self._series(profile),
+                id=sandbox_id,
+                profile=profile,
+                isolation=self.isolation,
+                backend=self.name,
+                stream=ours,
+                series=self._series(profile),
+                child=child,
+                seat=seat,
+                group=group,
+                watched=self._watched(child, profile),
+                discard=self.discard,
             )
         except BaseException as error:
             ours.close()

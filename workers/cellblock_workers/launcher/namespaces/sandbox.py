@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cellblock_workers.launcher.backend import Framing, Profile
+from cellblock_workers.launcher.base_sandbox import BaseSandbox
 from cellblock_workers.launcher.cgroup_tree import Cgroup
 from cellblock_workers.launcher.cgroups import SandboxCgroup
 from cellblock_workers.launcher.evidence import Evidence
@@ -17,37 +16,20 @@ from cellblock_workers.launcher.namespaces.fork_server import ForkedGuest
 _LAST_WORD_S = 3.0
 
 
-@dataclass(slots=True, eq=False)
-class ForkedSandbox:
+@dataclass(slots=True, eq=False, kw_only=True)
+class ForkedSandbox(BaseSandbox):
     """A guest in namespaces of its own. ``group`` is None where the host has no cgroup for it."""
 
-    id: str
-    isolation: str
-    backend: str
-    profile: Profile
-    stream: socket.socket
     child: ForkedGuest
     seat: int
     group: Cgroup | None
     watched: Watched | None
-    _discard: Callable[[ForkedSandbox], None]
-    series: int
+    discard: Callable[[ForkedSandbox], None]
     _cgroup: SandboxCgroup = field(init=False)
-    _cpu_ms_before: int = field(init=False, default=0)
     _destroyed: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._cgroup = SandboxCgroup((self.group.relative,) if self.group else ())
-
-    @property
-    def framing(self) -> Framing:
-        """The guest's own end of the socket: nothing is wrapped."""
-        return "raw"
-
-    def hand_over(self) -> int:
-        """Start counting the job's CPU time."""
-        self._cpu_ms_before = self._cpu_ms() or 0
-        return self._cpu_ms_before
 
     def give_way(self, after_cpu_ms: int) -> bool:
         """By its cgroup's weight."""
@@ -62,7 +44,6 @@ class ForkedSandbox:
             raise lost
         if self.watched is not None:
             MemoryWatch.look(self.watched)
-        total_cpu_ms = self._cpu_ms()
         return Evidence(
             running=not child.ended.is_set(),
             exit_code=None if child.status is None else _shell_code(child.status),
@@ -70,7 +51,7 @@ class ForkedSandbox:
             watch_kills=self.watched.kills if self.watched else None,
             pids_refused=None if self.watched else self._cgroup.pids_refused(),
             peak_memory_bytes=self.watched.peak_bytes if self.watched else self._cgroup.peak_memory_bytes(),
-            cpu_ms=None if total_cpu_ms is None else total_cpu_ms - self._cpu_ms_before,
+            cpu_ms=self._job_cpu_ms(),
         )
 
     def destroy(self) -> None:
@@ -79,9 +60,9 @@ class ForkedSandbox:
             self._destroyed = True
             # Many processes that each give back much memory would take minutes at a small share.
             self._cgroup.limit_cpus(max(self.profile.cpus, START_CPUS))
-            self._discard(self)
+            self.discard(self)
 
-    def _cpu_ms(self) -> int | None:
+    def _total_cpu_ms(self) -> int | None:
         return self.watched.cpu_ms if self.watched else self._cgroup.cpu_ms()
 
 

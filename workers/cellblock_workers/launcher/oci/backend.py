@@ -92,7 +92,15 @@ class OciBackend:
         except BaseException:
             ours.close()
             raise
-        return OciSandbox(sandbox_id, profile, self, ours, family)
+        return OciSandbox(
+            id=sandbox_id,
+            profile=profile,
+            isolation=self.isolation,
+            backend=self.name,
+            stream=ours,
+            family=family,
+            discard=self.discard,
+        )
 
     def _options(self, uid: int, profile: Profile) -> dict[str, object]:
         return {

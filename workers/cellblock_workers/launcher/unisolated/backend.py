@@ -12,34 +12,26 @@ import itertools
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
 from cellblock_config import Isolation, Settings
-from cellblock_workers.launcher.backend import BackendUnavailable, Framing, NotOffered, Profile, StartFailed
-from cellblock_workers.launcher.evidence import Evidence
+from cellblock_workers.launcher.backend import BackendUnavailable, NotOffered, Profile, StartFailed
 from cellblock_workers.launcher.guest_program import guest_program
 from cellblock_workers.launcher.guest_readiness import await_guest
 from cellblock_workers.launcher.limits import RLIMITS
-from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched, family_of
+from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
 from cellblock_workers.launcher.ownership import Ownership, Records
 from cellblock_workers.launcher.streams import sandbox_stream
+from cellblock_workers.launcher.unisolated.sandbox import GuestProcess, UnisolatedSandbox
 
 _log = structlog.get_logger(__name__)
 
 _UNBOUNDED_BYTES = 1 << 62
-_LAST_WORD_S = 3.0
-_GONE_S = 5.0
-_LOOK_S = 0.005
 _PROBE_PIDS = 20
 _FIRST_UID, _UIDS = 1 << 20, 1 << 28
 
@@ -130,7 +122,15 @@ class UnisolatedBackend:
             )
         limit_bytes = profile.memory_bytes if self.isolation == "process" else _UNBOUNDED_BYTES
         sandbox = UnisolatedSandbox(
-            sandbox_id, profile, self, ours, process, folder, Watched(process, process.pid, limit_bytes)
+            id=sandbox_id,
+            profile=profile,
+            isolation=self.isolation,
+            backend=self.name,
+            stream=ours,
+            process=process,
+            folder=folder,
+            watched=Watched(process, process.pid, limit_bytes),
+            discard=self.discard,
         )
         try:
             await_guest(ours, self.isolation, self._settings.sandbox.start_timeout_s)
@@ -154,111 +154,6 @@ class UnisolatedBackend:
 
 def _folder_name(sandbox_id: str) -> str:
     return f"cellblock-{sandbox_id}"
-
-
-class GuestProcess:
-    """A guest and everything below it."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        self.pid = process.pid
-        self.ended = threading.Event()
-        threading.Thread(target=self._wait, name=f"guest-{self.pid}", daemon=True).start()
-
-    @property
-    def exit_code(self) -> int | None:
-        """As a shell shows it; None while it runs."""
-        code = self._process.returncode if self.ended.is_set() else None
-        return 128 - code if code is not None and code < 0 else code
-
-    def kill(self) -> None:
-        """End what is below the guest while it is there to bury it, then the guest."""
-        deadline = time.monotonic() + _GONE_S
-        while not self.ended.is_set() and time.monotonic() < deadline:
-            below = family_of(self.pid)[1:]
-            if not below:
-                break
-            for pid in below:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, 9)
-            time.sleep(_LOOK_S)
-        if not self.ended.is_set():
-            self._process.kill()
-        self.ended.wait(_GONE_S)
-
-    def _wait(self) -> None:
-        self._process.wait()
-        self.ended.set()
-
-
-@dataclass(slots=True, eq=False)
-class UnisolatedSandbox:
-    """One job's process, as the launcher holds it."""
-
-    id: str
-    profile: Profile
-    owner: UnisolatedBackend
-    stream: socket.socket
-    process: GuestProcess
-    folder: Path
-    watched: Watched
-    _cpu_ms_before: int = field(init=False, default=0)
-    _destroyed: bool = field(init=False, default=False)
-
-    @property
-    def isolation(self) -> str:
-        """``process`` or ``none``."""
-        return self.owner.isolation
-
-    @property
-    def backend(self) -> str:
-        """How it was made."""
-        return self.owner.name
-
-    @property
-    def series(self) -> int:
-        """A single one."""
-        return 0
-
-    @property
-    def framing(self) -> Framing:
-        """The guest's frames as they are."""
-        return "raw"
-
-    def hand_over(self) -> int:
-        """Say at whose risk the job runs, and start counting its CPU time."""
-        _log.warning(
-            "job_not_isolated",
-            isolation=self.isolation,
-            sandbox=self.id,
-            risk="this job can read, change and reach whatever its user on this host can",
-        )
-        MemoryWatch.look(self.watched)
-        self._cpu_ms_before = self.watched.cpu_ms
-        return self._cpu_ms_before
-
-    def give_way(self, after_cpu_ms: int) -> bool:
-        """Never: one user's processes have no weight among themselves."""
-        return True
-
-    def evidence(self, *, ended: bool) -> Evidence:
-        """What the watch saw, and how the guest ended if it has."""
-        if ended:
-            self.process.ended.wait(_LAST_WORD_S)
-        MemoryWatch.look(self.watched)
-        return Evidence(
-            running=not self.process.ended.is_set(),
-            exit_code=self.process.exit_code,
-            watch_kills=self.watched.kills,
-            peak_memory_bytes=self.watched.peak_bytes or None,
-            cpu_ms=self.watched.cpu_ms - self._cpu_ms_before,
-        )
-
-    def destroy(self) -> None:
-        """End it and remove its folder. Idempotent."""
-        if not self._destroyed:
-            self.owner.discard(self)
-            self._destroyed = True
 
 
 def _python() -> str:
