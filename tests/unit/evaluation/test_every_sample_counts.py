@@ -25,7 +25,7 @@ from cellblock.evaluation import (
     SampleFile,
     SampleResult,
     Scores,
-    lines,
+    json_lines,
     rewards,
 )
 from cellblock.evaluation.report import write_report
@@ -280,7 +280,7 @@ def test_rewards_of_what_cannot_be_run_are_those_of_what_fails() -> None:
 
 
 def test_long_lines_are_read_in_flat_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_LINE_BYTES", 200_000)
+    monkeypatch.setattr(json_lines, "_LINE_BYTES", 200_000)
     rows = [b'{"task_id": "a", "completion": "' + b"#" * size + b'"}' for size in range(199_900, 200_100)]
     reasons: Counter[str] = Counter()
     file = SampleFile(written(tmp_path / "s.jsonl", *rows, GOOD), problems(tmp_path))
