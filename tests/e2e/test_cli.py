@@ -149,7 +149,7 @@ def test_a_context_a_fleet_does_not_show_is_rejected_with_the_setting(fleet_url:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("run", "-", "--level", "loose"), "level: "),
+        (("run", "-", "--level", "loose"), "'loose' is not one of 'permissive'"),
         (("run", "-", "--retries", "11"), "retries: "),
         (("run", "-", "--expires", "0"), "expires_s: "),
         (("run", "-", "--expires", "1e9"), "above the bound of 86400 (CELLBLOCK_LEDGER_EXPIRES_S)"),

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from cellblock.admission.policy.decision import RUN
+from cellblock.cli.option_groups import TENANTS, JsonOpt
 from cellblock.client import Client
 from cellblock.errors import InvalidJob
 
-JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 KeyArg = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, as list shows it.")]
 
 
@@ -24,12 +24,14 @@ def register(app: typer.Typer) -> None:
     for command in (create, rotate, revoke):
         group.command()(command)
     group.command("list")(list_keys)
-    app.add_typer(group, name="api-key")
+    app.add_typer(group, name="api-key", rich_help_panel=TENANTS)
 
 
 def create(
-    tenant: Annotated[str, typer.Option(help="Whose runs it starts.")],
-    capability: Annotated[list[str] | None, typer.Option(help=f"Repeatable; {RUN} without any.")] = None,
+    tenant: Annotated[str, typer.Option(help="Tenant whose jobs the key may start.")],
+    capability: Annotated[
+        list[str] | None, typer.Option(help=f"What it may do; repeat for several. Default: {RUN}.")
+    ] = None,
     json_output: JsonOpt = False,
 ) -> None:
     """Make a key and print it, this once: only its hash is kept.

@@ -13,6 +13,7 @@ import typer
 from cellblock import Client
 from cellblock.archive import open_archive
 from cellblock.cli import entry_points
+from cellblock.cli.option_groups import FLEET, HISTORY
 from cellblock.contract.models import JobStatus
 from cellblock.errors import NotConfigured
 from cellblock.ledger import connect
@@ -28,32 +29,37 @@ def register(app: typer.Typer) -> None:
     """Add these to the root."""
     jobs = typer.Typer(help="Jobs that have ended.", no_args_is_help=True)
     jobs.command("list")(list_jobs)
-    app.add_typer(jobs, name="jobs")
+    app.add_typer(jobs, name="jobs", rich_help_panel=HISTORY)
     archive = typer.Typer(help="The database of CELLBLOCK_ARCHIVE_URL.", no_args_is_help=True)
     archive.command("upgrade")(upgrade)
     archive.command("detach")(detach)
-    app.add_typer(archive, name="archive")
-    app.command()(archiver)
+    app.add_typer(archive, name="archive", rich_help_panel=HISTORY)
+    app.command(rich_help_panel=FLEET)(archiver)
 
 
 def list_jobs(
-    tenant: Annotated[str | None, typer.Option(help="One tenant's; all without.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Tenant whose jobs to list. Default: all tenants.")
+    ] = None,
     since: Annotated[
         datetime | None,
         typer.Option(
             formats=_DATES,
             metavar="TIME",
-            help="That ended then or later: 2026-11-26, 2026-11-26T15:10 (this "
+            help="List jobs that ended at this time or later: 2026-11-26, 2026-11-26T15:10 (this "
             "host's time), 2026-11-26T15:10:00+01:00.",
         ),
     ] = None,
     before: Annotated[
-        datetime | None, typer.Option(formats=_DATES, metavar="TIME", help="That ended before then.")
+        datetime | None,
+        typer.Option(formats=_DATES, metavar="TIME", help="List jobs that ended before this time."),
     ] = None,
-    outcome: Annotated[str | None, typer.Option(help="Such as ok or wall_timeout.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Of one page.")] = 100,
-    cursor: Annotated[str | None, typer.Option(help="Go on where a listing ended.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Page after page, all of them.")] = False,
+    outcome: Annotated[
+        str | None, typer.Option(help="List jobs with this outcome, such as ok or wall_timeout.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Jobs on one page.")] = 100,
+    cursor: Annotated[str | None, typer.Option(help="Go on where an earlier listing ended.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="List all pages.")] = False,
     json_output: JsonOpt = False,
 ) -> None:
     """List jobs that have ended, the last to end first; they come from the archive.

@@ -15,11 +15,11 @@ _NAMED = 10
 
 def compare_runs(
     a: Annotated[Path, typer.Argument(metavar="A", help="Folder of one run: its --out.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Folder of the other.")],
-    seed: Annotated[int, typer.Option(help="Of interval and test; the same gives the same.")] = 0,
+    b: Annotated[Path, typer.Argument(metavar="B", help="Folder of the other run.")],
+    seed: Annotated[int, typer.Option(help="Random seed of interval and test.")] = 0,
     page: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.html", help="A page of the problems that changed; none without."),
+        typer.Option(metavar="FILE.html", help="Write a page of the problems that changed."),
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:

@@ -13,13 +13,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from cellblock.cli.option_groups import HISTORY, JsonOpt
 from cellblock.client import Client
 from cellblock.contract.models import DeadLetter
 from cellblock.errors import InvalidJob, UnknownJob
 
-JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 JobsArg = Annotated[list[str] | None, typer.Argument(metavar="JOB...", help="Job ids.")]
-AllOpt = Annotated[bool, typer.Option("--all", help="Every dead letter there is.")]
+AllOpt = Annotated[bool, typer.Option("--all", help="All dead letters.")]
 _WIDE = 200
 
 
@@ -29,11 +29,11 @@ def register(app: typer.Typer) -> None:
     for command in (show, retry, drop):
         group.command()(command)
     group.command("list")(list_letters)
-    app.add_typer(group, name="dead", rich_help_panel=None)
+    app.add_typer(group, name="dead", rich_help_panel=HISTORY)
 
 
 def list_letters(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, latest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="How many to list at most, latest first.")] = 50,
     json_output: JsonOpt = False,
 ) -> None:
     """List dead letters, latest first.

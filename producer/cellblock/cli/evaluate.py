@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -19,7 +20,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cellblock.cli import command_group, compare, entry_points
+from cellblock.cli.job_options import AccountOptions
+from cellblock.cli.option_groups import EVALUATION, SectionedCommand, takes
 from cellblock.client import Client
+from cellblock.contract.evaluations import VerdictMode
 from cellblock.contract.models import JobSpec, Limits
 from cellblock.errors import InvalidJob, NotConfigured
 from cellblock.evaluation import (
@@ -36,7 +40,7 @@ from cellblock.evaluation.json_lines import read_lines
 from cellblock.evaluation.report import FILE as REPORT
 from cellblock.evaluation.report import write_report
 from cellblock.evaluation.results import FILE, SUMMARY, write_summary
-from cellblock_config import LEVELS, Settings, load_settings
+from cellblock_config import Settings, load_settings
 
 _LOOK_S = 2.0
 #: Before that no time left is told: what comes first is the beginning of many jobs.
@@ -50,43 +54,82 @@ def register(app: typer.Typer) -> None:
     eval_group = typer.Typer(
         cls=command_group.CommandGroup, help="Judge samples and estimate pass@k; compare two runs."
     )
-    eval_group.command(command_group.OWN, hidden=True)(evaluate)
+    eval_group.command(command_group.OWN, hidden=True, cls=SectionedCommand)(evaluate)
     eval_group.command("compare")(compare.compare_runs)
-    app.add_typer(eval_group, name="eval")
+    app.add_typer(eval_group, name="eval", rich_help_panel=EVALUATION)
 
 
-def evaluate(
-    samples: Annotated[Path, typer.Argument(metavar="SAMPLES.jsonl[.gz]", help="What a model wrote.")],
-    problems: Annotated[
-        Path, typer.Option(metavar="FILE", help="HumanEval, MBPP, APPS, cases or pytest, as JSON lines.")
-    ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Results and summary; a run there is resumed.")],
-    k: Annotated[str, typer.Option("-k", help="Which pass@k to estimate, with commas.")] = "1",
+_FILES, _HOW, _STATISTICS = "Files", "How samples run", "Statistics"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How samples become jobs."""
+
     verdict: Annotated[
-        str,
-        typer.Option(help="split: tests out of the program's reach. inline: in one interpreter."),
-    ] = "split",
-    level: Annotated[str, typer.Option(help=f"Isolation level: {', '.join(LEVELS)}.")] = "standard",
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for each sample.")] = 3.0,
-    tenant: Annotated[str, typer.Option(help="On whose account.")] = "default",
-    plan: Annotated[str | None, typer.Option(help="The tenant's plan.")] = None,
-    image: Annotated[str | None, typer.Option(help="Image name from the settings.")] = None,
+        VerdictMode,
+        typer.Option(
+            help="split: tests out of the program's reach. inline: in one interpreter.", rich_help_panel=_HOW
+        ),
+    ] = "split"
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for each sample.", rich_help_panel=_HOW)
+    ] = 3.0
     batch: Annotated[
         int | None,
         typer.Option(
-            min=1, max=256, help="Samples of one job; by how many there are if not given, at most 128."
+            min=1,
+            max=256,
+            help="Samples in one job; by default it depends on how many there are, at most 128.",
+            rich_help_panel=_HOW,
         ),
-    ] = None,
-    window: Annotated[int, typer.Option(min=1, help="Jobs on their way at once.")] = 16,
-    retries: Annotated[int, typer.Option(min=0, help="How often to try again what was our fault.")] = 2,
-    dedupe: Annotated[bool, typer.Option(help="Judge identical programs once.")] = True,
+    ] = None
+    window: Annotated[int, typer.Option(min=1, help="Jobs in flight at once.", rich_help_panel=_HOW)] = 16
+    retries: Annotated[
+        int, typer.Option(min=0, help="How often to try again after a fault of ours.", rich_help_panel=_HOW)
+    ] = 2
+    dedupe: Annotated[bool, typer.Option(help="Judge identical programs once.", rich_help_panel=_HOW)] = True
     stop_early: Annotated[
-        bool, typer.Option("--stop-early", help="A problem is done with its first pass: no pass@k then.")
-    ] = False,
+        bool,
+        typer.Option(
+            "--stop-early",
+            help="Finish a problem with its first pass; there is no pass@k then.",
+            rich_help_panel=_HOW,
+        ),
+    ] = False
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out lines that are no samples or no problems.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Of the intervals; the same gives the same.")] = 0,
+        bool,
+        typer.Option(
+            "--skip-bad", help="Leave out lines that are no samples or no problems.", rich_help_panel=_HOW
+        ),
+    ] = False
+
+
+@takes(AccountOptions, RunOptions)
+def evaluate(
+    samples: Annotated[Path, typer.Argument(metavar="SAMPLES.jsonl[.gz]", help="What a model wrote.")],
+    problems: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="HumanEval, MBPP, APPS, cases or pytest, as JSON lines.",
+            rich_help_panel=_FILES,
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", help="Results and summary; a run there is resumed.", rich_help_panel=_FILES
+        ),
+    ],
+    account: AccountOptions,
+    how: RunOptions,
+    k: Annotated[
+        str, typer.Option("-k", help="Comma-separated values of k in pass@k.", rich_help_panel=_STATISTICS)
+    ] = "1",
+    seed: Annotated[
+        int, typer.Option(help="Random seed of the confidence intervals.", rich_help_panel=_STATISTICS)
+    ] = 0,
     json_output: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Judge samples, each in a sandbox of its own, and estimate pass@k.
@@ -97,31 +140,30 @@ def evaluate(
 
     Example: cellblock eval samples.jsonl --problems HumanEval.jsonl.gz -k 1,10 --out results
     """
-    ks, limits = _ks(k), Limits(timeout_s=timeout)
-    fields = {"level": level, "tenant": tenant, "plan": plan, "image": image, "limits": limits}
+    ks, fields = _ks(k), {**asdict(account), "limits": Limits(timeout_s=how.timeout)}
     JobSpec(code="0", **cast(Any, fields))  # before anything is read: whether there could be such a job
-    given = ProblemSet.read(problems, skip_bad=skip_bad)
+    given = ProblemSet.read(problems, skip_bad=how.skip_bad)
     total = sum(1 for _ in read_lines(samples))
     if total == 0:
         raise InvalidJob(str(samples), "has no samples")
     options = EvaluationOptions(
-        verdict=cast(Any, verdict),
-        batch=batch,
-        window=window,
-        retries=retries,
-        dedupe=dedupe,
-        stop_early=stop_early,
+        verdict=how.verdict,
+        batch=how.batch,
+        window=how.window,
+        retries=how.retries,
+        dedupe=how.dedupe,
+        stop_early=how.stop_early,
         fields=fields,
     )
     asked = {
         "samples": _fingerprint(samples),
         "problems": _fingerprint(problems),
-        "verdict": verdict,
-        "level": level,
-        "timeout_s": timeout,
-        "image": image,
+        "verdict": how.verdict,
+        "level": account.level,
+        "timeout_s": how.timeout,
+        "image": account.image,
     }
-    file, kept = SampleFile(samples, given, skip_bad=skip_bad), ResultFile(out, asked)
+    file, kept = SampleFile(samples, given, skip_bad=how.skip_bad), ResultFile(out, asked)
     for stale in (SUMMARY, REPORT):  # they speak of a run that has ended, and this one goes on
         (out / stale).unlink(missing_ok=True)
     try:
@@ -132,7 +174,10 @@ def evaluate(
     left_out, bad_lines = given.bad.count + file.bad.count, [*given.bad.first, *file.bad.first]
     summary = scores.summary(ks, seed, not_run, left_out, bad_lines, file.bad.count)
     write_summary(out, summary)
-    typer.echo(json.dumps(summary)) if json_output else _show(summary, out)
+    if json_output:
+        typer.echo(json.dumps(summary))
+    else:
+        _show(summary, out)
     try:
         write_report(out, {"samples": samples.name, "problems": problems.name})
     except NotConfigured as error:  # the results are there all the same

@@ -8,20 +8,24 @@ from typing import Annotated
 import typer
 
 from cellblock.cli import entry_points
+from cellblock.cli.option_groups import FLEET
 
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the root."""
-    app.command()(worker)
-    app.command()(launcher)
-    app.command()(monitor)
-    app.command()(up)
-    app.command()(doctor)
+    app.command(rich_help_panel=FLEET)(worker)
+    app.command(rich_help_panel=FLEET)(launcher)
+    app.command(rich_help_panel=FLEET)(monitor)
+    app.command(rich_help_panel=FLEET)(up)
+    app.command(rich_help_panel=FLEET)(doctor)
 
 
 def worker(
     check: Annotated[
-        bool, typer.Option("--check", help="Run none; say whether this host's workers consume, as 0 or 1.")
+        bool,
+        typer.Option(
+            "--check", help="Run no worker. Exit with 0 if the workers of this host consume, else with 1."
+        ),
     ] = False,
     silent_s: Annotated[
         float | None,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import typer
 from rich.console import Console
@@ -17,10 +15,20 @@ from rich.console import Console
 from cellblock.admission.costs import Estimate
 from cellblock.admission.intake import Intake
 from cellblock.admission.sealing import open_if_fitting
-from cellblock.cli import display, entry_points, payloads
+from cellblock.cli import display, entry_points
+from cellblock.cli.job_options import (
+    AccountOptions,
+    ArgsArg,
+    FileArg,
+    JobOptions,
+    OutOpt,
+    OverwriteOpt,
+    PayloadOptions,
+    job_spec,
+)
+from cellblock.cli.option_groups import JOBS, JsonOpt, SectionedCommand, takes
 from cellblock.client import Client
 from cellblock.contract.models import (
-    PRIORITY_CLASSES,
     Counts,
     JobResult,
     JobSpec,
@@ -28,112 +36,34 @@ from cellblock.contract.models import (
     JobStatus,
 )
 from cellblock.errors import InvalidJob, ResultTimeout
-from cellblock_config import LEVELS, Settings, load_settings
-from cellblock_config.plans import MICROS
+from cellblock_config import Settings, load_settings
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
-_FACTOR = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _QUEUED_HINT_S = 5.0
 
-FileArg = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE|DIR|-", help="Python source, or a folder with __main__.py; - reads standard input."
-    ),
-]
-ArgsArg = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[ARG]...", help="The program's arguments; its options go after --."),
-]
-LevelOpt = Annotated[str, typer.Option(help=f"Isolation level: {', '.join(LEVELS)}.")]
-TenantOpt = Annotated[str, typer.Option(help="On whose account.")]
-PlanOpt = Annotated[str | None, typer.Option(help="The tenant's plan, such as casual.")]
-MaxCostOpt = Annotated[
-    float | None,
-    typer.Option("--max-cost", help="Stop it when it has cost this much; the plan's by default."),
-]
 EstimateOpt = Annotated[bool, typer.Option("--estimate", help="Say what it may cost, and run nothing.")]
 ParentOpt = Annotated[
-    str | None, typer.Option(help="The running job it is part of: it has its slot, its limits, its money.")
-]
-RoleOpt = Annotated[str | None, typer.Option(help="Whose run it is, within the plan.")]
-ImageOpt = Annotated[str | None, typer.Option(help="Image name from the settings.")]
-TimeoutOpt = Annotated[float | None, typer.Option(help="Wall-clock seconds; the level's by default.")]
-MemoryOpt = Annotated[str | None, typer.Option(help="Memory limit, such as 256M; the level's by default.")]
-StdinOpt = Annotated[Path | None, typer.Option(metavar="FILE", help="What the program reads on stdin.")]
-EntrypointOpt = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Which file of DIR to run; __main__.py by default."),
-]
-FilesOpt = Annotated[
-    list[str] | None,
-    typer.Option("--file", metavar="[NAME=]PATH", help="Put this file beside the program."),
-]
-EnvOpt = Annotated[
-    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="An environment variable.")
-]
-InputOpt = Annotated[
-    list[str] | None, typer.Option("--input", metavar="NAME=JSON", help="A global variable of the job.")
-]
-ContextOpt = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A file of any size, on the worker's host, seen as ctx.")
-]
-ArtifactOpt = Annotated[
-    list[str] | None,
-    typer.Option("--artifact", metavar="GLOB", help="Files to bring back, such as 'out/**/*.csv'."),
-]
-OutOpt = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Where to write the artifacts; created if missing."),
-]
-OverwriteOpt = Annotated[
-    bool, typer.Option("--overwrite", help="With --out: replace files that are there, and write hidden ones.")
-]
-ConfidentialOpt = Annotated[
-    bool, typer.Option("--confidential", help="Seal program and result; see cellblock seal-key new.")
-]
-PriorityOpt = Annotated[str, typer.Option(help=f"Among your own jobs: {', '.join(PRIORITY_CLASSES)}.")]
-RetriesOpt = Annotated[
-    int, typer.Option(help="How often to run again what the program itself failed; at most 10.")
-]
-ExpiresOpt = Annotated[
-    float | None, typer.Option("--expires", metavar="SECONDS", help="Reject it if not started by then.")
+    typer.Option(help="Running job that this one is part of: it shares that job's slot, limits and money."),
 ]
 KeyOpt = Annotated[str | None, typer.Option(help="Submitting the same key again returns the first job.")]
-JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 JobArg = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the root."""
     for command in (run, submit, status, result, cancel, events):
-        app.command()(command)
+        app.command(cls=SectionedCommand, rich_help_panel=JOBS)(command)
 
 
+@takes(AccountOptions, PayloadOptions, JobOptions)
 def run(
     file: FileArg,
+    payload: PayloadOptions,
+    account: AccountOptions,
+    job: JobOptions,
     args: ArgsArg = None,
-    level: LevelOpt = "standard",
-    tenant: TenantOpt = "default",
-    plan: PlanOpt = None,
-    role: RoleOpt = None,
-    max_cost: MaxCostOpt = None,
-    image: ImageOpt = None,
-    timeout: TimeoutOpt = None,
-    memory: MemoryOpt = None,
-    stdin: StdinOpt = None,
-    entrypoint: EntrypointOpt = None,
-    file_option: FilesOpt = None,
-    env: EnvOpt = None,
-    input_option: InputOpt = None,
-    context: ContextOpt = None,
-    artifact: ArtifactOpt = None,
     out: OutOpt = None,
     overwrite: OverwriteOpt = False,
-    confidential: ConfidentialOpt = False,
-    priority: PriorityOpt = "normal",
-    retries: RetriesOpt = 0,
-    expires: ExpiresOpt = None,
     estimate: EstimateOpt = False,
     json_output: JsonOpt = False,
 ) -> None:
@@ -145,24 +75,8 @@ def run(
 
     Example: echo 'print(6*7)' | cellblock run -
     """
-    _check_out(artifact, out, json_output)
-    payload = payloads.read(file, entrypoint, file_option, env, input_option, context, artifact, stdin)
-    spec = _spec(
-        payload,
-        args,
-        timeout,
-        memory,
-        max_cost,
-        level=level,
-        tenant=tenant,
-        plan=plan,
-        role=role,
-        image=image,
-        priority=priority,
-        confidential=confidential,
-        retries=retries,
-        expires_s=expires,
-    )
+    _check_out(payload.artifacts, out, json_output)
+    spec = job_spec(file, args, account, payload, job)
     settings = load_settings()
     if estimate:
         display.show_estimate(_estimate(spec, settings), json_output)
@@ -174,28 +88,13 @@ def run(
     sys.exit(display.exit_code(outcome))
 
 
+@takes(AccountOptions, PayloadOptions, JobOptions)
 def submit(
     file: FileArg,
+    payload: PayloadOptions,
+    account: AccountOptions,
+    job: JobOptions,
     args: ArgsArg = None,
-    level: LevelOpt = "standard",
-    tenant: TenantOpt = "default",
-    plan: PlanOpt = None,
-    role: RoleOpt = None,
-    max_cost: MaxCostOpt = None,
-    image: ImageOpt = None,
-    timeout: TimeoutOpt = None,
-    memory: MemoryOpt = None,
-    stdin: StdinOpt = None,
-    entrypoint: EntrypointOpt = None,
-    file_option: FilesOpt = None,
-    env: EnvOpt = None,
-    input_option: InputOpt = None,
-    context: ContextOpt = None,
-    artifact: ArtifactOpt = None,
-    confidential: ConfidentialOpt = False,
-    priority: PriorityOpt = "normal",
-    retries: RetriesOpt = 0,
-    expires: ExpiresOpt = None,
     idempotency_key: KeyOpt = None,
     parent: ParentOpt = None,
     json_output: JsonOpt = False,
@@ -204,33 +103,15 @@ def submit(
 
     Example: cellblock submit program.py --idempotency-key order-17
     """
-    payload = payloads.read(file, entrypoint, file_option, env, input_option, context, artifact, stdin)
-    spec = _spec(
-        payload,
-        args,
-        timeout,
-        memory,
-        max_cost,
-        level=level,
-        tenant=tenant,
-        plan=plan,
-        role=role,
-        image=image,
-        priority=priority,
-        confidential=confidential,
-        retries=retries,
-        expires_s=expires,
-        idempotency_key=idempotency_key,
-        parent=parent,
-    )
+    spec = job_spec(file, args, account, payload, job, idempotency_key=idempotency_key, parent=parent)
     with Client() as client:
-        job = client.submit(spec)
-    typer.echo(json.dumps({"job_id": job.id}) if json_output else job.id)
+        submitted = client.submit(spec)
+    typer.echo(json.dumps({"job_id": submitted.id}) if json_output else submitted.id)
 
 
 def status(
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="The job's id; all of them without.")
+        str | None, typer.Argument(metavar="[JOB]", help="The job's id; without it, counts of all jobs.")
     ] = None,
     json_output: JsonOpt = False,
 ) -> None:
@@ -287,15 +168,17 @@ def cancel(job: JobArg, json_output: JsonOpt = False) -> None:
 
 
 def events(
-    after: Annotated[str, typer.Option(help="Start after this event id; 0 is the oldest kept.")] = "0",
+    after: Annotated[
+        str, typer.Option(help="Start after this event id; 0: with the oldest that is kept.")
+    ] = "0",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing as events happen.")] = False,
     group: Annotated[
         str | None, typer.Option(help="Read as this consumer group, and acknowledge what was printed.")
     ] = None,
-    rewind: Annotated[bool, typer.Option("--rewind", help="The group reads again, from --after on.")] = False,
-    forget: Annotated[
-        bool, typer.Option("--forget", help="Remove the group: nobody reads in it any more.")
+    rewind: Annotated[
+        bool, typer.Option("--rewind", help="Have the group read again, from --after on.")
     ] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Remove the group.")] = False,
     json_output: JsonOpt = False,
 ) -> None:
     """Print the event stream, oldest first.
@@ -339,42 +222,11 @@ def _forget_group(group: str | None) -> None:
             raise InvalidJob("--group", f"there is no group {group!r}")
 
 
-def _spec(
-    payload: dict[str, Any],
-    args: list[str] | None,
-    timeout: float | None,
-    memory: str | None,
-    max_cost: float | None,
-    **fields: Any,
-) -> JobSpec:
-    """The options as a job; ``fields`` are those that need no translation."""
-    return JobSpec(
-        **payload,
-        args=tuple(args or ()),
-        limits=cast(Any, {"timeout_s": timeout, "memory_bytes": _size(memory) if memory else None}),
-        max_cost_micros=None if max_cost is None else _micros(max_cost),
-        **fields,
-    )
-
-
 def _estimate(spec: JobSpec, settings: Settings) -> Estimate:
     if settings.redis.url is None:
         return Intake(settings).estimate(spec)
     with Client(settings=settings) as client:  # with what governance set at run time
         return client.estimate(spec)
-
-
-def _micros(amount: float) -> int:
-    if not math.isfinite(amount):
-        raise InvalidJob("max_cost_micros", f"{amount} is no amount; write one such as 0.02")
-    return round(amount * MICROS)
-
-
-def _size(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise InvalidJob("limits.memory_bytes", f"{text!r} is not a size; write bytes or 256M, 1G")
-    return round(float(match[1]) * _FACTOR[match[2].upper()])
 
 
 def _run_embedded(spec: JobSpec, settings: Settings) -> JobResult:

@@ -26,6 +26,7 @@ from cellblock.cli import (
     store_users,
     webhooks,
 )
+from cellblock.cli.option_groups import SectionedGroup
 from cellblock.errors import CallerError, InvalidJob, OperatorError, PolicyDenied, RateLimited, ResultTimeout
 from cellblock_config import SettingsError
 from cellblock_config.plans import PlansError
@@ -37,6 +38,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    cls=SectionedGroup,
 )
 
 

@@ -16,6 +16,7 @@ _Given = TypeVar("_Given")
 
 def read(
     program: Path,
+    *,
     entrypoint: str | None,
     files: list[str] | None,
     env: list[str] | None,

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cellblock.admission.plans import PlanFile, amount
+from cellblock.cli.option_groups import TENANTS, JsonOpt
 from cellblock.client import Client
 from cellblock.contract.models import DayUsage, JobSpec
 from cellblock.governance import shown
@@ -24,10 +25,9 @@ from cellblock_config import SandboxSettings, load_settings
 from cellblock_config.plans import EVERYBODY, MICROS, Override, Plan, PlanBook, PlansError, load_plans
 from cellblock_config.prices import load_prices
 
-JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 KeyArg = Annotated[str, typer.Argument(metavar="KEY", help=f"One of {', '.join(Override.names())}.")]
-TenantOpt = Annotated[str, typer.Option(help="One tenant; everybody without.")]
-ByOpt = Annotated[str | None, typer.Option("--by", help="Who says so; the login name by default.")]
+TenantOpt = Annotated[str, typer.Option(help="Tenant it holds for. Default: all tenants.")]
+ByOpt = Annotated[str | None, typer.Option("--by", help="Who makes the change; the login name by default.")]
 Format = Literal["table", "json", "csv"]
 _WIDE = 200
 
@@ -41,8 +41,8 @@ def register(app: typer.Typer) -> None:
     group.command("set")(set_override)
     group.command("unset")(unset_override)
     group.command()(audit)
-    app.add_typer(group, name="plans")
-    app.command()(usage)
+    app.add_typer(group, name="plans", rich_help_panel=TENANTS)
+    app.command(rich_help_panel=TENANTS)(usage)
 
 
 def list_plans(json_output: JsonOpt = False) -> None:
@@ -67,9 +67,9 @@ def list_plans(json_output: JsonOpt = False) -> None:
 
 
 def show(
-    name: Annotated[str | None, typer.Argument(metavar="[PLAN]", help="Its name.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="What holds for this tenant now.")] = None,
-    role: Annotated[str | None, typer.Option(help="And in this role.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[PLAN]", help="Name of the plan.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Show what holds for this tenant now.")] = None,
+    role: Annotated[str | None, typer.Option(help="In this role of the plan.")] = None,
     json_output: JsonOpt = False,
 ) -> None:
     """Show one plan with all it says, or what holds for a tenant: under governance, its stake and a role.
@@ -149,7 +149,7 @@ def _beyond(book: PlanBook, bounds: SandboxSettings) -> Iterator[str]:
 
 def set_override(
     key: KeyArg,
-    value: Annotated[str, typer.Argument(help="Its value.")],
+    value: Annotated[str, typer.Argument(help="The new value.")],
     tenant: TenantOpt = EVERYBODY,
     by: ByOpt = None,
 ) -> None:
@@ -178,7 +178,7 @@ def unset_override(key: KeyArg, tenant: TenantOpt = EVERYBODY, by: ByOpt = None)
 
 
 def audit(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, latest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="How many to list at most, latest first.")] = 50,
     json_output: JsonOpt = False,
 ) -> None:
     """Say who set what: when, before and after.
@@ -193,7 +193,9 @@ def audit(
 
 
 def usage(
-    tenant: Annotated[str | None, typer.Option(help="One tenant; all of them without.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Tenant whose usage to show. Default: all tenants.")
+    ] = None,
     day: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="One day (UTC).")] = None,
     since: Annotated[
         datetime | None,
@@ -201,7 +203,7 @@ def usage(
             formats=["%Y-%m-%d"], help="From this day on; the archive has those before forty days ago."
         ),
     ] = None,
-    output: Annotated[Format, typer.Option("--format", help="table, json or csv.")] = "table",
+    output: Annotated[Format, typer.Option("--format", help="How to print it.")] = "table",
     json_output: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Say what tenants with a plan used: runs, and money spent and held.

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from cellblock.cli.option_groups import SECRETS
 from cellblock.egress import FilterReport, filter_text
 from cellblock.errors import InvalidJob
 from cellblock_config import load_settings
@@ -19,7 +20,7 @@ JsonOpt = Annotated[bool, typer.Option("--json", help="Print text and redactions
 
 def register(app: typer.Typer) -> None:
     """Add this command to the root."""
-    app.command()(redact)
+    app.command(rich_help_panel=SECRETS)(redact)
 
 
 def redact(

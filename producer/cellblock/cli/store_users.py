@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cellblock.cli.option_groups import SECRETS
 from cellblock.errors import NotConfigured
 from cellblock.ledger.access import new_access
 from cellblock.ledger.connection import address_of
@@ -24,7 +25,7 @@ store_users = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the root."""
-    app.add_typer(store_users, name="store-users")
+    app.add_typer(store_users, name="store-users", rich_help_panel=SECRETS)
 
 
 @store_users.callback()

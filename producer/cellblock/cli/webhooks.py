@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from cellblock.cli import entry_points
+from cellblock.cli.option_groups import FLEET, JsonOpt
 from cellblock.errors import InvalidJob
 
 IdsArg = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of deliveries.")]
-AllOpt = Annotated[bool, typer.Option("--all", help="Every one that failed for good.")]
-JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+AllOpt = Annotated[bool, typer.Option("--all", help="All deliveries that failed for good.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Post events to the addresses of CELLBLOCK_WEBHOOKS_URLS.", no_args_is_help=True)
     for command in (run, dead, retry, drop):
         group.command()(command)
-    app.add_typer(group, name="webhooks")
+    app.add_typer(group, name="webhooks", rich_help_panel=FLEET)
 
 
 def run() -> None:
@@ -32,7 +32,7 @@ def run() -> None:
 
 
 def dead(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, latest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="How many to list at most, latest first.")] = 50,
     json_output: JsonOpt = False,
 ) -> None:
     """List deliveries that failed for good: id, event, receiver's host, tries, why.
