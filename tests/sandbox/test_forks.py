@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import cellblock_workers.guest
+import cellblock_workers.zygote
 from cellblock import Outcome
 from cellblock.contract.evaluations import FunctionCheck, TrialVerdict
 from sandbox.conftest import Run
@@ -56,7 +56,7 @@ def test_threads_forks_and_random_numbers_of_a_job_are_as_anywhere(run: Run, any
 #: The first process of a PID namespace, and three more of its making; as zygotes do, past pthread_atfork.
 FIRST_PROCESSES = """
 import ctypes, os, ssl, sys
-from cellblock_workers.guest import zygote
+from cellblock_workers.zygote import zygote
 
 CLONE = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
 
@@ -98,7 +98,7 @@ def test_they_are_so_in_a_series(sandbox_hosts: dict[str, Host]) -> None:
 
 _COUNTS = """
 import os, sys, types
-package = "cellblock_workers.guest"
+package = "cellblock_workers.zygote"
 folder = sys.argv[1]
 for name in ("cellblock_workers", package, package + ".kernel", package + ".forks"):
     module = sys.modules[name] = types.ModuleType(name)
@@ -122,7 +122,7 @@ print(len(hooks), ran_in(module.Clone(0, hooks)), ran_in(os.fork), len(module.im
 
 
 def test_threadings_hook_rests_in_a_zygotes_forks_alone(tmp_path: Path) -> None:
-    guest = Path(cellblock_workers.guest.__file__).parent
-    command = [sys.executable, "-I", "-S", "-c", _COUNTS, str(guest)]
+    folder = Path(cellblock_workers.zygote.__file__).parent
+    command = [sys.executable, "-I", "-S", "-c", _COUNTS, str(folder)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == "1 0 1 0\n", done.stderr

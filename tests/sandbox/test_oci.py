@@ -156,7 +156,7 @@ def test_a_sandbox_dies_at_full_speed(backend: OciBackend, monkeypatch: pytest.M
         seen.append(quota.read_text().split()[0])
         discard(sandbox)
 
-    monkeypatch.setattr(backend, "discard", discarded)
+    monkeypatch.setattr(held, "discard", discarded)
     held.destroy()
     assert seen == ["100000"]
 
