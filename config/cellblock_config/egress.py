@@ -28,9 +28,15 @@ _SECRET_LEAST_CHARS = 6
 class EgressSettings(SettingsGroup):
     """Output bounds (requirement R8) and filters (R6, R7, D16)."""
 
-    output_limit_bytes: int = Field(4000, ge=64, le=16 * MIB)
-    output_head_bytes: int = Field(1000, ge=0)
-    output_tail_bytes: int = Field(3000, ge=0)
+    output_limit_bytes: int = Field(
+        4000, ge=64, le=16 * MIB, description="How much of stdout, and as much of stderr, a result keeps."
+    )
+    output_head_bytes: int = Field(
+        1000, ge=0, description="Of output that is longer, how much of its beginning is kept."
+    )
+    output_tail_bytes: int = Field(
+        3000, ge=0, description="Of output that is longer, how much of its end is kept."
+    )
     secrets: dict[str, SecretStr] = Field(
         {}, description="Values that may never leave, by the name to report them under; as JSON."
     )

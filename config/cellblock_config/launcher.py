@@ -47,7 +47,10 @@ def _default_image_roots() -> Path:
 class LauncherSettings(SettingsGroup):
     """The privileged half of a host. The worker's requests are checked against these."""
 
-    socket: Path = Field(default_factory=_default_launcher_socket)
+    socket: Path = Field(
+        default_factory=_default_launcher_socket,
+        description="Unix socket on which the launcher listens and workers ask.",
+    )
     owner: str = Field(
         default_factory=gethostname,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
@@ -57,7 +60,7 @@ class LauncherSettings(SettingsGroup):
     backends: tuple[ContainerBackend, ...] = Field(
         ("oci", "docker"), min_length=1, description="How gvisor and runc are started; the first that works."
     )
-    docker_url: str = "unix:///var/run/docker.sock"
+    docker_url: str = Field("unix:///var/run/docker.sock", description="Where the Docker daemon listens.")
     state: Path = Field(
         default_factory=_default_state, description="What is made without a daemon: records, bundles."
     )
@@ -73,7 +76,9 @@ class LauncherSettings(SettingsGroup):
     )
     warm: int = Field(2, ge=0, le=64, description="Sandboxes kept ready for each profile asked for often.")
     warm_total: int = Field(8, ge=0, le=256, description="Sandboxes kept ready in all.")
-    sandboxes_max: int = Field(64, ge=1, le=1024)
+    sandboxes_max: int = Field(
+        64, ge=1, le=1024, description="How many sandboxes may be alive at once, ready ones included."
+    )
     starters: int = Field(
         3,
         ge=1,
@@ -84,7 +89,9 @@ class LauncherSettings(SettingsGroup):
         (),
         description="Folders whose files jobs may ask for as their context; only operators may write there.",
     )
-    sweep_s: PositiveSeconds = 30.0
+    sweep_s: PositiveSeconds = Field(
+        30.0, description="How often what gone owners left on the host is removed."
+    )
     first_user_id: int = Field(
         200_000,
         ge=_FIRST_USER_ID,

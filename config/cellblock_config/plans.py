@@ -61,12 +61,12 @@ NameOrAll = Annotated[str, Field(pattern=rf"^\*$|{NAME}")]
 class Modifier(SettingsGroup):
     """What a role or a stake makes of a plan's limits: percents of them."""
 
-    parallel_percent: Percent = 100
-    rate_percent: Percent = 100
-    timeout_percent: Percent = 100
-    cpus_percent: Percent = 100
-    memory_percent: Percent = 100
-    cost_percent: Percent = 100
+    parallel_percent: Percent = Field(100, description="Percent of the plan's parallel runs.")
+    rate_percent: Percent = Field(100, description="Percent of the plan's rate.")
+    timeout_percent: Percent = Field(100, description="Percent of the plan's wall-clock limit.")
+    cpus_percent: Percent = Field(100, description="Percent of the plan's processors.")
+    memory_percent: Percent = Field(100, description="Percent of the plan's memory.")
+    cost_percent: Percent = Field(100, description="Percent of the plan's money, for a run and for a day.")
 
 
 class StakeBand(Modifier):
@@ -81,23 +81,41 @@ class Plan(SettingsGroup):
     They multiply the rate whatever it is.
     """
 
-    parallel: Parallel
-    parallel_most: Parallel | None = None
-    rate_per_s: float = Field(ge=_RATE_LEAST, le=10_000, strict=True)
-    burst: int = Field(ge=1, le=1_000_000, strict=True)
-    runs_per_day: RunsPerDay
-    queue_depth: int = Field(ge=1, le=10**7, strict=True)
-    timeout_s: Timeout
-    timeout_most_s: Timeout | None = None
-    cpus: Cpus
-    cpus_most: Cpus | None = None
-    memory_bytes: Size = Field(alias="memory")
-    memory_most_bytes: Size | None = Field(None, alias="memory_most")
-    levels: tuple[LevelName, ...] = Field(min_length=1)
+    parallel: Parallel = Field(description="Jobs of one tenant that run at once.")
+    parallel_most: Parallel | None = Field(None, description="How far a role or a stake may raise parallel.")
+    rate_per_s: float = Field(
+        ge=_RATE_LEAST,
+        le=10_000,
+        strict=True,
+        description="Jobs that one tenant may submit each second, on average.",
+    )
+    burst: int = Field(
+        ge=1, le=1_000_000, strict=True, description="Jobs that it may submit at once before the rate counts."
+    )
+    runs_per_day: RunsPerDay = Field(description="Jobs that it may submit in a day (UTC).")
+    queue_depth: int = Field(ge=1, le=10**7, strict=True, description="Jobs of one tenant that may wait.")
+    timeout_s: Timeout = Field(description="Wall-clock seconds that a job may ask for.")
+    timeout_most_s: Timeout | None = Field(None, description="How far a role or a stake may raise timeout_s.")
+    cpus: Cpus = Field(description="Processors that a job may ask for.")
+    cpus_most: Cpus | None = Field(None, description="How far a role or a stake may raise cpus.")
+    memory_bytes: Size = Field(alias="memory", description="Memory that a job may ask for, such as 256M.")
+    memory_most_bytes: Size | None = Field(
+        None, alias="memory_most", description="How far a role or a stake may raise memory."
+    )
+    levels: tuple[LevelName, ...] = Field(
+        min_length=1, description="Isolation levels that a job may ask for."
+    )
     images: tuple[str, ...] = Field(min_length=1, description="Names from sandbox.images; * for all.")
-    cost_per_run_micros: Cost = Field(alias="cost_per_run")
-    cost_per_day_micros: Cost = Field(alias="cost_per_day")
-    result_ttl_s: int = Field(ge=10, le=30 * 86_400, strict=True)
+    cost_per_run_micros: Cost = Field(
+        alias="cost_per_run", description="What one job may cost, in the unit of account."
+    )
+    cost_per_day_micros: Cost = Field(
+        alias="cost_per_day",
+        description="What all jobs of one tenant may cost in a day (UTC), in the unit of account.",
+    )
+    result_ttl_s: int = Field(
+        ge=10, le=30 * 86_400, strict=True, description="How long results are kept, of jobs that failed too."
+    )
     bytes_held: Bytes | None = Field(
         None, description="What its tenant's jobs may take of the store's memory, waiting, running and ended."
     )
@@ -150,11 +168,19 @@ EVERYBODY = "*"
 class Override(SettingsGroup):
     """What governance says in place of a plan; what it does not say is the plan's."""
 
-    parallel: Parallel | None = None
-    timeout_s: Timeout | None = None
-    runs_per_day: RunsPerDay | None = None
-    cost_per_run_micros: Cost | None = Field(None, alias="cost_per_run")
-    cost_per_day_micros: Cost | None = Field(None, alias="cost_per_day")
+    parallel: Parallel | None = Field(None, description="Jobs of the tenant that run at once.")
+    timeout_s: Timeout | None = Field(None, description="Wall-clock seconds that a job may ask for.")
+    runs_per_day: RunsPerDay | None = Field(
+        None, description="Jobs that the tenant may submit in a day (UTC)."
+    )
+    cost_per_run_micros: Cost | None = Field(
+        None, alias="cost_per_run", description="What one job may cost, in the unit of account."
+    )
+    cost_per_day_micros: Cost | None = Field(
+        None,
+        alias="cost_per_day",
+        description="What all jobs of the tenant may cost in a day (UTC), in the unit of account.",
+    )
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -176,8 +202,8 @@ def override_from(given: Mapping[str, object]) -> Override:
 class Tenant(SettingsGroup):
     """What is known of a tenant beforehand."""
 
-    plan: str
-    stake: Stake = 0
+    plan: str = Field(description="The tenant's plan, where a job names none.")
+    stake: Stake = Field(0, description="The tenant's stake, which chooses a band of the stakes.")
     roles: tuple[str, ...] = Field((), description="Those that holders of its API keys may name.")
 
 
@@ -188,13 +214,17 @@ def _tenant(given: object) -> object:
 class PlanBook(SettingsGroup):
     """All plans of a fleet, and who is on which."""
 
-    plans: dict[Name, Plan] = Field(min_length=1)
-    roles: dict[Name, Modifier] = Field(default_factory=dict)
-    stake: tuple[StakeBand, ...] = ()
+    plans: dict[Name, Plan] = Field(min_length=1, description="Every plan, by its name.")
+    roles: dict[Name, Modifier] = Field(
+        default_factory=dict, description="What each role makes of a plan's limits."
+    )
+    stake: tuple[StakeBand, ...] = Field((), description="What a tenant's stake makes of them, in bands.")
     governance: dict[NameOrAll, Override] = Field(
         default_factory=dict, description="By tenant; * for everybody."
     )
-    tenants: dict[Name, Annotated[Tenant, BeforeValidator(_tenant)]] = Field(default_factory=dict)
+    tenants: dict[Name, Annotated[Tenant, BeforeValidator(_tenant)]] = Field(
+        default_factory=dict, description="Plans and stakes of single tenants."
+    )
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:

@@ -41,10 +41,12 @@ Price = Annotated[int, BeforeValidator(_picos)]
 class Rates(SettingsGroup):
     """What one level's runs cost, in trillionths of the unit of account; the percent is the level's."""
 
-    per_run: int = Field(ge=0)
-    per_cpu_second: int = Field(ge=0)
-    per_gib_second: int = Field(ge=0)
-    percent: int = Field(ge=1)
+    per_run: int = Field(ge=0, description="For each run.")
+    per_cpu_second: int = Field(ge=0, description="For each second of CPU time.")
+    per_gib_second: int = Field(
+        ge=0, description="For each second of wall-clock time and GiB of memory limit."
+    )
+    percent: int = Field(ge=1, description="What the level makes of the sum.")
 
     def cost_micros(self, *, cpu_ms: int, wall_ms: int, memory_bytes: int) -> int:
         """What this much of a run costs, rounded up to a whole micro.
@@ -68,12 +70,16 @@ class Rates(SettingsGroup):
 class PriceTable(SettingsGroup):
     """Prices in the unit of account; the fields hold its trillionths."""
 
-    unit: str = Field(min_length=1, max_length=16)
-    valid_until: date
-    per_run: Price
-    per_cpu_second: Price
-    per_gib_second: Price
-    level_percent: dict[LevelName, Annotated[int, Field(ge=1, le=100_000)]] = Field(default_factory=dict)
+    unit: str = Field(min_length=1, max_length=16, description="Name of the unit of account, such as USD.")
+    valid_until: date = Field(description="Last day of these prices; a warning follows it.")
+    per_run: Price = Field(description="Price of each run.")
+    per_cpu_second: Price = Field(description="Price of each second of CPU time.")
+    per_gib_second: Price = Field(
+        description="Price of each second of wall-clock time and GiB of memory limit."
+    )
+    level_percent: dict[LevelName, Annotated[int, Field(ge=1, le=100_000)]] = Field(
+        default_factory=dict, description="By level, percent of the sum; 100 by default."
+    )
 
     def rates(self, level: LevelName) -> Rates:
         """Those of one level."""

@@ -48,23 +48,35 @@ class SandboxSettings(SettingsGroup):
         {"python": "cellblock/python:latest", "datascience": "cellblock/datascience:latest"},
         description="What jobs may ask for by name, and the image each name stands for.",
     )
-    default_image: str = "python"
+    default_image: str = Field("python", description="The image of jobs that name none.")
     preload: dict[str, tuple[str, ...]] = Field(
         _PRELOAD,
         description="Per image, modules a fork-server imports once for all its sandboxes; other sandboxes "
         "import ahead, each for itself, those of them that are not in the standard library.",
     )
-    timeout_max_s: PositiveSeconds = 300.0
-    memory_max_bytes: int = Field(2048 * MIB, ge=64 * MIB)
-    memory_min_bytes: int = Field(64 * MIB, ge=32 * MIB)
+    timeout_max_s: PositiveSeconds = Field(
+        300.0, description="The most wall-clock time that a job may ask for."
+    )
+    memory_max_bytes: int = Field(
+        2048 * MIB, ge=64 * MIB, description="The most memory that a job may ask for."
+    )
+    memory_min_bytes: int = Field(
+        64 * MIB, ge=32 * MIB, description="The least memory that a job may ask for."
+    )
     image_memory_min_bytes: dict[str, int] = Field(
         {"datascience": 192 * MIB},
         description="Per image, the least memory a job may ask for: with less its interpreter may not start.",
     )
-    cpus_max: float = Field(1.0, gt=0, le=64)
-    cpus_min: float = Field(0.05, gt=0)
-    pids_max: int = Field(256, ge=1, le=4096)
-    output_max_bytes: int = Field(64 * MIB, ge=1024)
+    cpus_max: float = Field(1.0, gt=0, le=64, description="The most processors that a job may ask for.")
+    cpus_min: float = Field(
+        0.05, gt=0, description="The smallest share of a processor that a job may ask for."
+    )
+    pids_max: int = Field(
+        256, ge=1, le=4096, description="The most processes and threads that a job may ask for."
+    )
+    output_max_bytes: int = Field(
+        64 * MIB, ge=1024, description="The most output that a job may ask for; printing more ends it."
+    )
     trial_output_max_bytes: int = Field(
         4 * MIB,
         ge=1024,
@@ -73,7 +85,9 @@ class SandboxSettings(SettingsGroup):
     trial_max_s: PositiveSeconds = Field(
         900.0, description="How long all cases of one trial may take together."
     )
-    tmp_bytes: int = Field(64 * MIB, ge=MIB)
+    tmp_bytes: int = Field(
+        64 * MIB, ge=MIB, description="Size of a sandbox's /tmp, where its work folder is."
+    )
     shm_bytes: int = Field(
         64 * MIB,
         ge=MIB,
@@ -104,7 +118,7 @@ class SandboxSettings(SettingsGroup):
     )
     artifacts_s: PositiveSeconds = Field(10.0, description="How long collecting a job's files may take.")
     kill_grace_s: PositiveSeconds = Field(2.0, description="The host kills this long after the guest should.")
-    start_timeout_s: PositiveSeconds = 30.0
+    start_timeout_s: PositiveSeconds = Field(30.0, description="How long a sandbox may take to start.")
 
     @model_validator(mode="after")
     def _no_isolation_is_asked_for_by_name(self) -> SandboxSettings:

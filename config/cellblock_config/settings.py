@@ -46,7 +46,10 @@ class SettingsError(ValueError):
 class RedisSettings(SettingsGroup):
     """Where the ledger and the broker live. Without a url, ``cellblock run`` runs embedded."""
 
-    url: OptionalSecret = None
+    url: OptionalSecret = Field(
+        None,
+        description="Address of Redis, such as redis://:password@host:6379/0, or rediss://.",
+    )
     broker_url: OptionalSecret = Field(None, description="Celery's Redis; the ledger's own by default.")
     key_prefix: str = Field(
         "{cellblock}",
@@ -54,11 +57,11 @@ class RedisSettings(SettingsGroup):
         pattern=r"^[^{}]*\{[^{}]+\}[^{}]*$",
         description="With a hash tag in braces: all keys of a fleet belong into one slot of a Cluster.",
     )
-    connect_timeout_s: PositiveSeconds = 1.0
-    socket_timeout_s: PositiveSeconds = 2.0
+    connect_timeout_s: PositiveSeconds = Field(1.0, description="How long connecting may take.")
+    socket_timeout_s: PositiveSeconds = Field(2.0, description="How long one command may take.")
     tls_ca: Path | None = Field(None, description="Who signed a rediss:// server; the system's by default.")
     tls_cert: Path | None = Field(None, description="A client certificate, where the server asks for one.")
-    tls_key: Path | None = None
+    tls_key: Path | None = Field(None, description="The key of tls_cert.")
     sentinel_password: OptionalSecret = Field(None, description="Of the sentinels, where they have one.")
 
     @model_validator(mode="after")
@@ -90,25 +93,36 @@ class RedisSettings(SettingsGroup):
 class LedgerSettings(SettingsGroup):
     """The job protocol's constants (design section 4)."""
 
-    lease_s: float = Field(10.0, gt=0, le=3600)
-    beat_s: PositiveSeconds = 3.0
-    reap_s: PositiveSeconds = 1.0
+    lease_s: float = Field(
+        10.0,
+        gt=0,
+        le=3600,
+        description="How long a worker's right to a job lasts without a beat; then the job runs again.",
+    )
+    beat_s: PositiveSeconds = Field(3.0, description="How often a worker renews its leases.")
+    reap_s: PositiveSeconds = Field(
+        1.0, description="How often the leader of the upkeep looks after the store."
+    )
     lead_s: PositiveSeconds = Field(
         3.0, description="One worker looks after the store; if it is not heard of for so long, another does."
     )
-    loss_limit: int = Field(3, ge=1, le=100)
+    loss_limit: int = Field(
+        3, ge=1, le=100, description="After this many lost workers a job ends as worker_lost."
+    )
     loss_backoff_s: tuple[Annotated[float, Field(ge=0, le=3600)], ...] = Field(
         (0.0, 5.0, 30.0), min_length=1, description="Pause after the first, second, ... lost worker."
     )
     fault_retries: int = Field(2, ge=0, le=20, description="How often a fault of ours is tried again.")
     retry_backoff_s: PositiveSeconds = Field(1.0, description="Before the first retry; then twice as long.")
-    retry_backoff_max_s: PositiveSeconds = 300.0
+    retry_backoff_max_s: PositiveSeconds = Field(300.0, description="The longest pause before a retry.")
     tenant_slots: int = Field(0, ge=0, description="Jobs of one tenant that run at once; 0 for no bound.")
     expires_s: PositiveSeconds = Field(
         86_400.0, description="A job that has not started by then is rejected; a job may ask for less."
     )
-    republish_after_s: PositiveSeconds = 5.0
-    queue_depth: int = Field(100_000, ge=1)
+    republish_after_s: PositiveSeconds = Field(
+        5.0, description="A job that could be claimed for this long gets another message."
+    )
+    queue_depth: int = Field(100_000, ge=1, description="Jobs that may wait in all; more are refused.")
     job_ttl_s: int = Field(7 * 86_400, ge=60, description="A job that never ends is forgotten after this.")
     result_ttl_s: int = Field(86_400, ge=10, description="Of jobs that ended well; a plan may say otherwise.")
     failed_ttl_s: int = Field(
@@ -132,17 +146,19 @@ class LedgerSettings(SettingsGroup):
     events_kept: int = Field(
         1_000_000, ge=100, description="Of more events the oldest are dropped, read or not: the last resort."
     )
-    code_bytes: int = Field(1 * MIB, ge=1, le=16 * MIB)
-    stdin_bytes: int = Field(8 * MIB, ge=0, le=16 * MIB)
+    code_bytes: int = Field(1 * MIB, ge=1, le=16 * MIB, description="The longest program of a job.")
+    stdin_bytes: int = Field(8 * MIB, ge=0, le=16 * MIB, description="The longest stdin of a job.")
     files_bytes: int = Field(8 * MIB, ge=0, le=32 * MIB, description="All files of a job, with their names.")
-    files_count: int = Field(256, ge=0, le=10_000)
-    env_bytes: int = Field(32 * 1024, ge=0, le=MIB)
+    files_count: int = Field(256, ge=0, le=10_000, description="Files that a job may bring.")
+    env_bytes: int = Field(
+        32 * 1024, ge=0, le=MIB, description="All environment variables of a job together."
+    )
     inputs_bytes: int = Field(8 * MIB, ge=0, le=32 * MIB, description="All inputs, as JSON or Arrow.")
     evaluation_bytes: int = Field(
         8 * MIB, ge=0, le=32 * MIB, description="All programs and tests of one evaluation."
     )
     value_bytes: int = Field(1 * MIB, ge=0, le=16 * MIB, description="A longer value is left out.")
-    artifacts_count: int = Field(64, ge=0, le=10_000)
+    artifacts_count: int = Field(64, ge=0, le=10_000, description="Files that a job may leave.")
     artifact_bytes: int = Field(4 * MIB, ge=0, le=32 * MIB, description="One file; a larger one is left out.")
     artifacts_bytes: int = Field(16 * MIB, ge=0, le=64 * MIB, description="All returned files of one job.")
 
@@ -187,7 +203,7 @@ class LedgerSettings(SettingsGroup):
 class WorkerSettings(SettingsGroup):
     """The unprivileged half of a host: talks to Redis and reads what sandboxes send."""
 
-    concurrency: int = Field(8, ge=1, le=256)
+    concurrency: int = Field(8, ge=1, le=256, description="Jobs that this worker runs at once.")
     user: str | None = Field(None, description="Started as root, the worker becomes this user.")
     drain_s: float = Field(
         25.0, ge=0, le=3600, description="After TERM running jobs have this long; then they are given back."
@@ -204,7 +220,7 @@ class WorkerSettings(SettingsGroup):
         "warn",
         description="What a worker does at its start that may hold less than its jobs can make it hold.",
     )
-    health_address: str = "127.0.0.1"
+    health_address: str = Field("127.0.0.1", description="Address on which GET /health is served.")
     health_port: int | None = Field(
         None, ge=0, le=65_535, description="Where GET /health is; off by default."
     )
@@ -213,19 +229,26 @@ class WorkerSettings(SettingsGroup):
 class TelemetrySettings(SettingsGroup):
     """Logs and error reports. Sentry stays off unless a DSN is set."""
 
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["json", "console"] = "json"
-    sentry_dsn: OptionalSecret = None
-    environment: str = "production"
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
+    log_format: Literal["json", "console"] = Field(
+        "json", description="How it is logged: json for machines, console for people."
+    )
+    sentry_dsn: OptionalSecret = Field(
+        None, description="Where Sentry takes error reports; without it none are sent."
+    )
+    environment: str = Field("production", description="The environment that error reports name.")
 
 
 class MonitorSettings(SettingsGroup):
     """Flower, for operators to watch; read-only and behind a password, always."""
 
-    address: str = "127.0.0.1"
-    port: int = Field(5555, ge=0, le=65_535)
-    user: str = Field("cellblock", pattern=r"^[^:,\s]+$")
-    password: OptionalSecret = None
+    address: str = Field("127.0.0.1", description="Address on which Flower is served.")
+    port: int = Field(5555, ge=0, le=65_535, description="Port of Flower; 0 takes a free one.")
+    user: str = Field("cellblock", pattern=r"^[^:,\s]+$", description="Login name for Flower.")
+    password: OptionalSecret = Field(
+        None,
+        description="Password for Flower: at least 8 characters, no comma. It does not start without one.",
+    )
 
     @field_validator("password")
     @classmethod

@@ -44,7 +44,9 @@ class WebhookSettings(SettingsGroup):
         description="Which types of events are posted.",
     )
     allow_private: bool = Field(False, description="Also to addresses of this host and of private networks.")
-    tries_max: int = Field(10, ge=1, le=100)
+    tries_max: int = Field(
+        10, ge=1, le=100, description="How often a delivery is tried before it has failed for good."
+    )
     backoff_s: PositiveSeconds = Field(1.0, description="After the first failed try; then twice as long.")
     timeout_s: float = Field(5.0, gt=0, le=60, description="Of one try.")
     parallel: int = Field(4, ge=1, le=64, description="Tries at the same time.")

@@ -198,7 +198,7 @@ def test_lists_that_wait_for_the_archive_do_not_stand_before_those_behind_them(s
             redis.zadd(ledger.keys.keepers, {f"t{number} 60": now_ms - 10_000 if is_old else now_ms - 20_000})
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ledger.archiving, "is_known", lambda: True)
-            patch.setattr(ledger, "_archived_until", lambda: now_ms - 100_000)
+            patch.setattr(ledger.retention, "_archived_until", lambda: now_ms - 100_000)
             for _ in range(3):  # a round may end before it has looked at all
                 ledger.retention.make_room(lead(ledger))
     assert not redis.exists(ledger.keys.job("job101"), ledger.keys.job("job102"))

@@ -87,19 +87,18 @@ def test_every_way_out_of_a_slot_lets_the_next_one_run(store: Store, how: str) -
     held = claim(ledger, "first")
     park(ledger, "second")
     if how == "release":
-        released = ledger.release(held, operation(), ran=False)
-        assert released.wake == ("second",), (
-            "one slot, one message; the first has gone to the end of the line"
-        )
+        woken = ledger.release(held, operation(), ran=False).wake
+        assert woken == ("second",), "one slot, one message; the first has gone to the end of the line"
     elif how == "lost":
         expire_lease(ledger, redis, "first")
         (reaped,) = ledger.upkeep.reap()
-        assert reaped.wake == ("first",), "one slot, one message; the first keeps its place"
+        woken = reaped.wake
+        assert woken == ("first",), "one slot, one message; the first keeps its place"
     else:
         ledger.cancel("first")
-        done = ledger.finish(held, result_of(held, Outcome.CANCELLED), operation())
-        assert done.wake == ("second",)
-    claim(ledger, done.wake[0])
+        woken = ledger.finish(held, result_of(held, Outcome.CANCELLED), operation()).wake
+        assert woken == ("second",)
+    claim(ledger, woken[0])
 
 
 def test_a_lease_that_ran_out_holds_its_slot_until_it_is_reaped(store: Store) -> None:

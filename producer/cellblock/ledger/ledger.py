@@ -72,13 +72,13 @@ class Ledger:
         store = self._store = Store.of(redis, settings, embedded=embedded, blobs=blobs, archive=archive)
         self.keys = store.keys
         self._redis, self._scripts = store.redis, store.scripts
-        self.reads = Reads(store)
         self.archiving = Archiving(store)
+        self.reads = Reads(store, self.archiving)
         self._transitions = Transitions(store, self.reads)
         self.admissions = Admissions(store, self.reads)
         self.claims = Claims(store, self.reads, self._transitions)
-        self.upkeep = Upkeep(store, self.reads, self._transitions)
-        self.retention = Retention(store, self.reads)
+        self.upkeep = Upkeep(store, self.reads, self._transitions, self.archiving)
+        self.retention = Retention(store, self.reads, self.archiving)
 
     def parent(self, job_id: str, tenant: str | None = None) -> Parent:
         """A running job, of this tenant if one is given, for a run nested in it.

@@ -52,11 +52,11 @@ class Reads:
     _archive_asked_at = 0.0  #: not before this time (monotonic): it was away
     _archive_warned_at = float("-inf")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, archiving: Archiving) -> None:
         self._store = store
         self._redis, self._keys = store.redis, store.keys
         self._stream = EventStream(store.redis, store.keys)
-        self._archiving = Archiving(store)
+        self._archiving = archiving
 
     def require_tenant(self, job_id: str, tenant: str | None) -> None:
         """Raises :class:`UnknownJob` for a job of another tenant, in the same words as for none at all."""

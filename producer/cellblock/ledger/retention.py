@@ -75,12 +75,12 @@ class _Page:
 class Retention:
     """The part of the upkeep that makes room. Raises :class:`StoreUnavailable`."""
 
-    def __init__(self, store: Store, reads: Reads) -> None:
+    def __init__(self, store: Store, reads: Reads, archiving: Archiving) -> None:
         self._store = store
         self._redis, self._keys, self._scripts = store.redis, store.keys, store.scripts
         self._reads = reads
         self._stream = EventStream(store.redis, store.keys)
-        self._archiving = Archiving(store)
+        self._archiving = archiving
         self._archived_until_ms = 0  #: what ended before is in the archive
         self._looked_at = 0  #: how many lists were found too young before the time of a round was over
 

@@ -71,13 +71,13 @@ class Upkeep:
     Raises :class:`StoreUnavailable`.
     """
 
-    def __init__(self, store: Store, reads: Reads, transitions: Transitions) -> None:
+    def __init__(self, store: Store, reads: Reads, transitions: Transitions, archiving: Archiving) -> None:
         self._store = store
         self._redis, self._keys, self._scripts = store.redis, store.keys, store.scripts
         self._reads = reads
         self._transitions = transitions
         self._stream = EventStream(store.redis, store.keys)
-        self._archiving = Archiving(store)
+        self._archiving = archiving
 
     def tick(self, leader: str, *, failed: bool = False) -> Round | Following:
         """Begin a round, where this leader leads or nobody does. To be called before :meth:`reap`.

@@ -11,6 +11,9 @@ import pytest
 from pydantic import ValidationError
 
 from cellblock_config import LEVELS, LauncherSettings, RedisSettings, Settings, SettingsError, load_settings
+from parts import REPOSITORY
+from suite import settings_page
+from suite.structure import settings_without_description
 
 PASSWORD = "hunter2-and-more"
 
@@ -277,3 +280,11 @@ def test_what_a_whole_group_is_refused_for_names_no_variable_that_there_is_not()
     with pytest.raises(SettingsError) as raised:
         load_settings(ledger={"lease_s": 6, "beat_s": 3})
     assert "CELLBLOCK_LEDGER)" not in str(raised.value)
+
+
+def test_every_setting_says_what_it_means() -> None:
+    assert settings_without_description(REPOSITORY) == []
+
+
+def test_the_page_of_settings_is_the_settings() -> None:
+    assert settings_page.PAGE.read_text() == settings_page.page()
