@@ -186,8 +186,8 @@ def readable() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         (Path(name) / "tests" / "sandbox").mkdir(parents=True)
-        (Path(name) / "tests" / "unit").mkdir()
-        (Path(name) / "tests" / "unit" / "test_pool.py").touch()
+        (Path(name) / "tests" / "unit" / "launcher").mkdir(parents=True)
+        (Path(name) / "tests" / "unit" / "launcher" / "test_pool.py").touch()
         yield Path(name)
 
 
