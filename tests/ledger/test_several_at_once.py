@@ -264,21 +264,23 @@ def test_workers_that_claim_several_at_once_share_them(redis_url: str) -> None:
         assert ledger.reads.running() == jobs
 
 
-class SlowLedger:
-    """Injected before a real ledger: its first call waits until all others wait for it."""
+class SlowClaims:
+    """Injected before real claims: the first call waits until all others wait for it."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.go = threading.Event()
         self.counts: list[int] = []
 
-    def claim_many(self, messages: Sequence[str], worker: str, operation: str) -> list[Claim | Dropped]:
+    def claim_next_many(
+        self, *, messages: Sequence[str], worker: str, operation: str
+    ) -> list[Claim | Dropped]:
         self.counts.append(len(messages))
         assert self.go.wait(10)
         return self._ledger.claims.claim_next_many(messages=messages, worker=worker, operation=operation)
 
 
-def together(claiming: Claiming, slow: SlowLedger, threads: int) -> list[str | BaseException]:
+def together(claiming: Claiming, slow: SlowClaims, threads: int) -> list[str | BaseException]:
     """What each thread has claimed, when all but the first found one asking."""
     found: list[str | BaseException] = []
 
@@ -306,7 +308,7 @@ def together(claiming: Claiming, slow: SlowLedger, threads: int) -> list[str | B
 def test_threads_of_a_worker_claim_together(redis_url: str) -> None:
     with open_ledger("redis", redis_url) as (ledger, _):
         admit(ledger, *["a"] * 12)
-        slow = SlowLedger(ledger)
+        slow = SlowClaims(ledger)
         found = together(Claiming(slow, "w"), slow, threads=12)  # type: ignore[arg-type]
         assert sorted(map(str, found)) == [f"{at:03}" for at in range(12)]
         assert slow.counts == [1, 8, 3]
@@ -314,7 +316,7 @@ def test_threads_of_a_worker_claim_together(redis_url: str) -> None:
 
 def test_each_thread_hears_that_the_store_is_away(redis_url: str) -> None:
     with open_ledger("redis", "redis://127.0.0.1:1/0") as (ledger, _):
-        slow = SlowLedger(ledger)
+        slow = SlowClaims(ledger)
         found = together(Claiming(slow, "w"), slow, threads=5)  # type: ignore[arg-type]
         assert [type(one) for one in found] == [StoreUnavailable] * 5
         assert slow.counts == [1, 4]

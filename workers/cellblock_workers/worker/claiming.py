@@ -10,7 +10,8 @@ import threading
 import time
 from concurrent.futures import Future
 
-from cellblock.ledger import Claim, Dropped, Ledger
+from cellblock.ledger import Claim, Dropped
+from cellblock.ledger.claims import Claims
 
 #: Jobs that one call claims at most: they are this worker's before any of them runs.
 _TOGETHER_MOST = 8
@@ -22,8 +23,8 @@ Claimed = tuple[float, Claim | Dropped]
 class Claiming:
     """Claims jobs for the threads of one worker. Thread-safe."""
 
-    def __init__(self, ledger: Ledger, worker: str) -> None:
-        self._ledger = ledger
+    def __init__(self, claims: Claims, worker: str) -> None:
+        self._claims = claims
         self._worker = worker
         self._turn = threading.Lock()  # held by the thread that asks
         self._lock = threading.Lock()
@@ -46,7 +47,7 @@ class Claiming:
         asked = time.monotonic()
         messages = [message for message, _ in together]
         try:
-            claims = self._ledger.claims.claim_next_many(
+            claims = self._claims.claim_next_many(
                 messages=messages, worker=self._worker, operation=secrets.token_hex(8)
             )
         except BaseException as error:

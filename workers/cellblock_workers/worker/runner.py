@@ -70,7 +70,7 @@ class JobRunner:
         self._on_unavailable = on_unavailable
         self._outgoing = OutgoingFilter(settings.egress)
         self._blobs = blobs
-        self._claiming = Claiming(ledger, worker)
+        self._claiming = Claiming(ledger.claims, worker)
 
     def start(self) -> None:
         """Get ready for the first job; nothing is awaited, and nothing needs it."""
