@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from cellblock import Event
+from cellblock.contract.evaluations import SERIES_MOST
+from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE
+from cellblock_config import LedgerSettings
 
 ROOT = Path(__file__).parents[2]
+LEDGER = LedgerSettings()
 DOCUMENTS = (
     "README.md",
     "ARCHITECTURE.md",
@@ -31,6 +35,25 @@ def test_every_file_that_a_contributor_is_sent_to_is_there(document: str) -> Non
     names = {path.name for path in (*ROOT.glob("*.*"), *ROOT.glob("[a-z]*/**/*.*"))}
     missing = {path for path in named if not any((ROOT / part / path).exists() for part in PARTS)}
     assert not missing - names
+
+
+#: Numbers that stand in a document and in the code.
+FIGURES = [
+    ("SECURITY.md", r"up to (\d+) sandboxes forked", SERIES_MOST),
+    ("docs/adr/0014-evaluations.md", r"up to (\d+) sandboxes, all forked", SERIES_MOST),
+    ("docs/adr/0018-a-store-that-never-fills.md", r"From (\d+) on no job is admitted", ADMITS_BELOW),
+    ("README.md", r"above (\d+) % of `maxmemory`", LEAVE_ABOVE),
+    ("README.md", r"from\n?\s*(\d+) % on `submit` raises `StoreFull`", ADMITS_BELOW),
+    ("README.md", r"`CELLBLOCK_LEDGER_TENANT_PERCENT` \((\d+)\)", LEDGER.tenant_percent),
+    ("ARCHITECTURE.md", r"ledger: lease runs out \((\d+) s\)", LEDGER.lease_s),
+]
+
+
+@pytest.mark.parametrize(("document", "pattern", "value"), FIGURES)
+def test_a_figure_of_a_document_is_the_codes(document: str, pattern: str, value: float) -> None:
+    found = re.findall(pattern, (ROOT / document).read_text())
+    assert found, "the sentence is another: name it here"
+    assert {float(one) for one in found} == {float(value)}
 
 
 def test_the_schema_of_an_event_is_the_events() -> None:

@@ -44,7 +44,8 @@ class Candidate:
 class Admission:
     """An accepted job; ``fresh`` is false when it had been accepted before under the same key.
 
-    ``wake``: jobs of its tenant that can be claimed now, to be published; none while others run for it.
+    ``wake``: jobs of its tenant that can be claimed now; their messages have to be sent. Empty if the tenant
+    has no slot left, or if the job was accepted before.
     """
 
     job_id: str

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from cellblock.contract.evaluations import SERIES_MOST
 from cellblock_config import LevelName
 from cellblock_workers.launcher import streams
 from cellblock_workers.launcher.evidence import Evidence
@@ -43,7 +44,12 @@ class Acquire(_Message):
     pids: int
     tenant: str = Field("", max_length=256, description="Starts are shared out among tenants.")
     context: str | None = Field(None, max_length=4096, pattern=r"^/[^\x00]*$")
-    series: int = Field(0, ge=0, le=64, description="So many, one after the other, where the host can.")
+    series: int = Field(
+        0,
+        ge=0,
+        le=SERIES_MOST,
+        description="How many to fork for use one after the other, where the host can.",
+    )
     lease_s: float | None = Field(
         None, gt=0, le=3600, description="Destroy it once nobody has renewed it for this long."
     )
