@@ -177,7 +177,7 @@ def run(folder: Path, *, jobs: int, for_s: float, seed: int) -> dict[str, object
 
 
 def check(client: Client, expected: dict[str, str], events: list[Event]) -> None:
-    """Everything the README promises of it."""
+    """Everything docs/guarantees.md promises of it."""
     terminal = Counter(event.job_id for event in events if event.terminal)
     wrong = {job: terminal[job] for job in expected if terminal[job] != 1}
     assert wrong == {}, "one terminal event each"

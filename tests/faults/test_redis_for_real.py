@@ -114,7 +114,7 @@ def test_a_job_over_tls_with_a_client_certificate_and_no_other(tmp_path: Path, c
 
 
 def test_a_user_with_the_rights_of_the_documentation_is_enough(tmp_path: Path) -> None:
-    """README names these rights; this is the proof that they do."""
+    """docs/fleet.md names these rights; this is the proof that they do."""
     port = free_port()
     rights = "~{cellblock}* &* +@all -@admin -@dangerous +info"
     acl = f"user cellblock on >sentinel-pw {rights}"

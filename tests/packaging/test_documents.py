@@ -42,9 +42,9 @@ FIGURES = [
     ("SECURITY.md", r"up to (\d+) sandboxes forked", SERIES_MOST),
     ("docs/adr/0014-evaluations.md", r"up to (\d+) sandboxes, all forked", SERIES_MOST),
     ("docs/adr/0018-a-store-that-never-fills.md", r"From (\d+) on no job is admitted", ADMITS_BELOW),
-    ("README.md", r"above (\d+) % of `maxmemory`", LEAVE_ABOVE),
-    ("README.md", r"from\n?\s*(\d+) % on `submit` raises `StoreFull`", ADMITS_BELOW),
-    ("README.md", r"`CELLBLOCK_LEDGER_TENANT_PERCENT` \((\d+)\)", LEDGER.tenant_percent),
+    ("docs/fleet.md", r"above (\d+) % of `maxmemory`", LEAVE_ABOVE),
+    ("docs/fleet.md", r"from\n?\s*(\d+) % on `submit` raises `StoreFull`", ADMITS_BELOW),
+    ("docs/fleet.md", r"`CELLBLOCK_LEDGER_TENANT_PERCENT` \((\d+)\)", LEDGER.tenant_percent),
     ("ARCHITECTURE.md", r"ledger: lease runs out \((\d+) s\)", LEDGER.lease_s),
 ]
 

@@ -1,4 +1,4 @@
-"""Every command and program of the README, run as written."""
+"""Every command and program of README and of the pages in docs, run as written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from ledger.kit import FakeWorker
 from parts import REPOSITORY, RedisServer, launcher_process, worker_process
 from suite.measured import unmeasured
 
-README = (REPOSITORY / "README.md").read_text()
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+TEXT = "\n".join(page.read_text() for page in PAGES)
 AS_WRITTEN = pytest.mark.long("runs a document as it is written; what its commands do has tests of its own")
 #: Run by CI and by hand: they are what runs this test, or longer than it.
 ELSEWHERE = {"make demo", "make test", "make bench"}
@@ -29,15 +30,17 @@ ELSEWHERE = {"make demo", "make test", "make bench"}
 
 def blocks(kind: str) -> list[str]:
     """The fenced blocks of this exact kind."""
-    return re.findall(rf"^```{kind}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{kind}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
-def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    command: list[str], folder: Path = REPOSITORY, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """In the repository, with the installed command on the PATH. What it does is measured elsewhere."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
         command,
-        cwd=REPOSITORY,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,
@@ -154,6 +157,20 @@ def test_commands_for_a_backup(tmp_path: Path, redis_url: str) -> None:
         empty.stop()
 
 
+@AS_WRITTEN
+def test_commands_for_users_of_the_store(tmp_path: Path) -> None:
+    (block,) = blocks("bash store")
+    done = run(["bash", "-euo", "pipefail", "-c", block], folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "user cellblock-worker" in (tmp_path / "users.acl").read_text()
+
+
+def test_every_block_is_run_or_shows_what_is_printed() -> None:
+    kinds = set(re.findall(r"^```([a-z].*)$", TEXT, re.MULTILINE))
+    source = Path(__file__).read_text()
+    assert {kind for kind in kinds if f'blocks("{kind}")' not in source} == {"console"}
+
+
 def test_the_receiver_of_webhooks() -> None:
     (program,) = blocks("python webhook")
     scope: dict[str, Any] = {}
@@ -175,7 +192,7 @@ def test_the_program_with_tables(tmp_path: Path, redis_url: str, launcher_socket
 
 def test_the_make_targets_named_exist() -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
-    named = set(re.findall(r"make [a-z]+", README))
+    named = set(re.findall(r"(?:^|`)(make [a-z-]+)", TEXT, re.MULTILINE))
     assert named >= ELSEWHERE
     for target in named:
         assert re.search(rf"^{target.split()[1]}:", makefile, re.MULTILINE), target
@@ -184,7 +201,7 @@ def test_the_make_targets_named_exist() -> None:
 def test_every_setting_named_exists() -> None:
     groups = (REPOSITORY / "config/cellblock_config").glob("*.py")
     settings = "\n".join(path.read_text() for path in groups)
-    for name in set(re.findall(r"CELLBLOCK_([A-Z_]+)", README)):
+    for name in set(re.findall(r"CELLBLOCK_([A-Z_]+)", TEXT)):
         if name not in {"<GROUP>_<NAME>", ""}:
             field = name.split("_", 1)[1].lower() if "_" in name else name.lower()
             assert not field or re.search(rf"^    {field}:", settings, re.MULTILINE), name
