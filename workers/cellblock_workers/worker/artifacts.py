@@ -1,4 +1,4 @@
-"""The files of a job as its guest sends them: taken apart within bounds, believed in nothing.
+"""The files of a job as its guest sends them: parsed within bounds, with nothing believed.
 
 The stream is the one that guest/artifacts.py writes. No honest guest leaves the bounds it was given, so
 one that does costs its sandbox: :class:`ProtocolViolation`.
@@ -33,7 +33,7 @@ class _Skipped(BaseModel):
 
 
 class ArtifactReader:
-    """Feed it the pieces; holds no more than all artifacts may have."""
+    """Takes the stream piece by piece; holds no more than the bytes that all artifacts together may have."""
 
     def __init__(self, bounds: LedgerSettings) -> None:
         self._bounds = bounds
@@ -50,7 +50,10 @@ class ArtifactReader:
             pass
 
     def close(self, *, whole: bool) -> tuple[tuple[Artifact, ...], tuple[SkippedArtifact, ...]]:
-        """What arrived, and what was left out. ``whole``: the guest says that this was all of it."""
+        """What arrived, and what was left out. ``whole``: the guest says that nothing is missing.
+
+        Raises :class:`ProtocolViolation` if that is not true.
+        """
         if whole and (self._inbox or self._open):
             raise ProtocolViolation("the artifacts end within a file")
         return tuple(Artifact(path=path, data=data) for path, data in self._files.items()), tuple(

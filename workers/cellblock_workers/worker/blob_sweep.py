@@ -26,7 +26,7 @@ class BlobSweep:
         self._thread: threading.Thread | None = None
 
     def maybe_start(self) -> None:
-        """Begin a sweep if the last one was long ago; called by who leads the upkeep."""
+        """Begin a sweep if the last one was long ago. The leader of the upkeep calls this."""
         if time.monotonic() < self._next or (self._thread is not None and self._thread.is_alive()):
             return
         self._next = time.monotonic() + _EVERY_S
@@ -34,13 +34,13 @@ class BlobSweep:
         self._thread.start()
 
     def sweep(self) -> int:
-        """Remove what no job names. Returns how many.
+        """Remove the blobs that no job names. Returns how many.
 
-        Raises :class:`StoreUnavailable`, and :class:`NotConfigured` where the blobs are another store's: it
-        would remove what that one's jobs name.
+        Raises :class:`StoreUnavailable`, and :class:`NotConfigured` where the blobs belong to another store:
+        it would remove blobs that the other store's jobs name.
 
-        What may have been put there before this store began stays until no job can name it: the store may
-        have been lost, or restored, and the archive still names it.
+        A blob that may be older than this store stays until no job can name it: the store may have been lost
+        or restored, and the archive still names the blob.
         """
         store = self._ledger.upkeep.identity()
         if (owner := self._blobs.own(store.name)) != store.name:

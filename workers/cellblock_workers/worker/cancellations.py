@@ -1,4 +1,4 @@
-"""Hearing at once of jobs that were asked to stop; without it the next beat brings the word."""
+"""Hears of cancellations at once; without it the next beat brings the news."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AGAIN_S = 1.0
 class CancellationListener:
     """Listens on the fleet's control channel, on a thread and a connection of its own.
 
-    A message only makes the heart beat: what becomes of a job is the ledger's word, never the channel's.
+    A message only makes the heart beat: the ledger decides what becomes of a job, never the channel.
     """
 
     def __init__(self, redis: Redis, keys: Keys, heart: Heart) -> None:
@@ -53,7 +53,7 @@ class CancellationListener:
     def _listen(self) -> None:
         with self._redis.pubsub(ignore_subscribe_messages=True) as channel:  # type: ignore[no-untyped-call]
             channel.subscribe(self._keys.control)
-            self._heart.nudge()  # for what was said while nobody listened
+            self._heart.nudge()  # for messages that were sent while this did not listen
             while not self._closing.is_set():
                 message = channel.get_message(timeout=_LISTEN_S)
                 if message is not None:

@@ -1,6 +1,6 @@
 """A worker's threads claim together: one of them asks the store for all that wait at that moment.
 
-By themselves they would pick the same job, and all but one in vain.
+Threads that ask by themselves would pick the same job, and all but one in vain.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from concurrent.futures import Future
 from cellblock.ledger import Claim, Dropped
 from cellblock.ledger.claims import Claims
 
-#: Jobs that one call claims at most: they are this worker's before any of them runs.
+#: Jobs that one call claims at most: each belongs to this worker before it runs.
 _TOGETHER_MOST = 8
 
-#: When it was asked for, and what was claimed.
+#: When the store was asked (``time.monotonic``), and what was claimed.
 Claimed = tuple[float, Claim | Dropped]
 
 
@@ -31,7 +31,7 @@ class Claiming:
         self._waiting: list[tuple[str, Future[Claimed]]] = []
 
     def claim(self, message: str) -> Claimed:
-        """The job that is next, for one message. Raises :class:`StoreUnavailable`."""
+        """The next job, for one message. Raises :class:`StoreUnavailable`."""
         claimed: Future[Claimed] = Future()
         with self._lock:
             self._waiting.append((message, claimed))

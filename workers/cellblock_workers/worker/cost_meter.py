@@ -9,18 +9,18 @@ from cellblock.admission.costs import Charge
 from cellblock.admission.resolve import ResolvedLimits
 from cellblock_workers.launcher.evidence import Evidence
 
-#: A job that may be over its cap is looked at this often; half a second is the promise.
+#: A job that may be over its cap is looked at this often, in seconds; the promise is half a second.
 _LOOK_LEAST_S = 0.2
-#: What was lent is heard of with a beat; looking more often than that changes nothing.
+#: A beat brings what was lent, once in this many seconds; looking more often changes nothing.
 _LENT_S = 1.0
 
 
 class CostMeter:
     """Asks the kernel what the job has used, as seldom as its cap allows.
 
-    Memory costs its peak for all the time there was, so a job that takes all it may late is dearer at once.
-    One that cannot reach its cap within its timeout even so is never looked at. What its sandbox took to
-    start is on its bill as far as its cap allows, and never ends it.
+    Memory costs its peak for the whole time, so a job that takes all its memory late becomes dearer at once.
+    A job that cannot reach its cap within its timeout even so is never looked at. What it took to start its
+    sandbox is on its bill as far as its cap allows, and never ends it.
     """
 
     def __init__(
@@ -31,9 +31,9 @@ class CostMeter:
         elsewhere_micros: Callable[[], int] = lambda: 0,
         busy_ms: Callable[[], int] | None = None,
     ) -> None:
-        """``usage``: the kernel's word on the sandbox. ``elsewhere_micros``: what of the cap is not this
-        run's, because earlier ones used it or nested runs have it. ``busy_ms``: of a sandbox that mostly
-        waits, how long it was at work; else all the time since now.
+        """``usage``: what the kernel says of the sandbox. ``elsewhere_micros``: the part of the cap that is
+        not this run's, because earlier runs used it or nested runs hold it. ``busy_ms``: how long a sandbox
+        that mostly waits was at work; without it, all the time since now counts.
         """
         self._charge = charge
         self._limits = limits
@@ -47,17 +47,17 @@ class CostMeter:
 
     @property
     def due_in_s(self) -> float:
-        """How long until it has to be looked at; 0 if that is now."""
+        """Seconds until the job has to be looked at; 0 if that is now."""
         left_s = (self._cap_micros - self._worst_micros) / self._micros_per_s
         return max(0.0, self._looked + max(_LOOK_LEAST_S, left_s) - time.monotonic())
 
     @property
     def wake_in_s(self) -> float:
-        """How long its watcher may sleep: a nested run may be lent some of the cap meanwhile."""
+        """Seconds that the watcher may sleep: meanwhile a nested run may be lent some of the cap."""
         return min(self.due_in_s, _LENT_S)
 
     def over(self) -> bool:
-        """Look. Whether the job has cost all it may."""
+        """Look at the job now. Returns whether it has reached its cap."""
         used = self._usage()
         self._looked = time.monotonic()
         cpu_ms = used.cpu_ms or 0

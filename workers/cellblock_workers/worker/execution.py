@@ -39,11 +39,11 @@ _LEAK = JobError(type="DataLeakageError", message=ECHO_MESSAGE)
 
 
 class Drained(Exception):
-    """The worker ends before the job: somebody else runs it again."""
+    """The worker ends before the job: another worker runs the job again."""
 
 
 class LeaseLost(Exception):
-    """Another attempt owns the job, or may: whatever this one found out is void."""
+    """Another attempt owns the job, or may own it: this attempt's result is void."""
 
 
 def execute(
@@ -53,9 +53,9 @@ def execute(
     settings: Settings,
     outgoing: OutgoingFilter,
 ) -> JobResult:
-    """Run the claimed attempt to its end. The sandbox is destroyed whatever happens.
+    """Run the claimed attempt to its end. The sandbox is destroyed in every case.
 
-    ``manifest`` is the claim's, opened where it was sealed.
+    ``manifest``: the claim's, opened if it was sealed.
 
     Raises :class:`SandboxUnavailable` and :class:`Drained` (give the job back), :class:`LeaseLost` (write
     nothing).
@@ -100,7 +100,7 @@ def execute(
 def _meter(
     lease: Lease, sandbox: BorrowedSandbox, launcher: LauncherClient
 ) -> Callable[[], CostMeter] | None:
-    """Of a job with a price: what watches its cost from when it begins."""
+    """What makes the meter of a job when it begins; None without a price."""
     claim = lease.claim
     charge = claim.manifest.charge
     if charge is None:
@@ -120,7 +120,7 @@ def _meter(
 def _measured(
     lease: Lease, transcript: Transcript, kernel: Evidence, sandbox: BorrowedSandbox, outgoing: OutgoingFilter
 ) -> JobResult:
-    """What the attempt came to: the kernel's word before the guest's, and of the job's own what may leave."""
+    """The attempt's result: the kernel's evidence before the guest's, and the output that may leave."""
     claim = lease.claim
     limits = claim.manifest.limits
     run = for_tenants(decide_outcome(transcript, kernel, limits), claim)
@@ -140,7 +140,7 @@ def _measured(
             raise Drained(claim.job_id) from None
         run = decide_outcome(replace(transcript, stop="cancel"), kernel, limits)
         looked = Looked(Outgoing(error=run.error, evidence=run.evidence), stopped.cpu_s)
-    except Exception as error:  # fail closed: what could not be looked at stays here
+    except Exception as error:  # fail closed: what could not be filtered stays here
         _log.exception("filter_failed", job_id=claim.job_id, fence=claim.fence)
         run = _unfiltered(run, error)
         cpu_s = error.cpu_s if isinstance(error, FilterFailed) else 0.0
@@ -157,7 +157,7 @@ def _measured(
 
 
 def affordable_cpu_s(lease: Lease, usage: Usage) -> float | None:
-    """How much CPU time the rest of what the attempt may cost is enough for; None without a price."""
+    """The seconds of CPU time that the rest of the attempt's cap pays for; None without a price."""
     charge = lease.claim.manifest.charge
     if charge is None:
         return None
@@ -168,17 +168,17 @@ def affordable_cpu_s(lease: Lease, usage: Usage) -> float | None:
 
 
 def with_start(usage: Usage, sandbox: BorrowedSandbox) -> Usage:
-    """The same, and what starting its sandbox took."""
+    """The same usage, with what it took to start the sandbox."""
     return usage.model_copy(update={"start_cpu_ms": sandbox.start_cpu_ms})
 
 
 def with_filter(usage: Usage, cpu_s: float) -> Usage:
-    """The same, and what looking through its words took."""
+    """The same usage, with what it took to filter the output."""
     return usage.model_copy(update={"filter_cpu_ms": round(1000 * cpu_s)})
 
 
 def _said(transcript: Transcript, run: RunOutcome) -> Outgoing:
-    """All that the job chose. A value is a last word: of a program that did not end well there is none."""
+    """All that the job chose. Only a program that ended ok has a value."""
     value = transcript.value if run.outcome is Outcome.OK else Value()
     return Outgoing(
         stdout=transcript.stdout,
@@ -211,7 +211,7 @@ def _fields(said: Outgoing) -> dict[str, object]:
 
 
 def _unfiltered(run: RunOutcome, error: Exception) -> RunOutcome:
-    """Our fault, whatever the job did; what is known of it beside its own words is kept."""
+    """A sandbox error, whatever the job did. What is known of the job beside its own output is kept."""
     why = str(error) if isinstance(error, FilterFailed) else type(error).__name__
     what = f"its output could not be filtered ({why}), so none of it is here"
     numbers = {name: found for name, found in run.evidence.items() if not isinstance(found, str)}
@@ -222,15 +222,15 @@ def _unfiltered(run: RunOutcome, error: Exception) -> RunOutcome:
 
 
 def _cost(claim: Claim, usage: Usage) -> int | None:
-    """What this attempt used, in money; the ledger takes no more than it holds for the job."""
+    """What this attempt used, in micros; the ledger takes no more than it holds for the job."""
     charge = claim.manifest.charge
     return None if charge is None else cost_of(charge, usage)
 
 
 def usage_of(transcript: Transcript, kernel: Evidence) -> Usage:
-    """What a run used, by the kernel's word where there is one."""
+    """What a run used, as the kernel says; where the kernel does not know, as the guest says."""
     guest_cpu_ms = transcript.ending.cpu_ms if transcript.ending else 0
-    # Of one of its processes: of all of them the kernel alone knows, and of one in a series it does not.
+    # The peak of a single process. Only the kernel knows the total, and not for one sandbox of a series.
     guest_bytes = transcript.ending.peak_bytes if transcript.ending else 0
     return Usage(
         wall_ms=transcript.wall_ms,
@@ -241,21 +241,22 @@ def usage_of(transcript: Transcript, kernel: Evidence) -> Usage:
 
 
 def cost_of(charge: Charge, usage: Usage) -> int:
-    """What this much use costs, as far as it is paid for."""
+    """The micros that this usage costs, at most the cap."""
     used = {"cpu_ms": usage.paid_cpu_ms, "wall_ms": usage.wall_ms, "memory_bytes": usage.peak_memory_bytes}
     return min(charge.cap_micros, charge.rates.cost_micros(**used))
 
 
 def fault_result(claim: Claim, what: str) -> JobResult:
-    """The result of an attempt that failed through us before or instead of running."""
+    """The result of an attempt that failed through our fault, before it ran or instead."""
     error = JobError(type="SandboxError", message=what)
     return attempt_result(claim, RunOutcome(Outcome.SANDBOX_ERROR, error=error, evidence={"fault": what}))
 
 
 def refused_result(claim: Claim, refusal: SandboxRefused) -> JobResult:
-    """The result of a job that gets no sandbox, here or anywhere, whatever is tried.
+    """The result of a job that cannot get a sandbox, here or anywhere, however often it is tried.
 
-    One whose image and limits do not go together has the price of a run: starts were made to find that out.
+    If its image and limits do not fit together, it costs the price of a run: starts were made to find that
+    out.
     """
     cost_micros = _cost(claim, Usage()) if isinstance(refusal, SandboxNotStarting) else None
     rejected = rejected_result(claim, type(refusal).__name__, str(refusal))
@@ -263,12 +264,12 @@ def refused_result(claim: Claim, refusal: SandboxRefused) -> JobResult:
 
 
 def rejected_result(claim: Claim, kind: str, why: str) -> JobResult:
-    """The result of a job that was not run because a rule forbids it; ``why`` names the remedy."""
+    """The result of a job that did not run because a rule forbids it; ``why`` names the remedy."""
     return attempt_result(claim, RunOutcome(Outcome.REJECTED, error=JobError(type=kind, message=why)))
 
 
 def attempt_result(claim: Claim, run: RunOutcome, sandbox: BorrowedSandbox | None = None) -> JobResult:
-    """What every result of an attempt says."""
+    """The fields that every result of an attempt has."""
     run, manifest = for_tenants(run, claim), claim.manifest
     return JobResult(
         job_id=claim.job_id,

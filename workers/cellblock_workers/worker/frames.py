@@ -10,7 +10,7 @@ from cellblock_workers.guest.messages import HEADER, Frame
 _DOCKER_HEADER = struct.Struct(">BxxxI")
 _STDOUT = 1
 
-#: The longest payload of each kind a guest may send (guest/messages.py says what they are).
+#: The longest payload of each kind that a guest may send (guest/messages.py says what they are).
 LIMIT_BYTES = {
     Frame.READY: 0,
     Frame.STDOUT: 64 * 1024,
@@ -24,7 +24,7 @@ LIMIT_BYTES = {
 
 
 class ProtocolViolation(Exception):
-    """A frame no honest guest sends. The sandbox is killed; the worker is unharmed."""
+    """A frame that no honest guest sends. The sandbox is killed; the worker is unharmed."""
 
 
 def frame(kind: bytes, payload: bytes) -> bytes:
@@ -66,7 +66,7 @@ class FrameReader:
             yield kind, payload
 
     def _unwrap(self) -> None:
-        """Move what the daemon wrapped out of its wrapping, finished or not."""
+        """Take out of the daemon's frames what they hold, finished or not."""
         while True:
             piece = self._raw[: self._piece_left]
             if self._piece_stream == _STDOUT:

@@ -1,7 +1,7 @@
 """Attacks run as jobs on a live launcher: whether each control of an isolation bites.
 
-The jobs take the same road as anybody's (:func:`cellblock_workers.worker.execution.execute`), but for the
-ledger: they are nobody's, so nothing of them is stored.
+The jobs take the same road as a tenant's (:func:`cellblock_workers.worker.execution.execute`), but without
+the ledger: no tenant owns them, so nothing of them is stored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cellblock_workers.worker.canaries.controls import ESCAPED, HELD, Control
 from cellblock_workers.worker.execution import execute
 
 _AT_ONCE = 4
-#: An end that is neither the control's nor an escape may be chance: asked once more.
+#: An end that is neither the control's nor an escape may be chance: the attack runs once more.
 _TRIES = 2
 _HOST_FILES = ("/etc/shadow", "/etc/gshadow")
 _HOST_SOCKETS = ("/run/containerd/containerd.sock", "/run/dbus/system_bus_socket", "/run/systemd/private")
@@ -50,8 +50,8 @@ class Way(NamedTuple):
 class ControlFinding:
     """What one control showed. ``detail`` says what escaped, how else it ended, or what holds it instead.
 
-    ``too slow``: nothing escaped, and the attack did not come to its end in the time it had. That is a loaded
-    host's, or a control's that makes things slow instead of refusing them: more time tells them apart.
+    ``too slow``: nothing escaped, but the attack did not finish in its time. Either the host is loaded, or
+    the control slows the attack instead of refusing it: with more time the two can be told apart.
     """
 
     control: Control
@@ -63,7 +63,7 @@ class ControlFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What all attacks of one round share: where they run, and what of this host they may not reach."""
+    """What all attacks of one round share: where they run, and what of this host they must not reach."""
 
     launcher: LauncherClient
     settings: Settings
@@ -90,11 +90,12 @@ def prove(
     found: Callable[[ControlFinding], None] = lambda finding: None,
     patience: float = 1.0,
 ) -> list[ControlFinding]:
-    """Attack the sandboxes that the launcher gives this level, several at once; in the controls' order.
+    """Attack the sandboxes that the launcher gives this level, several at once. Returns in the controls'
+    order.
 
-    ``found`` hears of each finding as it is made, from the thread that made it. ``patience``: how many times
-    the usual time each attack has; with more than the usual they come one after the other. Raises
-    :class:`SandboxUnavailable` when no sandbox could be had: then nothing is known.
+    ``found`` is called with each finding as it is made, from the thread that made it. ``patience``: the
+    factor on each attack's usual time; above 1 they run one after the other. Raises
+    :class:`SandboxUnavailable` when there is no sandbox: then nothing is known.
     """
     client = LauncherClient(launcher, timeout_s=2 * settings.sandbox.start_timeout_s + 10)
     # What a control says must not be cut short by an operator's limits on output or on what jobs bring.
@@ -176,7 +177,7 @@ def _run(code: str, control: Control, ground: _Ground, marker: str) -> JobResult
         "pids": limits.pids,
     }
     spec = JobSpec(code=code, args=(json.dumps(facts),), level=ground.level)
-    update = {"limits": limits, "modules": None}  # what an operator's guard allows jobs is no matter here
+    update = {"limits": limits, "modules": None}  # an operator's module guard does not matter here
     manifest: Manifest = resolve(spec, ground.settings).model_copy(update=update)
     now = time.time()
     lease = Lease(Claim(f"canary-{secrets.token_hex(8)}", 1, "canary", manifest, now, now))
@@ -192,7 +193,7 @@ def _run(code: str, control: Control, ground: _Ground, marker: str) -> JobResult
 
 
 def _within_bounds(asked: Limits, ground: _Ground) -> ResolvedLimits:
-    """The level's limits with the control's own, as far as the operator's bounds let a job have them."""
+    """The level's limits with the control's own, as far as the operator's bounds allow."""
     bounds = ground.settings.sandbox
     limits = resolve_limits(ground.level, Limits(), ground.settings)
     update: dict[str, float] = asked.model_dump(exclude_none=True)
@@ -210,7 +211,7 @@ def _within_bounds(asked: Limits, ground: _Ground) -> ResolvedLimits:
 
 @contextmanager
 def _listeners() -> Iterator[dict[str, Any]]:
-    """Something real of this host for attacks not to reach: a port, a socket without a file, a file."""
+    """Something real of this host that attacks must not reach: a port, a socket without a file, a file."""
     name = f"cellblock-canary-{secrets.token_hex(8)}"
     with (
         socket.create_server(("127.0.0.1", 0)) as tcp,

@@ -32,14 +32,14 @@ from cellblock_workers.worker.tenant_messages import without_host_paths
 
 _log = structlog.get_logger(__name__)
 
-#: Of what a trial prints so much is shown: there may be 100,000 of them.
+#: The bounds on what is kept of a trial's output: there may be 100,000 trials.
 _EXCERPT = {"output_limit_bytes": 2000, "output_head_bytes": 500, "output_tail_bytes": 1500}
-#: A judge may be needed for as long as its trials take, each with so much around it.
+#: A judge may be needed for as long as its trials take, plus this many seconds of work around each.
 _AROUND_TRIAL_S = 10.0
-#: After so long the trials that it has not come to are given back: one worker's hour of hanging programs is
-#: many workers' minutes.
+#: After this long the attempt gives back the trials that it has not begun: one worker's hour of hanging
+#: programs is then many workers' minutes.
 _TIME_SLICE_S = 10.0
-#: What is our fault is tried so often here, before the client tries it elsewhere.
+#: How often a trial that failed through our fault is tried here, before the client tries it elsewhere.
 _TRIES = 2
 _WORDS = {
     "passed": TrialVerdict.PASSED,
@@ -76,7 +76,8 @@ class Evaluator:
         )
 
     def run(self) -> JobResult:
-        """Every trial, one after the other, for one time slice: those it then has not come to are left out.
+        """Runs the trials one after the other, for one time slice. The result leaves out those it did not
+        reach.
 
         Raises :class:`SandboxUnavailable` and :class:`Drained` (give the job back), :class:`LeaseLost`.
         """
@@ -125,18 +126,18 @@ class Evaluator:
             return self._without_run(trial, TrialVerdict.UNUSABLE, self._unusable[trial.check])
         check, why, failed, broke = self._evaluation.checks[trial.check], "", 0, 0
         while max(failed, broke) < _TRIES:
-            self._sandboxes.alone = failed + broke > 0  # what happened in a series is told from what it did
+            self._sandboxes.alone = failed + broke > 0  # so that no fault of a series is taken for its own
             try:
                 end = self._examiner.examine(trial, check)
             except Unusable as unusable:
-                self._sandboxes.dismiss()  # it may be busy with them still
+                self._sandboxes.dismiss()  # it may still be busy with these tests
                 self._unusable[trial.check] = JobError(type="UnusableTests", message=str(unusable)[:2000])
                 return self._without_run(trial, TrialVerdict.UNUSABLE, self._unusable[trial.check])
             except (LevelNotOffered, SandboxNotStarting):
                 raise
             except OverCap:
                 if len(self._evaluation.trials) > 1:
-                    raise  # it may have been the others: by itself it is judged
+                    raise  # the other trials may have used it up: by itself this one is judged
                 error = JobError(type="CostCap", message="it has cost all it may")
                 return self._without_run(trial, TrialVerdict.FAILED, error, Outcome.COST_CAP)
             except (JudgeFailed, SandboxRefused) as failure:
@@ -165,15 +166,15 @@ class Evaluator:
     def _without_run(
         self, trial: Trial, verdict: TrialVerdict, error: JobError, outcome: Outcome = Outcome.OK
     ) -> TrialResult:
-        """Of a trial whose verdict rests on no run of its own."""
-        if verdict is TrialVerdict.UNUSABLE:  # what its tests computed is beside that
+        """The result of a trial whose verdict rests on no run of its own."""
+        if verdict is TrialVerdict.UNUSABLE:  # what its tests computed is billed as judging
             self._bill.add(Usage())
         channel = channel_of(self._evaluation.checks[trial.check], self._evaluation.verdict)
         said = self._filtered(Outgoing(error=error))
         return TrialResult(id=trial.id, verdict=verdict, channel=channel, outcome=outcome, error=said.error)
 
     def _filtered(self, said: Outgoing) -> Outgoing:
-        """What may leave. Raises what :meth:`EvaluationSandboxes.watch` raises."""
+        """The part of ``said`` that may leave. Raises what :meth:`EvaluationSandboxes.watch` raises."""
         try:
             looked = self._outgoing.look(
                 said,
@@ -186,7 +187,7 @@ class Evaluator:
             self._bill.add_filtering(stopped.cpu_s)
             self._sandboxes.watch(stopped.reason)
             raise
-        except Exception as fault:  # fail closed: what could not be looked at stays here
+        except Exception as fault:  # fail closed: what could not be filtered stays here
             _log.exception("filter_failed", job_id=self._lease.claim.job_id)
             self._bill.add_filtering(fault.cpu_s if isinstance(fault, FilterFailed) else 0.0)
             what = f"its output could not be filtered ({type(fault).__name__}), so none of it is here"

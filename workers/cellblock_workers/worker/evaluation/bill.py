@@ -13,44 +13,45 @@ from cellblock_workers.worker.execution import cost_of
 
 
 class OverCap(Exception):
-    """It has cost all it may."""
+    """The job has cost as much as it may: its cap is reached."""
 
 
 class Bill:
-    """Adds up every run, also those that were begun anew. Without a price there is no cost, and no cap."""
+    """Adds up every run, also the ones that were repeated. Without a price there is no cost, and no cap."""
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
         self._charge = lease.claim.manifest.charge
         self._cost_micros = self._starts_micros = 0
         self._filter_cpu_s = 0.0
-        self.beside = Usage()  #: of judges, and of runs that no trial's result tells of
+        self.beside = Usage()  #: of judges, and of runs that are in no trial's result
 
     @property
     def cost_micros(self) -> int | None:
-        """Of this attempt so far; None without a price."""
+        """The cost of this attempt so far, at most its cap; None without a price."""
         if self._charge is None:
             return None
         return min(self._cost_micros + self._starts_micros, self._charge.cap_micros)
 
     def add(self, usage: Usage) -> None:
-        """One run, at the price of a run."""
+        """Charge one run, with the price of a start."""
         if self._charge is not None:
             self._cost_micros += cost_of(self._charge, usage)
 
     def add_lost(self, usage: Usage) -> None:
-        """A run that came to nothing, and is part of no trial's result."""
+        """Charge a run that came to nothing, and is part of no trial's result."""
         self.add(usage)
         self._add_beside(usage)
 
     def add_judging(self, usage: Usage) -> None:
-        """A judge's life, which is no run of its own: what it computed and held while it was at work."""
+        """Charge what a judge computed and held while it was at work: no price of a start, as it is not a
+        run."""
         if self._charge is not None:
             self._cost_micros += cost_of(_of_judges(self._charge), usage)
         self._add_beside(usage)
 
     def add_filtering(self, cpu_s: float) -> None:
-        """What looking through a program's words took: little, so it is added up before it is rounded."""
+        """Charge the filter's CPU time for one output: little, so it is added up before it is rounded."""
         before_ms = round(1000 * self._filter_cpu_s)
         self._filter_cpu_s += cpu_s
         filter_cpu_ms = round(1000 * self._filter_cpu_s)
@@ -61,14 +62,14 @@ class Bill:
         self.beside = self.beside.model_copy(update={"filter_cpu_ms": filter_cpu_ms})
 
     def add_start(self, cpu_ms: int) -> None:
-        """What starting a sandbox for this evaluation alone took: on its bill as far as its cap allows."""
+        """Charge what it took to start a sandbox for this evaluation alone, as far as the cap allows."""
         if self._charge is not None:
             self._starts_micros += cost_of(_of_judges(self._charge), Usage(start_cpu_ms=cpu_ms))
         total_ms = self.beside.start_cpu_ms + cpu_ms
         self.beside = self.beside.model_copy(update={"start_cpu_ms": total_ms})
 
     def affordable_cpu_s(self) -> float | None:
-        """How much CPU time there is money left for; None without a price."""
+        """The seconds of CPU time that the rest of the cap pays for; None without a price."""
         if self._charge is None:
             return None
         rates = _of_judges(self._charge).rates
@@ -76,18 +77,19 @@ class Bill:
         return rates.cpu_s_for(left_micros, cpu_ms=0, wall_ms=0, memory_bytes=0)
 
     def check_cap(self) -> None:
-        """Raises :class:`OverCap` when all runs, and what was charged before, have cost all they may."""
+        """Raise :class:`OverCap` when all runs, with earlier charges and loans, have reached the cap."""
         if self._charge is not None and self._spent_micros() >= self._charge.cap_micros:
             raise OverCap
 
     def meter(self, used: Callable[[], Evidence]) -> Callable[[], CostMeter] | None:
-        """What watches a run from when it begins, by what the kernel says it has ``used``."""
+        """Returns what makes the meter of a run when it begins; ``used`` asks the kernel. None without a
+        price."""
         return self._meter(self._charge, used, None)
 
     def judging_meter(
         self, used: Callable[[], Evidence], busy_ms: Callable[[], int]
     ) -> Callable[[], CostMeter] | None:
-        """The same of a judge, which is at work for ``busy_ms`` of its life."""
+        """The same for a judge, which is at work for ``busy_ms`` of its life."""
         return self._meter(None if self._charge is None else _of_judges(self._charge), used, busy_ms)
 
     def _meter(

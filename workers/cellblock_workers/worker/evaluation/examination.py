@@ -42,7 +42,7 @@ from cellblock_workers.worker.outcome import RunOutcome, decide_outcome
 from cellblock_workers.worker.session import Transcript
 
 _ANSWERS_BYTES = 8 * 1024 * 1024
-#: Raised by a checker, without a line of its own: it does not compile. And for what it needs.
+#: A checker that raises one of these does not compile (without a traceback of its own) or lacks a module.
 _NO_PYTHON, _LACKING = {"SyntaxError", "IndentationError", "TabError"}, {"ImportError", "ModuleNotFoundError"}
 _INPUT, _PRINTED, _EXPECTED = "input.txt", "printed.txt", "expected.txt"
 
@@ -68,7 +68,7 @@ class Examiner:
         bill: Bill,
         trial_max_s: float,
     ) -> None:
-        """``trial_max_s``: as long as all cases of a trial may take together."""
+        """``trial_max_s``: how long all cases of a trial may take together, in seconds."""
         self._sandboxes = sandboxes
         self._manifest = manifest
         self._mode = mode
@@ -78,7 +78,7 @@ class Examiner:
         self._tried: set[str] = set()  #: checkers that can run
 
     def examine(self, trial: Trial, check: Check) -> End:
-        """Run it to its verdict.
+        """Run the trial to its verdict.
 
         Raises :class:`Unusable`, :class:`JudgeFailed`, :class:`SandboxRefused`, :class:`OverCap`, and what
         :meth:`EvaluationSandboxes.watch` raises.
@@ -91,7 +91,7 @@ class Examiner:
     def _by_calls(self, trial: Trial, check: FunctionCheck | PytestCheck) -> End:
         name = _name_of(check)
         job = self._job("candidate", trial.source, check)
-        if isinstance(check, PytestCheck):  # what they call hangs on what they find
+        if isinstance(check, PytestCheck):  # which calls they make depends on which tests pytest finds
             self._sandboxes.judge().learn(name, check)
             return self._called(job, check, name, [])
         calls = self._predicted.get(name)
@@ -101,18 +101,18 @@ class Examiner:
         try:
             return self._called(job, check, name, calls)
         except Deviates as deviation:
-            # A program may have seen calls that will not be made, and remember them: all from the beginning.
+            # The program may have seen calls that will not be made, and remember them: begin again.
             calls = calls[: deviation.number]
             self._predicted.put(name, calls)
         try:
             return self._called(job, check, name, calls)
-        except Deviates:  # it answers otherwise each time: no call is made before its time
+        except Deviates:  # it answers differently each time: predict no call
             return self._called(job, check, name, [])
 
     def _called(self, job: bytes, check: FunctionCheck | PytestCheck, name: str, calls: Sequence[str]) -> End:
         sandboxes = self._sandboxes
         examiner = sandboxes.judge()
-        if sandboxes.alone:  # else a judge that ends may have ended before it came to the program
+        if sandboxes.alone:  # else a judge that ends here may have ended before it came to the program
             examiner.learn(name, check)
         with sandboxes.enter(job, CallSession) as (borrowed, candidate):
             replies = candidate.ask([call.encode() for call in calls], len(calls))
@@ -128,14 +128,14 @@ class Examiner:
             except Overdue:
                 message = "the tests took longer than they may, and could not be interrupted"
                 judgement = Judgement("timed_out", "TimedOut", message)
-            if judgement.word == "timed_out":  # what was interrupted may be half done
+            if judgement.word == "timed_out":  # an interrupted judge may be in an undefined state
                 sandboxes.dismiss()
             return self._ended(borrowed, candidate, judgement)
 
     def _inline(self, trial: Trial, check: FunctionCheck | PytestCheck) -> End:
         self._sandboxes.judge().learn(
             _name_of(check), check
-        )  # what no program can pass is no program's failure
+        )  # tests that no program can pass are not a program's failure
         nonce = secrets.token_hex(16)
         with self._sandboxes.enter(self._job("inline", trial.source, check), CallSession) as (
             borrowed,
@@ -149,7 +149,8 @@ class Examiner:
     def _job(
         self, role: Literal["candidate", "inline"], source: str, check: FunctionCheck | PytestCheck
     ) -> bytes:
-        """The program on its way, with no word of its tests unless they are to be run beside it."""
+        """The program's frames. They contain no word of its tests, unless the tests run in its own
+        sandbox."""
         told, where = role == "inline", (self._manifest, self._sandboxes.limits, _ANSWERS_BYTES)
         if isinstance(check, FunctionCheck):
             return answering_job(role, *where, source, [check.setup, check.tests] if told else ())
@@ -161,7 +162,7 @@ class Examiner:
         )
 
     def _by_prints(self, trial: Trial, check: StdioCheck) -> End:
-        """One case after the other, each in a sandbox of its own, until one is not answered."""
+        """Run one case after the other, each in a sandbox of its own, until the program fails one."""
         if check.checker is not None:
             self._try_out(check.checker, check.cases[0])
         over = time.monotonic() + self._trial_max_s
@@ -193,7 +194,7 @@ class Examiner:
         return end, printed
 
     def _compared(self, check: StdioCheck, case: StdioCase, printed: bytes, end: End) -> End:
-        """The same end, or a failed one that says what is wrong with what was printed."""
+        """The same end, or a failed one that says what is wrong with the output."""
         if check.checker is None:
             wrong = difference(check, case.stdout, printed)
         else:
@@ -208,7 +209,7 @@ class Examiner:
         return end if wrong is None else replace(end, judgement=Judgement("failed", "WrongAnswer", wrong))
 
     def _try_out(self, checker: str, case: StdioCase) -> None:
-        """See that it can run, before any program: no output of theirs is in it. Raises :class:`Unusable`."""
+        """See that the checker can run, before any program's output is involved. Raises :class:`Unusable`."""
         if checker in self._tried:
             return
         error = self._checked(checker, case, case.stdout.encode()).verdict.error
@@ -219,7 +220,7 @@ class Examiner:
         self._tried.add(checker)
 
     def _checked(self, checker: str, case: StdioCase, printed: bytes) -> End:
-        """One run of the problem's own checker, where no program was. Raises :class:`JudgeFailed`."""
+        """One run of the problem's checker, in a sandbox without a program. Raises :class:`JudgeFailed`."""
         files = {_INPUT: case.stdin.encode(), _PRINTED: printed, _EXPECTED: case.stdout.encode()}
         job = program_job(self._manifest, self._sandboxes.limits, checker, files=files, args=tuple(files))
         end = self._run(job)[0]
@@ -228,7 +229,7 @@ class Examiner:
         return end
 
     def _run(self, job: bytes) -> tuple[End, bytes]:
-        """One run of a program to its end, and all it printed."""
+        """One run of a program to its end, with all it printed."""
         with self._sandboxes.enter(job, StdioRun) as (borrowed, program):
             program.finish()
             self._sandboxes.watch(program.stop)
@@ -236,7 +237,7 @@ class Examiner:
         return _within_cap(end), program.printed
 
     def _ended(self, borrowed: EvaluationSandbox, session: CallSession, judgement: Judgement) -> End:
-        """Take the sandbox down, and say what it came to."""
+        """Take the sandbox down, charge the run and decide its outcome."""
         ended = session.ended
         kernel = self._sandboxes.final_usage(borrowed, session)
         transcript = session.transcript()
@@ -255,12 +256,12 @@ class Examiner:
 
 
 def _name_of(check: FunctionCheck | PytestCheck) -> str:
-    """What it is called by a judge, and among predictions."""
+    """The name of a check for the judge and among predictions: a SHA-256, in hex."""
     return hashlib.sha256(check.model_dump_json().encode()).hexdigest()
 
 
 def add_usage(one: Usage, other: Usage) -> Usage:
-    """What two runs used."""
+    """The sum of what two runs used; for memory the higher peak."""
     return Usage(
         wall_ms=one.wall_ms + other.wall_ms,
         cpu_ms=one.cpu_ms + other.cpu_ms,
@@ -272,7 +273,7 @@ def add_usage(one: Usage, other: Usage) -> Usage:
 
 
 def _within_cap(end: End) -> End:
-    """The same. Raises :class:`OverCap` if it was stopped at what it may cost."""
+    """Returns ``end``. Raises :class:`OverCap` if the run was stopped at its cost cap."""
     if end.verdict.outcome is Outcome.COST_CAP:
         raise OverCap
     return end
@@ -283,7 +284,7 @@ def _said(transcript: Transcript) -> Outgoing:
 
 
 def _located(end: End, where: str) -> End:
-    """The same, and in which case it was."""
+    """The same end, with ``where`` in front of its message."""
     said, error = end.judgement, end.verdict.error
     if said.word != "gone":
         return replace(end, judgement=replace(said, message=f"{where}: {said.message}"))

@@ -15,39 +15,39 @@ from cellblock.contract.evaluations import FunctionCheck, PytestCheck
 from cellblock_workers.worker.evaluation.bill import OverCap
 from cellblock_workers.worker.evaluation.call_session import CallSession
 
-#: Beyond the time the tests have: for what is read and written around them.
+#: Seconds beyond the time the tests have: for what is read and written around them.
 _AROUND_S = 2.0
-#: To import what the tests need, which is a second's work: on a host that is busy with twenty others as well.
+#: Seconds to import what the tests need: that takes one, and more on a host that is busy with twenty others.
 _LEARN_S = 30.0
-#: what an honest judge predicts at most (guest/judging.py), and what is kept of all checks of a job.
+#: What an honest judge predicts at most for a check (guest/judging.py), and what is kept for all of a job's.
 _PREDICTED_CALLS, _PREDICTED_CHARACTERS = 256, 256 * 1024
 _KEPT_CHARACTERS = 4 * 1024 * 1024
-#: Calls of one verdict.
+#: Calls of one verdict, at most.
 _CALLS_MOST = 100_000
-#: Of each text that a judge says.
+#: The length of each text that a judge says, at most.
 _TEXT_CHARACTERS = 2000
 
 Word = Literal["passed", "failed", "timed_out", "needs_inline", "not_plain", "gone"]
 
 
 class JudgeFailed(Exception):
-    """The judge ended, or said what no judge says: not the judged program's fault."""
+    """The judge ended, or answered nonsense: not the judged program's fault."""
 
 
 class BrokeWhileJudging(JudgeFailed):
-    """It ended while it judged: the program's answers may have done that."""
+    """The judge ended while it judged: the program's answers may have caused that."""
 
 
 class Overdue(Exception):
-    """The judge was busy for longer than its tests may be, and could not be interrupted."""
+    """The judge was busy for longer than its tests may run, and could not be interrupted."""
 
 
 class Unusable(Exception):
-    """The tests do not compile."""
+    """The tests do not compile, or their setup fails: no program can be judged by them."""
 
 
 class Deviates(Exception):
-    """The tests call something else than was predicted; ``number`` calls went as predicted."""
+    """The tests make another call than predicted; the first ``number`` calls went as predicted."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -56,7 +56,7 @@ class Deviates(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A word, and of what failed the exception's type and message."""
+    """A verdict's word; after a failure the exception's type and message."""
 
     word: Word
     type: str
@@ -75,18 +75,19 @@ _CALLS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 
 
 class PredictedCalls:
-    """Which calls the tests of a check make first: of one job's checks, for a judge may lie about all."""
+    """The calls that the tests of each check make first. Kept for one job only: a judge may lie about
+    them."""
 
     def __init__(self) -> None:
         self._calls: OrderedDict[str, Sequence[str]] = OrderedDict()
         self._characters = 0
 
     def get(self, name: str) -> Sequence[str] | None:
-        """None: nobody knows yet."""
+        """The predicted calls; None if none are known yet."""
         return self._calls.get(name)
 
     def put(self, name: str, calls: Sequence[str]) -> None:
-        """From now on. The oldest go when all together are too long."""
+        """Remember the calls of a check. The oldest checks go when all together are too long."""
         self._forget(self._calls.pop(name, ()))
         self._calls[name] = calls
         self._characters += sum(map(len, calls))
@@ -106,14 +107,14 @@ class Judge:
         self._learnt: set[str] = set()
 
     def learn(self, name: str, check: FunctionCheck | PytestCheck) -> None:
-        """Before there is a program whose time it would take. Raises :class:`Unusable`."""
+        """Send the check to the judge, before a program's time runs. Raises :class:`Unusable`."""
         if name not in self._learnt:
             self._exchange(name, check, None, 0.0)
 
     def predict_calls(self, name: str, check: FunctionCheck) -> list[str]:
-        """Which calls the tests will make first, as far as can be known before any reply.
+        """The calls that the tests will make first, as far as they can be known before any reply.
 
-        ``name``: what the check is called here, for good. Raises :class:`Unusable`.
+        ``name``: the permanent name of the check here. Raises :class:`Unusable`.
         """
         try:
             text = self._exchange(name, check, ["predict", name], _LEARN_S)
@@ -138,8 +139,9 @@ class Judge:
         timeout_s: float,
         ask: Callable[[bytes], bytes | None],
     ) -> Judgement:
-        """Run the tests. ``replies``: to the first of ``calls``; ``ask`` has one more call made, and gives
-        None when nobody answers any more. The judge has ``timeout_s`` for all of it, however often it asks.
+        """Run the tests. ``replies``: to the first of ``calls``. ``ask`` makes one more call, and returns
+        None when the program does not answer any more. The judge has ``timeout_s`` for everything, with all
+        its calls.
 
         Raises :class:`Unusable`, :class:`Deviates`, :class:`Overdue`.
         """
@@ -171,8 +173,8 @@ class Judge:
         message: Sequence[object] | None,
         patience_s: float,
     ) -> bytes:
-        """The reply to this message, before which the judge learns a check that it does not know: in one go,
-        as every message wakes two processes."""
+        """The reply to this message. A check that the judge does not know goes with it, in one go: every
+        message wakes two processes."""
         new = name not in self._learnt
         said = (_told(name, check) if new else None, message)
         messages = [json.dumps(one).encode() for one in said if one is not None]
@@ -197,7 +199,7 @@ class Judge:
 
 
 def _told(name: str, check: FunctionCheck | PytestCheck) -> list[object]:
-    """What a judge hears of a check (guest/judging.py)."""
+    """The message that describes a check to a judge (guest/judging.py)."""
     if isinstance(check, FunctionCheck):
         return ["check", name, check.setup, list(check.functions), check.tests]
     files, tests = ([(one.name, one.text) for one in some] for some in (check.files, check.tests))
@@ -205,7 +207,8 @@ def _told(name: str, check: FunctionCheck | PytestCheck) -> list[object]:
 
 
 def _judgement(answer: _Answer, predicted: int) -> Judgement:
-    """What it comes to. Raises :class:`Deviates` for one that can: by a call that it had predicted."""
+    """The verdict. Raises :class:`Deviates` if a predicted call differs, :class:`JudgeFailed` for
+    nonsense."""
     if answer[0] == "deviates" and 0 <= answer[1] < predicted:
         raise Deviates(answer[1])
     if answer[0] != "verdict":
@@ -222,8 +225,8 @@ def _understood(reply: bytes) -> _Answer:
 
 
 def bound_to(nonce: str, answer: bytes) -> Judgement:
-    """An inline verdict, if it names the nonce that came only after the tests had been run. Every word of it
-    is the program's."""
+    """An inline verdict, if it names the nonce that the program got only after the tests had run. Every word
+    of it is the program's."""
     try:
         given, word, kind, message = json.loads(answer)
     except (ValueError, TypeError, RecursionError):

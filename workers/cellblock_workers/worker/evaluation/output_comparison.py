@@ -1,4 +1,4 @@
-"""Is what a program printed the answer? Decided here, out of the reach of any program."""
+"""Compares what a program printed with the answer: here, where no program can reach the decision."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import re
 
 from cellblock.contract.evaluations import StdioCheck
 
-#: Numbers as programs print them. Not all that ``float()`` takes: no underscores, no words. Each part can be
-#: read in one way only, so that no word takes longer than its length.
+#: Numbers as programs print them. ``float()`` takes more: underscores and words. Each part can be read in one
+#: way only, so that matching takes no longer than the length of the word.
 _NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(rb"[+-]?\d+", re.ASCII)
 _WORD = re.compile(rb"\S+")
-#: A longer word is no number: it is compared letter for letter.
+#: A longer word is not taken as a number: it is compared letter for letter.
 _NUMBER_BYTES = 400
 _SHOWN_BYTES = 120
 
 
 def difference(check: StdioCheck, expected: str, printed: bytes) -> str | None:
-    """What is wrong with it; None where it is right.
+    """What is wrong with the output; None if it is right.
 
-    ``exact``: byte for byte. ``whitespace``: the same words, whatever blanks and lines there are between
-    them. ``float``: the same, and words that are numbers on both sides may differ by ``tolerance``, absolute
-    or relative to the expected one; integers may not.
+    ``exact``: byte for byte. ``whitespace``: the same words, with any blanks and lines between them.
+    ``float``: the same words, but two numbers may differ by ``tolerance``, absolute or relative to the
+    expected one; two integers must be equal.
     """
     wanted = expected.encode()
     if check.compare == "exact":
@@ -48,7 +48,7 @@ def _close(word: bytes, answer: bytes, tolerance: float) -> bool:
         return False
     one, other = float(word), float(answer)
     if not (math.isfinite(one) and math.isfinite(other)):
-        return False  # too large to be compared but letter for letter
+        return False  # too large to be compared except letter for letter
     return abs(one - other) <= max(tolerance, tolerance * abs(one))
 
 

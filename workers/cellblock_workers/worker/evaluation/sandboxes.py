@@ -22,10 +22,10 @@ from cellblock_workers.worker.execution import Drained, LeaseLost, usage_of
 from cellblock_workers.worker.job_frames import answering_job
 from cellblock_workers.worker.session import Stop
 
-#: So many sandboxes are started under one guest, where that is possible: of a few lengths only, for the
-#: launcher knows each by itself.
+#: How many sandboxes to start under one guest, where that is possible. Only a few lengths are used, because
+#: the launcher keeps a pool for each.
 SERIES = (SERIES_MOST, 16, 8, 4)
-#: Those that wait hold about 1 MB each of the memory that a job may have: of its limit, a sixteenth at most.
+#: Each waiting sandbox holds about 1 MB of the memory that a job may have: a sixteenth of the limit at most.
 _MEMORY_FOR_EACH_BYTES = 16 * 1024 * 1024
 _JUDGE_SAYS_BYTES = 2**40
 
@@ -33,7 +33,7 @@ Kind = TypeVar("Kind", bound=CallSession)
 
 
 class Cancelled(Exception):
-    """Somebody asked for the end of the whole evaluation."""
+    """A caller asked for the end of the whole evaluation."""
 
 
 @dataclass(slots=True)
@@ -49,9 +49,9 @@ class EvaluationSandbox:
 
 
 class EvaluationSandboxes:
-    """Borrows sandboxes and gives them back. None but the judge's is ever entered twice.
+    """Borrows sandboxes and gives them back. Only the judge's is entered more than once.
 
-    ``wanted``: how many more are likely to be asked for; ``alone``: from now on they are single ones.
+    ``wanted``: how many more will probably be needed; ``alone``: whether the next ones are single ones.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class EvaluationSandboxes:
         bill: Bill,
         judge_s: float,
     ) -> None:
-        """``judge_s``: as long as a judge may ever be needed; each of its answers has a time of its own."""
+        """``judge_s``: how long a judge may live, in seconds; each of its answers has a limit of its own."""
         self._lease = lease
         self._manifest = manifest
         self._launcher = launcher
@@ -74,15 +74,15 @@ class EvaluationSandboxes:
         self.alone = False
         self._judging: tuple[Judge, CallSession, BorrowedSandbox] | None = None
         self._series: EvaluationSandbox | None = None
-        self.sandbox: BorrowedSandbox | None = None  #: the one that was last entered
+        self.sandbox: BorrowedSandbox | None = None  #: the one that was entered last
 
     @property
     def limits(self) -> ResolvedLimits:
-        """Of each trial."""
+        """The limits of each trial."""
         return self._manifest.limits
 
     def watch(self, stop: Stop | None) -> None:
-        """Whether somebody wants the whole attempt to end.
+        """See whether the whole attempt has to end.
 
         Raises :class:`LeaseLost`, :class:`Drained` or :class:`Cancelled` if so.
         """
@@ -94,7 +94,7 @@ class EvaluationSandboxes:
             raise Cancelled
 
     def check_lease(self) -> None:
-        """The same, where no transcript would have heard of it."""
+        """The same for a moment when no session was there to notice a stop."""
         self.watch(self._lease.stopped)
 
     def judge(self) -> Judge:
@@ -110,7 +110,7 @@ class EvaluationSandboxes:
         return self._judging[0]
 
     def dismiss(self) -> None:
-        """The judge goes: it may be half-way through something, or broken."""
+        """Give the judge's sandbox back: it may be half-way through something, or broken."""
         if self._judging is None:
             return
         (_, session, sandbox), self._judging = self._judging, None
@@ -129,7 +129,7 @@ class EvaluationSandboxes:
         )
 
     def close(self) -> None:
-        """Nothing is borrowed any more."""
+        """Give back everything that is borrowed."""
         self.dismiss()
         if self._series is not None:
             self._give_up(self._series.sandbox)
@@ -137,7 +137,7 @@ class EvaluationSandboxes:
 
     @contextmanager
     def enter(self, job: bytes, kind: type[Kind]) -> Iterator[tuple[EvaluationSandbox, Kind]]:
-        """A sandbox that nobody was in before, the job on its way to it; nobody will be in it again."""
+        """A sandbox that no job was in before, with the job on its way; no other job will enter it."""
         if self.alone and self._series is not None:
             self._give_up(self._series.sandbox)
             self._series = None
@@ -170,14 +170,14 @@ class EvaluationSandboxes:
             raise
 
     def _used(self, borrowed: EvaluationSandbox) -> Evidence:
-        """What the kernel knows of the run that is on: of one in a series, what it has added."""
+        """What the kernel knows of the current run; within a series, only what the run has added."""
         used = self._launcher.usage(borrowed.sandbox)
         if not borrowed.sandbox.series:
             return used
         return Evidence(cpu_ms=(used.cpu_ms or 0) - (borrowed.known.cpu_ms or 0))
 
     def final_usage(self, borrowed: EvaluationSandbox, session: CallSession) -> Evidence:
-        """What the kernel knows of a run that is over: of one in a series, what has been added by it."""
+        """What the kernel knows of a run that is over; within a series, only what the run has added."""
         if not borrowed.sandbox.series:
             borrowed.over = True
             return self._launcher.give_back(borrowed.sandbox, ended=session.cut_off)
@@ -196,7 +196,7 @@ class EvaluationSandboxes:
         return added
 
     def _length(self) -> int:
-        """How long a series to ask for."""
+        """How long a series to ask for: 0 for a single sandbox."""
         if self.alone:
             return 0
         most = min(2 * self.wanted - 1, self.limits.memory_bytes // _MEMORY_FOR_EACH_BYTES)

@@ -9,7 +9,7 @@ from cellblock_workers.worker.session import Session
 
 
 class UncutOutput(Governor):
-    """Keeps the stream besides. Its length is bounded by who feeds it."""
+    """Keeps the whole stream as well. The caller bounds its length."""
 
     def __init__(self, settings: EgressSettings) -> None:
         super().__init__(settings)
@@ -22,17 +22,18 @@ class UncutOutput(Governor):
 
 
 class StdioRun(CallSession):
-    """One run of a program as it stands, in a sandbox that nobody was in before."""
+    """One run of an unchanged program, in a sandbox that no job was in before."""
 
     def finish(self) -> None:
-        """Wait for its end. The session stops at the job's limit of output, so that is what is held."""
+        """Wait for the program's end. The session stops at the job's output limit, so no more than that is
+        held."""
         self._stdout = self._whole = UncutOutput(self._settings.egress)
         self.ask([], 1)
 
     @property
     def printed(self) -> bytes:
-        """All it wrote to its standard output."""
+        """All that the program wrote to its standard output."""
         return bytes(self._whole.data)
 
     def _take_value(self, piece: bytes) -> None:
-        Session._take_value(self, piece)  # its last expression's: nobody asked
+        Session._take_value(self, piece)  # the value of its last expression, which is not used
