@@ -1,1 +1,1 @@
-"""The filter's own processes: a worker has what jobs said looked through where it takes no worker down."""
+"""Runs the output filter in processes of its own, so that no output can take a worker down."""

@@ -1,4 +1,4 @@
-"""What looking through one job's words may take."""
+"""The bounds on the filtering of one job's output."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from cellblock_config.egress import EgressSettings
 from cellblock_config.levels import MIB
 
-#: Requests up to this size wait for nobody, and have a quarter of the memory.
+#: Requests up to this size do not wait for a slot, and have a quarter of the memory.
 SMALL_BYTES = 64 * 1024
 _SMALL_SHARE = 4
-#: Beyond its CPU time a request may wait for processors so many times as long.
+#: A request may wait for processors: its wall time is ``_WALL_S`` plus this many times its CPU time.
 _WALL_TIMES = 10
 _WALL_S = 30.0
-#: However little money is left, the few words of an ordinary job are looked through.
+#: The least CPU time, however little money is left: enough for the short output of an ordinary job.
 _LEAST_CPU_S = 0.1
-#: An index takes some 5 s for each GiB, and holds its sample three times at its end.
+#: An index takes some 5 s of CPU time for each GiB, and holds its sample three times at its end.
 _INDEX_CPU_S, _INDEX_CPU_S_PER_MIB = 10.0, 0.06
 _INDEX_MEMORY_TIMES, _INDEX_MEMORY_BYTES = 4, 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)
 class FilterBounds:
-    """Of one request. ``by_cost``: its CPU time is what the job's money is enough for."""
+    """The bounds of one request. ``by_cost``: the job's money, not the settings, sets the CPU time."""
 
     cpu_s: float
     memory_bytes: int
@@ -30,14 +30,14 @@ class FilterBounds:
 
     @property
     def wall_s(self) -> float:
-        """After so long nobody waits for it any more: the host is too busy, or the process was stopped."""
+        """Seconds until the worker gives up: then the host is too busy, or the process was stopped."""
         return _WALL_S + _WALL_TIMES * self.cpu_s
 
 
 def bounds_of(
     size_bytes: int, settings: EgressSettings, *, small: bool, afford_s: float | None = None
 ) -> FilterBounds:
-    """For so much to look through. ``afford_s``: the CPU time that there is money for."""
+    """The bounds for ``size_bytes`` of output. ``afford_s``: the CPU time that the job's money pays for."""
     cpu_s = settings.filter_cpu_s + settings.filter_cpu_s_per_mib * size_bytes / MIB
     memory_bytes = settings.filter_memory_bytes // (_SMALL_SHARE if small else 1)
     if afford_s is not None and afford_s < cpu_s:
@@ -46,6 +46,6 @@ def bounds_of(
 
 
 def index_bounds(context_bytes: int, settings: EgressSettings) -> FilterBounds:
-    """For making the index of a context."""
+    """The bounds for making the index of a context."""
     cpu_s = _INDEX_CPU_S + _INDEX_CPU_S_PER_MIB * context_bytes / MIB
     return FilterBounds(cpu_s, _INDEX_MEMORY_TIMES * settings.echo_memory_bytes + _INDEX_MEMORY_BYTES)

@@ -1,4 +1,5 @@
-"""Who may have much looked through now: few at once, for each may hold much memory, and fair by tenant."""
+"""Which large request may be filtered now: few at a time, as each may hold much memory, and fair by
+tenant."""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ _LOOK_S = 0.25
 @dataclass(slots=True, eq=False)
 class _Waiter:
     tenant: str
-    #: Turns readable when it may go.
+    #: Turns readable when its turn has come.
     event: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
     called: bool = False
 
 
 class FairSlots:
-    """A number of places: a free one goes to the tenant that has the fewest, and had one longest ago."""
+    """A number of places. A free one goes to the tenant that holds the fewest, among equals to the least
+    recent."""
 
     def __init__(self, places: int, wait_s: float) -> None:
         self._free = places
@@ -39,7 +41,7 @@ class FairSlots:
 
     @contextmanager
     def taken(self, tenant: str, interruption: Interruption) -> Iterator[None]:
-        """Have a place while the block runs. Raises :class:`Stopped` and :class:`FilterFailed`."""
+        """Hold a place while the block runs. Raises :class:`Stopped` and :class:`FilterFailed`."""
         waiter = _Waiter(tenant)
         try:
             with self._lock:
@@ -52,7 +54,7 @@ class FairSlots:
                 if waiter.called:
                     self._free += 1
                     self._held[tenant] -= 1
-                    self._held += Counter()  # without those that have none
+                    self._held += Counter()  # drops the tenants that hold none
                     self._call()
                 else:
                     self._waiting.remove(waiter)

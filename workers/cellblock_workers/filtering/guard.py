@@ -1,4 +1,4 @@
-"""In a filter process: what one request may take, by the kernel's clock of this process and its memory."""
+"""In a filter process: bounds one request by the kernel's clock of this process, and its memory."""
 
 from __future__ import annotations
 
@@ -16,48 +16,49 @@ from cellblock.egress.withholding import OutOfBounds
 
 T = TypeVar("T")
 
-#: Of the CPU time so much is kept back for what comes at the end.
+#: The share of the CPU time that is kept back for the work at the end.
 _LAST_SHARE = 0.2
-#: Should a signal come to nothing, as in a finalizer, the next one follows.
+#: If a signal is lost, as in a finalizer, the next one follows after this many seconds.
 _AGAIN_S = 0.05
-#: What does not heed the timer is ended by the kernel so much later.
+#: Work that ignores the timer is ended by the kernel this many seconds later.
 _GRACE_S = 2
-#: What takes longer goes behind everything that is short.
+#: A request that takes longer gets a lower priority than all short ones.
 NICE_S, _NICE = 0.1, 5
 _PAGE_BYTES = resource.getpagesize()
 
 
 class _TimeIsUp(BaseException):
-    """No Exception: nothing that is filtered may catch it."""
+    """Not an Exception: no code that is filtering must catch it."""
 
 
 class ProcessGuard:
-    """Holds pieces to CPU time and memory. One for each request; signals go to the thread that makes it."""
+    """Bounds the CPU time and memory of pieces of work. Make one for each request, on the thread that
+    works."""
 
     def __init__(self, cpu_s: float, memory_bytes: int, why_cpu: str) -> None:
-        """``why_cpu``: what to say of what takes longer."""
+        """``why_cpu``: the message for work that takes longer than ``cpu_s``."""
         self._began_s = time.process_time()
         self._cpu_s = cpu_s
         self._why_cpu = why_cpu
         self._memory_bytes = memory_bytes
         self._armed = self._nice = False
         self._until_s = 0.0
-        self.exceeded = False  #: whether anything was withheld
+        self.exceeded = False  #: whether any piece was withheld
         signal.signal(signal.SIGPROF, self._on_time)
         _limit(resource.RLIMIT_CPU, math.ceil(self._began_s + cpu_s) + _GRACE_S)
         _limit(resource.RLIMIT_AS, address_space_bytes() + memory_bytes)
 
     @property
     def used_s(self) -> float:
-        """CPU time so far."""
+        """The CPU time so far, in seconds."""
         return time.process_time() - self._began_s
 
     def run(self, work: Callable[[], T]) -> T:
-        """Do the work. Raises :class:`OutOfBounds`."""
+        """Do a piece of work. Raises :class:`OutOfBounds`."""
         return self._run(work, (1 - _LAST_SHARE) * self._cpu_s)
 
     def run_last(self, work: Callable[[], T]) -> T:
-        """Do the last of it, with what was kept back, also if ending a piece took some of that.
+        """Do the last piece, with the time that was kept back, even if ending another piece took some of it.
 
         Raises :class:`OutOfBounds`.
         """
@@ -96,20 +97,20 @@ class ProcessGuard:
             raise _TimeIsUp
         if not self._nice and self.used_s >= NICE_S:
             self._nice = True
-            os.nice(_NICE)  # for good: such a process is used no more
+            os.nice(_NICE)  # permanent: such a process is not used again
 
 
 def unlimited() -> None:
-    """Between two requests."""
+    """Lift the memory limit between two requests."""
     _limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
 
 
 def address_space_bytes() -> int:
-    """What of it this process has taken, touched or not."""
+    """The address space that this process has taken, touched or not."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE_BYTES
 
 
 def _limit(which: int, soft: int) -> None:
-    """The soft limit alone can be raised again."""
+    """Set the soft limit only, which can be raised again."""
     hard = resource.getrlimit(which)[1]
     resource.setrlimit(which, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))

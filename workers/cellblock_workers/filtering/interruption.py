@@ -1,4 +1,4 @@
-"""Whether an attempt has to stop while its words are looked through."""
+"""Whether an attempt has to stop while its output is filtered."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from cellblock_workers.lease import Lease, StopReason
 
 
 class Interruption:
-    """Hears of what stops the attempt from now on; what has stopped it before has been heeded.
+    """Notices what stops the attempt from now on; an earlier stop has already been handled.
 
-    Of a job that was cancelled while it ran the output is looked through and kept.
+    So the output of a job that was cancelled while it ran is filtered and kept.
     """
 
     def __init__(self, lease: Lease | None) -> None:
@@ -18,7 +18,7 @@ class Interruption:
         self._before = None if lease is None else lease.stopped
 
     def register(self, poll: select.poll) -> None:
-        """Have it woken; where it was stopped before, that would wake it for ever."""
+        """Have ``poll`` woken by a stop; not after an earlier stop, which would wake it for ever."""
         if self._lease is not None and self._before is None:
             poll.register(self._lease.fileno(), select.POLLIN)
 

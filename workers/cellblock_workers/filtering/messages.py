@@ -1,4 +1,4 @@
-"""A job's words on the wire: on their way to the filter, and what of them came back."""
+"""A job's output on the wire: on its way to the filter, and the part that comes back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REDACTIONS_MOST = 4096
 
 
 def size_of(said: Outgoing) -> int:
-    """So many bytes are to be looked through, but for the value's."""
+    """The number of bytes to filter, without the value's."""
     texts = [stretch.text for one in (said.stdout, said.stderr) for stretch in _stretches(one)]
     error = said.error or JobError(type="", message="")
     texts += [error.type, error.message, error.traceback, said.value_error or ""]
@@ -30,7 +30,7 @@ def _bytes_of(text: str) -> int:
 
 
 def to_wire(said: Outgoing) -> tuple[Message, list[bytes]]:
-    """What a job said, as a message and the bytes behind it."""
+    """A job's output, as a message and the bytes behind it."""
     blobs = [one.data for one in said.artifacts]
     if isinstance(said.value, TableValue):
         blobs.append(said.value.ipc)
@@ -49,7 +49,7 @@ def to_wire(said: Outgoing) -> tuple[Message, list[bytes]]:
 
 
 def from_wire(message: Message, blobs: list[bytes]) -> Outgoing:
-    """What :func:`to_wire` was given."""
+    """The output that :func:`to_wire` was given."""
     paths = items(message, "artifacts", str)
     kind, error = message["value_kind"], message["error"]
     return Outgoing(
@@ -68,7 +68,8 @@ def from_wire(message: Message, blobs: list[bytes]) -> Outgoing:
 
 
 def answer_to_wire(said: Outgoing, kept: Outgoing) -> tuple[Message, list[bytes]]:
-    """What may leave of it. Files and values that leave as they came are named, not sent again."""
+    """The part of ``said`` that may leave. Files and values that leave unchanged are named, not sent
+    again."""
     came = {id(one): number for number, one in enumerate(said.artifacts)}
     changed, files = [], []
     numbers = {one.path: number for number, one in enumerate(said.artifacts)}
@@ -97,7 +98,7 @@ def answer_to_wire(said: Outgoing, kept: Outgoing) -> tuple[Message, list[bytes]
 
 
 def answer_from_wire(said: Outgoing, message: Message, blobs: list[bytes]) -> Outgoing:
-    """What may leave, by the word of a process that worked on it. Raises :class:`Malformed`."""
+    """What may leave, as a process says that has worked on it. Raises :class:`Malformed`."""
     kind, error = message.get("value_kind"), message.get("error")
     same = item(message, "same_value", bool)
     value = said.value if same else message.get("value")

@@ -1,4 +1,5 @@
-"""What a worker asks for everything a job said: looked through elsewhere, within bounds, and at a price."""
+"""The worker's side of the filter: has a job's output filtered in another process, within bounds, at a
+price."""
 
 from __future__ import annotations
 
@@ -24,14 +25,15 @@ from cellblock_workers.filtering.messages import answer_from_wire, size_of, to_w
 from cellblock_workers.filtering.processes import Died, FilterFailed, FilterProcess, Overrun, Template
 from cellblock_workers.lease import Lease
 
-#: Notices may be longer than what they stand for, and JSON escapes.
+#: Bounds an answer: notices may be longer than what they replace, and JSON escapes.
 _ANSWER_TIMES, _ANSWER_BYTES = 12, MIB
 _LEAST_KEPT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What may leave, what finding that out took, and whether the job had too little money for all of it."""
+    """What may leave, the CPU time that the decision took, and whether the job had too little money for
+    it."""
 
     said: Outgoing
     cpu_s: float
@@ -39,7 +41,7 @@ class Looked:
 
 
 class OutgoingFilter:
-    """The filter of one worker process. Threads ask at once; each has a process to itself meanwhile."""
+    """The filter of one worker process. Threads may ask at once; each has a process to itself meanwhile."""
 
     def __init__(self, settings: EgressSettings) -> None:
         self._settings = settings
@@ -51,12 +53,12 @@ class OutgoingFilter:
         self._lock = threading.Lock()
         self._closed = False
         largest = bounds_of(0, settings, small=False)
-        # Forgotten or not, at the end of this process at the latest.
+        # Called at the end of this process at the latest, even if close() is forgotten.
         self._end = weakref.finalize(self, _end, self._idle, self._indexes, self._template)
         self._turns = FairSlots(settings.filter_large_at_once, wait_s=10 * largest.wall_s)
 
     def start(self) -> None:
-        """Begin to get ready, for the first job's sake; nothing is awaited."""
+        """Begin to get ready, so that the first job need not wait. Returns at once."""
         self._template.start()
 
     def close(self) -> None:
@@ -75,11 +77,12 @@ class OutgoingFilter:
         afford_s: float | None = None,
         output: EgressSettings | None = None,
     ) -> Looked:
-        """What of it may leave. ``context``: a descriptor of what it may not repeat. ``afford_s``: the CPU
-        time there is money for. ``output``: whose bounds of output hold, the filter's own by default.
+        """The part of ``said`` that may leave. ``context``: a descriptor of the file that it must not repeat.
+        ``afford_s``: the CPU time that the job's money pays for. ``output``: the settings whose bounds of
+        output hold, by default the filter's own.
 
         Raises :class:`Stopped` when the attempt has to stop, :class:`FilterFailed` when it is our fault; both
-        say what CPU time was used.
+        carry the CPU time that was used.
         """
         interruption = Interruption(lease)
         message, blobs = to_wire(said)
@@ -124,7 +127,7 @@ class OutgoingFilter:
         answer_bytes: int,
         interruption: Interruption,
     ) -> Looked:
-        """A process that dies may have been killed for what others did: a fresh one is asked once more."""
+        """Ask a process. Others may be to blame if it dies, so a fresh one is asked once more."""
         died_s = 0.0
         for last in (False, True):
             with self._process(fresh=last, with_context=bool(descriptors)) as process:

@@ -1,4 +1,4 @@
-"""Filter processes as a worker sees them: started, asked, measured by the kernel, and killed."""
+"""Filter processes as a worker sees them: it starts and asks them, reads their clocks, and kills them."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from cellblock_workers.lease import StopReason
 
 _log = structlog.get_logger(__name__)
 
-#: -P: no module of the folder that a command was called in takes the place of one of ours.
+#: -P: a module in the folder that the command was called in must not replace one of ours.
 COMMAND = (sys.executable, "-P", "-m", "cellblock_workers.filtering.template")
-#: All of its environment: where programs and libraries are, and nothing of cellblock's.
+#: The whole environment: where programs and libraries are, and nothing of cellblock's.
 _PASSED = ("PATH", "LANG", "TZ", "TMPDIR", "SYSTEMROOT")
 _PASSED_BEGINNINGS = ("PYTHON", "LD_", "LC_", "COVERAGE_")
 _START_S = 30.0
 _LOOK_S = 0.25
 _PIECE_BYTES = 256 * 1024
-#: The kernel ends a process that goes on beyond its time; until then the worker's own look is late.
+#: The kernel ends a process that goes on beyond its time; the worker's own look comes only after that.
 _GRACE_S = 3.0
 _PID_BYTES = 32
 _PLACE = re.compile(r"\w{1,60}(?: at [\w.<>]{1,60}:\d{1,6})?")
 
 
 class FilterFailed(Exception):
-    """Our fault, or the host's: nothing is known of what was to be looked through. Says why in our words."""
+    """Our fault, or the host's: nothing is known of the output. Says why, in our words."""
 
     def __init__(self, why: str, cpu_s: float = 0.0) -> None:
         super().__init__(why)
@@ -66,7 +66,7 @@ class Stopped(Exception):
 
 
 class Died(Exception):
-    """The process ended under the request; nobody knows yet whose doing that was."""
+    """The process ended during the request; the cause is not known yet."""
 
     def __init__(self, cpu_s: float) -> None:
         super().__init__("the filter's process ended")
@@ -74,9 +74,9 @@ class Died(Exception):
 
 
 def environment() -> dict[str, str]:
-    """What a template is told."""
+    """The environment of a template."""
     return {
-        # numpy's threads would be started before the first fork.
+        # Otherwise numpy's threads would be started before the first fork.
         "OPENBLAS_NUM_THREADS": "1",
         **{
             name: value
@@ -96,13 +96,13 @@ class Template:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Begin to start it; nothing is awaited."""
+        """Begin to start it. Returns at once."""
         with self._lock:
             if self._requests is None:
                 self._start()
 
     def stop(self) -> None:
-        """It ends when nobody can ask it any more, and takes with it what it has forked."""
+        """Close the connection: it then ends, and with it every process that it has forked."""
         with self._lock:
             self._discard()
 
@@ -140,9 +140,9 @@ class Template:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 cwd="/",
-                process_group=0,  # a terminal's Ctrl-C is the worker's, also before it can be ignored
+                process_group=0,  # a terminal's Ctrl-C is for the worker, also before it can be ignored
             )
-        ours.settimeout(_START_S)  # whatever Celery makes the default
+        ours.settimeout(_START_S)  # whatever default Celery sets
         self._requests = ours
         settings = self._settings.model_dump(mode="json", exclude={"secrets", "secrets_file"})
         message = {"settings": {**settings, "secrets": self._settings.registered}}
@@ -170,7 +170,7 @@ class FilterProcess:
         self._clock = (~pid << 3) | 2  # as clock_getcpuclockid(3) makes it
         self._stream = stream
         self._stream.setblocking(False)
-        self.worn = False  #: whether it is to be used no more
+        self.worn = False  #: whether it must not be used again
         self._used_s = 0.0
 
     def __enter__(self) -> FilterProcess:
@@ -189,8 +189,8 @@ class FilterProcess:
         self._stream.close()
 
     def cpu_s(self) -> float:
-        """What it has used since it was started."""
-        with suppress(OSError):  # it is gone: what it had used when last looked at
+        """The CPU time that it has used since its start, in seconds."""
+        with suppress(OSError):  # it is gone: the last value counts
             self._used_s = time.clock_gettime(self._clock)
         return self._used_s
 
@@ -203,10 +203,10 @@ class FilterProcess:
         answer_bytes: int,
         interruption: Interruption,
     ) -> tuple[wire.Message, list[bytes], float]:
-        """Its answer of at most ``answer_bytes``, and the CPU time that took.
+        """Its answer of at most ``answer_bytes``, and the CPU time that the answer took, in seconds.
 
-        Raises :class:`Overrun`, :class:`Stopped`, :class:`Died` and :class:`FilterFailed`; the process is
-        worn then.
+        Raises :class:`Overrun`, :class:`Stopped`, :class:`Died` and :class:`FilterFailed`; then the process
+        is worn.
         """
         talk = _Talk(self, dict(message), blobs, descriptors, bounds, answer_bytes, interruption)
         self.worn = True
@@ -218,13 +218,14 @@ class FilterProcess:
 
 
 def _in_our_words(answer: wire.Message) -> str:
-    """The place of a defect: of a process that worked on a tenant's bytes, so by its form alone."""
+    """The place of a defect. The process worked on a tenant's bytes, so only a text of this form is passed
+    on."""
     place = str(answer["failed"])
     return place if _PLACE.fullmatch(place) else "it says nothing plain"
 
 
 class _Talk:
-    """One request and its answer, within bounds that the worker itself keeps."""
+    """One request and its answer, within bounds that the worker itself enforces."""
 
     def __init__(
         self,
@@ -247,11 +248,11 @@ class _Talk:
         self._over = time.monotonic() + bounds.wall_s
 
     def used_s(self) -> float:
-        """CPU time that the process has used for it so far."""
+        """The CPU time that the process has used for this request so far."""
         return self._process.cpu_s() - self._began_s
 
     def through(self) -> tuple[wire.Message, list[bytes]]:
-        """All that is to be said, and the answer."""
+        """Send the whole request. Returns the answer."""
         try:
             while self._out:
                 self._wait(select.POLLOUT)
@@ -295,7 +296,7 @@ class _Talk:
         return data
 
     def _wait(self, event: int) -> None:
-        """Until the stream is ready. Raises if the request has to end instead."""
+        """Wait until the stream is ready. Raises if the request has to end instead."""
         poll = select.poll()
         poll.register(self._stream, event)
         self._interruption.register(poll)
@@ -311,6 +312,6 @@ class _Talk:
                 raise FilterFailed("the host had too little time for it", used_s)
 
     def _end(self) -> Exception:
-        """Why the stream has ended."""
+        """The exception for the end of the stream."""
         used_s = self.used_s()
         return Overrun("CPU time", used_s) if used_s > self._bounds.cpu_s else Died(used_s)

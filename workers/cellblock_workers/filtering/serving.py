@@ -1,4 +1,4 @@
-"""In a filter process: one request after the other, each within its bounds."""
+"""In a filter process: answers one request after the other, each within its bounds."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from cellblock_workers.filtering import wire
 from cellblock_workers.filtering.guard import NICE_S, ProcessGuard, address_space_bytes, unlimited
 from cellblock_workers.filtering.messages import answer_to_wire, from_wire
 
-#: A process that has grown by so much is not used again.
+#: A process that has grown by this much is not used again.
 _WORN_BYTES = 48 * 1024 * 1024
 _DESCRIPTORS_MOST = 2
 _WRITE_BYTES = 1024 * 1024
 
 
 class Connection:
-    """This process's end: exactly so many bytes, and the descriptors that came with a message's first."""
+    """This process's end of the stream: reads exact lengths, and the descriptors in a message's first
+    packet."""
 
     def __init__(self, stream: socket.socket) -> None:
         stream.setblocking(True)
@@ -31,7 +32,7 @@ class Connection:
         self.descriptors: list[int] = []
 
     def receive(self, size: int) -> bytes:
-        """So many bytes; fewer at the end of the stream."""
+        """``size`` bytes; fewer at the end of the stream."""
         data = bytearray(size)
         view, at = memoryview(data), 0
         while at < size:
@@ -49,18 +50,18 @@ class Connection:
         return bytes(data) if at == size else bytes(data[:at])
 
     def send(self, message: wire.Message, blobs: list[bytes]) -> None:
-        """Answer."""
+        """Send an answer."""
         for piece in wire.packed(message, blobs):
             self._stream.sendall(piece)
 
     def close_descriptors(self) -> None:
-        """Those of the request before."""
+        """Close the descriptors of the request before."""
         while self.descriptors:
             os.close(self.descriptors.pop())
 
 
 def serve(stream: socket.socket, settings: EgressSettings) -> None:
-    """Answer until the worker closes its end. A process that is worn out only waits for that."""
+    """Answer until the worker closes its end. A worn process only waits for that."""
     connection, server = Connection(stream), _Server(settings)
     while True:
         request = wire.read(connection.receive)
@@ -81,7 +82,7 @@ class _Server:
         self._excerpts: dict[tuple[int, int, int], EgressSettings] = {}
 
     def answer(self, connection: Connection, message: wire.Message, blobs: list[bytes]) -> bool:
-        """Answer one request. Whether this process is worn out by it."""
+        """Answer one request. Returns whether this process is worn after it."""
         back: list[bytes] = []
         guard = ProcessGuard(message["cpu_s"], message["memory_bytes"], message["why_cpu"])
         try:
@@ -89,7 +90,7 @@ class _Server:
                 answer = _made_index(guard, message, connection.descriptors)
             else:
                 answer, back = self._filtered(guard, message, blobs, connection.descriptors)
-        except Exception as error:  # a defect of ours: nothing leaves, and the worker says where it was
+        except Exception as error:  # a defect of ours: nothing leaves, and the worker logs where it was
             answer = {"failed": _place(error)}
         held = sum(map(len, (*blobs, *back)))
         grown = address_space_bytes() - held > self._grown_bytes
@@ -114,7 +115,7 @@ class _Server:
 
 
 def _context(index: Mapping[str, int], context: int, entries: int) -> ContextSource:
-    """What the words are compared with, by an index that was made before."""
+    """The context to compare the output with, with the index that was made before."""
     import numpy as np
 
     from cellblock.egress.echo import ContextIndex, adopt
@@ -140,7 +141,7 @@ def _made_index(guard: ProcessGuard, message: wire.Message, descriptors: list[in
 
 
 def _place(error: Exception) -> str:
-    """Type and place, without a word of what was filtered."""
+    """The type and place of a defect, without a word of what was filtered."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = f" at {PurePath(last[0].filename).name}:{last[0].lineno}" if last else ""
     return f"{type(error).__name__}{where}"

@@ -1,7 +1,7 @@
-"""What a worker and its filter processes tell each other: JSON, and bytes behind it, lengths first.
+"""What a worker and its filter processes send each other: JSON, and bytes behind it, lengths first.
 
-Never pickle: a filter process works on what a tenant chose, so of its answer the worker believes types and
-sizes. JSON escapes whatever is not ASCII, so that any text can be told, lone surrogates too.
+Never pickle: a filter process works on data that a tenant chose, so the worker believes only types and sizes
+in its answer. JSON escapes everything that is not ASCII, so that any text can be sent, lone surrogates too.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _MOST_BYTES = 2**31
 
 
 class Malformed(Exception):
-    """The other side said what nobody says."""
+    """The other side sent a message that no honest side sends."""
 
 
 def packed(message: Message, blobs: Sequence[bytes] = ()) -> list[bytes]:
-    """The message in the pieces that go out one after the other; no blob is copied."""
+    """The message in pieces, to be sent one after the other; no blob is copied."""
     text = json.dumps({**message, "blobs": [len(blob) for blob in blobs]}, separators=(",", ":")).encode()
     return [HEAD.pack(len(text), sum(map(len, blobs))), text, *blobs]
 
 
 def lengths(head: bytes, most_bytes: int = _MOST_BYTES) -> tuple[int, int]:
-    """Of a message that begins so: its JSON and its bytes. Raises :class:`Malformed`."""
+    """The lengths of a message's JSON and of its bytes, from its head. Raises :class:`Malformed`."""
     text_bytes, blob_bytes = HEAD.unpack(head)
     if text_bytes + blob_bytes > most_bytes:
         raise Malformed(f"a message of {text_bytes + blob_bytes} bytes, and {most_bytes} may come")
@@ -36,7 +36,7 @@ def lengths(head: bytes, most_bytes: int = _MOST_BYTES) -> tuple[int, int]:
 
 
 def unpacked(text: bytes, blob_bytes: int) -> tuple[Message, list[int]]:
-    """The message, and how long each of its blobs is. Raises :class:`Malformed`."""
+    """The message, and the length of each of its blobs. Raises :class:`Malformed`."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):
@@ -53,7 +53,8 @@ def unpacked(text: bytes, blob_bytes: int) -> tuple[Message, list[int]]:
 def read(
     receive: Callable[[int], bytes], most_bytes: int = _MOST_BYTES
 ) -> tuple[Message, list[bytes]] | None:
-    """The next message from what gives exactly so many bytes, or none at the end."""
+    """The next message; None at the end. ``receive`` gives exactly the requested bytes, or fewer at the
+    end."""
     head = receive(HEAD.size)
     if len(head) < HEAD.size:
         return None
@@ -63,7 +64,7 @@ def read(
 
 
 def items(message: Message, name: str, kind: type) -> list[Any]:
-    """A list of things of one type. Raises :class:`Malformed`."""
+    """The list of this name, all of one type. Raises :class:`Malformed`."""
     found = message.get(name)
     if not isinstance(found, list) or not all(type(one) is kind for one in found):
         raise Malformed(f"{name} is no list of {kind.__name__}")
@@ -71,7 +72,7 @@ def items(message: Message, name: str, kind: type) -> list[Any]:
 
 
 def item(message: Message, name: str, kind: type) -> Any:
-    """One thing of this type. Raises :class:`Malformed`."""
+    """The field of this name, of this type. Raises :class:`Malformed`."""
     found = message.get(name)
     if type(found) is not kind:
         raise Malformed(f"{name} is no {kind.__name__}")

@@ -1,4 +1,4 @@
-"""Acquiring a sandbox for a job, and whose fault it is when none starts."""
+"""Acquires a sandbox for a job, and finds out whose fault it is when none starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from cellblock_workers.launcher.pool import Pool, PooledSandbox
 
 @dataclass(frozen=True, slots=True)
 class Acquired:
-    """A sandbox for a job. ``start_cpu_ms``: what its start took, of one made for this job alone; else 0."""
+    """A sandbox for a job. ``start_cpu_ms``: the CPU time of its start if it was made for this job alone,
+    else 0."""
 
     sandbox: Sandbox
     warm: bool
@@ -56,7 +57,8 @@ class Acquirer:
         return Acquired(taken.sandbox, taken.warm, cpu_ms if taken.to_order else 0)
 
     def _take(self, profile: Profile, tenant: str) -> PooledSandbox:
-        """A refused start is tried once more, after a probe has shown whether the host is at fault."""
+        """Take a sandbox. After a refused start a probe shows whether the host is at fault; then it is tried
+        again."""
         timeout_s = self._settings.sandbox.start_timeout_s
         try:
             return self._pool.acquire(profile, timeout_s, tenant)

@@ -1,4 +1,4 @@
-"""What a launcher needs of any way to make a sandbox."""
+"""What a launcher needs from every way of making a sandbox."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class BackendUnavailable(Exception):
 
 
 class StartFailed(BackendUnavailable):
-    """It was tried and refused: this one sandbox, or this isolation, rather than the host."""
+    """A start was tried and refused: the fault is this one sandbox's, or this isolation's, not the host's."""
 
 
 class NotOnThisHost(StartFailed):
-    """What this way needs is not installed, or not open to the launcher's user."""
+    """Something that this way needs is not installed, or not accessible to the launcher's user."""
 
 
 class GuestEnded(StartFailed):
-    """The sandbox came up, and its first process ended by itself: too little memory for the image, mostly."""
+    """The sandbox came up, and its first process ended by itself; mostly there was too little memory."""
 
 
 class CannotStart(StartFailed):
-    """It ended so twice, and starts with more memory: the job asked for too little."""
+    """The sandbox ended so twice, and starts with more memory: the job asked for too little."""
 
 
 class NotOffered(StartFailed):
-    """This way works and has no means for what the job asks: a context, another image."""
+    """This way works, but cannot do what the job asks for: a context, another image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +45,22 @@ class Profile:
     memory_bytes: int
     cpus: float
     pids: int
-    #: A file of the host, resolved and permitted (contexts.py), to be seen read-only at its MOUNT_POINT.
+    #: A file of the host, resolved and permitted (contexts.py), that the job sees read-only at MOUNT_POINT.
     context: str | None = None
-    #: So many sandboxes under one guest, each for one job and used one after the other; 0: a single one.
+    #: The number of sandboxes under one guest, each for one job and used one after the other; 0: a single
+    #: one.
     series: int = 0
 
 
 class Sandbox(Protocol):
-    """One started, single-use sandbox, or a series of such."""
+    """One started, single-use sandbox, or a series of them."""
 
     id: str
     profile: Profile
 
     @property
     def series(self) -> int:
-        """For so many jobs, each in a sandbox of its own; 0: for one."""
+        """The number of jobs it is for, each in a sandbox of its own; 0: one job."""
         ...
 
     @property
@@ -83,28 +84,28 @@ class Sandbox(Protocol):
         ...
 
     def hand_over(self) -> int:
-        """The sandbox goes to its job: how many milliseconds of CPU time its start took, which the job's own
-        are counted from."""
+        """Pass the sandbox to its job. Returns the CPU time that its start took, in milliseconds; the job's
+        own CPU time counts from here."""
         ...
 
     def give_way(self, after_cpu_ms: int) -> bool:
-        """Let others go first once the job has used this much. Whether there is nothing more to be done:
-        it gives way now, or never can here."""
+        """Let other sandboxes go first once the job has used ``after_cpu_ms``. Returns whether nothing is
+        left to do: the sandbox gives way now, or never can here."""
         ...
 
     def evidence(self, *, ended: bool) -> Evidence:
-        """What is known now. ``ended``: the stream has closed, so wait a moment for the final word."""
+        """What is known now. ``ended``: the stream has closed, so wait a moment for the final counters."""
         ...
 
     def destroy(self) -> None:
-        """Kill and remove, whatever state it is in. Idempotent."""
+        """Kill and remove the sandbox, in any state. Idempotent."""
         ...
 
 
 class Backend(Protocol):
     """One isolation, made one way.
 
-    ``sweeps`` names what :meth:`sweep` covers: backends that share it are swept once.
+    ``sweeps`` names what :meth:`sweep` covers: backends with the same name are swept once.
     """
 
     isolation: Isolation
@@ -120,7 +121,7 @@ class Backend(Protocol):
         ...
 
     def sweep(self) -> int:
-        """Remove what was left behind by owners that are gone; how many things."""
+        """Remove what owners that are gone have left. Returns how many things."""
         ...
 
     def close(self) -> None:

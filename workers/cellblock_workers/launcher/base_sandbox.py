@@ -1,4 +1,4 @@
-"""What all sandboxes have in common, whatever made them."""
+"""What all sandboxes have in common, in every way of making them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cellblock_workers.launcher.backend import Framing, Profile
 class BaseSandbox(ABC):
     """The common part of every :class:`~cellblock_workers.launcher.backend.Sandbox`.
 
-    Counts the CPU time that is its job's: what the sandbox has used since it was handed over.
+    Counts the CPU time of its job: what the sandbox has used since it was handed over.
     """
 
     id: str
@@ -26,7 +26,7 @@ class BaseSandbox(ABC):
     _cpu_ms_before: int = field(init=False, default=0)
 
     def hand_over(self) -> int:
-        """Make it ready for its job, and count the job's CPU time from now on.
+        """Prepare the sandbox for its job, and start to count the job's CPU time.
 
         Returns what the start took, in milliseconds of CPU time. Raises :class:`StartFailed`.
         """
@@ -39,8 +39,8 @@ class BaseSandbox(ABC):
         return None if total_ms is None else total_ms - self._cpu_ms_before
 
     def _prepare(self) -> None:  # noqa: B027 - most need nothing
-        """What is left to do before the job comes. Raises :class:`StartFailed`."""
+        """Do what is left to do before the job comes. Raises :class:`StartFailed`."""
 
     @abstractmethod
     def _total_cpu_ms(self) -> int | None:
-        """All CPU time that the sandbox has used; None where nobody can say."""
+        """All CPU time that the sandbox has used; None if it cannot be known."""

@@ -1,4 +1,4 @@
-"""The program every container has to hold before a job may run in its like.
+"""The program that every container has to hold before a job may run in one like it.
 
 It runs as the guest would, as root with the guest's three capabilities, and only its exit code is believed.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from cellblock_workers.launcher.backend import StartFailed
 
 # Exit code 0 only if each control bites: no interface but the loopback, nothing written outside /tmp, no
-# capability beyond the guest's three, and system calls filtered (no user namespace of one's own, neither
-# by unshare nor by clone3, whose flags a filter cannot see).
+# capability beyond the guest's three, and system calls filtered (the program cannot make a user namespace,
+# neither by unshare nor by clone3, whose flags a filter cannot see).
 CANARY = """
 import ctypes, os, struct, sys
 links = [line.split(":")[0].strip() for line in open("/proc/net/dev") if ":" in line]
@@ -41,7 +41,7 @@ _MEANING = {
 
 
 def check_canary(isolation: str, exit_code: int | None) -> None:
-    """Raises :class:`StartFailed` naming the control that did not bite. None: how it ended is not known."""
+    """Raises :class:`StartFailed` with the control that did not bite. None: its end is not known."""
     if exit_code != 0:
         meaning = _MEANING.get(exit_code or -1, "the canary did not run")
         raise StartFailed(f"{isolation}: {meaning} (canary exit code {exit_code})")

@@ -1,7 +1,7 @@
-"""Which isolation runs for which level: the first of the level's chain that its probe proves.
+"""Which isolation runs for which level: the first in the level's chain that passes its probe.
 
-An isolation may be made in several ways (straight through the OCI runtime, or through the Docker daemon);
-the first way that works is used. Nothing unproven runs, and nothing below the level's chain.
+An isolation may be made in several ways (straight through the OCI runtime, or through the Docker daemon); the
+first way that works is used. Nothing unproven runs, and no isolation outside the level's chain.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ class NothingChosen(BackendUnavailable):
 
 
 class LevelRefused(StartFailed):
-    """This host has nothing that satisfies the level: asking again changes nothing."""
+    """Nothing on this host satisfies the level: asking again changes nothing."""
 
 
 class _Undecided(Exception):
-    """A backend could not be asked: to step over it would cost a better isolation for a moment's fault."""
+    """A backend could not be asked. To skip it would give up a better isolation for a momentary fault."""
 
 
 class Cascade:
     """Proves the backends in order and starts sandboxes on the one a level ends up with. Thread-safe.
 
-    ``backends``: per isolation, its ways, preferred first. ``chains``: per level, isolations, best first.
+    ``backends``: the ways of each isolation, preferred first. ``chains``: the isolations of each level, best
+    first.
     """
 
     def __init__(self, backends: Mapping[Isolation, Sequence[Backend]], chains: Chains) -> None:
@@ -61,15 +62,16 @@ class Cascade:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why each isolation (or one way to it) that was tried is not used, by ``isolation/backend``."""
+        """Why each isolation (or one way of making it) that was tried is not used, by
+        ``isolation/backend``."""
         return dict(self._reasons)
 
     def probe(self) -> dict[LevelName, str]:
-        """Find each level's first backend that works; logs every step down. Returns :attr:`chosen`.
+        """Find each level's first backend that works, and log every step down. Returns :attr:`chosen`.
 
-        A backend that answers and fails is stepped over; one that cannot be asked leaves its levels
-        without one, so that a daemon that restarts costs seconds and not the better isolation. One whose
-        socket was never there is not on this host: start the launcher after it.
+        A backend that answers and fails is skipped. One that cannot be asked leaves its levels without any,
+        so that a restart of a daemon costs seconds and not the better isolation. A daemon whose socket was
+        never there counts as not on this host: start the launcher after it.
         """
         with self._lock:
             round_ = _Round(self._backends)
@@ -108,7 +110,7 @@ class Cascade:
             raise
 
     def doubt(self) -> None:
-        """Something failed: no sandbox starts until a probe has passed again."""
+        """Note that something failed: no sandbox starts until a probe has passed again."""
         with self._lock:
             self._chosen = {}
 
@@ -146,7 +148,8 @@ class Cascade:
                 backend.close()
 
     def sweep(self) -> int:
-        """Remove what gone owners left; backends that cannot be asked are logged."""
+        """Remove what owners that are gone have left. Returns how many; backends that cannot be asked are
+        logged."""
         removed = 0
         swept: set[str] = set()
         for ways in self._backends.values():
@@ -164,7 +167,7 @@ class Cascade:
 
 
 class _Round:
-    """One round of probes: every backend is asked at most once, and only if a level needs to know."""
+    """One round of probes: asks every backend at most once, and only if a level needs to know."""
 
     def __init__(self, backends: Mapping[Isolation, Sequence[Backend]]) -> None:
         self._backends = backends

@@ -1,4 +1,4 @@
-"""Making a cgroup for each sandbox, v1 and v2: memory without swap, processes, CPU time."""
+"""Makes a cgroup for each sandbox, v1 and v2: memory without swap, processes, CPU time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cellblock_workers.launcher.limits import CPU_PERIOD_US
 
 _log = structlog.get_logger(__name__)
 
-#: Below each controller's root; the sandbox's id comes below this.
+#: The folder below each controller's root; it holds one folder for each sandbox's id.
 PARENT = Path("cellblock")
 _ROOT = Path("/sys/fs/cgroup")
 _CONTROLLERS_V1 = ("memory", "pids", "cpu", "cpuacct")
@@ -29,7 +29,7 @@ _GONE_S = 10.0
 
 
 class Cgroup(Protocol):
-    """One sandbox's cgroup, whoever made it."""
+    """One sandbox's cgroup, in every way of making one."""
 
     @property
     def relative(self) -> Path:
@@ -37,11 +37,11 @@ class Cgroup(Protocol):
         ...
 
     def open_membership(self) -> list[int]:
-        """Descriptors: whoever writes 0 to each is in."""
+        """Descriptors: a process that writes 0 to each is in."""
         ...
 
     def kill(self) -> None:
-        """Kill whatever is in it."""
+        """Kill every process in it."""
         ...
 
     def remove(self) -> None:
@@ -53,15 +53,15 @@ class Cgroups(Protocol):
     """A way of getting cgroups for sandboxes."""
 
     def refusal(self) -> str | None:
-        """Why there are none here, with the control and the remedy; None if there are."""
+        """Why no cgroup can be made here, with the control and the remedy; None if one can."""
         ...
 
     def create(self, sandbox_id: str, profile: Profile, extra_pids: int) -> Cgroup:
-        """One with this profile's limits in force. Raises :class:`BackendUnavailable`."""
+        """Make a cgroup with this profile's limits in force. Raises :class:`BackendUnavailable`."""
         ...
 
     def find(self, sandbox_id: str) -> Cgroup:
-        """The one of a sandbox, whether it is there or not."""
+        """The cgroup of a sandbox, whether it exists or not."""
         ...
 
 
@@ -78,7 +78,7 @@ class CgroupFolders:
         return PARENT / self.folders[0].name
 
     def open_membership(self) -> list[int]:
-        """Descriptors: whoever writes 0 to each is in."""
+        """Descriptors: a process that writes 0 to each is in."""
         opened: list[int] = []
         try:
             for folder in self.folders:
@@ -90,7 +90,7 @@ class CgroupFolders:
         return opened
 
     def kill(self) -> None:
-        """Kill whatever is in it."""
+        """Kill every process in it."""
         for folder in self.folders:
             try:
                 members = (folder / "cgroup.procs").read_text().split()
@@ -120,7 +120,7 @@ class CgroupFolders:
 
 
 def _all_pids() -> int:
-    """How many process ids all sandboxes together may hold; the host keeps the other quarter.
+    """How many process ids all sandboxes together may hold: three quarters, the host keeps the rest.
 
     A sandbox of gVisor may have some 3,000 threads, and a host has 32,768 ids or more.
     """
@@ -139,7 +139,7 @@ class CgroupTree:
         self._parents = tuple(dict.fromkeys(part / PARENT for part in parts))
 
     def refusal(self) -> str | None:
-        """Why no cgroup can be made here, with the control and the remedy; None if they can."""
+        """Why no cgroup can be made here, with the control and the remedy; None if one can."""
         try:
             self._prepare()
         except OSError as error:
@@ -159,7 +159,7 @@ class CgroupTree:
             for name, value in self._limits(profile, extra_pids):
                 self._write(sandbox_id, name, value)
         except OSError as error:
-            with suppress(StartFailed):  # what is left of it is the sweep's
+            with suppress(StartFailed):  # the sweep removes what is left
                 group.remove()
             raise StartFailed(
                 f"cgroups: {error.filename} cannot be set for {sandbox_id}: {error.strerror}; "
@@ -168,7 +168,7 @@ class CgroupTree:
         return group
 
     def find(self, sandbox_id: str) -> CgroupFolders:
-        """The cgroup of a sandbox, whether it is there or not."""
+        """The cgroup of a sandbox, whether it exists or not."""
         # One thread joins through `tasks`: unlike `cgroup.procs` that does not wait for every processor of
         # the host (0.1 ms against 5).
         folders = tuple(parent / sandbox_id for parent in self._parents)
@@ -196,7 +196,7 @@ class CgroupTree:
         file = self._parent("pids") / "pids.max"
         try:
             file.write_text(str(_all_pids()))
-        except OSError as error:  # each sandbox has its own bound all the same
+        except OSError as error:  # each sandbox still has its own bound
             _log.warning("process_ids_of_all_not_bounded", file=str(file), reason=error.strerror)
 
     def _parent(self, controller: str) -> Path:
@@ -214,7 +214,7 @@ class CgroupTree:
             ]
         return [
             ("memory.limit_in_bytes", memory),
-            # Without its file there is no account of swap: fine where there is no swap, else refused below.
+            # Without its file swap is not accounted: fine where there is no swap, else refused below.
             *([("memory.memsw.limit_in_bytes", memory)] if self._counts_swap() else []),
             ("memory.swappiness", "0"),
             ("memory.kmem.tcp.limit_in_bytes", str(TCP_BYTES)),
@@ -224,7 +224,7 @@ class CgroupTree:
         ]
 
     def _counts_swap(self) -> bool:
-        """Whether the kernel accounts swap by cgroup, or there is swap and so it must."""
+        """Whether the kernel accounts swap by cgroup, or has to because there is swap."""
         name = "memory/memory.memsw.limit_in_bytes" if self._v1 else f"{PARENT}/memory.swap.max"
         swaps = Path("/proc/swaps").read_text().splitlines()
         return (self._root / name).exists() or len(swaps) > 1

@@ -1,4 +1,4 @@
-"""Reading a sandbox's own cgroup, v1 and v2: the kernel's word on memory, processes and CPU."""
+"""Reads the counters of a sandbox's own cgroup, v1 and v2: memory, processes and CPU time."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from pathlib import Path
 from cellblock_workers.launcher.limits import CPU_PERIOD_US
 
 _ROOT = Path("/sys/fs/cgroup")
-#: The least there may be (kernel/sched/core.c).
+#: The lowest quota that the kernel takes (kernel/sched/core.c).
 _LEAST_QUOTA_US = 1000
 #: A cgroup's weight by default, v1 and v2 (kernel/sched/sched.h; Documentation/admin-guide/cgroup-v2.rst).
 _DEFAULT_SHARES, _DEFAULT_WEIGHT = 1024, 100
 _COUNTER_BYTES = 16 * 1024
 #: What the sockets of one sandbox may hold under v1, where its memory limit does not count them (under v2 it
-#: does). They reach nothing but each other; unbounded, they would use up the TCP memory of the whole host.
+#: does). The sockets can only reach each other; unbounded, they would use up the TCP memory of the whole
+#: host.
 TCP_BYTES = 16 * 1024 * 1024
 
 
 class SandboxCgroup:
     """The counters of one sandbox. Every reading is None once the cgroup is gone or was never visible.
 
-    ``relative``: where below each controller's root it may be; the first that is there is read.
+    ``relative``: where below each controller's root it may be; the first that exists is read.
     """
 
     def __init__(self, relative: Sequence[Path], root: Path = _ROOT) -> None:
@@ -43,41 +44,43 @@ class SandboxCgroup:
         return _field(self._read("pids" if self._v1 else "", "pids.events"), "max")
 
     def peak_memory_bytes(self) -> int | None:
-        """The most memory charged at once."""
+        """The highest charge of memory so far."""
         text = (
             self._read("memory", "memory.max_usage_in_bytes") if self._v1 else self._read("", "memory.peak")
         )
         return int(text) if text else None
 
     def memory_limit_bytes(self) -> int | None:
-        """The most memory it may be charged; None without a limit."""
+        """The limit on charged memory; None without a limit."""
         text = self._read("memory", "memory.limit_in_bytes") if self._v1 else self._read("", "memory.max")
         return int(text) if text and text.strip().isdigit() else None
 
     def pids_limit(self) -> int | None:
-        """The most processes and threads in it; None without a limit."""
+        """The limit on processes and threads; None without a limit."""
         text = self._read("pids" if self._v1 else "", "pids.max")
         return int(text) if text and text.strip().isdigit() else None
 
     def cpu_ms(self) -> int | None:
-        """CPU time of everything that ever ran in it."""
+        """CPU time of all processes that ever ran in it, in milliseconds."""
         if self._v1:
             text = self._read("cpuacct", "cpuacct.usage")
             if text:
                 return int(text) // 1_000_000
-        # Beside v1 a sandbox may have a cgroup in the v2 hierarchy: without controllers it counts time, too.
+        # Besides v1 a sandbox may have a cgroup in the v2 hierarchy: it counts time, even without
+        # controllers.
         used_us = _field(self._read("unified" if self._v1 else "", "cpu.stat"), "usage_usec")
         return used_us // 1000 if used_us is not None else None
 
     def limit_cpus(self, cpus: float) -> bool:
-        """From now on no more processor time than this many processors have. False where nobody here can."""
+        """Limit it to the processor time of this many processors. Returns False if no limit could be set."""
         quota = max(_LEAST_QUOTA_US, round(cpus * CPU_PERIOD_US))
         if self._v1:
             return self._write("cpu", "cpu.cfs_quota_us", str(quota))
         return self._write("", "cpu.max", f"{quota} {CPU_PERIOD_US}")
 
     def yield_cpu(self, after_ms: int) -> bool:
-        """Once it has used this much, a third of its weight among others. False until then."""
+        """Once it has used ``after_ms``, lower its weight to a third of the others'. Returns False until
+        then."""
         used_ms = self.cpu_ms()
         if used_ms is not None and used_ms < after_ms:
             return False
@@ -88,9 +91,9 @@ class SandboxCgroup:
         return True
 
     def bound_sockets(self) -> bool:
-        """Bound what sockets hold where memory's own limit does not; False where nobody here can.
+        """Bound the memory of sockets where the memory limit does not. Returns False if that is not possible.
 
-        Runtimes ignore the limit they could be given for it (runc since 1.0).
+        Runtimes ignore the setting that they have for it (runc since 1.0).
         """
         if not self._v1:
             return True
@@ -121,7 +124,7 @@ class SandboxCgroup:
 
 
 def host_oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
-    """Processes the kernel has killed for memory on this host since it booted, in whatever cgroup."""
+    """Processes that the kernel has killed for memory since boot, in all cgroups of this host."""
     return _field(vmstat.read_text(), "oom_kill") or 0
 
 

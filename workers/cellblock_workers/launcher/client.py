@@ -36,7 +36,7 @@ _RENEWED_AT_ONCE = 200
 
 
 class SandboxRefused(CellblockError):
-    """The launcher works and will not or cannot make this one sandbox; asking again changes nothing."""
+    """The launcher works, but does not make this one sandbox; asking again changes nothing."""
 
 
 class LevelNotOffered(SandboxRefused):
@@ -44,11 +44,11 @@ class LevelNotOffered(SandboxRefused):
 
 
 class SandboxNotStarting(SandboxRefused):
-    """The image starts with more memory, and does not with what the job asked for."""
+    """The image starts with more memory than the job asked for, and does not with that."""
 
 
 class LevelUnavailable(SandboxUnavailable):
-    """Nothing works for the job's level at this moment, on a host where jobs of other levels run."""
+    """No isolation for the job's level works at this moment, on a host where jobs of other levels run."""
 
 
 class ContextNotMounted(SandboxRefused):
@@ -67,7 +67,7 @@ _ERRORS: dict[ErrorCode, type[CellblockError]] = {
 
 @dataclass(slots=True)
 class BorrowedSandbox:
-    """A sandbox sandbox to this connection: its stream is ours to read, its life is the launcher's."""
+    """A sandbox lent to this connection: its stream is ours to read, its life is the launcher's."""
 
     id: str
     isolation: str
@@ -76,12 +76,12 @@ class BorrowedSandbox:
     warm: bool
     stream: socket.socket
     context_bytes: int | None = None  #: how long the mounted context is; None where none was asked for
-    context: int | None = None  #: a descriptor to read it by; whoever borrowed the sandbox closes it
+    context: int | None = None  #: a descriptor to read it by; the borrower closes it
     series: int = 0  #: sandboxes under one guest; 0: a single one
-    start_cpu_ms: int = 0  #: what its start took, of one that was started for this job alone
+    start_cpu_ms: int = 0  #: the CPU time of its start, if it was started for this job alone
 
     def close(self) -> None:
-        """Close what was passed with the sandbox; more than once does no harm."""
+        """Close what was passed with the sandbox. Idempotent."""
         self.stream.close()
         if self.context is not None:
             os.close(self.context)
@@ -91,7 +91,7 @@ class BorrowedSandbox:
 class LauncherClient:
     """One connection per thread, so that requests never wait for each other.
 
-    Failures are :class:`SandboxUnavailable` (the launcher is gone, or says why it cannot now) or
+    Failures are :class:`SandboxUnavailable` (the launcher is gone, or says why it cannot serve now) or
     :class:`SandboxRefused`.
     """
 
@@ -102,7 +102,7 @@ class LauncherClient:
         timeout_s: float,
         refuse: Callable[[BorrowedSandbox], str | None] = lambda sandbox: None,
     ) -> None:
-        """``refuse`` says why a sandbox may not be used, before anything of a job has gone into it."""
+        """``refuse`` says why a sandbox must not be used, before anything of a job has gone into it."""
         self._path = path
         self._timeout_s = timeout_s
         self._refuse = refuse
@@ -141,9 +141,10 @@ class LauncherClient:
     ) -> BorrowedSandbox:
         """Borrow a fresh sandbox of this level, with these limits and this context file in it.
 
-        ``series``: how many to make under one guest, for jobs that run one after the other; the field of that
-        name in the answer says how many there are.
-        With ``lease_s`` it is destroyed when :meth:`renew` has not named it for that long.
+        ``series``: how many to make under one guest, for jobs that run one after the other; the answer's
+        ``series`` says how many there are.
+
+        With ``lease_s`` the launcher destroys it when :meth:`renew` has not named it for that many seconds.
         """
         request = Acquire(
             job_id=job_id,
@@ -189,32 +190,32 @@ class LauncherClient:
         return sandbox
 
     def usage(self, sandbox: BorrowedSandbox) -> Evidence:
-        """The kernel's word on a sandbox that runs on."""
+        """What the kernel knows of a sandbox that goes on running."""
         reply, _ = self._ask(Report(sandbox=sandbox.id))
         return reply.evidence or Evidence()
 
     def give_back(self, sandbox: BorrowedSandbox, *, ended: bool) -> Evidence:
-        """The kernel's and the daemon's last word on a sandbox, which is destroyed then.
+        """Have a sandbox destroyed. Returns the last that the kernel and the daemon know of it.
 
-        One question instead of two: it is on every job's way.
+        This is one request instead of two, because every job makes it.
         """
         reply, _ = self._ask(Report(sandbox=sandbox.id, ended=ended, final=True))
         sandbox.stream.close()
         return reply.evidence or Evidence()
 
     def renew(self, sandboxes: Sequence[str]) -> None:
-        """Say which sandboxes are still wanted. Raises :class:`SandboxUnavailable`."""
+        """Name the sandboxes that are still needed. Raises :class:`SandboxUnavailable`."""
         for first in range(0, len(sandboxes), _RENEWED_AT_ONCE):
             self._ask(Renew(sandboxes=list(sandboxes[first : first + _RENEWED_AT_ONCE])))
 
     def kill(self, sandbox: BorrowedSandbox) -> None:
-        """Give a sandbox back to be destroyed. A launcher that is gone has destroyed it already."""
+        """Have a sandbox destroyed, without an answer. A launcher that is gone has already destroyed it."""
         sandbox.close()
         with suppress(SandboxUnavailable, SandboxRefused):
             self._ask(Kill(sandbox=sandbox.id))
 
     def connection(self) -> socket.socket:
-        """This thread's connection: it turns readable, with nothing to read, when the launcher dies."""
+        """This thread's connection. It turns readable, with nothing to read, when the launcher dies."""
         connection: socket.socket | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -239,7 +240,7 @@ class LauncherClient:
         return connection
 
     def close(self) -> None:
-        """Close this thread's connection; whatever it had borrowed is destroyed."""
+        """Close this thread's connection; the launcher destroys every sandbox that it had borrowed."""
         connection: socket.socket | None = getattr(self._local, "connection", None)
         self._local.connection = None
         if connection is not None:

@@ -1,8 +1,8 @@
-"""Which files of the host a job may be shown as its context (requirement R10).
+"""Which files of the host a job may see as its context (requirement R10).
 
 Stops a job, or a taken-over worker, from having any other file of the host mounted. The path is resolved
-before it is judged, so that no link leads out of a root, and the resolved path is what is mounted. Who can
-write in a root could exchange the file between the two: roots belong to operators.
+before it is judged, so that no link leads out of a root, and the resolved path is what is mounted. A user who
+can write in a root could exchange the file between the two: roots belong to operators.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOUNT_POINT = "/mnt/context_data"
 
 
 class ContextRefused(Exception):
-    """This file may not, or cannot, be a context; the message names path, setting and remedy."""
+    """This file must not be a context, or cannot be one; the message names path, setting and remedy."""
 
 
 def resolve_context(path: str, roots: Sequence[Path]) -> str:
@@ -28,7 +28,7 @@ def resolve_context(path: str, roots: Sequence[Path]) -> str:
     real = os.path.realpath(path)
     inside = [root for root in map(os.path.realpath, roots) if os.path.commonpath([real, root]) == root]
     if not inside:
-        # Which those are is the operator's to know: the message goes to the tenant.
+        # The message goes to the tenant, and only the operator is to know the roots.
         raise ContextRefused(
             f"{path} is in none of the folders that jobs may be shown (CELLBLOCK_LAUNCHER_CONTEXT_ROOTS)"
         )
@@ -44,9 +44,9 @@ def resolve_context(path: str, roots: Sequence[Path]) -> str:
 
 
 def open_context(path: str) -> int:
-    """A descriptor to read a resolved context by, for the worker that compares output with it.
+    """A descriptor for reading a resolved context, for the worker that compares output with it.
 
-    Raises :class:`ContextRefused` for what is no regular file by now.
+    Raises :class:`ContextRefused` if it is no longer a regular file.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

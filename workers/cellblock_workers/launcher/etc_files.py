@@ -1,6 +1,6 @@
-"""The names a sandbox knows, laid over its image's own: its users, its host, its services.
+"""The names that a sandbox knows, laid over its image's own: its users, its host, its services.
 
-The same in every way of making one. A name that is not here is nobody's: there is no network to ask.
+They are the same in every way of making a sandbox. Other names do not resolve: there is no network to ask.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HOME = "/tmp/sandbox"  # noqa: S108 - the sandbox's
 
 
 def etc_files(uid: int) -> dict[str, str]:
-    """Text by path below the root. ``uid``: the job's, as its sandbox counts it."""
+    """The text of each file, by its path below the root. ``uid``: the job's, as its sandbox counts it."""
     users = [*_USERS, ("job", uid, _HOME)]
     shells = {"root": "/bin/sh", "job": "/bin/sh"}
     passwd = [
@@ -63,7 +63,7 @@ def etc_files(uid: int) -> dict[str, str]:
 
 
 def write_etc(folder: Path, uid: int) -> list[str]:
-    """Lay the files down below this folder, whatever the umask; where each belongs in the sandbox."""
+    """Write the files below this folder, readable under any umask. Returns their paths in the sandbox."""
     etc = folder / "etc"
     etc.mkdir(parents=True, exist_ok=True)
     for one in (folder, etc):

@@ -15,11 +15,11 @@ class Evidence:
     pids_refused: int | None = None  # None also where the kernel sees no process of the job (gVisor)
     peak_memory_bytes: int | None = None
     cpu_ms: int | None = None  # since it was handed over
-    #: Kills by the launcher's own watch over memory, where the kernel was given no limit.
+    #: Kills by the launcher's own watch over memory, where the kernel has no limit.
     watch_kills: int | None = None
 
     def fields(self) -> dict[str, bool | int | float | str]:
-        """What a result shows of it: whatever is not 0."""
+        """The counters that a result shows: those that are not 0."""
         found = {
             "oom_kills": self.oom_kills,
             "watch_kills": self.watch_kills,

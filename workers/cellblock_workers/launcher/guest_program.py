@@ -1,7 +1,7 @@
 """The guest as the arguments of ``python3 -c``, compiled ahead.
 
-Compiling it costs an interpreter under gVisor 45 ms of 340 at each start. So its code is handed over beside
-its text, which an interpreter of another version than the launcher's takes instead.
+Compiling it costs an interpreter under gVisor 45 ms of 340 at each start. So the guest gets its code beside
+its text, which an interpreter of another version than the launcher's uses instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ exec(loads(code) if magic == MAGIC_NUMBER else compile(text, "<string>", "exec")
 
 
 def guest_program(options: Mapping[str, Any]) -> list[str]:
-    """What follows the interpreter and its own options on the command line of a guest."""
+    """The arguments of a guest's command line after the interpreter and its own options."""
     packed = _packed()
     parts = [packed[start : start + _ARGUMENT_CHARS] for start in range(0, len(packed), _ARGUMENT_CHARS)]
     return ["-c", _START, *parts, json.dumps(options)]

@@ -1,4 +1,4 @@
-"""Waiting for a guest to say that it is there. What it says is for the worker to read."""
+"""Waits until a guest says that it is there. Only the worker reads what it says."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from cellblock_workers.launcher.backend import GuestEnded, StartFailed
 
 
 def await_guest(stream: socket.socket, isolation: str, timeout_s: float) -> None:
-    """Until the guest has written something.
+    """Wait until the guest has written something.
 
-    Raises :class:`GuestEnded` when it ends instead, and :class:`StartFailed` when it takes too long.
+    Raises :class:`GuestEnded` when it ends instead, and :class:`StartFailed` after ``timeout_s``.
     """
     poll = select.poll()
     poll.register(stream, select.POLLIN | select.POLLRDHUP)

@@ -11,9 +11,9 @@ from cellblock_workers.launcher.streams import refuse_descriptors
 
 
 def listen(path: Path, *, open_to_others: bool) -> socket.socket:
-    """A socket at ``path``, which appears there when it listens: nobody who has seen it is refused.
+    """A socket at ``path``. It appears there only once it listens: no client that sees it is refused.
 
-    The folder is the launcher's own; who may speak is decided by peer credentials.
+    The folder is the launcher's own; peer credentials decide who may speak.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     require_out_of_reach(path.parent, "CELLBLOCK_LAUNCHER_SOCKET")

@@ -1,7 +1,8 @@
-"""Memory limits without a cgroup: the resident memory of each sandbox is counted, and it is killed above.
+"""Memory limits without a cgroup: counts the resident memory of each sandbox, and kills one that has too
+much.
 
-Only where the launcher may not make cgroups. Weaker than the kernel's own limit by what a job can touch
-between two looks; :attr:`Watched.kills` is this watch's word, not the kernel's.
+Used only where the launcher cannot make cgroups. Weaker than the kernel's own limit by what a job can touch
+between two looks. :attr:`Watched.kills` comes from this watch, not from the kernel.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 
 
 class Watchable(Protocol):
-    """What the watch needs of a sandbox's first process."""
+    """What the watch needs from a sandbox's first process."""
 
     ended: threading.Event
 
     def kill(self) -> None:
-        """End it, and everything below it."""
+        """End the process, and everything below it."""
         ...
 
 
@@ -59,7 +60,7 @@ class MemoryWatch:
             self._changed.notify()
 
     def remove(self, watched: Watched) -> None:
-        """Look no more. Idempotent."""
+        """Stop watching. Idempotent."""
         with self._changed:
             if watched in self._watched:
                 self._watched.remove(watched)
@@ -73,7 +74,7 @@ class MemoryWatch:
             for one in now:
                 try:
                     self.look(one)
-                except Exception:  # what cannot be watched must not run on, and the others have to be watched
+                except Exception:  # a sandbox that cannot be watched must end, and the others must be watched
                     _log.exception("watch_failed", pid=one.pid)
                     one.child.kill()
             time.sleep(_LOOK_S)
@@ -84,7 +85,7 @@ class MemoryWatch:
         if one.child.ended.is_set():
             return
         family = family_of(one.pid)
-        # Pages shared after a fork count in each process here: never too little, and cheap.
+        # Pages shared after a fork count in each process here: the sum is never too low, and cheap.
         held_bytes = sum(_resident_bytes(pid) for pid in family)
         if held_bytes > one.limit_bytes:
             held_bytes = sum(_share_bytes(pid) for pid in family)
@@ -96,13 +97,14 @@ class MemoryWatch:
 
 
 def _resident_bytes(pid: int) -> int:
-    """Without pages of files. What ``mmap(MAP_SHARED)`` has made belongs to no file, and counts."""
+    """Resident memory without pages of files. What ``mmap(MAP_SHARED)`` has made is of no file, and
+    counts."""
     found = re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", _read(f"/proc/{pid}/status"), re.MULTILINE)
     return sum(map(int, found)) * 1024
 
 
 def _share_bytes(pid: int) -> int:
-    """Memory of its own, and its part of what it shares; all of both if the process keeps us from looking."""
+    """A process's own memory, and its part of what it shares; all of both if it keeps us from looking."""
     found = re.search(r"^Pss:\s+(\d+) kB", _read(f"/proc/{pid}/smaps_rollup"), re.MULTILINE)
     return int(found[1]) * 1024 if found else _resident_bytes(pid)
 
@@ -113,7 +115,7 @@ def _cpu_ms(pid: int, *, with_reaped: bool) -> int:
 
 
 def _read(path: str) -> str:
-    """Empty once the process has ended. A process names itself as it likes, in any bytes."""
+    """The file's text; empty once the process has ended. A process may name itself in any bytes."""
     try:
         return Path(path).read_text(errors="replace")
     except OSError:

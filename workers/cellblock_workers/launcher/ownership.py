@@ -1,6 +1,6 @@
-"""Who made what: labels on everything created, and how to tell that a maker is gone.
+"""Who made what: labels on everything created, and how to find out that a maker is gone.
 
-A launcher that was killed cannot clean up; the next one on the host does, by these labels.
+A launcher that was killed cannot clean up; the next launcher on the host does, by these labels.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from cellblock_workers.launcher.backend import BackendUnavailable
 
 _log = structlog.get_logger(__name__)
 
-#: As backends make them: their sandboxes' and their probes'.
+#: The ids that backends make, for sandboxes and for probes.
 _SANDBOX_ID = re.compile(r"(probe-)?[0-9a-f]{16}")
 
 
 class Ownership:
-    """One launcher's identity and the sandboxes it knows to be its own. Thread-safe."""
+    """One launcher's identity and the sandboxes that it knows to be its own. Thread-safe."""
 
     LABEL_SANDBOX = "cellblock.sandbox"
     LABEL_OWNER = "cellblock.owner"
@@ -39,12 +39,12 @@ class Ownership:
         self._lock = threading.Lock()
 
     def register(self, sandbox_id: str) -> None:
-        """Know a sandbox before it exists, so that no sweep can take it for an orphan."""
+        """Note a sandbox before it exists, so that no sweep can take it for an orphan."""
         with self._lock:
             self._known.add(sandbox_id)
 
     def forget(self, sandbox_id: str) -> None:
-        """The sandbox is gone, or whatever is left of it is the next sweep's."""
+        """Forget a sandbox that is gone. The next sweep removes what is left of it."""
         with self._lock:
             self._known.discard(sandbox_id)
 
@@ -58,7 +58,7 @@ class Ownership:
         }
 
     def is_orphan(self, labels: Mapping[str, str]) -> bool:
-        """Whether nobody owns what carries these labels."""
+        """Whether a thing with these labels has no owner any more."""
         if labels.get(self.LABEL_BOOT) == self._boot:
             sandbox_id = labels.get(self.LABEL_SANDBOX, "")
             with self._lock:
@@ -69,9 +69,9 @@ class Ownership:
 
 
 class Records:
-    """Who owns what no daemon keeps labels for: one file per sandbox, written before anything is made.
+    """Who owns sandboxes for which no daemon keeps labels: one file for each, written before it is made.
 
-    ``details`` is whatever the backend needs to remove the sandbox. Launchers of one host share the folder.
+    ``details``: what the backend needs to remove the sandbox. Launchers of one host share the folder.
     """
 
     def __init__(self, folder: Path, ownership: Ownership) -> None:
@@ -85,20 +85,21 @@ class Records:
         new = self._folder / f"{sandbox_id}.new"
         try:
             new.write_text(record)
-        except FileNotFoundError:  # the first
+        except FileNotFoundError:  # the first record
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             new.write_text(record)
         new.replace(self._folder / f"{sandbox_id}.json")
 
     def remove(self, sandbox_id: str) -> None:
-        """Everything of it is gone."""
+        """Remove the record of a sandbox that is gone."""
         (self._folder / f"{sandbox_id}.json").unlink(missing_ok=True)
         self._ownership.forget(sandbox_id)
 
     def clear(self, remove: Callable[[str, dict[str, str]], None]) -> int:
-        """Remove every sandbox that nobody owns any more; how many. One that will not go stops no other.
+        """Remove every sandbox without an owner. Returns how many. One that cannot be removed stops no other.
 
-        ``remove`` gets its id and details. What raises :class:`BackendUnavailable` is tried again next time.
+        ``remove`` gets its id and details. If it raises :class:`BackendUnavailable`, the next sweep tries
+        again.
         """
         cleared = 0
         for sandbox_id, details in self._orphans():
@@ -120,7 +121,7 @@ class Records:
                 orphan = self._ownership.is_orphan(record["labels"])
                 details = dict(record["details"])
             except FileNotFoundError:
-                continue  # its owner removed it this moment
+                continue  # its owner removed it just now
             except (ValueError, KeyError, TypeError, AttributeError):
                 _log.warning(
                     "record_unreadable", record=str(path), remedy="remove it once its sandbox is gone"
@@ -131,7 +132,7 @@ class Records:
 
 
 def _process_name(pid: int) -> str | None:
-    """A process's name for ever: its PID namespace, pid and start time; None if there is no such process."""
+    """A process's unique name: its PID namespace, pid and start time; None if there is no such process."""
     try:
         namespace = _pid_namespace()
         # Fields after the parenthesised command name; the 20th of them is the start time (proc(5), field 22).
@@ -146,7 +147,8 @@ def _pid_namespace() -> str:
 
 
 def _is_gone(process: str) -> bool:
-    """Whether a named process of this PID namespace has ended. Of other namespaces nothing can be said."""
+    """Whether a named process of this PID namespace has ended. False for other namespaces: it cannot be
+    known."""
     namespace, _, rest = process.partition("/")
     pid = rest.partition("/")[0]
     if not pid.isdigit() or namespace != _pid_namespace():

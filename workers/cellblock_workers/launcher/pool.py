@@ -1,8 +1,7 @@
 """Warm pools: sandboxes started ahead, used once, never reused.
 
-Starter threads serve waiting jobs first, in turns by tenant (waiters.py). After that they top up the
-profiles in recent use (shelves.py); of three starters or more they leave two to jobs.
-``launcher.sandboxes_max`` bounds how many are alive, ``launcher.warm_total`` how many are ready.
+Starter threads serve waiting jobs first, in turns by tenant (waiters.py). After that they top up the profiles
+in recent use (shelves.py); with three starters or more, two always stay free for jobs.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from cellblock_workers.launcher.waiters import Waiter, Waiters
 
 _log = structlog.get_logger(__name__)
 
-#: The job that was just given a sandbox goes first: the place it left is filled this much later, unless none
-#: of its profile is left.
+#: The job that was just given a sandbox goes first: the place it left is filled this many seconds later,
+#: unless no sandbox of its profile is ready.
 _AFTER_S = 0.05
-#: How long a pool that closes waits for those who hang up on what they have.
+#: How long a closing pool waits for borrowers that do not give back what they have, in seconds.
 _LENT_S = 5.0
-#: So many sandboxes that take long to die at once do not keep others from dying.
+#: With this many threads, sandboxes that take long to die do not keep others from dying.
 _DESTROYERS = 3
-#: A place is not waited for any longer if what has it does not die within this time: another makes room.
+#: A place is not waited for any longer if its sandbox does not die within this time: another makes room.
 _DIES_S = 1.0
-#: Nobody tells the starters that a tenant has left the host to another, or that a sandbox is long in dying,
-#: nor a job that it has left a ready one to others for long enough.
+#: Nothing notifies the starters when a tenant has left the host to another, or when a sandbox dies slowly,
+#: nor a job when it has left a ready sandbox to others for long enough: so they look again this often.
 _LOOK_AGAIN_S = 1.0
 
 Start = Callable[[Profile], Sandbox]
@@ -41,8 +40,8 @@ Start = Callable[[Profile], Sandbox]
 
 @dataclass(frozen=True, slots=True)
 class PooledSandbox:
-    """A sandbox out of the pool. ``to_order``: its start is on this job's bill, as too few have asked for its
-    profile to keep one ready."""
+    """A sandbox out of the pool. ``to_order``: its start is on this job's bill, as too few jobs have asked
+    for its profile to keep one ready."""
 
     sandbox: Sandbox
     warm: bool
@@ -50,20 +49,20 @@ class PooledSandbox:
 
 
 class Pool:
-    """Hands out sandboxes; every one handed out has to come back through :meth:`discard`."""
+    """Hands out sandboxes; each of them has to come back through :meth:`discard`."""
 
     def __init__(self, start: Start, settings: LauncherSettings) -> None:
         self._start = start
         self._settings = settings
         self._waiters = Waiters(settings.starters)
-        self._in_use: dict[Sandbox, str] = {}  # whose job has it
+        self._in_use: dict[Sandbox, str] = {}  # the tenant whose job has it
         self._doomed: deque[Sandbox] = deque()
         self._dying: list[float] = []  # since when
         self._shelves = Shelves(settings, self._doomed)
         self._ahead = 0  # starts under way that no job waits for
         self._closed = False
         self._lent_until = 0.0
-        self._epoch = 0  # raised by clear(): what was begun before it is not for any job
+        self._epoch = 0  # raised by clear(): a start from an earlier epoch must not go to a job
         self._pause_until = 0.0
         self._changed = threading.Condition()
         names = [(self._fill, f"starter-{i}") for i in range(settings.starters)]
@@ -79,9 +78,9 @@ class Pool:
             self._changed.notify_all()
 
     def acquire(self, profile: Profile, timeout_s: float, tenant: str = "") -> PooledSandbox:
-        """A fresh sandbox.
+        """A fresh sandbox of this profile.
 
-        Raises :class:`BackendUnavailable` when it cannot be started, or not within ``timeout_s``.
+        Raises :class:`BackendUnavailable` when none can be started, or none within ``timeout_s`` seconds.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
@@ -120,15 +119,15 @@ class Pool:
                 self._changed.notify_all()  # the next one's turn
 
     def discard(self, sandbox: Sandbox) -> None:
-        """Destroy a sandbox that was handed out, off the caller's path."""
+        """Destroy a sandbox that was handed out, on another thread."""
         with self._changed:
-            if sandbox in self._in_use:  # close() may have had enough of waiting for it
+            if sandbox in self._in_use:  # close() may have stopped waiting for it
                 self._waiters.gave_back(self._in_use.pop(sandbox))
                 self._doomed.append(sandbox)
             self._changed.notify_all()
 
     def clear(self) -> None:
-        """Drop everything idle: what was started under another isolation must not be handed out."""
+        """Drop everything idle: a sandbox that was started under another isolation must not be handed out."""
         with self._changed:
             self._epoch += 1
             self._shelves.clear()
@@ -141,7 +140,7 @@ class Pool:
             return {"idle": idle, "starting": starting, "in_use": len(self._in_use)}
 
     def close(self) -> None:
-        """Destroy everything idle and doomed, what is still in use after a while, and stop."""
+        """Destroy everything idle and doomed, after a while also what is still in use, and stop."""
         with self._changed:
             self._closed = True
             self._lent_until = time.monotonic() + _LENT_S
@@ -182,7 +181,7 @@ class Pool:
                 self._changed.notify_all()
 
     def _rest_s(self) -> float:
-        """How long to wait until there may be something to start that nobody tells of."""
+        """Seconds until there may be something to start of which nothing notifies the starters."""
         now = time.monotonic()
         rests = [self._pause_until, *self._shelves.rests()]
         return min([_LOOK_AGAIN_S, *(until - now for until in rests if until > now)])
@@ -195,7 +194,7 @@ class Pool:
             _log.warning("sandbox_start_failed", error=str(error))
             self._failed(shelf, error)
             return
-        except Exception as error:  # a defect of ours may cost a job its sandbox, never the pool its starter
+        except Exception as error:  # a defect may cost a job its sandbox, never the pool its starter
             _log.exception("sandbox_start_crashed")
             self._failed(shelf, BackendUnavailable(f"starting a sandbox crashed: {error}"))
             return
@@ -214,8 +213,8 @@ class Pool:
             self._changed.notify_all()
 
     def _next(self) -> tuple[Profile, Waiter | None] | None:
-        """What to start next and for whose job: for one that waits, else to top up (None), else nothing.
-        Called with the lock held."""
+        """What to start next, and for which waiter: for a job that waits, else to top up (None), else
+        nothing. Called with the lock held."""
         if self._closed:
             return None
         room = self._room()
@@ -230,16 +229,17 @@ class Pool:
         return None if profile is None else (profile, None)
 
     def _room(self) -> int:
-        """How many more may be started."""
+        """How many more sandboxes may be started."""
         alive = sum(self._shelves.counts()) + len(self._in_use) + len(self._doomed) + len(self._dying)
         return self._settings.sandboxes_max - alive
 
     def _is_last(self, shelf: Shelf) -> bool:
-        """Whether exactly one is ready, and a job that leaves it to another tenant can have one started."""
+        """Whether exactly one is ready, and another can be started for a job that leaves it to another
+        tenant."""
         return len(shelf.ready) == 1 and self._room() > 0
 
     def _place_comes(self) -> bool:
-        """Whether a sandbox is about to be gone."""
+        """Whether a sandbox will soon be gone."""
         now = time.monotonic()
         return bool(self._doomed) or any(now - since < _DIES_S for since in self._dying)
 
@@ -270,7 +270,7 @@ class Pool:
                 self._dying.append(since := time.monotonic())
             try:
                 sandbox.destroy()
-            except BackendUnavailable as error:  # what is left is the sweep's now
+            except BackendUnavailable as error:  # the sweep removes what is left
                 _log.warning("sandbox_removal_failed", sandbox=sandbox.id, error=str(error))
             except Exception:  # a defect of ours must not end a destroyer
                 _log.exception("sandbox_removal_crashed", sandbox=sandbox.id)
@@ -288,7 +288,7 @@ class Pool:
 
 
 def _alive(sandbox: Sandbox) -> bool:
-    """Whether the guest's end of the stream is still open. Looks, and reads nothing."""
+    """Whether the guest's end of the stream is still open. Reads nothing."""
     poll = select.poll()
     poll.register(sandbox.stream, select.POLLIN | select.POLLRDHUP)
     return not any(state & (select.POLLHUP | select.POLLRDHUP | select.POLLERR) for _, state in poll.poll(0))

@@ -1,8 +1,10 @@
-"""Short jobs first: a sandbox that has computed for a while gives way to those that have just begun.
+"""Short jobs first: a sandbox that has computed for a while gives way to sandboxes whose jobs have just
+begun.
 
-Most jobs end within milliseconds of processor time. Among equals one of them waits for a turn at every step
-beside jobs that compute without a pause; with three times their weight it waits less. All that compute long
-share what is left equally, and a host full of short jobs leaves them a third of what each of those has.
+Most jobs end within milliseconds of processor time. With equal weights such a job waits for a turn at every
+step beside jobs that compute without a pause; with three times their weight it waits less. All jobs that
+compute long share the rest equally; on a host full of short jobs each of them gets a third of what a short
+job gets.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from cellblock_workers.launcher.backend import Sandbox
 
 _log = structlog.get_logger(__name__)
 
-#: What a job may use before it gives way: several times what a short one does.
+#: The milliseconds that a job may use before it gives way: several times what a short one uses.
 _SHORT_CPU_MS = 100
-#: How often is looked: a job on one processor is past that after one or two looks.
+#: Seconds between two looks: a job on one processor is past the limit after one or two looks.
 _LOOK_S = 0.1
 
 
@@ -31,18 +33,18 @@ class Precedence:
         threading.Thread(target=self._watch, name="precedence", daemon=True).start()
 
     def add(self, sandbox: Sandbox) -> None:
-        """Its job begins."""
+        """Watch a sandbox whose job begins."""
         with self._changed:
             self._new[sandbox.id] = sandbox
             self._changed.notify()
 
     def back(self, sandbox: Sandbox) -> None:
-        """Its job is over. Idempotent."""
+        """Stop watching a sandbox whose job is over. Idempotent."""
         with self._changed:
             self._new.pop(sandbox.id, None)
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop the thread."""
         with self._changed:
             self._closed.set()
             self._changed.notify()
@@ -59,6 +61,6 @@ class Precedence:
     def _gives_way(self, sandbox: Sandbox) -> bool:
         try:
             return sandbox.give_way(_SHORT_CPU_MS)
-        except Exception:  # a defect of ours must not end what all others are watched by
+        except Exception:  # a defect of ours must not end the watch over all others
             _log.exception("precedence_crashed", sandbox=sandbox.id)
             return True

@@ -1,4 +1,4 @@
-"""Folders that no other user of this host may have a hand in: what lies there is believed, and removed."""
+"""Folders that no other user of this host can change: what lies there is trusted, and removed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ _EVERYBODY = "         0          0 4294967295\n"
 
 
 def make_private(folder: Path, setting: str) -> None:
-    """Make it ours alone, if it can be made; raises :class:`SystemExit` if it could be somebody else's.
+    """Make the folder ours alone, if it can be made. Raises :class:`SystemExit` if it could be another
+    user's.
 
-    ``setting``: what names another one, for the message. A folder that cannot be made stays missing: a way of
-    making sandboxes that needs it says so itself.
+    ``setting``: the setting that names another folder, for the message. A folder that cannot be made stays
+    missing: a way of making sandboxes that needs it says so itself.
     """
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -31,7 +32,7 @@ def make_private(folder: Path, setting: str) -> None:
 def require_out_of_reach(folder: Path, setting: str) -> None:
     """Raises :class:`SystemExit` if other users than root could put another folder in this one's place.
 
-    Up to the first folder that root owns; what is above belongs to root too, or nothing here is safe.
+    Looks up to the first folder that root owns; what is above belongs to root too, or nothing here is safe.
     """
     for one in (folder.absolute(), *folder.absolute().parents):
         try:
@@ -50,7 +51,7 @@ def require_out_of_reach(folder: Path, setting: str) -> None:
 
 
 def _writable_by_others(found: os.stat_result) -> bool:
-    if found.st_mode & stat.S_ISVTX:  # what is in it goes by its own owner, as in /tmp
+    if found.st_mode & stat.S_ISVTX:  # only the owner can remove what is in it, as in /tmp
         return False
     by_group = bool(found.st_mode & stat.S_IWGRP) and found.st_gid not in {0, os.getegid()}
     return by_group or bool(found.st_mode & stat.S_IWOTH)

@@ -1,9 +1,9 @@
-"""What worker and launcher say to each other: JSON messages on a SOCK_SEQPACKET Unix socket.
+"""What worker and launcher send each other: JSON messages on a SOCK_SEQPACKET Unix socket.
 
 One message is one packet of at most 16 KiB. The reply to ``acquire`` carries the sandbox's byte stream as a
-passed descriptor, and the job's context, if it has one, as a second one that can only be read. A sandbox
-belongs to the connection that acquired it: when that closes, for whatever reason, the sandbox is destroyed;
-so it is when it was acquired with a lease that nobody renews.
+passed descriptor, and the job's context, if it has one, as a second, read-only descriptor. A sandbox belongs
+to the connection that acquired it: when that closes, for any reason, the sandbox is destroyed. So is a
+sandbox with a lease that no worker renews.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class _Message(BaseModel):
 
 
 class Probe(_Message):
-    """What can this host run?"""
+    """Asks what this host can run."""
 
     op: Literal["probe"] = "probe"
 
 
 class Acquire(_Message):
-    """One fresh sandbox of this profile for this attempt of this job."""
+    """Asks for one fresh sandbox of this profile for this attempt of this job."""
 
     op: Literal["acquire"] = "acquire"
     job_id: str = Field(pattern=r"^[A-Za-z0-9-]{1,64}$")
@@ -56,7 +56,7 @@ class Acquire(_Message):
 
 
 class Report(_Message):
-    """What do kernel and daemon know of this sandbox?"""
+    """Asks what kernel and daemon know of this sandbox."""
 
     op: Literal["report"] = "report"
     sandbox: str = Field(max_length=64)
@@ -65,21 +65,21 @@ class Report(_Message):
 
 
 class Kill(_Message):
-    """Destroy this sandbox."""
+    """Asks to destroy this sandbox."""
 
     op: Literal["kill"] = "kill"
     sandbox: str = Field(max_length=64)
 
 
 class Renew(_Message):
-    """These sandboxes still belong to jobs of this worker; from any of its connections."""
+    """Says that these sandboxes still belong to jobs of this worker. Any of its connections may say so."""
 
     op: Literal["renew"] = "renew"
     sandboxes: list[Annotated[str, Field(max_length=64)]] = Field(max_length=200)
 
 
 class Sweep(_Message):
-    """Remove what gone owners left."""
+    """Asks to remove what owners that are gone have left."""
 
     op: Literal["sweep"] = "sweep"
 
@@ -87,15 +87,15 @@ class Sweep(_Message):
 Request = Annotated[Probe | Acquire | Report | Kill | Renew | Sweep, Field(discriminator="op")]
 REQUEST: TypeAdapter[Request] = TypeAdapter(Request)
 
-#: context: this file may not be a job's context · denied: anything else outside the launcher's settings
-#: failed: this profile does not start on a host that works
+#: context: this file cannot be a job's context · denied: anything else outside the launcher's settings
+#: failed: this profile does not start on a host that works · start: the job asked for too little memory
 #: refused: nothing on this host satisfies the level · unavailable: this host cannot now
-#: level: it cannot now for this level, though it can for another · invalid: not a request
+#: level: this host cannot now for this level, though it can for another · invalid: not a request
 ErrorCode = Literal["denied", "context", "failed", "start", "refused", "level", "unavailable", "invalid"]
 
 
 class Reply(_Message):
-    """The answer to any request; only the fields that belong to it are set."""
+    """The answer to any request; only the fields that belong to the request are set."""
 
     ok: bool = True
     error: ErrorCode | None = None
@@ -126,6 +126,6 @@ def send(connection: socket.socket, message: _Message, *descriptors: int) -> Non
 
 
 def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """One packet and the descriptors passed with it; no bytes when the peer is gone."""
+    """One packet and the descriptors passed with it; an empty packet when the peer is gone."""
     packet, descriptors = streams.receive(connection, PACKET_BYTES + 1)
     return (packet if len(packet) <= PACKET_BYTES else b"too long"), descriptors

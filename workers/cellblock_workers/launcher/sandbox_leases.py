@@ -1,7 +1,8 @@
-"""Sandboxes whose worker has to say, again and again, that it still wants them.
+"""Sandboxes whose worker has to say again and again that it still needs them.
 
-A worker that is frozen keeps its connection open, and its jobs run again elsewhere once their leases have run
-out in the ledger. Without word of it this host goes by its own clock, and stops computing the stale attempt.
+A frozen worker keeps its connection open, and its jobs run again elsewhere once their leases in the ledger
+have run out. This host hears nothing of that, so it goes by its own clock, and stops computing the stale
+attempt.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ class _Lease:
 
 
 class SandboxLeases:
-    """Who was named lately. Thread-safe."""
+    """When each sandbox was last named. Thread-safe."""
 
     def __init__(self) -> None:
         self._leases: dict[str, _Lease] = {}
         self._lock = threading.Lock()
 
     def add(self, sandbox: Sandbox, lease_s: float) -> None:
-        """From now on it has to be named every ``lease_s`` seconds."""
+        """Start a lease: the sandbox has to be named every ``lease_s`` seconds."""
         with self._lock:
             self._leases[sandbox.id] = _Lease(sandbox, lease_s, time.monotonic())
 
     def renew(self, sandbox_ids: Iterable[str]) -> None:
-        """These were named; of sandboxes that are gone nothing has to be known."""
+        """Note that these were named. Ids of sandboxes that are gone are ignored."""
         now = time.monotonic()
         with self._lock:
             for sandbox_id in sandbox_ids:
@@ -42,12 +43,12 @@ class SandboxLeases:
                     lease.renewed = now
 
     def remove(self, sandbox_id: str) -> None:
-        """It was given back."""
+        """End the lease of a sandbox that was given back."""
         with self._lock:
             self._leases.pop(sandbox_id, None)
 
     def take_overdue(self) -> list[Sandbox]:
-        """Those that nobody named for too long; they are forgotten here, and have to be destroyed."""
+        """Remove and return the sandboxes that were not named in time. The caller has to destroy them."""
         now = time.monotonic()
         with self._lock:
             overdue = [one for one in self._leases.values() if now - one.renewed > one.lease_s]

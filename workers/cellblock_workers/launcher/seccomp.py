@@ -1,4 +1,4 @@
-"""The strict allow-list of system calls, as a container runtime wants to be told it.
+"""The strict allow-list of system calls, in the form that a container runtime takes.
 
 The list itself is made and explained in ``seccomp/``; what it stops is proven by ``seccomp/probe.py``,
 the canary and tests/attacks.
@@ -15,7 +15,7 @@ from cellblock_config import Isolation
 from cellblock_workers.launcher.backend import NotOnThisHost, StartFailed
 
 _MACHINES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
-#: What gVisor calls a call that everybody else knows by the first name.
+#: gVisor's name for a call that everything else knows by the first name.
 _GVISOR_NAMES = {"pselect6": "pselect"}
 _RULE_KEYS = {"names", "action", "args", "errnoRet", "comment"}
 
@@ -23,10 +23,10 @@ _RULE_KEYS = {"names", "action", "args", "errnoRet", "comment"}
 def strict_profile(isolation: Isolation) -> dict[str, Any]:
     """The allow-list in Docker's format.
 
-    runsc turns every refusal into EPERM, on which the C library gives up where it would go on after ENOSYS;
-    so there calls with another answer are left to gVisor's own kernel: it has no clone3, which the canary
-    judges, and takes no advice on files. And runsc looks names up in the table of its own kernel, where one
-    call has another name; a name it does not know it ignores.
+    runsc turns every refusal into EPERM, on which the C library gives up where it would go on after ENOSYS.
+    So calls with another answer are left to gVisor's own kernel there: it has no clone3, which the canary
+    tests, and takes no advice on files. And runsc looks names up in the table of its own kernel, where one
+    call has another name; it ignores names that it does not know.
     """
     text = (resources.files("cellblock_config") / "data" / "seccomp-strict.json").read_text()
     profile: dict[str, Any] = json.loads(text)
@@ -42,7 +42,7 @@ def oci_filter(profile: dict[str, Any], machine: str | None = None) -> dict[str,
     """A profile of Docker's as ``linux.seccomp`` of an OCI bundle for this machine.
 
     What Docker would resolve (conditions on capabilities, machines, kernels) is refused rather than dropped:
-    raises :class:`StartFailed`, and :class:`NotOnThisHost` on a machine the profile does not cover.
+    raises :class:`StartFailed`, and :class:`NotOnThisHost` on a machine that the profile does not cover.
     """
     machine = machine or platform.machine()
     if (native := _MACHINES.get(machine)) is None:

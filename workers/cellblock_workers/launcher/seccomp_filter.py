@@ -1,4 +1,4 @@
-"""Compiling a seccomp profile in Docker's format to the BPF program the kernel takes, with libseccomp."""
+"""Compiles a seccomp profile in Docker's format to the BPF program for the kernel, with libseccomp."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class _Argument(ctypes.Structure):
 
 
 def compile_profile(profile: dict[str, Any]) -> bytes:
-    """The program for this machine; system calls this machine does not have are left out.
+    """The program for this machine. System calls that this machine does not have are left out.
 
-    Any other architecture's calls kill their caller. Raises :class:`NotOnThisHost` without libseccomp,
-    :class:`StartFailed` for a profile it refuses.
+    A call of another architecture kills its caller. Raises :class:`NotOnThisHost` without libseccomp, and
+    :class:`StartFailed` for a profile that it refuses.
     """
     library = _library()
     library.seccomp_init.restype = ctypes.c_void_p

@@ -1,4 +1,4 @@
-"""The launcher's socket: who may speak, what may be asked, and whose sandbox is whose."""
+"""The launcher's socket: who may connect, what they may ask, and which connection owns which sandbox."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Launcher:
         self._acquirer = Acquirer(self._pool, cascade, settings, on_change=self._doubtful.set)
         self._isolations: dict[LevelName, str] = {}
         self._connections: set[socket.socket] = set()
-        # Waited on beside the listener. A signal that comes just before a wait starts would not interrupt it.
+        # Polled beside the listener. A signal that comes just before a wait starts would not interrupt it.
         self._woken, self.wake = os.pipe()
         for end in (self._woken, self.wake):
             os.set_blocking(end, False)
@@ -97,7 +97,7 @@ class Launcher:
             except BlockingIOError:
                 continue
             except OSError as error:
-                if not self._stopping.is_set():  # out of descriptors, say: who is connected goes on
+                if not self._stopping.is_set():  # for example out of descriptors: existing connections go on
                     _log.error("accept_failed", error=str(error))
                     self._stopping.wait(_ACCEPT_PAUSE_S)
                 continue
@@ -126,7 +126,8 @@ class Launcher:
         self._cascade.close()
 
     def _admit(self, connection: socket.socket) -> bool:
-        """The kernel says who is at the other end; nobody but the launcher's own uid and the allowed ones."""
+        """Whether the peer may connect: the kernel tells its uid, which must be the launcher's own or an
+        allowed one."""
         pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid != os.geteuid() and uid not in self._settings.launcher.allowed_uids:
             _log.warning("peer_refused", uid=uid, pid=pid)
@@ -213,7 +214,7 @@ class Launcher:
             send(connection, Reply(ok=False, error=self._code(error, request.level), message=str(error)))
             return
         sandbox, warm = acquired.sandbox, acquired.warm
-        owned[sandbox.id] = sandbox  # whatever happens now, it goes with the connection
+        owned[sandbox.id] = sandbox  # from here on it ends with the connection
         try:
             context = [] if profile.context is None else [open_context(profile.context)]
         except ContextRefused as refusal:
@@ -239,7 +240,7 @@ class Launcher:
         finally:
             for descriptor in context:
                 os.close(descriptor)
-        sandbox.stream.close()  # the worker's now: when it closes its copy, the guest sees the end
+        sandbox.stream.close()  # now it is the worker's: when it closes its copy, the guest sees the end
 
     def _discard(self, sandbox: Sandbox) -> None:
         self._leases.remove(sandbox.id)
@@ -247,7 +248,8 @@ class Launcher:
         self._pool.discard(sandbox)
 
     def _end_unwanted(self) -> None:
-        """Destroy what its worker has not asked for lately; the worker finds its stream closed."""
+        """Destroy the sandboxes that their worker has not named lately; the worker finds its stream
+        closed."""
         while not self._stopping.wait(_JANITOR_S):
             for sandbox in self._leases.take_overdue():
                 _log.warning(
@@ -306,7 +308,7 @@ class Launcher:
         self._doubtful.wait(self._settings.launcher.sweep_s)
 
     def _watch(self) -> None:
-        """Look again and again, whatever happens: without it nothing recovers and nothing is swept."""
+        """Look again and again, after any failure: without this nothing recovers and nothing is swept."""
         self._doubtful.set()
         while not self._stopping.is_set():
             try:
@@ -318,14 +320,14 @@ class Launcher:
 
 
 def _default_profile(settings: Settings) -> Profile:
-    """What a job that names nothing will ask for."""
+    """The profile of a job that names no limits, image or level."""
     limits = resolve_limits("standard", Limits(), settings)
     image = settings.sandbox.default_image
     return Profile("standard", image, limits.memory_bytes, limits.cpus, limits.pids)
 
 
 def _outside(request: Acquire, settings: Settings) -> str | None:
-    """What of a request lies outside the launcher's own settings: a taken-over worker gains nothing."""
+    """What in a request lies outside the launcher's own settings: a taken-over worker gains nothing."""
     bounds = settings.sandbox
     if request.image not in bounds.images:
         return f"image {request.image!r} is not one of {sorted(bounds.images)}"
@@ -351,7 +353,7 @@ _WAYS: dict[str, type[OciBackend] | type[DockerBackend]] = {"oci": OciBackend, "
 
 
 def build_backends(settings: Settings, ownership: Ownership) -> dict[Isolation, list[Backend]]:
-    """Per isolation this host may use, its ways, preferred first."""
+    """The ways of each isolation that this host may use, preferred first."""
     backends: dict[Isolation, list[Backend]] = {}
     for isolation in settings.sandbox.usable:
         if isolation in RUNTIMES:

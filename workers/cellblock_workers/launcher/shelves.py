@@ -13,13 +13,14 @@ from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sand
 from cellblock_workers.launcher.waiters import Waiters
 
 _PROFILES_KEPT = 16
-#: A profile is kept ready once so many jobs have asked for it: any combination of limits makes one.
+#: A profile is kept ready once this many jobs have asked for it: every combination of limits makes a profile.
 ASKED_OFTEN = 3
-#: An image is slow if its last start took longer than this, and so many times as long as the fastest image's.
+#: An image is slow if its last start took more than ``_SLOW_S``, and ``_SLOW_TIMES`` as long as the
+#: fastest's.
 _SLOW_S, _SLOW_TIMES = 1.0, 3.0
-#: For so long after its last job asked, a tenant's profile makes no room for more of another's.
+#: Seconds after its last request in which a tenant's profile does not make room for more of another tenant's.
 _LATELY_S = 60.0
-#: How long topping up rests after a first failure, and at most after many.
+#: Seconds that topping up rests after a first failure, and at most after many.
 _REST_S = 1.0
 _REST_MOST_S = 60.0
 
@@ -31,8 +32,8 @@ class Shelf:
     ready: deque[Sandbox] = field(default_factory=deque)
     asked: int = 0
     asked_at: float = 0.0  # the last time, on the monotonic clock
-    tenant: str = ""  # whose job asked first: nobody makes another's profile his own by asking too
-    kept: bool = False  # whatever is asked for: the host's own choice
+    tenant: str = ""  # whose job asked first: no other tenant takes the profile over by asking too
+    kept: bool = False  # the host's own choice, whatever jobs ask for
     starting: int = 0
     waiting: int = 0
     failures: deque[BackendUnavailable] = field(default_factory=deque)
@@ -41,25 +42,25 @@ class Shelf:
 
     @property
     def coming(self) -> int:
-        """Starts of which a job that waits will hear, or has not yet heard."""
+        """The number of started, starting or failed sandboxes, for comparison with the jobs that wait."""
         return self.starting + len(self.ready) + len(self.failures)
 
     def failed(self, error: BackendUnavailable) -> None:
-        """One job that waits hears why. Topping up rests, longer with each failure in a row."""
+        """Note a failure, for one waiting job. Topping up rests, longer with each failure in a row."""
         if self.waiting > len(self.failures):
             self.failures.append(error)
         self.rest_until = time.monotonic() + min(_REST_S * 2 ** min(self.failed_in_row, 10), _REST_MOST_S)
         self.failed_in_row += 1
 
     def started(self) -> None:
-        """The profile can be started: no rest is due."""
+        """Note that the profile can be started: no rest is due."""
         self.failed_in_row, self.rest_until = 0, 0.0
 
 
 class Shelves:
-    """A shelf for each profile in use. Its owner holds a lock around every call.
+    """A shelf for each profile in use. The owner holds a lock around every call.
 
-    ``doomed``: where sandboxes go that nobody is to have; its owner destroys them.
+    ``doomed``: takes the sandboxes that no job is to get; the owner destroys them.
     """
 
     def __init__(self, settings: LauncherSettings, doomed: deque[Sandbox]) -> None:
@@ -72,11 +73,11 @@ class Shelves:
         return self._all[profile]
 
     def used(self, profile: Profile) -> Shelf:
-        """The profile's shelf, from now on the most recently used.
+        """The profile's shelf, which becomes the most recently used.
 
-        Profiles that nobody asked for lately are forgotten, those seldom asked for first, then those of the
-        tenant that has most: jobs with ever new limits must neither fill the memory nor drive out what others
-        have ready.
+        Profiles that no job asked for lately are forgotten: first those seldom asked for, then those of the
+        tenant that has most. Jobs with ever new limits must neither fill the memory nor drive out what other
+        tenants have ready.
         """
         shelf = self._all.setdefault(profile, Shelf())
         self._all.move_to_end(profile)
@@ -92,27 +93,28 @@ class Shelves:
         return shelf
 
     def keep(self, profile: Profile) -> None:
-        """This one is kept ready whatever is asked for."""
+        """Keep this profile ready, whatever jobs ask for."""
         self.used(profile).kept = True
 
     def clear(self) -> None:
-        """Keep nothing that is ready, and rest no longer."""
+        """Drop everything that is ready, and end every rest."""
         for shelf in self._all.values():
             self._drop(shelf)
             shelf.started()
 
     def counts(self) -> tuple[int, int]:
-        """How many are ready, and how many are being started."""
+        """The number of sandboxes that are ready, and of those being started."""
         shelves = self._all.values()
         return sum(len(shelf.ready) for shelf in shelves), sum(shelf.starting for shelf in shelves)
 
     def started(self, profile: Profile, took_s: float) -> None:
-        """One of this profile was started in this time."""
+        """Note that a sandbox of this profile was started, in ``took_s`` seconds."""
         self._took_s[profile.image] = took_s
         self._all[profile].started()
 
     def drop_context(self, profile: Profile) -> None:
-        """A sandbox with somebody's file in it is for a job that waits, and never kept ready for another."""
+        """Drop ready sandboxes with a tenant's file, unless a job waits for one: no other job may have
+        them."""
         shelf = self._all.get(profile)
         if shelf is None or profile.context is None or shelf.waiting:
             return
@@ -121,14 +123,14 @@ class Shelves:
             del self._all[profile]
 
     def evict(self, tenant: str, keep: Profile | None = None) -> bool:
-        """Make room for this tenant by dropping one that is ready, of a profile used less recently than
-        ``keep``: of the tenant whose jobs asked first for most of them, and of its profiles the one used
-        least recently.
+        """Make room for this tenant by dropping a ready sandbox, of a profile used less recently than
+        ``keep``. It takes the tenant whose jobs asked first for most of them, and of its profiles the one
+        used least recently. Returns whether it dropped one.
 
-        Never of one used more recently: two profiles would evict each other for ever. Nor, where no job
-        waits for the room, of a tenant that has fewer profiles and asked lately. What a tenant itself has
-        dropped has to be asked for often anew: jobs that rotate among limits must not have sandboxes
-        started that nobody uses, and are the first that make room.
+        It never takes a profile used more recently: two profiles would evict each other for ever. If no job
+        waits for the room, it also spares a tenant that has fewer profiles and asked lately. A profile that a
+        tenant has dropped for itself has to be asked for often anew: jobs that rotate among limits must not
+        have unused sandboxes started, and are the first to make room.
         """
         held = self._profiles_by_tenant()
         now = time.monotonic()
@@ -148,11 +150,11 @@ class Shelves:
         return Counter(shelf.tenant for shelf in self._all.values() if not shelf.kept)
 
     def to_fill(self, *, empty_only: bool, waiters: Waiters) -> Profile | None:
-        """The most recently used profile with fewer ready than there should be. May evict for it.
+        """The most recently used profile with fewer ready than there should be. May evict one for it.
 
-        ``empty_only``: of those that have none ready. Where jobs wait for a profile, at most the one that all
-        of them leave to another tenant: their own are started in turns by tenant, and one more for the shelf
-        would be one more for the tenant that waits.
+        ``empty_only``: only profiles that have none ready. If jobs wait for a profile, it gets at most the
+        one that all of them leave to another tenant: their own sandboxes are started in turns by tenant, and
+        another one for the shelf would be one more for the tenant that waits.
         """
         now = time.monotonic()
         for profile, shelf in reversed(self._all.items()):
@@ -167,16 +169,16 @@ class Shelves:
         return None
 
     def is_common(self, profile: Profile) -> bool:
-        """Whether it is asked for often, or kept anyway."""
+        """Whether jobs ask for it often, or the host keeps it anyway."""
         shelf = self._all[profile]
         return shelf.kept or shelf.asked >= ASKED_OFTEN
 
     def rests(self) -> Iterable[float]:
-        """Until when profiles rest, on the monotonic clock."""
+        """The ends of all rests, on the monotonic clock."""
         return (shelf.rest_until for shelf in self._all.values())
 
     def would_take_all(self, image: str) -> bool:
-        """Whether one start more of a slow image leaves no starter for the others."""
+        """Whether another start of a slow image would leave no starter for the others."""
         if not self._is_slow(image):
             return False
         slow = sum(shelf.starting for profile, shelf in self._all.items() if self._is_slow(profile.image))
@@ -192,5 +194,5 @@ class Shelves:
 
 
 def may_be_kept(profile: Profile) -> bool:
-    """Whether it may stand ready for any job: with a tenant's file in it, or in a series, it may not."""
+    """Whether it may stand ready for any job: not with a tenant's file in it, and not as a series."""
     return profile.context is None and not profile.series

@@ -1,4 +1,4 @@
-"""Starting a launcher as a child of whoever needs one."""
+"""Starts a launcher as a child of the process that needs one."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from cellblock_workers.telemetry import SUPERVISOR_VARIABLE
 
 _log = structlog.get_logger(__name__)
 
-#: -P: no module of the folder that a command was called in takes the place of one of ours.
+#: -P: a module in the folder that the command was called in must not replace one of ours.
 COMMAND = (sys.executable, "-P", "-m", "cellblock_workers.launcher.server")
 
 
 def _without_secrets() -> dict[str, str]:
-    """Every setting that is a secret, set to nothing; so are settings that would be refused without one."""
+    """Every secret setting, set to nothing, and every setting that would be refused without its secret."""
     found = {
         "CELLBLOCK_SIGNING_KEY_ID": "",
         "CELLBLOCK_SIGNING_REQUIRE_SIGNATURE": "false",
@@ -43,7 +43,7 @@ def _without_secrets() -> dict[str, str]:
     return found
 
 
-#: A launcher judges and posts nothing, and what it does not hold no sandbox of its making can find.
+#: A launcher neither judges nor posts. A secret that it does not hold cannot be found by its sandboxes.
 NO_SECRETS: Mapping[str, str] = _without_secrets()
 #: For Flower, which reads both stores and asks for a password.
 NO_SECRETS_BUT_ITS_OWN: Mapping[str, str] = {
@@ -61,8 +61,8 @@ def running_launcher(
 ) -> Iterator[Path]:
     """The socket of the configured launcher, or of a private one that lives as long as the block.
 
-    The private one proves and keeps nothing ahead of need: it is for one job of this level, whose context
-    may come from ``context_roots``.
+    The private launcher proves nothing and keeps nothing ahead of need: it is for one job of this level,
+    whose context may come from ``context_roots``.
     """
     if "socket" in settings.launcher.model_fields_set:
         yield settings.launcher.socket
@@ -78,13 +78,13 @@ def running_launcher(
 
 @contextmanager
 def private_launcher(purpose: str, environment: Mapping[str, str]) -> Iterator[Path]:
-    """A launcher that lives as long as the block, keeps nothing warm and logs only errors; its socket."""
+    """The socket of a launcher that lives as long as the block, keeps nothing warm and logs only errors."""
     with tempfile.TemporaryDirectory(prefix="cellblock-") as folder:
         path = Path(folder) / "launcher.sock"
         variables = {
             **os.environ,
             **NO_SECRETS,
-            # Killed, or interrupted before it holds the process, this one could not end it.
+            # If this process is killed, or interrupted before it holds the launcher, it could not end it.
             SUPERVISOR_VARIABLE: str(os.getpid()),
             "CELLBLOCK_LAUNCHER_SOCKET": str(path),
             "CELLBLOCK_LAUNCHER_OWNER": f"{purpose}-{os.getpid()}",
@@ -92,7 +92,8 @@ def private_launcher(purpose: str, environment: Mapping[str, str]) -> Iterator[P
             "CELLBLOCK_TELEMETRY_LOG_LEVEL": "error",
             **environment,
         }
-        # In a group of its own: a terminal's Ctrl-C is this process's, which ends it, even while it imports.
+        # In a group of its own: a terminal's Ctrl-C goes to this process, which ends the launcher, even in an
+        # import.
         process = subprocess.Popen(COMMAND, env=variables, process_group=0)
         try:
             wait_for_socket(path, process)
@@ -108,7 +109,7 @@ def private_launcher(purpose: str, environment: Mapping[str, str]) -> Iterator[P
 
 
 def wait_for_socket(path: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until the launcher accepts. Raises :class:`SandboxUnavailable` when it ends or takes too long."""
+    """Wait until the launcher accepts. Raises :class:`SandboxUnavailable` when it ends or takes too long."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         if process.poll() is not None:

@@ -1,8 +1,8 @@
-"""Sockets over which bytes come from those who may be hostile, and nothing but bytes.
+"""Sockets that take bytes, and nothing but bytes, from a peer that may be hostile.
 
-Over a Unix socket its peer can send descriptors. One that lingers when it is closed stops the thread that
-closes it for as long as the peer likes. Kernels since 6.16 pass none where the receiver says so; on older
-ones whoever receives has to expect them (:func:`close_aside`).
+The peer of a Unix socket can send descriptors. A descriptor that lingers on close stops the closing thread
+for as long as the peer likes. Kernels since 6.16 pass none if the receiver says so; on older ones a receiver
+has to expect them (:func:`close_aside`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def sandbox_stream() -> tuple[socket.socket, socket.socket]:
 
 
 def refuse_descriptors(receiver: socket.socket) -> bool:
-    """Let nobody send descriptors to this socket, nor to what it accepts; whether the kernel can."""
+    """Let no peer send descriptors to this socket, or to one it accepts. Returns whether the kernel can."""
     try:
         receiver.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
     except OSError:
@@ -35,7 +35,7 @@ def refuse_descriptors(receiver: socket.socket) -> bool:
 
 
 def receive(receiver: socket.socket, most_bytes: int) -> tuple[bytes, list[int]]:
-    """What is there, and the descriptors that came along. Raises what ``recv`` raises."""
+    """Up to ``most_bytes`` of what has arrived, and the descriptors with it. Raises what ``recv`` raises."""
     room = socket.CMSG_SPACE(DESCRIPTORS_MAX * array.array("i").itemsize)
     data, ancillary, _, _ = receiver.recvmsg(most_bytes, room, socket.MSG_CMSG_CLOEXEC)
     descriptors = array.array("i")
@@ -46,7 +46,7 @@ def receive(receiver: socket.socket, most_bytes: int) -> tuple[bytes, list[int]]
 
 
 def close_aside(descriptors: Sequence[int]) -> None:
-    """Close what a peer sent, in a thread that nobody waits for."""
+    """Close what a peer sent, in a thread that no other thread waits for."""
 
     def close() -> None:
         for descriptor in descriptors:

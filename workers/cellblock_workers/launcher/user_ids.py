@@ -1,8 +1,8 @@
-"""User ids for sandboxes: launchers that share a state folder give no two that are alive the same.
+"""User ids for sandboxes: launchers that share a state folder never give two living sandboxes the same.
 
 The kernel counts processes, inotify instances and pending signals by user id, so two sandboxes with the same
-one would use up each other's limits. That can still happen after a launcher was killed, until the next one
-has swept: the block is free at once, the sandboxes are not gone yet.
+one would use up each other's limits. That can still happen between the death of a killed launcher and the
+next sweep: the block is free at once, while the sandboxes are not gone yet.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from cellblock_workers.launcher.backend import StartFailed
 
 _log = structlog.get_logger(__name__)
 
-#: The ids of one block. Every launcher cuts a range in the same places, or blocks would overlap. Enough for
-#: two ids of each sandbox that ``launcher.sandboxes_max`` allows at most, and of some canaries.
+#: The ids of one block. Every launcher cuts a range in the same places, or blocks would overlap. It is enough
+#: for two ids of each sandbox at the highest ``launcher.sandboxes_max``, and of some canaries.
 BLOCK_IDS = 2 * (1024 + 8)
 
 
 @dataclass(frozen=True, slots=True)
 class IdRange:
-    """The ids of one way of making sandboxes, cut into blocks of which a launcher takes one."""
+    """The ids for one way of making sandboxes, cut into blocks; a launcher takes one."""
 
     name: str
     first: int
     count: int
 
     def blocks(self) -> list[int]:
-        """The first id of each block, in an order that differs from launcher to launcher."""
+        """The first id of each block, in a random order."""
         starts = list(range(self.first, self.first + self.count - BLOCK_IDS + 1, BLOCK_IDS))
         random.SystemRandom().shuffle(starts)
         return starts
 
 
 def id_ranges(first_user_id: int) -> dict[str, IdRange]:
-    """The range of each way of making sandboxes, from ``launcher.first_user_id`` on."""
+    """The range for each way of making sandboxes, from ``launcher.first_user_id`` on."""
     return {
         name: IdRange(name, first_user_id + place * USER_IDS_APART, USER_IDS_EACH)
         for place, name in enumerate(("docker", "namespaces", "oci"))
@@ -53,8 +53,8 @@ def id_ranges(first_user_id: int) -> dict[str, IdRange]:
 class IdBlock:
     """A block of ids that belongs to this launcher while the object lives.
 
-    A lock on a file in ``folder`` says so: the kernel drops it with the process, whatever ends that.
-    Launchers that do not share the folder are kept apart by chance alone: each begins somewhere else.
+    A lock on a file in ``folder`` claims it: the kernel drops the lock with the process, in every case.
+    Launchers that do not share the folder are kept apart by chance alone: each begins at a random block.
     Raises :class:`StartFailed` when all blocks are taken.
     """
 
@@ -128,6 +128,6 @@ class UserIds:
         )
 
     def give_back(self, sandbox_id: str) -> None:
-        """Its sandbox is gone. Idempotent."""
+        """Free the id of a sandbox that is gone. Idempotent."""
         with self._lock:
             self._taken.pop(sandbox_id, None)

@@ -1,4 +1,4 @@
-"""Whose sandbox is started next: jobs that wait for one, in turns by tenant."""
+"""Which job's sandbox is started next: the jobs that wait for one, in turns by tenant."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from dataclasses import dataclass
 
 from cellblock_workers.launcher.backend import Profile
 
-#: A tenant that asked for a sandbox within this time shares the host, whether it waits for one now or not.
+#: A tenant that asked for a sandbox within this many seconds shares the host, whether it waits for one or
+#: not.
 _SHARES_S = 10.0
-#: A tenant leaves the last ready one to another that has this many fewer in use. One fewer is not enough: an
-#: evaluation holds its judge's sandbox while it asks for that of a trial.
+#: A tenant leaves the last ready one to another that has this many fewer in use. A difference of one is not
+#: enough: an evaluation holds its judge's sandbox while it asks for that of a trial.
 _FEWER = 2
-#: No job leaves a ready one to another tenant for longer than this.
+#: No job leaves a ready one to another tenant for more seconds than this.
 _LEAVES_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiter:
-    """A job that waits for a sandbox. ``since``: from when on, by the monotonic clock."""
+    """A job that waits for a sandbox. ``since``: the start of its wait, on the monotonic clock."""
 
     tenant: str
     profile: Profile
@@ -29,36 +30,37 @@ class Waiter:
 
 
 class Waiters:
-    """The jobs that wait, oldest first. Its owner holds a lock around every call.
+    """The jobs that wait, oldest first. The owner holds a lock around every call.
 
-    A tenant that has the host to itself may use all starters. Where others share it, it may use half of
-    them: a start under gVisor takes more than one processor, and all others feel it.
+    A tenant alone on the host may use all starters. If others share the host, it may use half of them: a
+    start under gVisor takes more than one processor, and all others feel it.
 
     A tenant with many in use leaves the last ready one of a profile to another that asked for it lately and
-    has few: who asks for many at once must not make the others wait for a start. It is left until a start
-    for the tenant's own jobs has ended, and no longer than ``_LEAVES_S``.
+    has few: a tenant that asks for many at once must not make the others wait for a start. The sandbox is
+    left until a start for the tenant's own jobs has ended, for ``_LEAVES_S`` at most.
     """
 
     def __init__(self, starters: int) -> None:
         self._most_under_way = max(1, starters // 2)
         self._all: list[Waiter] = []
-        # A start counts for its tenant until it ends, whoever takes its sandbox.
+        # A start counts for its tenant until it ends, whichever job takes its sandbox.
         self._under_way: Counter[tuple[str, Profile]] = Counter()
-        # By tenant, of those that share the host: when it last asked, was started for, was given one.
+        # By tenant, for those that share the host: when it last asked, was started for, was given one.
         self._asked_at: dict[str, float] = {}
         self._begun_at: dict[str, float] = {}
         self._served_at: dict[str, float] = {}
         self._in_use: Counter[str] = Counter()
-        # Who asked for a profile that is kept ready, and when.
+        # By profile that is kept ready: when each tenant last asked for it.
         self._asked_for: dict[Profile, dict[str, float]] = {}
-        # Starts for jobs that wait that have ended, and whose sandboxes none of these jobs has taken.
+        # Ended starts for jobs that wait, whose sandboxes none of these jobs has taken.
         self._made: Counter[tuple[str, Profile]] = Counter()
 
     def __len__(self) -> int:
         return len(self._all)
 
     def heard(self, tenant: str, kept_ready: Profile | None = None) -> None:
-        """This tenant asks for a sandbox. ``kept_ready``: its profile, if some are kept ready for all."""
+        """Note that this tenant asks for a sandbox. ``kept_ready``: its profile, if some are kept ready for
+        all."""
         now = time.monotonic()
         self._asked_at[tenant] = now
         if kept_ready is not None:
@@ -78,13 +80,13 @@ class Waiters:
                 del self._asked_for[profile]
 
     def add(self, tenant: str, profile: Profile) -> Waiter:
-        """One more, behind all others."""
+        """Add a job behind all others."""
         waiter = Waiter(tenant, profile, time.monotonic())
         self._all.append(waiter)
         return waiter
 
     def remove(self, waiter: Waiter) -> None:
-        """It has a sandbox, or has waited long enough."""
+        """Remove a job that has a sandbox, or has waited long enough."""
         self._all.remove(waiter)
         key = waiter.tenant, waiter.profile
         waits = any((one.tenant, one.profile) == key for one in self._all)
@@ -93,12 +95,13 @@ class Waiters:
             del self._made[key]
 
     def served(self, tenant: str) -> None:
-        """A job of this tenant was given a sandbox; :meth:`gave_back` is called when it needs it no more."""
+        """Note that a job of this tenant was given a sandbox. Call :meth:`gave_back` when it is done with
+        it."""
         self._served_at[tenant] = time.monotonic()
         self._in_use[tenant] += 1
 
     def gave_back(self, tenant: str) -> None:
-        """A job of this tenant needs its sandbox no more."""
+        """Note that a job of this tenant is done with its sandbox."""
         self._in_use[tenant] -= 1
         if not self._in_use[tenant]:
             del self._in_use[tenant]
@@ -108,12 +111,12 @@ class Waiters:
         return self._in_use[tenant] >= self._many(profile)
 
     def is_first(self, waiter: Waiter, *, last: bool) -> bool:
-        """Whether the next sandbox of its profile is this job's: the oldest of the tenant that was given one
-        longest ago, not the one that wakes first. A tenant that was given none has waited since it came: a
-        new name is no way past those that wait.
+        """Whether this job gets the next sandbox of its profile. The turn goes to the tenant that was given
+        one longest ago, and there to its oldest job, not to the one that wakes first. A tenant that was never
+        given one counts from its arrival: with a new name it cannot pass those that wait.
 
-        ``last``: one is ready, and there is room to start another. Jobs that leave it to another tenant do
-        not count then.
+        ``last``: one is ready, and there is room to start another. Then jobs that leave it to another tenant
+        do not count.
         """
         same = [one for one in self._all if one.profile == waiter.profile]
         if last:
@@ -131,14 +134,14 @@ class Waiters:
         return sum(count for (_, one), count in self._under_way.items() if one == profile)
 
     def next(self, coming: Callable[[Profile], int], may_start: Callable[[Profile], bool]) -> Waiter | None:
-        """The job to start a sandbox for: the oldest of the tenant with the fewest starts under way, and
-        among equals of the one whose last start is longest ago. A tenant has no more starts of a profile
-        under way than jobs that wait for it, and where others share the host no more than half the starters.
+        """The job to start a sandbox for: the oldest of the tenant with the fewest starts under way, among
+        equals of the one whose last start is longest ago. A tenant never has more starts of a profile under
+        way than jobs that wait for it, nor, if others share the host, more than half the starters.
 
         ``coming``: how many of a profile are started or being started, and not yet taken.
         """
         wanted = Counter(waiter.profile for waiter in self._all)
-        # Where jobs leave the ready one to another tenant, one more has to be started for them.
+        # If jobs leave the ready one to another tenant, another one has to be started for them.
         wanted.update(profile for profile in list(wanted) if self._leaving(profile))
         of_tenant = Counter((waiter.tenant, waiter.profile) for waiter in self._all)
         able = [
@@ -152,12 +155,12 @@ class Waiters:
         return min(able, key=self._turn, default=None)
 
     def begin(self, waiter: Waiter) -> None:
-        """A start for this job begins; :meth:`ended` is called when it has ended, well or badly."""
+        """Note that a start for this job begins. Call :meth:`ended` when it has ended, well or badly."""
         self._under_way[waiter.tenant, waiter.profile] += 1
         self._begun_at[waiter.tenant] = time.monotonic()
 
     def ended(self, waiter: Waiter) -> None:
-        """A start that was begun for this job has ended, whether the job still waits or not."""
+        """Note that a start for this job has ended, whether the job still waits or not."""
         key = waiter.tenant, waiter.profile
         self._under_way[key] -= 1
         if not self._under_way[key]:
@@ -166,8 +169,8 @@ class Waiters:
             self._made[key] += 1
 
     def _many(self, profile: Profile) -> float:
-        """From how many in use on a tenant leaves the last one of this profile; inf if there is nobody to
-        leave it to."""
+        """The number in use from which a tenant leaves the last one of this profile; inf if there is no
+        tenant to leave it to."""
         now, waiting = time.monotonic(), {waiter.tenant for waiter in self._all}
         asked = self._asked_for.get(profile, {})
         here = (one for one, at in asked.items() if now - at < _SHARES_S or one in waiting)

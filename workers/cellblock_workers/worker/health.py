@@ -1,4 +1,5 @@
-"""Whether this worker may claim: only while its launcher starts sandboxes whose controls it has seen bite."""
+"""Whether this worker may claim: only while its launcher starts sandboxes whose controls the worker has
+tested."""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ _log = structlog.get_logger(__name__)
 
 #: How often a ready worker looks whether the launcher's isolations have changed.
 _LOOK_S = 10.0
-#: Attacks on a host that has failed them are not repeated faster than somebody can act.
+#: Attacks on a host that has failed them are not repeated faster than an operator can act.
 _RETRY_S = 30.0
 
 
 class Health:
     """Ready or paused, with the reason. While paused it asks the launcher again until sandboxes start.
 
-    ``proof``: what has to be renewed before the worker is ready; None trusts the launcher's own probe.
+    ``proof``: what has to be renewed before the worker is ready. None: the launcher's own probe is trusted.
     """
 
     def __init__(self, launcher: LauncherClient, probe_s: float, proof: Proof | None = None) -> None:
@@ -57,15 +58,16 @@ class Health:
         return self._reason is None
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait until jobs may be claimed; whether they may."""
+        """Wait until jobs may be claimed. Returns whether they may now."""
         return self._ready.wait(timeout_s)
 
     def watch(self, changed: Callable[[bool], None]) -> None:
-        """Call ``changed(ready)`` at every change, from whichever thread notices it."""
+        """Call ``changed(ready)`` at every change, from any thread."""
         self._watchers.append(changed)
 
     def pause(self, reason: str) -> None:
-        """Stop claiming until the launcher works again."""
+        """Stop claiming until the launcher works again. ``reason`` goes to the log and into
+        :meth:`status`."""
         with self._lock:
             self._because(reason)
             self._ready.clear()
@@ -73,7 +75,7 @@ class Health:
         self._tell(False)
 
     def status(self) -> dict[str, object]:
-        """What the worker says of itself with every beat."""
+        """What the worker reports of itself with every beat."""
         return {
             "state": "ready" if self.ready else "paused",
             "reason": self._reason,
@@ -92,7 +94,7 @@ class Health:
         self._launcher.close()  # this thread's connection
 
     def _recover(self) -> float:
-        """Ask, prove, resume. Returns after how many seconds to try again if it did not."""
+        """Ask, prove, resume. Returns the seconds until the next try; 0 after success."""
         try:
             reply = self._launcher.probe()
             if not reply.isolations:
@@ -114,13 +116,14 @@ class Health:
         return 0
 
     def _look(self, proof: Proof) -> None:
-        """While ready: try the controls again when their time has come, or another isolation is in use."""
+        """While ready: test the controls again when their time has come, or when another isolation is in
+        use."""
         try:
             isolations = self._launcher.probe().isolations
             if isolations and (proof.due or isolations != self._isolations):
                 proof.renew(isolations)
                 self._isolations = isolations
-        except Exception as error:  # whatever it was: recovery looks again, and knows its kinds
+        except Exception as error:  # recovery looks again, and tells the kinds of failure apart
             self.pause(str(error))
 
     def _resume(self, isolations: dict[LevelName, str]) -> None:
@@ -133,7 +136,7 @@ class Health:
         self._tell(True)
 
     def _because(self, reason: str) -> None:
-        """Not ready, and why; the log has each reason once."""
+        """Note why the worker is not ready; the log has each reason once."""
         self._reason = reason
         if reason != self._said:
             self._said = reason

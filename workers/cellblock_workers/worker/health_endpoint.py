@@ -18,10 +18,10 @@ _REQUEST_S = 5.0
 
 
 class Endpoint:
-    """Serves the liveness on threads of its own. Says nothing of jobs but how many there are."""
+    """Serves the liveness on threads of its own. Says nothing of jobs except how many there are."""
 
     def __init__(self, address: str, port: int, check: Callable[[], Liveness]) -> None:
-        """Raises :class:`OSError` when the address cannot be had."""
+        """Raises :class:`OSError` when the address is not available."""
         self._server = ThreadingHTTPServer((address, port), _handler(check))
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
@@ -41,7 +41,7 @@ class Endpoint:
 
 def _handler(check: Callable[[], Liveness]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = _REQUEST_S  # of one silent client
+        timeout = _REQUEST_S  # bounds one silent client
 
         def do_GET(self) -> None:
             if self.path != "/health":
@@ -62,6 +62,7 @@ def _handler(check: Callable[[], Liveness]) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Probes come every few seconds; what they are told is in the events of the worker's log."""
+            """Does nothing: probes come every few seconds, and the worker's log already has what they are
+            told."""
 
     return Handler

@@ -17,8 +17,8 @@ _PIECE_BYTES = 1024 * 1024
 def job_frames(manifest: Manifest, settings: Settings, context_bytes: int | None) -> Iterator[bytes]:
     """The job and what follows it: the bytes of files and inputs, then stdin (guest/guest.py reads them).
 
-    Each frame is made when it is to be sent. ``context_bytes``: how long the file is that the launcher
-    mounted, None without one.
+    Each frame is made when it is due. ``context_bytes``: the length of the file that the launcher mounted;
+    None without one.
     """
     bulk = [*manifest.files.values(), *(given.data for given in manifest.inputs.values())]
     job = _program(manifest, manifest.limits)._replace(
@@ -48,9 +48,9 @@ def answering_job(
     texts: Sequence[str] = (),
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> bytes:
-    """A job that is asked: a candidate with its first calls, a judge, or a program with its tests.
+    """A job that answers calls: a candidate with its first calls, a judge, or a program with its tests.
 
-    ``files``: if there are any, the first is the program instead of ``source``; ``texts`` then are names of
+    ``files``: if there are any, the first is the program, instead of ``source``; ``texts`` then names the
     files among them that hold tests.
     """
     job = _program(manifest, limits)._replace(code=source, value_bytes=answers_bytes, role=role, texts=texts)
@@ -83,7 +83,7 @@ def _with_files(job: JobMessage, files: Mapping[str, bytes]) -> Iterator[bytes]:
 
 
 def _program(manifest: Manifest, limits: ResolvedLimits) -> JobMessage:
-    """What is the same for every program of this job."""
+    """The fields that are the same for every program of this job."""
     return JobMessage(
         level=manifest.level,
         env=manifest.env,

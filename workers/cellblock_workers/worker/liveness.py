@@ -1,4 +1,4 @@
-"""Whether this host's workers consume: alive is not enough, one can sit deaf beside a full queue."""
+"""Whether this host's workers consume: a living worker is not enough, it can be deaf beside a full queue."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cellblock.ledger import Ledger
 class Liveness:
     """The verdict, why, and what it rests on.
 
-    ``oldest_s``: how long the oldest waiting job has waited. ``archive``: what is wrong with the archiver, if
-    anything is: jobs go on without it, so it changes no verdict.
+    ``oldest_s``: how long the oldest waiting job has waited, in seconds. ``archive``: what is wrong with the
+    archiver, or None. Jobs go on without the archiver, so this does not change the verdict.
     """
 
     ok: bool
@@ -25,10 +25,10 @@ class Liveness:
 
 
 def check_liveness(ledger: Ledger, host: str, silent_s: float, worker: str | None = None) -> Liveness:
-    """Judge the workers of one host, or one of them, by what they last said of themselves.
+    """Judge all workers of one host, or one of them, by what they last reported of themselves.
 
-    Not ok: no worker of it is heard of, or jobs have waited for ``silent_s`` while none of its workers
-    claimed any for as long although it had room. Raises :class:`StoreUnavailable`.
+    Not ok: no worker of the host has reported lately, or jobs have waited for ``silent_s`` seconds while none
+    of its workers claimed a job for as long although it had room. Raises :class:`StoreUnavailable`.
     """
     workers = {
         name: said

@@ -46,12 +46,12 @@ _DRAINING_HOLD_S = 0.3
 _EVENTS_S = 0.2
 #: How often Flower is told that an idle worker lives: each time is a command.
 _FLOWER_HEARS_S = 10.0
-#: How long a thread that computes may keep the others waiting: one job's words must not slow down another's.
+#: How long a thread that computes may keep the others waiting: one job's output must not slow down another's.
 _SWITCH_S = 0.0005
 
 
 class WorkerRuntime:
-    """Everything one worker process runs on besides Celery."""
+    """Everything that one worker process runs on besides Celery."""
 
     def __init__(self, settings: Settings) -> None:
         self.name = f"{socket.gethostname()}-{os.getpid()}"
@@ -91,7 +91,7 @@ class WorkerRuntime:
         self.runner.start()
 
     def stop(self) -> None:
-        """Stop them; called when no task runs any more."""
+        """Stop these threads. Called when no task runs any more."""
         for part in (self.control, self.reaper, self.health, self.heart):
             part.stop()
         self.runner.close()
@@ -101,11 +101,12 @@ class WorkerRuntime:
             _log.warning("worker_not_signed_off", error=str(error))
 
     def run(self, messages: list[str]) -> list[str]:
-        """The task: run a job for each id of one message, whichever is next. Returns those that ran.
+        """The task: run a job for each id of one message, whichever is next. Returns the ids of those that
+        ran.
 
-        A worker that is paused or ends sends the message again, for the others.
+        A worker that is paused, or about to end, sends the message again for the others.
         """
-        if self.heart.draining:  # what it just gave back may come to it again before Celery stops consuming
+        if self.heart.draining:  # given-back jobs may return before Celery stops consuming
             time.sleep(_DRAINING_HOLD_S)
             self._publisher.wake(messages)
             return []
@@ -152,14 +153,14 @@ def create_worker(settings: Settings) -> tuple[Celery, WorkerRuntime]:
 
 
 def _checked(job_ids: object) -> list[str]:
-    """A message may hold anything; only a list of ids is looked at."""
+    """The ids of a message. A message may hold anything, so everything else raises :class:`ValueError`."""
     if isinstance(job_ids, list) and all(isinstance(j, str) and len(j) <= 64 for j in job_ids):
         return job_ids
     raise ValueError("a message that is not a list of job ids was dropped")
 
 
 class EventsTogether(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Sends what Flower is told several times a second, in one message, not at every turn of the loop:
+    """Sends Flower's events several times a second in one message, instead of at every turn of the loop:
     publishing takes a millisecond, and each job has three events."""
 
     requires = ("celery.worker.consumer.events:Events",)
@@ -170,12 +171,12 @@ class EventsTogether(bootsteps.StartStopStep):  # type: ignore[misc]
         parent.on_send_event_buffered = lambda: None
 
     def start(self, parent: Any) -> None:
-        """For this connection."""
+        """Begin to flush every ``_EVENTS_S`` seconds on this connection."""
         self.stop(parent)
         self._timer = parent.hub.call_repeatedly(_EVENTS_S, self._flush, parent)
 
     def stop(self, parent: Any) -> None:
-        """Nothing is left unsent."""
+        """Stop the timer, and send what is left."""
         if self._timer is not None:
             self._timer.cancel()
             self._flush(parent)
@@ -211,7 +212,7 @@ def _gate(health: Health) -> type[bootsteps.StartStopStep]:
 
 
 def _endpoint(settings: Settings, runtime: WorkerRuntime) -> Endpoint | None:
-    """``GET /health``, where the settings ask for it."""
+    """``GET /health``, if the settings ask for it."""
     worker = settings.worker
     if worker.health_port is None:
         return None
@@ -225,7 +226,7 @@ def _endpoint(settings: Settings, runtime: WorkerRuntime) -> Endpoint | None:
 
 
 def _heed_memory(settings: Settings) -> None:
-    """Say, or refuse, what this worker might die of one day."""
+    """Warn, or refuse to start, if this worker may run out of memory one day."""
     why = None if settings.worker.memory_check == "off" else shortage(settings)
     if why is None:
         return
@@ -244,7 +245,7 @@ def main() -> None:
     configure_sentry(settings.telemetry)
     signals.setup_logging.connect(lambda **_: None, weak=False)  # ours is in place already
     transport.install()
-    # Celery takes a uid without an account for root; its concern is pickle, and ours speaks JSON alone.
+    # Celery takes a uid without an account for root. It is concerned about pickle, and we use JSON only.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     _heed_memory(settings)
     try:

@@ -1,7 +1,7 @@
-"""What one worker may have to hold at most, from its settings, and whether it may have that much.
+"""How much memory one worker may need at most, by its settings, and whether it may have that much.
 
-Each term is the worst of one kind at the worst moment; together they are a ceiling that no tenant's jobs take
-a worker beyond. A worker that has less may be ended by the kernel, with every job it runs.
+Each term is the worst case of one kind of memory at the worst moment; their sum is a ceiling that no tenant's
+jobs can make a worker exceed. A worker with less may be ended by the kernel, with every job it runs.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from pathlib import Path
 from cellblock_config import Settings
 from cellblock_config.levels import MIB
 
-#: The interpreter, what it has imported, its threads and connections, measured; and a template of the filter.
+#: The interpreter, what it has imported, its threads and connections (measured); and a template of the
+#: filter.
 _INTERPRETER_BYTES = 120 * MIB
 _TEMPLATE_BYTES = 70 * MIB
-#: Of a filter process what it does not share with its template.
+#: The part of a filter process that it does not share with its template.
 _FILTER_OWN_BYTES = 16 * MIB
 _SMALL_SHARE = 4
 #: JSON holds bytes as base64; the text of a claim is held while it is decoded.
 _BASE64_TIMES = 4 / 3
-#: A result at its end: as JSON for the ledger, and as the call that takes it there.
+#: A result at its end is held twice: as JSON for the ledger, and as the call that takes it there.
 _RESULT_COPIES = 2
 _FRAMES_BYTES = 4 * MIB
 _MARGIN_BYTES = 1 * MIB
-#: What a guest's output of a trial is held as: whole, as bytes, and in the files of the checker's job.
+#: A trial's output is held this many times: whole, as bytes, and in the files of the checker's job.
 _TRIAL_COPIES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One part of the need, and what it is made of."""
+    """One part of the need, and what it consists of."""
 
     name: str
     size_bytes: int
@@ -61,13 +62,13 @@ def need(settings: Settings) -> list[Term]:
 
 
 def _job_bytes(settings: Settings) -> int:
-    """One job at its largest moment: delivered, with all it said beside it, or as a trial's case."""
+    """One job at its largest moment: delivered, with all its output, or as a case of a trial."""
     bounds, sandbox = settings.ledger, settings.sandbox
     payload = bounds.code_bytes + bounds.stdin_bytes + bounds.files_bytes + bounds.inputs_bytes
     payload = max(payload, bounds.evaluation_bytes) + bounds.env_bytes
-    # As the store's answer, as the text of it, and decoded; of a frame there is one at a time.
+    # As the store's answer, as its text, and decoded; there is one frame at a time.
     delivered = int(2 * payload * _BASE64_TIMES) + payload + _FRAMES_BYTES
-    # What is decoded stays to the end, and beside it what came back; then the same as a result.
+    # The decoded job stays to the end, and beside it its output; then the same as a result.
     result = int(_sent(settings) * _BASE64_TIMES) * _RESULT_COPIES
     ended = payload + _sent(settings) + result
     trial = payload + _TRIAL_COPIES * sandbox.trial_output_max_bytes
@@ -75,7 +76,7 @@ def _job_bytes(settings: Settings) -> int:
 
 
 def _sent(settings: Settings) -> int:
-    """All that one job may say."""
+    """All that one job may send."""
     return (
         settings.ledger.artifacts_bytes + settings.ledger.value_bytes + 4 * settings.egress.output_limit_bytes
     )
@@ -86,7 +87,7 @@ def _has_contexts() -> bool:
 
 
 def available_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
-    """What this process may have, and who says so: the least of all limits."""
+    """How many bytes this process may have, and which limit says so: the lowest of all limits."""
     return min(_limits(proc, cgroup))
 
 
@@ -113,9 +114,10 @@ def _limits(proc: Path, cgroup: Path) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Reckoning:
-    """What a worker of these settings may have to hold, and what it may have where this process runs.
+    """How much a worker with these settings may need, and how much it may have where this process runs.
 
-    ``available_by``: who says so. ``shortage``: what speaks against these settings; None if nothing does.
+    ``available_by``: which limit says so. ``shortage``: what is wrong with these settings; None if nothing
+    is.
     """
 
     need_bytes: int
@@ -133,7 +135,7 @@ def reckon(settings: Settings) -> Reckoning:
 
 
 def shortage(settings: Settings) -> str | None:
-    """What speaks against these settings where this process runs; None if nothing does."""
+    """What is wrong with these settings where this process runs; None if nothing is."""
     return reckon(settings).shortage
 
 

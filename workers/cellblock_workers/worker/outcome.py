@@ -1,5 +1,5 @@
-"""From evidence to the one cause of an end. The kernel's word comes first, the guest's second, and
-nothing the job printed counts."""
+"""Decides the one cause of an end from the evidence. The kernel's evidence comes first, the guest's second,
+and the job's output does not count."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cellblock_workers.worker.session import Ending, Transcript
 
 EvidenceFields = dict[str, bool | int | float | str]
 
-#: What the interpreter makes of a thread the kernel refused.
+#: What the interpreter raises when the kernel refuses a thread.
 _NO_THREAD = ("RuntimeError", "can't start new thread")
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """One outcome, the exit code a shell would show, and what both rest on."""
+    """One outcome, the exit code that a shell would show, and the evidence for both."""
 
     outcome: Outcome
     exit_code: int | None = None
@@ -29,7 +29,7 @@ class RunOutcome:
 
 
 def decide_outcome(transcript: Transcript, kernel: Evidence, limits: ResolvedLimits) -> RunOutcome:
-    """Name the one cause. Decided from the strongest evidence down."""
+    """Name the one cause of the end, by the strongest evidence there is."""
     evidence = kernel.fields()
     if transcript.stop == "cancel":
         return _killed(Outcome.CANCELLED, "Cancelled", "Cancelled while it ran", evidence)
@@ -75,8 +75,8 @@ def _exited(code: int, transcript: Transcript, kernel: Evidence, evidence: Evide
 def _refused_a_process(transcript: Transcript, kernel: Evidence) -> EvidenceFields | None:
     """What shows that the job was refused a process or a thread; None if nothing does.
 
-    Where the kernel cannot count the job's processes, the guest looks at the job's end. Threads are gone by
-    then: for those the job is believed, which can only name its own failure more or less exactly.
+    If the kernel cannot count the job's processes, the guest looks at the job's end. Threads are gone by
+    then: for threads the job is believed, as it can only name its own failure more or less exactly.
     """
     if kernel.pids_refused is not None:
         return {} if kernel.pids_refused else None
@@ -90,9 +90,9 @@ def _refused_a_process(transcript: Transcript, kernel: Evidence) -> EvidenceFiel
 
 def _signalled(ending: Ending, limits: ResolvedLimits, evidence: EvidenceFields) -> RunOutcome:
     number, cpu_ms = ending.signal or 0, ending.cpu_ms
-    # The kernel sends SIGXCPU at the limit, and SIGKILL a second later to those who ignore it.
-    # Either counts only with the CPU time to show for it: a job can send itself any signal. On a loaded host
-    # the signal came at 0.81 of the limit as rusage has it: the timer behind it counts in whole ticks.
+    # The kernel sends SIGXCPU at the limit, and SIGKILL a second later to processes that ignore it. Both
+    # count only with the CPU time to match: a job can send itself any signal. On a loaded host the signal
+    # came at 0.81 of the limit as rusage has it: the timer behind it counts in whole ticks.
     share = cpu_ms / (limits.cpu_s * 1000)
     if (number == signal.SIGXCPU and share >= 0.7) or (number == signal.SIGKILL and share >= 1):
         error = JobError(type="CpuTimeout", message=f"CPU limit of {limits.cpu_s:g} s exceeded")
@@ -104,7 +104,7 @@ def _signalled(ending: Ending, limits: ResolvedLimits, evidence: EvidenceFields)
         return RunOutcome(
             Outcome.SYSCALL, 128 + number, number, error, {**evidence, "guest_signal": "SIGSYS"}
         )
-    if number == signal.SIGBUS and ending.full == "bytes":  # a mapped file that the disk had no page for
+    if number == signal.SIGBUS and ending.full == "bytes":  # the disk had no page left for a mapped file
         error, evidence = _disk_error(ending.full), _with_disk(evidence, ending)
         return RunOutcome(Outcome.DISK, 128 + number, number, error, evidence)
     name = signal.Signals(number).name if number in set(signal.Signals) else str(number)

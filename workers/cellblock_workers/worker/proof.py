@@ -1,6 +1,7 @@
-"""What this worker has seen hold: it claims for, and sends code to, nothing else.
+"""The isolations whose controls this worker has seen hold: it claims for no other, and sends code to no
+other.
 
-The launcher probes its backends too; this is the other side's own look, through the road that jobs take.
+The launcher probes its backends too. This is an independent test, through the path that jobs take.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cellblock_workers.worker.canaries import CONTROLS, ControlFinding, Way, pro
 
 _log = structlog.get_logger(__name__)
 
-#: How many times its usual time an attack gets that was too slow, one round after the other.
+#: The factors on the usual time that an attack gets when it was too slow, one round after the other.
 _PATIENCE = (2.0, 6.0)
 
 
@@ -29,7 +30,7 @@ class NotProven(OperatorError):
 
 
 class Proof:
-    """The ways of making a sandbox whose controls bit, and when they were last tried. Thread-safe."""
+    """The ways of making a sandbox whose controls held, and when they were last tested. Thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -40,7 +41,7 @@ class Proof:
         self._canaries = [control for control in CONTROLS if control.canary]
 
     def refuse(self, sandbox: BorrowedSandbox) -> str | None:
-        """Why nothing may be sent into this sandbox; None if it may."""
+        """Why nothing may be sent into this sandbox; None if it may be used."""
         if Way(sandbox.isolation, sandbox.backend) in self._proven or sandbox.isolation == self._unisolated:
             return None
         return f"the controls of {sandbox.isolation} ({sandbox.backend}) are not proven on this host yet"
@@ -56,12 +57,14 @@ class Proof:
             self._proven, self._due = frozenset(), 0.0
 
     def renew(self, isolations: Mapping[LevelName, str]) -> None:
-        """Run the canaries in every isolation offered but one the settings name as isolating nothing.
+        """Run the canaries in every offered isolation, except the one that the settings name as isolating
+        nothing.
 
-        An attack that was too slow gets more time, while what was proven before stays so: load, which any
-        tenant can make, is no reason to stop. What is still too slow then is not proven.
-        Raises :class:`NotProven` when a control does not bite, :class:`SandboxUnavailable` when no sandbox
-        could be had; either way nothing is trusted then.
+        An attack that was too slow gets more time, and what was proven before stays proven meanwhile: load,
+        which any tenant can cause, is no reason to stop. An attack that is still too slow then is not proven.
+
+        Raises :class:`NotProven` when a control does not bite, :class:`SandboxUnavailable` when there is no
+        sandbox; after either nothing is trusted.
         """
         began = time.monotonic()
         try:
@@ -117,7 +120,7 @@ class Proof:
             )
         if bad:
             raise NotProven("; ".join(_in_words(finding) for finding in bad))
-        # Two ways in one round: the launcher changed its mind under it, and neither was tried as a whole.
+        # Two ways in one round: the launcher changed its choice meanwhile, and neither was tested completely.
         for isolation, group in groupby(
             sorted({finding.way for finding in findings if finding.way}), key=lambda way: way.isolation
         ):
@@ -126,7 +129,7 @@ class Proof:
 
 
 def _one_level_each(isolations: Mapping[LevelName, str]) -> list[LevelName]:
-    """For each isolation one level that runs on it; standard, which a launcher keeps warm, if it does."""
+    """One level for each isolation that runs on it: standard, which a launcher keeps warm, if possible."""
     by_isolation: dict[str, LevelName] = {}
     for level in sorted(isolations, key=lambda level: level != "standard"):
         by_isolation.setdefault(isolations[level], level)

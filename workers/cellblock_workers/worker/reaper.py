@@ -1,4 +1,4 @@
-"""The reaper: in every worker, and at work in the one that leads; lost jobs go back into their queue."""
+"""The reaper puts lost jobs back into their queue. Every worker has one; the one that leads does the work."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from cellblock_workers.worker.blob_sweep import BlobSweep
 
 _log = structlog.get_logger(__name__)
 
-#: Whoever follows asks this long after the lead may have ended, each at another moment.
+#: A follower asks this many seconds after the lead may have ended, each at a random moment between the two.
 _ASKS_AFTER_S = (0.05, 0.5)
 #: While memory is short, rounds come faster, in parts of the usual pause.
 _HURRY = 0.2
 
 
 class Reaper:
-    """Ticks on a thread of its own. Any number of reapers may run: one of them leads, the others look whether
-    it still does."""
+    """Ticks on a thread of its own. Any number of reapers may run: one of them leads, the others check
+    whether it still does."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Reaper:
         self._sweep = BlobSweep(ledger, blobs) if blobs is not None else None
         self._leads = False
         self._said_full = False
-        self._failed = True  # who has just been started cannot know whether the store was away
+        self._failed = True  # a worker that has just started cannot know whether the store was away
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._tick_on, name="reaper", daemon=True)
 
@@ -69,8 +69,8 @@ class Reaper:
                 _log.warning("lead_not_given_up", error=str(error))
 
     def tick(self) -> float:
-        """Where this reaper leads, or nobody does: requeue what lost its worker, publish again what lost its
-        message, and make room. Returns after how many seconds to tick again.
+        """If this reaper leads, or none does: requeue jobs that lost their worker, publish again what lost
+        its message, and make room. Returns the seconds until the next tick.
 
         Raises :class:`StoreUnavailable`.
         """
@@ -137,8 +137,8 @@ class Reaper:
             self._publisher.wake(done.wake)
 
     def _republish(self) -> None:
-        """Send messages again where jobs could be claimed for a while and none is on its way, or of a long
-        backlog too few."""
+        """Send messages again for jobs that could be claimed for a while, if no message is on its way, or too
+        few are for a long backlog."""
         try:
             on_their_way = self._broker.llen(queue_key(self._settings))
         except RedisError as error:  # says nothing of the ledger's Redis

@@ -1,14 +1,14 @@
 """What a worker answers over Celery's remote control: Flower's questions. It takes no orders.
 
-A message in Redis is enough to ask, so an order would let everybody who can write there stop a fleet.
+Write access to Redis is enough to ask, so an order would let everyone with that access stop a fleet.
 """
 
 from __future__ import annotations
 
 from celery.worker.control import Panel
 
-#: What Flower's pages of a worker ask for, and the turning on of events that are always on here. Not `conf`:
-#: a worker's settings are nobody's business in Redis.
+#: What Flower's pages of a worker ask for, and the command to turn on events, which are always on here.
+#: `conf` is missing: a worker's settings must not be readable through Redis.
 ANSWERED = frozenset(
     {
         *("ping", "stats", "active", "active_queues", "registered", "reserved", "scheduled", "revoked"),

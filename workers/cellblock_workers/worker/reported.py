@@ -1,5 +1,5 @@
-"""What a job says of itself, its exception and its value, read within bounds. It wrote both, so nonsense
-is its own loss, never a violation."""
+"""Reads, within bounds, what a job says of itself: its exception and its value. The job wrote both, so
+nonsense is its own loss, never a violation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cellblock.contract.values import TableValue, read_json_value
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A job's value, or why it has none that can be shown; neither for a job that computed none."""
+    """A job's value, or the reason why it cannot be shown; both None for a job that computed none."""
 
     content: object = None
     kind: Literal["json", "table"] | None = None
@@ -22,7 +22,7 @@ class Value:
 
 
 def read_raised(payload: bytes) -> JobError | None:
-    """What the job says it raised."""
+    """The exception that the job says it raised, with each text cut; None if it is nonsense."""
     try:
         claim = JobError.model_validate_json(payload)
     except ValidationError:
@@ -31,7 +31,7 @@ def read_raised(payload: bytes) -> JobError | None:
 
 
 def read_value(payload: bytes, limit_bytes: int) -> Value:
-    """What the job says its value is: one byte for the kind, then JSON, Arrow or a reason."""
+    """The value that the job sent: one byte for the kind, then JSON, Arrow or a reason. Never raises."""
     if not payload:
         return Value()
     kind, data = payload[:1], payload[1:]

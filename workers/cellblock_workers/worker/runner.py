@@ -37,11 +37,12 @@ from cellblock_workers.worker.shortened_results import shortened
 _log = structlog.get_logger(__name__)
 
 _LEVEL_HOLD_S = 5.0
-#: Pauses between tries to tell the ledger how an attempt ended, the last one again and again; and how long
-#: beyond a lease: until then the first tick after an outage may still keep the attempt in force.
+#: Pauses between tries to tell the ledger how an attempt ended, in seconds; the last one repeats. And how
+#: long to go on after the lease: until then the first tick after an outage may still keep the attempt in
+#: force.
 _SAY_AGAIN_S = (0.1, 0.3, 1.0, 2.0)
 _SAY_BEYOND_S = 5.0
-#: How long a long result waits for room in the store, and how often it is offered.
+#: How long a long result waits for room in the store, in seconds, and how often it is offered.
 _ROOM_S = 30.0
 _ROOM_AGAIN_S = 0.2
 
@@ -73,15 +74,15 @@ class JobRunner:
         self._claiming = Claiming(ledger.claims, worker)
 
     def start(self) -> None:
-        """Get ready for the first job; nothing is awaited, and nothing needs it."""
+        """Get ready for the first job. Returns at once, and no job depends on it."""
         self._outgoing.start()
 
     def close(self) -> None:
-        """End what it has started; called when no job runs any more."""
+        """End the filter's processes. Called when no job runs any more."""
         self._outgoing.close()
 
     def run(self, message: str) -> str | None:
-        """Run the job that is next, for one message. Returns its id; None if there was none to claim.
+        """Run the next job, for one message. Returns its id; None if there was no job to claim.
 
         Never raises for anything a job does.
         """
@@ -98,7 +99,8 @@ class JobRunner:
         try:
             result = self._refusal(claim) or self._run(claim, lease)
         except LeaseLost:
-            # By our own clock, while the store was away: if nobody has judged yet, nothing was lost.
+            # Lost by our own clock, while the store was away: if no one has reaped the job yet, nothing was
+            # lost.
             log.warning("lease_lost")
             self._release(claim, lease)
             return
@@ -107,7 +109,8 @@ class JobRunner:
             self._release(claim, lease)
             return
         except (LevelUnavailable, NotConfigured, BlobsUnavailable) as error:
-            # Other jobs go on here. Held for a moment, or this worker would claim it again at once.
+            # Other jobs go on here. The job is held for a moment, or this worker would claim it again at
+            # once.
             log.warning("job_given_back", reason=str(error))
             lease.wait(_LEVEL_HOLD_S)
             self._release(claim, lease)
@@ -136,7 +139,7 @@ class JobRunner:
         try:
             whole = fetched(claim.manifest, self._blobs)
             manifest = open_manifest(claim.job_id, whole, self._settings.sealing)
-        except (CannotOpen, BlobLost) as error:  # as a dead letter its payload is kept: keys may be changing
+        except (CannotOpen, BlobLost) as error:  # a dead letter keeps its payload: keys may be changing
             return fault_result(claim, str(error))
         if manifest.evaluation is not None:
             return Evaluator(
@@ -145,11 +148,12 @@ class JobRunner:
         result = execute(lease, manifest, self._launcher, self._settings, self._outgoing)
         try:
             return result if manifest.seal_to is None else seal_result(result, manifest.seal_to)
-        except NotConfigured as error:  # it has run: given back, it would again and again
+        except NotConfigured as error:  # the job has run: given back, it would run again and again
             return fault_result(claim, str(error))
 
     def _refusal(self, claim: Claim) -> JobResult | None:
-        """Before a sandbox is asked for: what nobody vouches for must not come near one."""
+        """The result of a job whose signature is refused: no unsigned code must come near a sandbox. Else
+        None."""
         refusal = self._verifier.refusal(claim.job_id, claim.manifest)
         return rejected_result(claim, refusal.kind, refusal.why) if refusal else None
 
@@ -166,8 +170,8 @@ class JobRunner:
         self._on_wake(done.wake)
 
     def _finish(self, claim: Claim, result: JobResult) -> Transition[FinishWord]:
-        """Tell the ledger. A result too long for a full store waits for room, and after a while goes without
-        what makes it long: a worker that waits for ever runs nothing."""
+        """Tell the ledger. A result that is too long for a full store waits ``_ROOM_S`` for room, then its
+        long parts are left out: a worker that waits for ever runs nothing."""
         operation = secrets.token_hex(8)
         until, waits = time.monotonic() + _ROOM_S, False
         while True:
@@ -183,7 +187,7 @@ class JobRunner:
                 _log.warning("result_waits_for_room", job_id=claim.job_id)
 
     def _say_end(self, claim: Claim, result: JobResult, operation: str) -> Transition[FinishWord]:
-        """Long results go to the blob store, where whoever asks has one; without it they stay in Redis."""
+        """Send a long result to the blob store, if its readers have one; if that fails it stays in Redis."""
         if claim.manifest.long_results:
             try:
                 least_bytes = self._settings.blobs.least_bytes

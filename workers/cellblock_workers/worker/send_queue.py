@@ -1,4 +1,5 @@
-"""What is on its way to a sandbox: pieces that are made when their turn comes, so that a job is held once."""
+"""The bytes on their way to a sandbox. Pieces are made when their turn comes, so that a job is held only
+once."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ class SendQueue:
         self._piece = memoryview(b"")
 
     def put(self, pieces: Iterable[bytes]) -> None:
-        """These behind what is there already; each is made when those before it are gone."""
+        """Queue these pieces behind the others; each is made when those before it are sent."""
         self._sources.append(iter(pieces))
 
     def __bool__(self) -> bool:
         return bool(self.first())
 
     def first(self) -> memoryview:
-        """What goes next; nothing when all is gone."""
+        """The rest of the next piece; empty when everything is sent."""
         while not self._piece and self._sources:
             piece = next(self._sources[0], None)
             if piece is None:
@@ -31,10 +32,10 @@ class SendQueue:
         return self._piece
 
     def sent(self, count: int) -> None:
-        """So many bytes of the first piece are gone."""
+        """Note that ``count`` bytes of the first piece were sent."""
         self._piece = self._piece[count:]
 
     def clear(self) -> None:
-        """Nothing of it goes anywhere."""
+        """Drop everything that is not sent yet."""
         self._sources.clear()
         self._piece = memoryview(b"")

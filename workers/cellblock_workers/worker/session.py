@@ -28,7 +28,7 @@ from cellblock_workers.worker.reported import Value, read_raised, read_value
 from cellblock_workers.worker.send_queue import SendQueue
 
 _PIECE_BYTES = 256 * 1024
-#: How the guest's words for an unfinished collection read in a result.
+#: How a result words the guest's reasons for an unfinished collection.
 _UNFINISHED = {
     b"time": "collecting took longer than it may",
     b"died": "the collection broke off",
@@ -58,10 +58,10 @@ class Ending(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """All a worker knows of a run before it asks the kernel.
+    """All that a worker knows of a run before it asks the kernel.
 
-    ``ending`` is None when the sandbox ended (or was stopped) before the guest could report; ``fault``
-    says what the guest did that no honest guest does.
+    ``ending`` is None when the sandbox ended (or was stopped) before the guest could report. ``fault`` says
+    what the guest did that no honest guest does.
     """
 
     stdout: Governed
@@ -78,7 +78,7 @@ class Transcript:
 
 
 class Session:
-    """Drives one sandbox through one job. Holds no more in memory than the limits of what may come out."""
+    """Runs one job in one sandbox. Holds no more in memory than the limits on what may come out."""
 
     def __init__(
         self,
@@ -90,7 +90,8 @@ class Session:
         *,
         announced: bool = False,
     ) -> None:
-        """``meter``: of a job with a price, made when it begins. ``announced``: the guest waits already."""
+        """``meter``: makes the meter of a job with a price, when it begins. ``announced``: the guest waits
+        already."""
         self._stream = borrowed.stream
         self._launcher = launcher
         self._lease = lease
@@ -115,9 +116,9 @@ class Session:
         self._collected: bytes | None = None
 
     def run(self, job: Iterable[bytes], limits: ResolvedLimits, *, artifacts: bool = False) -> Transcript:
-        """Hand over the job (job_frames.py) and listen to its end. ``artifacts``: it may leave some.
+        """Hand over the job (job_frames.py) and listen until it ends. ``artifacts``: the job may leave some.
 
-        Raises :class:`SandboxUnavailable` when the launcher dies underneath: the job has to run again.
+        Raises :class:`SandboxUnavailable` when the launcher dies meanwhile: the job has to run again.
         """
         if artifacts:
             self._artifacts = ArtifactReader(self._settings.ledger)
@@ -130,7 +131,7 @@ class Session:
             return self._conversation(fault=str(violation))
 
     def _hand_over(self, job: Iterable[bytes], limits: ResolvedLimits) -> None:
-        """This job, as soon as the guest says that it is there."""
+        """Send this job as soon as the guest says that it is there."""
         self._stream.setblocking(False)
         self._job, self._limits = job, limits
         self._deadline = time.monotonic() + self._settings.sandbox.start_timeout_s
@@ -138,7 +139,8 @@ class Session:
             self._begin()
 
     def _listen(self, enough: Callable[[], bool]) -> Stop | None:
-        """Take what comes until it is enough, the stream ends, or something says stop."""
+        """Take what comes until ``enough()``, the end of the stream, or a reason to stop; returns that
+        reason."""
         poll = select.poll()
         poll.register(self._lease.fileno(), select.POLLIN)
         poll.register(self._launcher, select.POLLIN)
@@ -172,7 +174,7 @@ class Session:
         self._deadline = self._started + self._limits.timeout_s + self._settings.sandbox.kill_grace_s
 
     def _exceeded(self) -> Stop | None:
-        """Which limit that the host alone watches over has been passed."""
+        """The limit that was passed, of those that only the host watches over."""
         if self._total_bytes() > self._limits.output_bytes:
             return "output"
         if self._meter is not None and not self._meter.due_in_s and self._meter.over():
@@ -181,11 +183,11 @@ class Session:
 
     @property
     def _over(self) -> bool:
-        """Whether the guest has said all it has to say."""
+        """Whether the guest has sent everything it has to send."""
         return self._ending is not None and (self._artifacts is None or self._collected is not None)
 
     def _send(self, frames: bytes) -> None:
-        """After what is on its way already; before the guest is there, behind the job."""
+        """Send after what is queued already; before the guest is there, behind the job."""
         if self._started is None:
             self._job = chain(self._job, (frames,))
         else:
@@ -200,7 +202,7 @@ class Session:
             self._outbox.clear()  # the guest is gone; reading will say so
 
     def _read(self) -> bool:
-        """Take what is there. False at the end of the stream."""
+        """Take what has arrived. Returns False at the end of the stream."""
         try:
             data, descriptors = receive(self._stream, _PIECE_BYTES)
         except BlockingIOError:
@@ -248,8 +250,8 @@ class Session:
         except ValidationError:
             raise ProtocolViolation("the guest's report of the end is malformed") from None
         self._ended = time.monotonic()
-        self._meter = None  # what follows is on us
-        if self._artifacts is not None:  # the job is over: from here on the guest has time of its own
+        self._meter = None  # what follows is at our cost
+        if self._artifacts is not None:  # the job is over: now the guest has time of its own
             sandbox = self._settings.sandbox
             self._deadline = self._ended + sandbox.artifacts_s + sandbox.kill_grace_s
 
@@ -284,7 +286,7 @@ class Session:
         )
 
     def _collection(self) -> tuple[tuple[Artifact, ...], tuple[SkippedArtifact, ...]]:
-        """The files that arrived whole, and a word on the rest where the collection was not finished."""
+        """The files that arrived whole, and a note on the rest if the collection was not finished."""
         if self._artifacts is None:
             return (), ()
         artifacts, skipped = self._artifacts.close(whole=self._collected == b"done")

@@ -13,15 +13,15 @@ _WHY = "the store had no room for the whole result: give Redis more maxmemory"
 
 
 def shortened(claim: Claim, result: JobResult) -> JobResult:
-    """The same end, with the beginnings of what it printed, and without value, artifacts and trials.
+    """The same end, with the first ``_STREAM_BYTES`` of each stream, and without value, artifacts and trials.
 
-    A sealed result cannot be cut, and an evaluation is worth nothing without its verdicts: such a job ends
-    as our fault.
+    A sealed result cannot be cut, and an evaluation without its verdicts is worthless: such a job ends as our
+    fault.
     """
     if result.sealed is not None or result.trials:
         return fault_result(claim, _WHY)
     short = _cut(result)
-    # A character may be six in the store; and there are other fields that a job can make long.
+    # A character may take six bytes in the store; and there are other fields that a job can make long.
     return short if len(stored(short).encode()) < LARGE_BYTES else fault_result(claim, _WHY)
 
 

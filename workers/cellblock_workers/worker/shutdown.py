@@ -1,7 +1,7 @@
 """How a worker ends: running jobs get a while to finish, then they are given back, uncounted.
 
-Celery stops consuming at TERM and then waits for its tasks as long as they take; the bound on that is here.
-Its own QUIT would leave the tasks' threads behind, so QUIT is a TERM without patience.
+At TERM Celery stops consuming and then waits for its tasks without a limit; the limit is set here. Celery's
+own QUIT would leave the threads of tasks behind, so QUIT is a TERM without patience.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ONE_WISH_S = 0.2
 
 
 class Shutdown:
-    """TERM: ``drain`` after ``drain_s``. QUIT, or a second TERM: at once."""
+    """At TERM: calls ``drain`` after ``drain_s`` seconds. At QUIT, or a second TERM: calls it at once."""
 
     def __init__(self, drain: Callable[[], None], drain_s: float) -> None:
         self._drain = drain
@@ -29,7 +29,7 @@ class Shutdown:
         self._last = float("-inf")
 
     def install(self) -> None:
-        """Hear of Celery's shutdowns from now on."""
+        """Connect to Celery's shutdown signals."""
         signals.worker_shutting_down.connect(self._on_shutdown, weak=False)
         signals.worker_ready.connect(self._take_quit, weak=False)
 
@@ -41,7 +41,7 @@ class Shutdown:
         signal.raise_signal(signal.SIGTERM)
 
     def _on_shutdown(self, **_: object) -> None:
-        # Called from a signal handler: whatever takes a lock belongs to a thread of its own.
+        # Called from a signal handler: everything that takes a lock belongs on a thread of its own.
         now = time.monotonic()
         if now - self._last < _ONE_WISH_S:  # a signal to a process and to its group is one wish, not two
             return

@@ -1,6 +1,6 @@
-"""What a tenant is told of a fault of the host: which it was and the remedy, and no path of the host.
+"""What a tenant is told of a fault of the host: its kind and the remedy, and no path of the host.
 
-Errors of launcher and runtimes name files for operators (images, cgroups, sockets), whose log has them whole.
+Errors of launcher and runtimes name files for operators (images, cgroups, sockets); their log has them whole.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from cellblock_workers.worker.outcome import RunOutcome
 
 _log = structlog.get_logger(__name__)
 
-#: An absolute path, also behind unix: or file:, but no address such as http://host/path.
+#: An absolute path, also behind unix: or file:, but not an address such as http://host/path.
 _PATH = re.compile(r"(?:\b(?:unix|file)://|(?<![\w/.])(?!//))/[^\s'\"`();,:]+")
 _INSTEAD = "(a path of the host)"
-#: In what ends otherwise, paths are the job's own.
+#: With other outcomes, paths in the message are the job's own.
 _OURS = frozenset({Outcome.SANDBOX_ERROR, Outcome.REJECTED})
 
 
 def without_host_paths(message: str, given: str | None = None) -> str:
-    """The message without paths, but the one that the tenant has ``given`` itself."""
+    """The message with every path replaced, except the one that the tenant has ``given`` itself."""
     return _PATH.sub(lambda found: found[0] if found[0] == given else _INSTEAD, message)
 
 
 def for_tenants(ended: RunOutcome, claim: Claim) -> RunOutcome:
-    """The same ended, where the fault was ours without paths; the log has it whole."""
+    """The same end; if the fault was ours, without paths, which go to the log."""
     if ended.outcome not in _OURS:
         return ended
     given = claim.manifest.context_path

@@ -1,8 +1,8 @@
-"""A broker transport that keeps nothing of a message, and that neither corrupt bytes nor a full Redis end.
+"""A broker transport that stores nothing of a message, and that survives corrupt bytes and a full Redis.
 
-kombu's own writes down every message until it is acknowledged, looks through all of them every few seconds,
-and raises out of the event loop what Redis or a message's bytes refuse it, which ends the worker. Here a
-message is only a wake-up: what becomes of one, the ledger's sweep sends another.
+kombu's own transport writes down every message until it is acknowledged, and looks through all of them every
+few seconds. When Redis refuses it, or a message has corrupt bytes, it raises out of the event loop, which
+ends the worker. Here a message is only a wake-up: if one is lost, the ledger's sweep sends another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Tolerance:
-    """Beside a channel of kombu's: what cannot be read is logged once and gone."""
+    """Extends a channel of kombu's: what cannot be read is logged once and dropped."""
 
     def _brpop_read(self, **options: Any) -> Any:
         try:
@@ -29,7 +29,7 @@ class Tolerance:
             raise redis.Empty from None
 
     def decode_body(self, body: Any, encoding: str | None = None) -> Any:
-        """Give Celery text or bytes; what does not decode it then refuses as any other bad body."""
+        """Give Celery text or bytes; Celery then refuses what does not decode, like any other bad body."""
         try:
             return super().decode_body(body, encoding)  # type: ignore[misc]
         except ValueError as error:
@@ -38,43 +38,43 @@ class Tolerance:
 
 
 class Unkept(redis.QoS):
-    """Of a message that was taken nothing is written down, so there is nothing to take back."""
+    """Writes nothing down of a message that was taken, so there is nothing to take back."""
 
     def ack(self, delivery_tag: str) -> None:
-        """Nothing waits for it."""
+        """Does nothing: no record waits for it."""
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Nothing waits for it; Runtime.run sends again what this worker cannot run."""
+        """Does nothing: Runtime.run sends again what this worker cannot run."""
 
     def restore_visible(self, *_: Any, **__: Any) -> None:
-        """Kombu's timers ask for it."""
+        """Does nothing; kombu's timers call it."""
 
     def restore_unacked_once(self, stderr: Any = None) -> None:
-        """A channel that closes asks for it."""
+        """Does nothing; a channel that closes calls it."""
 
 
 class Unbound:
-    """Beside a channel of kombu's: no table of bindings is kept, for nobody looks one up. Jobs' messages are
-    put into their queue by its name, and what is for all goes through a channel of Redis."""
+    """Extends a channel of kombu's: keeps no table of bindings, as no code looks one up. Messages of jobs are
+    put into their queue by its name, and broadcasts go through a channel of Redis."""
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
         if self.typeof(exchange).type == "fanout":  # type: ignore[attr-defined]
             self._fanout_queues[queue] = (exchange, routing_key.replace("#", "*"))  # type: ignore[attr-defined]
 
     def maybe_refresh_binding_expiry(self) -> None:
-        """Kombu's timers ask for it."""
+        """Does nothing; kombu's timers call it."""
 
     def _size(self, queue: str) -> int:
-        """How many messages wait. Kombu's own asks in a transaction, all of which a full Redis refuses."""
+        """How many messages wait. Kombu asks in a transaction, and a full Redis refuses all of it."""
         with self.conn_or_acquire() as client:  # type: ignore[attr-defined]
             steps = self.priority_steps  # type: ignore[attr-defined]
             return sum(client.llen(self._q_for_pri(queue, step)) for step in steps)  # type: ignore[attr-defined]
 
 
 class OneClient:
-    """Beside a channel of kombu's: what is published and acknowledged goes through one client.
+    """Extends a channel of kombu's: uses one client for all that is published and acknowledged.
 
-    Kombu makes one for each message, which took a seventh of a worker's own time under load.
+    Kombu makes a client for each message, which took a seventh of a worker's own time under load.
     """
 
     _clients: tuple[Any, Any] = (None, None)
@@ -89,7 +89,7 @@ class OneClient:
 
 
 class Inspection:
-    """Beside a transport of kombu's: looks at a message's frame before anything relies on it."""
+    """Extends a transport of kombu's: checks a message's frame before anything relies on it."""
 
     def _deliver(self, message: Any, queue: str) -> None:
         problem = _problem_of(message)
@@ -100,7 +100,7 @@ class Inspection:
 
 
 class Patience:
-    """Beside a transport of kombu's: a full Redis is waited for, as one that is away."""
+    """Extends a transport of kombu's: waits for a full Redis as for one that is away."""
 
     connection_errors = (*redis.Transport.connection_errors, OutOfMemoryError)
     #: How long an idle worker's one question to the queue waits for an answer, in seconds: each is a command.
@@ -108,38 +108,39 @@ class Patience:
 
 
 class TolerantChannel(Tolerance, Unbound, OneClient, redis.Channel):
-    """Of one server."""
+    """The channel to a single Redis server."""
 
     QoS = Unkept
 
 
 class TolerantTransport(Inspection, Patience, redis.Transport):
-    """To one server."""
+    """The transport to a single Redis server."""
 
     Channel = TolerantChannel
 
 
 class TolerantSentinelChannel(Tolerance, Unbound, OneClient, redis.SentinelChannel):
-    """Of the master that sentinels name."""
+    """The channel to the master that sentinels name."""
 
     QoS = Unkept
 
 
 class TolerantSentinelTransport(Inspection, Patience, redis.SentinelTransport):
-    """To the master that sentinels name."""
+    """The transport to the master that sentinels name."""
 
     Channel = TolerantSentinelChannel
 
 
 def install() -> None:
-    """Use it for every Redis broker of this process; called by the worker's main, never at import."""
+    """Use these transports for every Redis broker of this process. Called by the worker's main, never at
+    import."""
     path = f"{__name__}:{TolerantTransport.__name__}"
     sentinel = f"{__name__}:{TolerantSentinelTransport.__name__}"
     TRANSPORT_ALIASES.update(redis=path, rediss=path, sentinel=sentinel)
 
 
 def _problem_of(message: Any) -> str | None:
-    """What is missing of the frame kombu writes around every body, None if nothing is."""
+    """What is missing from the frame that kombu writes around every body; None if nothing is."""
     if not isinstance(message, dict):
         return "not an object"
     properties = message.get("properties")

@@ -57,7 +57,7 @@ _log = structlog.get_logger(__name__)
 
 RUNTIMES = {"gvisor": "runsc", "runc": "runc"}
 
-# The daemon's own instance of them has no bound but the host's.
+# The daemon's own devpts has no bound but the host's.
 _TERMINALS = Mount(
     "/dev/pts",
     None,
@@ -68,12 +68,13 @@ _TERMINALS = Mount(
         {"type": "devpts", "device": "devpts", "o": ",".join(TERMINAL_OPTIONS)},
     ),
 )
-_NOBODYS_UID = 10_000  #: there is no job in a probe
-#: Of a folder with a job's names that no container has: how old it is before it is taken for left behind.
+_NOBODYS_UID = 10_000  #: the uid in a probe, which has no job
+#: The age at which a names folder without a container counts as left behind, in seconds.
 _LEFT_BEHIND_S = 600.0
-# Docker switches IPv6 off where there is no network; the loopback has both addresses in every other way.
+# Docker switches IPv6 off without a network; in every other way of making one the loopback has both
+# addresses.
 _LOOPBACK_SIX, _SIX = {"net.ipv6.conf.lo.disable_ipv6": "0"}, Path("/proc/sys/net/ipv6")
-# Beside what tells of the host in /proc: with other ways there is no such mount.
+# Besides what tells of the host in /proc: with other ways there is no such mount.
 _MASKED = (*MASKED, "/sys", "/dev/mqueue")
 
 
@@ -90,7 +91,7 @@ class DockerBackend:
         self._local = threading.local()
         self._warned = False
         self._sees_cgroups = False  # the first container shows
-        self._answered = False  # once it has, a missing socket is a daemon to wait for
+        self._answered = False  # after the first answer a missing socket means a daemon to wait for
         self._seccomp = json.dumps(strict_profile(isolation))
         self._etc = settings.launcher.state / "docker" / "etc"
         self._shares_files = True  # the first container shows
@@ -111,7 +112,8 @@ class DockerBackend:
             profile = Profile("standard", self._settings.sandbox.default_image, 256 * 1024 * 1024, 1.0, 20)
             self._ownership.register(sandbox_id := f"probe-{secrets.token_hex(8)}")
             try:
-                # Alone, so that whether the daemon sees our files is known before others need to.
+                # Done alone, so that it is known whether the daemon sees our files before others need to
+                # know.
                 container = self._create(sandbox_id, profile, ["-c", CANARY], _NOBODYS_UID)
                 try:
                     self._api.start(container)
@@ -124,7 +126,8 @@ class DockerBackend:
         check_canary(self.isolation, code)
 
     def start(self, profile: Profile) -> DockerSandbox:
-        """Create, attach, start. The guest needs no answer: it announces itself on the stream."""
+        """Creates, attaches and starts a container. Needs no answer from the guest, which announces
+        itself."""
         sandbox_id = secrets.token_hex(8)
         self._ownership.register(sandbox_id)
         container, fast = None, self._sees_cgroups
@@ -134,7 +137,7 @@ class DockerBackend:
                 uid = self._uids.take(sandbox_id)
                 options = {
                     "uid": uid,
-                    # The sentry's processes are not the job's: the cgroup cannot count them apart.
+                    # The sentry's processes are not the job's, and the cgroup cannot tell them apart.
                     "rlimits": {"NPROC": profile.pids} if self.isolation == "gvisor" else {},
                     "preload": self._settings.sandbox.preloaded(profile.image),
                 }
@@ -147,7 +150,7 @@ class DockerBackend:
                 if container is not None:
                     self._remove(container)
                 self._forget_names(sandbox_id)
-            self._ownership.forget(sandbox_id)  # whatever is left of it is the sweep's
+            self._ownership.forget(sandbox_id)  # the sweep removes what is left of it
             raise
         sandbox = DockerSandbox(
             id=sandbox_id,
@@ -169,7 +172,7 @@ class DockerBackend:
         return sandbox
 
     def close(self) -> None:
-        """Nothing is kept between sandboxes."""
+        """Does nothing: nothing is kept between sandboxes."""
 
     def sweep(self) -> int:
         """Remove the containers of owners that are gone."""
@@ -181,7 +184,7 @@ class DockerBackend:
                 try:
                     removed += self._remove(container["Id"])
                     self._forget_names(container["Labels"][Ownership.LABEL_SANDBOX])
-                except BackendUnavailable as error:  # one that will not go stops no other
+                except BackendUnavailable as error:  # one that cannot be removed stops no other
                     _log.warning("orphan_not_removed", container=container["Id"], reason=str(error))
         self._sweep_names({container["Labels"][Ownership.LABEL_SANDBOX] for container in found})
         return removed
@@ -194,7 +197,7 @@ class DockerBackend:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _forget_names(self, sandbox_id: str) -> None:
-        """Its container is gone: so is its id, and what told of its user."""
+        """Free the id of a sandbox whose container is gone, and remove its names."""
         self._remove_names(sandbox_id)
         self._uids.give_back(sandbox_id)
 
@@ -227,7 +230,7 @@ class DockerBackend:
         return self._local.api
 
     def _create(self, sandbox_id: str, profile: Profile, arguments: list[str], uid: int) -> str:
-        """``uid``: the job's, who is to have a name."""
+        """Create a container. ``uid``: the job's; /etc/passwd is to name it."""
         names = self._names(sandbox_id, uid)
         try:
             return self._ask_for(sandbox_id, profile, arguments, names)
@@ -243,8 +246,8 @@ class DockerBackend:
             return self._ask_for(sandbox_id, profile, arguments, [])
 
     def _names(self, sandbox_id: str, uid: int) -> list[Mount]:
-        """What a job of this user finds in /etc, as far as daemon and launcher see the same files: files of
-        this sandbox alone, which go with it. /etc/hosts is Docker's own."""
+        """The files that a job of this user finds in /etc, if daemon and launcher see the same files. They
+        belong to this sandbox alone, and go with it. /etc/hosts is Docker's own."""
         if not self._shares_files:
             return []
         folder = self._etc / sandbox_id
@@ -300,9 +303,9 @@ class DockerBackend:
                 *([_TERMINALS] if not gvisor else []),  # gVisor's are the sentry's own memory
                 *([Mount(MOUNT_POINT, profile.context, "bind", read_only=True)] if profile.context else []),
             ],
-            log_config=LogConfig(type="none"),  # what a job prints is nobody's log file
+            log_config=LogConfig(type="none"),  # no log file holds what a job prints
         )
-        # Docker's own list, and what else tells of the host or can be written outside /tmp.
+        # Docker's own list, and everything else that tells of the host or can be written outside /tmp.
         config["MaskedPaths"] = list(_MASKED)
         return config
 
@@ -315,7 +318,7 @@ class DockerBackend:
             attached._response.close()
 
     def _remove(self, container: str) -> bool:
-        """Whether it was there, and nobody else's removal of it was under way."""
+        """Remove a container. Returns whether it was there, without another removal of it under way."""
         with self._daemon_errors():
             try:
                 self._api.remove_container(container, force=True, v=True)
@@ -328,7 +331,7 @@ class DockerBackend:
         return True
 
     def _not_here(self) -> str | None:
-        """Why there is no daemon to wait for, where that can be told from its socket."""
+        """Why there is no daemon to wait for, as far as its socket shows; None if there may be one."""
         kind, _, path = self._settings.launcher.docker_url.partition("://")
         if kind != "unix" or self._answered:
             return None

@@ -1,4 +1,4 @@
-"""One container with its guest: its share of the processor, what the kernel says of it, its end."""
+"""One container with its guest: its share of the processor, the kernel's counters for it, its end."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.launcher.limits import START_CPUS
 
 _SIGKILLED = 137
-_PANICKED = 2  #: of a Go program: the sentry
+_PANICKED = 2  #: the exit code of a Go program that panicked: the sentry
 
 
 class Daemon(Protocol):
-    """What a container's sandbox asks of the daemon, through the backend that made it."""
+    """What a container's sandbox needs of the daemon, through the backend that made it."""
 
     def inspect(self, container: str) -> dict[str, Any]:
         """The daemon's State of a container; empty once it is gone."""
@@ -34,7 +34,7 @@ class DockerSandbox(BaseSandbox):
     framing: Framing = "docker"
     daemon: Daemon
     container: str
-    starts_fast: bool  #: its quota is to be written when it is handed over
+    starts_fast: bool  #: whether its quota is still to be set when it is handed over
     _cgroup: SandboxCgroup = field(init=False)
     _host_oom_kills_before: int = field(init=False, default=0)
 
@@ -48,11 +48,11 @@ class DockerSandbox(BaseSandbox):
         return self._cgroup.memory_limit_bytes() is not None
 
     def bound_sockets(self) -> bool:
-        """Whether what its sockets hold is bounded now."""
+        """Bounds the memory of its sockets. Returns whether it is bounded now."""
         return self._cgroup.bound_sockets()
 
     def _prepare(self) -> None:
-        """Hold it to the job's share of CPU time."""
+        """Limits it to the job's share of CPU time."""
         late = self.starts_fast and self.profile.cpus < START_CPUS
         if late and not self._cgroup.limit_cpus(self.profile.cpus):
             raise StartFailed(
@@ -65,11 +65,11 @@ class DockerSandbox(BaseSandbox):
         return self._cgroup.cpu_ms()
 
     def give_way(self, after_cpu_ms: int) -> bool:
-        """By its cgroup's weight."""
+        """Lowers its cgroup's weight."""
         return self._cgroup.yield_cpu(self._cpu_ms_before + after_cpu_ms)
 
     def evidence(self, *, ended: bool) -> Evidence:
-        """Read the cgroup while it is there, and the daemon's word when the sandbox has ended."""
+        """Reads the cgroup while it exists, and the daemon's state when the sandbox has ended."""
         group = self._cgroup
         oom_kills = group.oom_kills()
         pids_refused = None if self.isolation == "gvisor" else group.pids_refused()
@@ -83,9 +83,9 @@ class DockerSandbox(BaseSandbox):
                 cpu_ms=cpu_ms,
             )
         state = self._final_state() if ended else self.daemon.inspect(self.container)
-        # containerd passes on the kernel's notice for the cgroup, but loses it when the exit is faster. A
-        # sandbox that nobody but the kernel can have killed is then told by the kernel's host-wide count. So
-        # is a sentry that panicked: it does when the kernel kills what it cannot do without.
+        # containerd passes on the kernel's notice for the cgroup, but loses it when the exit is faster. If
+        # only the kernel can have killed the sandbox, the kernel's count for the whole host then decides. It
+        # also decides for a sentry that panicked: it panics when the kernel kills something that it needs.
         sudden = {_SIGKILLED, _PANICKED} if self.isolation == "gvisor" else {_SIGKILLED}
         killed = state.get("ExitCode") in sudden and host_oom_kills() > self._host_oom_kills_before
         if state.get("OOMKilled") or (ended and killed):
@@ -101,14 +101,14 @@ class DockerSandbox(BaseSandbox):
         )
 
     def destroy(self) -> None:
-        """Kill and remove the container."""
+        """Kills and removes the container."""
         self.stream.close()
-        # Where the launcher cannot write that, it dies at its job's share.
+        # If the launcher cannot write that limit, the container dies at its job's share.
         self._cgroup.limit_cpus(max(self.profile.cpus, START_CPUS))
         self.daemon.discard(self.id, self.container)
 
     def _final_state(self) -> dict[str, Any]:
-        # The stream ends a moment before the daemon has written down why.
+        # The stream ends a moment before the daemon has recorded the cause.
         deadline = time.monotonic() + 3.0
         while True:
             state = self.daemon.inspect(self.container)

@@ -46,7 +46,7 @@ from cellblock_workers.zygote import kernel
 _log = structlog.get_logger(__name__)
 
 _SPARE = 2  # seats for canaries alone
-_DYING = 6  # and for what takes long to die
+_DYING = 6  # and for sandboxes that take long to die
 _GONE_S = 10.0
 _LAST_WORD_S = 1.0
 _IDS = IdRange("namespaces", 2, USER_IDS_EACH - 2)
@@ -76,7 +76,7 @@ class NamespacesBackend:
         self._settled = False
 
     def probe(self) -> None:
-        """Run both canaries through the way every sandbox is started, and believe only the kernel."""
+        """Runs both canaries through the way that every sandbox is started, and believes only the kernel."""
         self._settle_limits()
         image = self._settings.sandbox.default_image
         profile = Profile("standard", image, canary.MEMORY_BYTES, 1.0, canary.PIDS)
@@ -106,12 +106,12 @@ class NamespacesBackend:
             held.destroy()
 
     def start(self, profile: Profile) -> ForkedSandbox:
-        """Fork one; its guest has announced itself."""
+        """Forks a sandbox. Returns when its guest has announced itself."""
         self._settle_limits()
         return self._start(secrets.token_hex(8), profile, None)
 
     def close(self) -> None:
-        """End the zygotes, and wait until they have."""
+        """Ends the zygotes, and waits until they have ended."""
         servers, self._servers = list(self._servers.values()), {}
         for server in servers:
             server.close()
@@ -119,7 +119,7 @@ class NamespacesBackend:
             server.wait()
 
     def sweep(self) -> int:
-        """Remove the cgroups and records of owners that are gone; their processes died with them."""
+        """Removes the cgroups and records of owners that are gone; their processes died with them."""
         return self._records.clear(self._sweep_one)
 
     def _sweep_one(self, sandbox_id: str, _: dict[str, str]) -> None:
@@ -128,14 +128,16 @@ class NamespacesBackend:
         group.remove()
 
     def discard(self, sandbox: ForkedSandbox) -> None:
-        """Take one down. Raises :class:`StartFailed` if it will not go: its cgroup is the sweep's then."""
+        """Takes a sandbox down. Raises :class:`StartFailed` if that fails: the sweep then removes its
+        cgroup."""
         sandbox.stream.close()
         if sandbox.watched and self._watch:
             self._watch.remove(sandbox.watched)
         self._end(sandbox.id, sandbox.child, sandbox.group, sandbox.seat)
 
     def _end(self, sandbox_id: str, child: ForkedGuest | None, group: Cgroup | None, seat: int) -> None:
-        """Take one down. Its seat is free once it is dead: until then its ids and devices are somebody's."""
+        """Takes a sandbox down. Its seat is free only once it is dead: until then it uses its ids and
+        devices."""
         try:
             self._take_down(sandbox_id, child, group)
         finally:
@@ -151,7 +153,7 @@ class NamespacesBackend:
         self._seats.give_back(seat)
 
     def _settle_limits(self) -> None:
-        """Once: by cgroup where the launcher may make them, else by a watch and per-process limits."""
+        """Decides once: cgroups if the launcher can make them, else a watch and per-process limits."""
         with self._settling:
             if self._settled:
                 return
@@ -186,7 +188,7 @@ class NamespacesBackend:
                 else self._cgroups.create(sandbox_id, profile, GUEST_PIDS + self._series(profile))
             )
             child = self._spawn(server, profile, seat, which, theirs, group)
-            theirs.close()  # the guest's alone now: when it ends, the stream does
+            theirs.close()  # only the guest has it now: when it ends, the stream does
             self._await(child, ours, which)
             return ForkedSandbox(
                 id=sandbox_id,
@@ -203,7 +205,7 @@ class NamespacesBackend:
             )
         except BaseException as error:
             ours.close()
-            with suppress(BackendUnavailable, OSError):  # what is left of it is the sweep's
+            with suppress(BackendUnavailable, OSError):  # the sweep removes what is left of it
                 self._end(sandbox_id, child, group, seat)
             if isinstance(error, OSError):
                 raise StartFailed(f"namespaces: a sandbox could not be started: {error}") from error
@@ -246,7 +248,8 @@ class NamespacesBackend:
                 os.close(descriptor)
 
     def _series(self, profile: Profile) -> int:
-        """Where the kernel bounds them, and each job has an id that is not its guest's."""
+        """The length of the series; 0 unless the kernel bounds its jobs, and they have other ids than the
+        guest."""
         return profile.series if self._several_ids and self._watch is None else 0
 
     def _open_context(self, profile: Profile) -> list[int]:
@@ -281,13 +284,13 @@ class NamespacesBackend:
             self._ownership.forget(sandbox_id)
 
     def _server(self, image: str) -> ForkServer:
-        """The image's zygote, started if there is none or it has died."""
+        """The image's zygote; starts one if there is none or it has died."""
         with self._locks[image]:
             server = self._servers.get(image)
             if server is not None and server.alive and is_current(server.root, self._settings, image):
                 return server
             if server is not None:
-                server.retire()  # its image was made anew, or it has died
+                server.retire()  # its image was made again, or it has died
             root = find_root(self._settings, image, self._seats.count)
             server = ForkServer(image, root, self._program(image, root), self._timeout_s)
             self._servers[image] = server
@@ -299,7 +302,7 @@ class NamespacesBackend:
 
     def _program(self, image: str, root: Root) -> ZygoteProgram:
         profile = strict_profile(self.isolation)
-        if self._watch is not None:  # the processors it is bound to are its limit: it must not unbind itself
+        if self._watch is not None:  # it is limited by its processors: it must not change them
             for rule in profile["syscalls"]:
                 rule["names"] = [name for name in rule["names"] if name != "sched_setaffinity"]
         return ZygoteProgram(
@@ -312,7 +315,7 @@ class NamespacesBackend:
         )
 
     def _await(self, child: ForkedGuest, stream: socket.socket, which: int | None) -> None:
-        """Until the guest, or a canary in its place, has said something."""
+        """Waits until the guest, or a canary in its place, has said something."""
         try:
             await_guest(stream, self.isolation, self._timeout_s)
         except StartFailed:
@@ -324,7 +327,7 @@ class NamespacesBackend:
             raise
 
     def _let_end(self, held: ForkedSandbox) -> None:
-        """A canary waits until its stream closes."""
+        """Ends a canary, which waits until its stream closes."""
         held.stream.shutdown(socket.SHUT_RDWR)
         if not held.child.ended.wait(self._timeout_s):
             raise StartFailed(f"namespaces: the canary did not end within {self._timeout_s:g} s")
@@ -347,8 +350,8 @@ class _Seats:
         self._lock = threading.Lock()
 
     def take(self, *, leave: int) -> int:
-        """One of all but ``leave``. Raises :class:`BackendUnavailable` when those are taken: a full host is
-        no sign that this isolation does not work."""
+        """A free seat; ``leave`` of them stay free. Raises :class:`BackendUnavailable` when the others are
+        taken: a full host does not mean that this isolation does not work."""
         with self._lock:
             for seat in range(self.count - leave):
                 if seat not in self._taken:
@@ -360,19 +363,19 @@ class _Seats:
         )
 
     def give_back(self, seat: int) -> None:
-        """It is free again. Idempotent."""
+        """Frees a seat. Idempotent."""
         with self._lock:
             self._taken.discard(seat)
 
     def share_of(self, limit: str) -> int:
-        """What each sandbox may have of a limit that the kernel also counts for all of them together, by
-        the user who made their zygote."""
+        """Each sandbox's share of a limit that the kernel also counts for all of them together, by the user
+        who made their zygote."""
         bound, _ = resource.getrlimit(getattr(resource, f"RLIMIT_{limit}"))
         most = RLIMITS[limit]
         return most if bound == resource.RLIM_INFINITY else min(most, bound // self.count)
 
     def ids(self, seat: int) -> tuple[int, int]:
-        """The guest's and the job's, within the root's own ids (0 is its root)."""
+        """The ids of guest and job, within the root's own ids (0 is its root)."""
         with self._lock:
             self._block = self._block or IdBlock(self._folder, _IDS)
         first = self._block.first + 2 * seat

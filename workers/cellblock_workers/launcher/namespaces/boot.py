@@ -1,9 +1,8 @@
-"""Builds an image's root, starts its zygote in it, and waits for it: one such process for each zygote.
+"""Builds an image's root, starts its zygote in it, and waits for it. Each zygote has one such process.
 
-Run by the launcher: descriptor 0 is the control socket; the arguments are the
-:class:`~cellblock_workers.launcher.namespaces.roots.Root` as JSON and the descriptor of the zygote's
-program. No code of the image runs before
-the host is out of sight and every privilege on it is gone.
+The launcher runs it. Descriptor 0 is the control socket; the arguments are the
+:class:`~cellblock_workers.launcher.namespaces.roots.Root` as JSON and the descriptor of the zygote's program.
+No code of the image runs before the host is out of sight and every privilege on it is gone.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ _NAMESPACES = (
     | kernel.NEWCGROUP
 )
 _READ_ONLY = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV
-#: Runs in the image's interpreter: the zygote's modules come with the program, no file of ours is needed.
-#: A fork leaves the zygote's stack, and is called from a frame that holds nothing of it.
+#: Runs in the image's interpreter: the zygote's modules come with the program, so that no file of ours is
+#: needed. A fork leaves the zygote's stack, and is called from a frame that holds nothing of it.
 _STARTER = f"""
 def become_sandbox():
     import json, socket, sys, types
@@ -56,7 +55,7 @@ role()
 
 
 def build(root: dict[str, Any], *, several: bool) -> None:
-    """Make this process's root: the image or the host's Python, read-only, and a minimal /dev."""
+    """Makes this process's root: the image or the host's Python, read-only, and a minimal /dev."""
     kernel.unshare(kernel.NEWNS)
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     new = Path(root["mount_point"])
@@ -89,7 +88,7 @@ def _fill(new: Path, root: dict[str, Any]) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """A file, or the links in a folder."""
+    """Copies a file, or the links in a folder."""
     if source.is_file():
         target.write_bytes(source.read_bytes())
     elif source.is_dir():
@@ -100,9 +99,10 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _make_devices(folder: Path, seats: int, *, nodes: bool, files: dict[str, str]) -> None:
-    """A /dev for the zygote, and in it one for each seat a sandbox can take, and what lies over the image.
+    """Makes a /dev for the zygote, in it one for each seat of a sandbox, and the files that lie over the
+    image.
 
-    Without root on the host there are no nodes of one's own: one seat then, with the host's.
+    Without root on the host it cannot make nodes: then there is one seat, with the host's nodes.
     """
     flags = kernel.MS_NOSUID | kernel.MS_NOEXEC
     kernel.mount("tmpfs", str(folder), "tmpfs", flags, "size=16m,mode=755")
@@ -129,7 +129,7 @@ def _make_devices(folder: Path, seats: int, *, nodes: bool, files: dict[str, str
 
 
 def become_root_of_own() -> None:
-    """Without root on the host: be the root of a user namespace that holds this user alone."""
+    """Without root on the host: makes this process root of a user namespace that holds this user alone."""
     uid, gid = os.geteuid(), os.getegid()
     kernel.unshare(kernel.NEWUSER)
     _write("/proc/self/setgroups", "deny")
@@ -138,14 +138,15 @@ def become_root_of_own() -> None:
 
 
 def map_ids(pid: int, root: dict[str, Any], *, several: bool) -> None:
-    """What the zygote's ids are outside: a range of nobody's, or the one of an unprivileged launcher."""
+    """Maps the zygote's ids to the host's: to a range that no user has, or to an unprivileged launcher's
+    id."""
     text = f"0 {root['first_id']} {root['ids']}\n" if several else "0 0 1\n"
     for name in ("uid_map", "gid_map"):
         _write(f"/proc/{pid}/{name}", text)
 
 
 def become_zygote(root: dict[str, Any], hold: int) -> None:
-    """In the new namespaces: give up everything but the making of sandboxes, and run the image's Python."""
+    """In the new namespaces: gives up every right but to make sandboxes, and runs the image's Python."""
     kernel.prctl("death signal", kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     os.read(hold, 1)
     os.setresgid(0, 0, 0)
@@ -156,7 +157,8 @@ def become_zygote(root: dict[str, Any], hold: int) -> None:
     kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     kernel.set_host_name(b"sandbox")
     kernel.prctl("no new privileges", kernel.PR_SET_NO_NEW_PRIVS, 1)
-    # CAP_SETFCAP: without it no one may hand on the id 0 of a namespace, all there is without root outside.
+    # CAP_SETFCAP: without it the id 0 of a namespace cannot be handed on, and without root outside there is
+    # no other.
     kernel.keep_capabilities((kernel.CAP_SETGID, kernel.CAP_SETUID, kernel.CAP_SETFCAP))
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
     quiet = os.open("/dev/null", os.O_RDWR)
@@ -196,9 +198,9 @@ def _start(root: dict[str, Any]) -> int:
 
 
 def main() -> None:
-    """Start the zygote and end as it ends. What goes wrong before is told on the control socket."""
+    """Starts the zygote and ends as it ends. Sends failures before that on the control socket."""
     kernel.prctl("death signal", kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a terminal's Ctrl-C ends it without a word
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a terminal's Ctrl-C ends it silently
     control = socket.socket(fileno=0)
     _take_program(int(sys.argv[2]))
     os.umask(0o022)

@@ -1,7 +1,7 @@
-"""The two attacks a probe runs in the guest's place, and what their ends mean.
+"""The two attacks that a probe runs in the guest's place, and what their ends mean.
 
-The launcher believes the wait status, the cgroup, and what the host's own /proc says of the process;
-nothing the canary writes is read.
+The launcher believes the wait status, the cgroup, and what the host's own /proc says of the process. It reads
+nothing that the canary writes.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _NAMESPACES = ("user", "pid", "mnt", "net", "ipc", "uts")
 
 
 def check_controls(status: int | None) -> None:
-    """Raise :class:`StartFailed` unless every control has bitten."""
+    """Raises :class:`StartFailed` unless every control has held."""
     if status != 0:
         code = os.waitstatus_to_exitcode(status) if status is not None else None
         raise StartFailed(
@@ -110,7 +110,10 @@ def check_controls(status: int | None) -> None:
 
 
 def check_process(pidfd: int, *, several_ids: bool, cgroup: Path | None) -> None:
-    """What the host sees of a running canary: nothing shared with the launcher, and not root."""
+    """Checks a running canary from the host: it shares nothing with the launcher, and is not root.
+
+    Raises :class:`StartFailed`.
+    """
     pid = pid_of(pidfd)
     status = Path(f"/proc/{pid}/status").read_text()
     zygote = re.findall(r"^PPid:\s+(\d+)", status, re.MULTILINE)
@@ -126,7 +129,7 @@ def check_process(pidfd: int, *, several_ids: bool, cgroup: Path | None) -> None
 
 
 def pid_of(pidfd: int) -> int:
-    """The process a pidfd names, as this host numbers it."""
+    """The host's pid of the process that a pidfd names. Raises :class:`StartFailed` if it has ended."""
     found = re.search(r"^Pid:\s+(\d+)$", Path(f"/proc/self/fdinfo/{pidfd}").read_text(), re.MULTILINE)
     if found is None:
         raise StartFailed("namespaces: the canary ended before it could be looked at")

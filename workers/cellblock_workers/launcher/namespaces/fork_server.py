@@ -29,7 +29,7 @@ _NO_NAMESPACES = {1, 28, 38}  # EPERM, ENOSPC (max_user_namespaces), ENOSYS
 
 
 def zygote_modules() -> dict[str, str]:
-    """The zygote's own text, by module, in the order of their imports."""
+    """The text of the zygote's own modules, in the order of their imports."""
     package = resources.files("cellblock_workers.zygote")
     return {f"cellblock_workers.zygote.{name}": (package / f"{name}.py").read_text() for name in _MODULES}
 
@@ -46,7 +46,7 @@ class ZygoteProgram:
     views: tuple[str, ...]
 
     def in_memory(self) -> int:
-        """A descriptor of the whole program, the zygote's own text included."""
+        """A descriptor of the whole program, with the zygote's own text."""
         file = os.memfd_create("zygote")
         with os.fdopen(os.dup(file), "w") as text:
             json.dump({"modules": zygote_modules(), **asdict(self)}, text)
@@ -56,9 +56,9 @@ class ZygoteProgram:
 
 @dataclass(frozen=True, slots=True)
 class ForkRequest:
-    """One sandbox, in numbers. ``seat``: no other running one has it; ``ids``: of guest and job, as the
-    zygote's user namespace counts them. ``series``: how many sandboxes are used one after the other; 0 for
-    a single one. ``each_pids``: how many processes each of a series may have, for their cgroup counts all of
+    """One sandbox, in numbers. ``seat``: no other running one has it. ``ids``: of guest and job, as the
+    zygote's user namespace counts them. ``series``: how many sandboxes are used one after the other; 0 for a
+    single one. ``each_pids``: how many processes each of a series may have, as their cgroup counts all of
     them together; 0 for no bound."""
 
     seat: int
@@ -78,7 +78,7 @@ class ForkRequest:
 
 
 class ForkedGuest:
-    """One sandbox's PID 1, as the kernel and its zygote tell of it."""
+    """One sandbox's PID 1, as the kernel and its zygote report it."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -91,17 +91,17 @@ class ForkedGuest:
 
     @property
     def lost(self) -> bool:
-        """Whether it ended with its zygote, and nobody knows how."""
+        """Whether it ended with its zygote, so that its status is not known."""
         return self.ended.is_set() and self.status is None
 
     def refusal(self) -> BackendUnavailable | None:
-        """Why it is no sandbox; None for one that simply ended, or has not."""
+        """Why it is not a sandbox; None if it simply ended, or runs."""
         if self.failure is not None:
             return StartFailed(f"namespaces: {self.failure}")
         return BackendUnavailable(f"{self._server} ended under a sandbox") if self.lost else None
 
     def kill(self) -> None:
-        """Kill it, and with it its PID namespace."""
+        """Kills it, and with it its PID namespace."""
         with self._lock:
             if self.pidfd is not None:
                 try:
@@ -110,7 +110,7 @@ class ForkedGuest:
                     return
 
     def close(self) -> None:
-        """Let go of the descriptor; :meth:`kill` does nothing any more."""
+        """Closes the descriptor; after that :meth:`kill` does nothing."""
         with self._lock:
             if self.pidfd is not None:
                 os.close(self.pidfd)
@@ -118,10 +118,10 @@ class ForkedGuest:
 
 
 class ForkServer:
-    """One zygote with its process. Thread-safe; of no use any more once :attr:`alive` is false."""
+    """One zygote with its process. Thread-safe; useless once :attr:`alive` is false."""
 
     def __init__(self, image: str, root: Root, program: ZygoteProgram, timeout_s: float) -> None:
-        """Start it and wait until its modules are imported. Raises :class:`BackendUnavailable`."""
+        """Starts it and waits until its modules are imported. Raises :class:`BackendUnavailable`."""
         self._name = f"namespaces: the fork-server of {image}"
         self._numbers = itertools.count()
         self._children: dict[int, ForkedGuest] = {}
@@ -144,7 +144,7 @@ class ForkServer:
             raise self._fault
 
     def spawn(self, request: ForkRequest, descriptors: Sequence[int], timeout_s: float) -> ForkedGuest:
-        """Fork a sandbox that gets these descriptors. Raises :class:`BackendUnavailable`."""
+        """Forks a sandbox that gets these descriptors. Raises :class:`BackendUnavailable`."""
         number, child = next(self._numbers), ForkedGuest(self._name)
         with self._lock:
             self._children[number] = child
@@ -155,7 +155,7 @@ class ForkServer:
             self._forget(number)
             raise BackendUnavailable(f"{self._name} is gone: {error}") from error
         if not child.answered.wait(timeout_s):
-            self.close()  # its child may come yet: with the zygote gone it cannot
+            self.close()  # its child may still come: not without the zygote
             child.ended.wait(_END_S)
             child.close()
             raise StartFailed(f"{self._name} did not answer within {timeout_s:g} s")
@@ -165,7 +165,7 @@ class ForkServer:
         return child
 
     def retire(self) -> None:
-        """Fork no more, and end with the last sandbox."""
+        """Forks no more, and ends with the last sandbox."""
         with self._lock:
             self._retired = True
             idle = not self._children
@@ -173,14 +173,14 @@ class ForkServer:
             self.close()
 
     def close(self) -> None:
-        """End it, with every sandbox it ever forked."""
+        """Ends it, with every sandbox that it ever forked."""
         try:
             self._control.shutdown(socket.SHUT_RDWR)
         except OSError:
             return  # ended already
 
     def wait(self) -> None:
-        """Until its process is gone; after :meth:`close`."""
+        """Waits until its process is gone; for use after :meth:`close`."""
         self._keeper.join(timeout=_END_S)
 
     def _forget(self, number: int) -> None:
@@ -217,7 +217,7 @@ class ForkServer:
             theirs.close()
 
     def _hear(self) -> bool:
-        """Take one message. False when there will be none."""
+        """Takes one message. Returns False when no more will come."""
         packet, passed, _, _ = socket.recv_fds(self._control, PACKET_BYTES, 1)
         if not packet:
             return False
@@ -231,11 +231,11 @@ class ForkServer:
         return True
 
     def _tell(self, message: dict[str, object], passed: list[int]) -> None:
-        """A child started, failed or ended."""
+        """Takes the message that a child started, failed or ended."""
         number = next(message[kind] for kind in ("started", "failed", "ended") if kind in message)
         with self._lock:
             child = self._children.get(int(str(number)))
-        if child is None:  # given up already
+        if child is None:  # no one waits for it any more
             for descriptor in passed:
                 os.close(descriptor)
             return

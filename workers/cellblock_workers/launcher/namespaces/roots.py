@@ -15,21 +15,21 @@ from cellblock_workers.zygote.zygote import INSIDE_JOB
 
 _PYTHONS = ("usr/local/bin/python3", "usr/bin/python3")
 _NEEDED = ("dev", "proc", "tmp")
-#: Of the host: programs and libraries. Nothing of /home, /root, /srv, /var, /run, /tmp or /etc's secrets.
+#: The host's programs and libraries. Nothing of /home, /root, /srv, /var, /run, /tmp or /etc's secrets.
 _VIEWED = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 #: How the loader finds libraries: a file, and a folder of links.
 _COPIED = ("/etc/ld.so.cache", "/etc/alternatives")
-#: What lies over it: the job's id is the same in every sandbox of a zygote.
+#: The files laid over it: the job's id is the same in every sandbox of a zygote.
 _NAMES = etc_files(INSIDE_JOB)
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What boot.py makes a zygote's root of. ``folder``: an unpacked image; without one, the rest.
+    """What boot.py builds a zygote's root from. ``folder``: an unpacked image; without one, the other fields.
 
-    ``identity``: which folder of that name it was, and in which state; a number alone is given again to
-    whatever replaces it. ``seats``: how many sandboxes can run at once. ``first_id``, ``ids``: the host's
-    user ids that are the zygote's from 0 on.
+    ``identity``: device, inode and change time of the folder, as an inode number alone is given again to a
+    folder that replaces it. ``seats``: how many sandboxes can run at once. ``first_id``, ``ids``: the first
+    and the number of the host's user ids that the zygote's ids, from 0 on, stand for.
     """
 
     mount_point: str
@@ -45,12 +45,12 @@ class Root:
     files: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> str:
-        """For boot.py's command line."""
+        """The root for boot.py's command line."""
         return json.dumps(asdict(self))
 
 
 def find_root(settings: Settings, image: str, seats: int) -> Root:
-    """The root of an image. Raises :class:`StartFailed` for one that is missing or incomplete."""
+    """The root of an image. Raises :class:`StartFailed` if it is missing or incomplete."""
     folder = _unpacked(settings, image)
     ids = id_ranges(settings.launcher.first_user_id)["namespaces"]
     if folder.is_dir():
@@ -61,7 +61,8 @@ def find_root(settings: Settings, image: str, seats: int) -> Root:
 
 
 def is_current(root: Root, settings: Settings, image: str) -> bool:
-    """Whether :func:`find_root` would find the same; asked for every sandbox, so it is one look."""
+    """Whether :func:`find_root` would find the same. Called for every sandbox, so it makes one system
+    call."""
     try:
         return _identity(_unpacked(settings, image)) == root.identity
     except OSError:

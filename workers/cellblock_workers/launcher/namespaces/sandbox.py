@@ -18,7 +18,7 @@ _LAST_WORD_S = 3.0
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ForkedSandbox(BaseSandbox):
-    """A guest in namespaces of its own. ``group`` is None where the host has no cgroup for it."""
+    """A guest in namespaces of its own. ``group`` is None if the host has no cgroup for it."""
 
     child: ForkedGuest
     seat: int
@@ -32,11 +32,11 @@ class ForkedSandbox(BaseSandbox):
         self._cgroup = SandboxCgroup((self.group.relative,) if self.group else ())
 
     def give_way(self, after_cpu_ms: int) -> bool:
-        """By its cgroup's weight."""
+        """Lowers its cgroup's weight."""
         return self._cgroup.yield_cpu(self._cpu_ms_before + after_cpu_ms)
 
     def evidence(self, *, ended: bool) -> Evidence:
-        """The cgroup's counters, or the watch's without one, and how PID 1 ended if it has."""
+        """The cgroup's counters, or without one the watch's, and how PID 1 ended if it has."""
         child = self.child
         if ended:
             child.ended.wait(_LAST_WORD_S)
@@ -55,10 +55,10 @@ class ForkedSandbox(BaseSandbox):
         )
 
     def destroy(self) -> None:
-        """Kill and remove. Idempotent."""
+        """Kills and removes it. Idempotent."""
         if not self._destroyed:
             self._destroyed = True
-            # Many processes that each give back much memory would take minutes at a small share.
+            # Many processes that each free much memory would take minutes at a small share.
             self._cgroup.limit_cpus(max(self.profile.cpus, START_CPUS))
             self.discard(self)
 
@@ -67,5 +67,5 @@ class ForkedSandbox(BaseSandbox):
 
 
 def _shell_code(status: int) -> int:
-    """A wait status as a shell shows it: 128 and the signal's number for one that killed."""
+    """A wait status as a shell shows it: 128 plus the number of a signal that killed."""
     return 128 + (status & 0x7F) if status & 0x7F else status >> 8

@@ -1,4 +1,4 @@
-"""gVisor and runc straight through the OCI runtime: the same controls as through Docker, no daemon's cost."""
+"""gVisor and runc straight through the OCI runtime: the same controls as through Docker, without its cost."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OciBackend:
         self._uids = UserIds(settings.launcher.state / "ids", self._ids)
 
     def probe(self) -> None:
-        """Run the canary, believe only its exit code, and read its limits where the kernel has them."""
+        """Runs the canary, believes only its exit code, and reads its limits from the kernel."""
         if os.geteuid() != 0:
             raise NotOnThisHost(
                 f"{self.isolation}: an OCI runtime needs root to make a sandbox; run the launcher as root"
@@ -76,7 +76,8 @@ class OciBackend:
                 self._remove(sandbox_id, family)
 
     def start(self, profile: Profile) -> OciSandbox:
-        """Make the bundle and run it. The guest needs no answer: it announces itself on the stream."""
+        """Makes the bundle and runs it. Needs no answer from the guest, which announces itself on the
+        stream."""
         ours, theirs = sandbox_stream()
         try:
             with self._new(secrets.token_hex(8)) as sandbox_id:
@@ -105,16 +106,16 @@ class OciBackend:
     def _options(self, uid: int, profile: Profile) -> dict[str, object]:
         return {
             "uid": uid,
-            # The sentry's processes are not the job's: the cgroup cannot count them apart.
+            # The sentry's processes are not the job's, and the cgroup cannot tell them apart.
             "rlimits": {"NPROC": profile.pids} if self.isolation == "gvisor" else {},
             "preload": self._settings.sandbox.preloaded(profile.image),
         }
 
     def close(self) -> None:
-        """Nothing is kept between sandboxes."""
+        """Does nothing: nothing is kept between sandboxes."""
 
     def sweep(self) -> int:
-        """Remove what sandboxes of owners that are gone have left."""
+        """Removes what sandboxes of owners that are gone have left."""
         return self._records.clear(self._sweep_one)
 
     def _sweep_one(self, sandbox_id: str, details: dict[str, str]) -> None:
@@ -128,12 +129,12 @@ class OciBackend:
         self._uids.give_back(sandbox_id)
 
     def discard(self, sandbox: OciSandbox) -> None:
-        """Kill a sandbox and remove whatever it left."""
+        """Kills a sandbox and removes everything that it left."""
         self._remove(sandbox.id, sandbox.family)
 
     @contextmanager
     def _new(self, sandbox_id: str) -> Iterator[str]:
-        """Record a sandbox before anything of it is there; if the block fails, nothing of it stays."""
+        """Records a sandbox before anything of it exists; if the block fails, nothing of it stays."""
         with self._host_errors():
             self._records.write(sandbox_id, runtime=self._runtime.program)
             try:
@@ -147,7 +148,7 @@ class OciBackend:
     def _make(
         self, sandbox_id: str, profile: Profile, command: Sequence[str], stream: socket.socket, uid: int
     ) -> Family:
-        """Start a container; its processes, the first one first."""
+        """Starts a container. Returns its processes, the first one first."""
         self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = self._state / sandbox_id
         bundle = Bundle(
@@ -201,7 +202,7 @@ class OciBackend:
             )
 
     def _remove(self, sandbox_id: str, family: Family) -> None:
-        """Kill everything and remove every trace; what will not go is the next sweep's."""
+        """Kills everything and removes every trace; the next sweep tries again what fails."""
         try:
             with self._host_errors():
                 remains = Remains(self._state, self._runtime.program, sandbox_id)
@@ -216,7 +217,7 @@ class OciBackend:
 
     @contextmanager
     def _host_errors(self) -> Iterator[None]:
-        """What the host's files and processes refuse, in words an operator can act on."""
+        """Turns what the host's files and processes refuse into errors that an operator can act on."""
         try:
             yield
         except OSError as error:

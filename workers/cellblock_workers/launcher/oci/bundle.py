@@ -1,4 +1,4 @@
-"""A sandbox as an OCI bundle: every control of one made by runc or runsc stands here.
+"""A sandbox as an OCI bundle: every control of a sandbox made by runc or runsc stands here.
 
 tests/sandbox proves each on the running sandbox, tests/attacks tries to pass them.
 """
@@ -32,7 +32,7 @@ from cellblock_workers.launcher.seccomp import oci_filter, strict_profile
 
 _VIEW, _OWN = "rootfs", "own"
 _ENVIRONMENT = ("PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/", "HOSTNAME=sandbox")
-# What of the whole host could be set in /proc.
+# The parts of /proc through which the whole host could be changed.
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 
@@ -51,19 +51,19 @@ class Bundle:
     uid: int  # the job's
 
     def write(self) -> None:
-        """Lay the bundle down in its folder."""
+        """Writes the bundle into its folder."""
         (self.folder / _VIEW).mkdir(parents=True)
         write_etc(self.folder / _OWN, self.uid)
         (self.folder / "config.json").write_text(json.dumps(self.config()))
 
     def config(self) -> dict[str, Any]:
-        """What ``config.json`` says."""
+        """The content of ``config.json``."""
         gvisor = self.isolation == "gvisor"
         return {
             "ociVersion": "1.0.2",
             "hostname": "sandbox",
-            # gVisor keeps its own state of every file; the host's kernel would share locks and news of files
-            # between sandboxes on one root, so runc gets a view of its own of it.
+            # gVisor keeps its own state of every file. The host's kernel would share locks and notifications
+            # of files between sandboxes on one root, so runc gets its own view of it.
             "root": {"path": str(self.root) if gvisor else _VIEW, "readonly": True},
             "process": self._process(),
             "mounts": self._mounts() if gvisor else [self._own_view(), *self._mounts()],
@@ -102,15 +102,15 @@ class Bundle:
         }
 
     def _own_view(self) -> dict[str, Any]:
-        """The image's root as a file system of this sandbox's, with its own names laid over it."""
+        """The image's root as a file system of this sandbox, with its own names laid over it."""
         layers = f"lowerdir={self.folder / _OWN}:{self.root}"
         return _mount("/", "overlay", "ro", "nosuid", "nodev", layers)
 
     def _mounts(self) -> list[dict[str, Any]]:
-        """Nothing of the host's but a context, and no /sys and no cgroups; /tmp is the one place to write."""
+        """Nothing of the host but a context, no /sys and no cgroups; /tmp is the one place to write."""
         context = self.profile.context
-        # runsc makes it root's and 0755, whatever mode is asked for, so no job makes files in it.
-        # In a read-only one it refuses O_CREAT even for what is there, as open("/dev/null", "w") has it.
+        # runsc makes it root's and 0755, whatever mode is asked for, so no job can make files in it. In a
+        # read-only /dev it refuses O_CREAT even for existing files, which open("/dev/null", "w") uses.
         devices = [] if self.isolation == "gvisor" else ["ro"]
         names = etc_files(self.uid) if self.isolation == "gvisor" else ()  # runc has them in its view
         return [

@@ -1,8 +1,8 @@
-"""The processes a detached runtime leaves to the launcher: adopted, watched and reaped by it.
+"""The processes that a detached runtime leaves to the launcher, which adopts, watches and reaps them.
 
-A container's first process is its runtime's child. The runtime ends once the container runs, and the
-kernel then gives the child to the nearest ancestor that asked for orphans: that is the launcher, so that it
-alone learns how a sandbox ended.
+A container's first process is its runtime's child. The runtime ends once the container runs, and the kernel
+then gives the child to the nearest ancestor that asked for orphans. That is the launcher, so only the
+launcher learns how a sandbox ended.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _STATE, _PARENT, _SESSION = 0, 1, 3  # of what follows the name in /proc/PID/sta
 
 
 def adopt_orphans() -> None:
-    """From now on orphans among this process's descendants become its children."""
+    """Makes orphans among this process's descendants its children. Raises :class:`OSError`."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
 
 
 class AdoptedProcess:
-    """One adopted process, held by a descriptor: its pid stays its own until it is reaped here."""
+    """One adopted process, held by a descriptor: its pid is not reused until it is reaped here."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -35,7 +35,7 @@ class AdoptedProcess:
         self._reaped = False
 
     def ended(self, timeout_s: float = 0) -> bool:
-        """Whether it has ended, after waiting up to ``timeout_s`` for it."""
+        """Whether it has ended, after a wait of up to ``timeout_s``."""
         if self._reaped:
             return True
         poll = select.poll()
@@ -43,7 +43,7 @@ class AdoptedProcess:
         return bool(poll.poll(timeout_s * 1000))
 
     def exit_code(self) -> int | None:
-        """As a shell shows it; None while it runs."""
+        """The exit code as a shell shows it; None while it runs."""
         if self._exit_code is None and not self._reaped:
             end = os.waitid(os.P_PIDFD, self._descriptor, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if end is not None:
@@ -52,13 +52,13 @@ class AdoptedProcess:
         return self._exit_code
 
     def kill(self) -> None:
-        """Send SIGKILL."""
+        """Sends SIGKILL."""
         if not self._reaped:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
     def reap(self, timeout_s: float) -> None:
-        """Wait for its end and take it out of the process table."""
+        """Waits up to ``timeout_s`` for its end and takes it out of the process table."""
         if self._reaped or not self.ended(timeout_s):
             return
         self.exit_code()
@@ -70,8 +70,9 @@ class AdoptedProcess:
 class Family:
     """One sandbox's processes on the host: those that are the launcher's children, and their descendants.
 
-    Descendants become the launcher's children when their parents end. They are told by their sessions, which
-    no process inside a sandbox can enter: those seen when the sandbox was made, the launcher's own left out.
+    Descendants become the launcher's children when their parents end. They are recognised by their sessions,
+    which no process inside a sandbox can enter: those seen when the sandbox was made, without the launcher's
+    own.
     """
 
     def __init__(self, pids: Iterable[int]) -> None:
@@ -85,21 +86,21 @@ class Family:
 
     @property
     def first(self) -> AdoptedProcess:
-        """The container's first process: the first of the pids given."""
+        """The container's first process: the first of the given pids."""
         return self._children[0]
 
     def __len__(self) -> int:
         return len(self._children)
 
     def kill(self, timeout_s: float) -> None:
-        """Kill the launcher's children and reap them."""
+        """Kills the launcher's children and reaps them."""
         for child in self._children:
             child.kill()
         for child in self._children:
             child.reap(timeout_s)
 
     def reap_descendants(self) -> None:
-        """Reap what the children had started. All of it must be dead."""
+        """Reaps what the children had started. All of it must be dead."""
         for pid in _children():
             stat = _stat(pid)
             if stat and stat[_STATE] == "Z" and stat[_SESSION] in self._sessions:
@@ -116,7 +117,7 @@ def _children() -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """What follows the command's name in /proc/PID/stat; nothing once it is gone."""
+    """What follows the command's name in /proc/PID/stat; empty once the process is gone."""
     try:
         return (Path("/proc") / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

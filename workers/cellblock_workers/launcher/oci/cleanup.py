@@ -1,4 +1,4 @@
-"""What a sandbox made by an OCI runtime leaves on the host, and taking it away.
+"""Finds and removes what a sandbox made by an OCI runtime leaves on the host.
 
 The runtimes' own ``delete`` would do the same, with a process of 20 ms for each sandbox.
 """
@@ -20,7 +20,7 @@ _PATIENCE_S = 5.0
 
 
 class Remains:
-    """Everything of one sandbox, wherever it is, found by its id alone."""
+    """Everything that one sandbox left anywhere, found by its id alone."""
 
     def __init__(self, state: Path, program: str, sandbox_id: str) -> None:
         self._state = state
@@ -28,7 +28,7 @@ class Remains:
         self._id = sandbox_id
 
     def processes(self) -> list[int]:
-        """Whoever is in its cgroup."""
+        """The processes in its cgroup."""
         found: set[int] = set()
         for folder in self._cgroups():
             with suppress(OSError):  # gone this moment
@@ -36,7 +36,7 @@ class Remains:
         return sorted(found)
 
     def kill(self) -> None:
-        """Kill until nobody is left. Raises :class:`BackendUnavailable` when somebody does not go."""
+        """Kills until no process is left. Raises :class:`BackendUnavailable` if one does not die."""
         deadline = time.monotonic() + _PATIENCE_S
         while processes := self.processes():
             for pid in processes:
@@ -49,7 +49,10 @@ class Remains:
             time.sleep(0.002)
 
     def remove(self) -> None:
-        """Remove its cgroups, its runtime's notes and its bundle. Everything in it must be dead."""
+        """Removes its cgroups, its runtime's notes and its bundle. Everything in it must be dead.
+
+        Raises :class:`BackendUnavailable` if a cgroup cannot be removed.
+        """
         deadline = time.monotonic() + _PATIENCE_S
         while left := [folder for folder in self._cgroups() if not _removed(folder)]:
             if time.monotonic() > deadline:

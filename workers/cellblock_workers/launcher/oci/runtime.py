@@ -1,4 +1,4 @@
-"""The installed OCI runtimes: how they are called, and what they say when they refuse."""
+"""The installed OCI runtimes: how to call them, and what they say when they refuse."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SYSTEM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True)
 class OciRuntime:
-    """One program. ``options``: before its command, always."""
+    """One program. ``options`` always stand before its command."""
 
     program: str
     package: str
     options: tuple[str, ...] = ()
 
     def locate(self, isolation: str) -> str:
-        """Its path. Raises :class:`NotOnThisHost`."""
+        """The program's path. Raises :class:`NotOnThisHost`."""
         path = shutil.which(self.program, path=_SYSTEM_FOLDERS)
         if path is None:
             raise NotOnThisHost(
@@ -35,7 +35,8 @@ class OciRuntime:
         return path
 
     def command(self, path: str, state: Path, bundle: Path) -> list[str]:
-        """The call that makes and starts the container of a bundle and leaves nothing of itself behind."""
+        """The call that makes and starts the container of a bundle; its process ends once the container
+        runs."""
         return [
             path,
             *("--root", str(state / self.program)),
@@ -46,16 +47,17 @@ class OciRuntime:
 
 
 RUNTIMES = {
-    # None of the host's network; the filter of system calls holds inside the sentry too.
+    # Nothing of the host's network; the filter of system calls holds inside the sentry too.
     "gvisor": OciRuntime("runsc", "runsc", ("--network=none", "--oci-seccomp")),
     "runc": OciRuntime("runc", "runc"),
 }
 
 
 def run(command: Sequence[str], bundle: Path, stream: socket.socket, isolation: str, timeout_s: float) -> int:
-    """Start a container on a stream; the pid of its first process. Raises :class:`StartFailed`."""
-    # The container's stderr too: what a guest says there is nobody's log. A pipe nobody reads, broken once
-    # the runtime is done with it; not /dev/null, which under gVisor any job could open as /proc/1/fd/2.
+    """Starts a container on a stream. Returns the pid of its first process. Raises :class:`StartFailed`."""
+    # The container's stderr too: what a guest says there goes to no log. It is a pipe without a reader,
+    # broken once the runtime is done with it; not /dev/null, which under gVisor any job could open as
+    # /proc/1/fd/2.
     unread, nowhere = os.pipe()
     try:
         done = subprocess.run(

@@ -19,7 +19,7 @@ _LAST_WORD_S = 3.0
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class OciSandbox(BaseSandbox):
-    """One container with its guest. Its cgroup is the launcher's and stays until :meth:`destroy`."""
+    """One container with its guest. Its cgroup belongs to the launcher and stays until :meth:`destroy`."""
 
     family: Family
     discard: Callable[[OciSandbox], None]
@@ -30,7 +30,7 @@ class OciSandbox(BaseSandbox):
         self._cgroup = SandboxCgroup((Path(PARENT) / self.id,))
 
     def _prepare(self) -> None:
-        """Hold it to the job's share of CPU time."""
+        """Limits it to the job's share of CPU time."""
         if self.profile.cpus < START_CPUS and not self._cgroup.limit_cpus(self.profile.cpus):
             raise StartFailed(
                 f"{self.isolation}: CPU time cannot be limited in {PARENT / self.id}; "
@@ -41,7 +41,7 @@ class OciSandbox(BaseSandbox):
         return self._cgroup.cpu_ms()
 
     def give_way(self, after_cpu_ms: int) -> bool:
-        """By its cgroup's weight."""
+        """Lowers its cgroup's weight."""
         return self._cgroup.yield_cpu(self._cpu_ms_before + after_cpu_ms)
 
     def evidence(self, *, ended: bool) -> Evidence:
@@ -58,7 +58,7 @@ class OciSandbox(BaseSandbox):
         )
 
     def destroy(self) -> None:
-        """Kill it and remove whatever it left."""
+        """Kills it and removes everything that it left. Idempotent."""
         if self._destroyed:
             return
         self.stream.close()

@@ -1,7 +1,8 @@
 """The fork-server's sandboxes, each in a scope of ``cellblock-sandbox.slice`` (requirements O1 to O3).
 
-What is inside a sandbox is :mod:`cellblock_workers.launcher.namespaces`; memory, processes and CPU time are
-bounded by :class:`~cellblock_workers.launcher.systemd.scope.ScopeTree`, all sandboxes together by the slice.
+The inside of a sandbox is :mod:`cellblock_workers.launcher.namespaces`'s. Memory, processes and CPU time are
+bounded by :class:`~cellblock_workers.launcher.systemd.scope.ScopeTree`, and for all sandboxes together by the
+slice.
 """
 
 from __future__ import annotations
@@ -24,5 +25,5 @@ class ScopeBackend(NamespacesBackend):
         super().__init__(settings, ownership, ScopeTree(settings.launcher.slice))
 
     def _do_without_cgroups(self, refusal: str) -> None:
-        """Never: that is what the isolation ``namespaces`` is for."""
+        """Refuses: the isolation ``namespaces`` is there for hosts without cgroups."""
         raise NotOnThisHost(refusal)

@@ -1,4 +1,4 @@
-"""What is asked of systemd, through the programs it comes with."""
+"""Requests to systemd, through the programs that come with it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 from cellblock_workers.launcher.backend import BackendUnavailable, StartFailed
 
-#: Only there where systemd is PID 1 (sd_booted(3)).
+#: Exists only if systemd is PID 1 (sd_booted(3)).
 BOOTED = Path("/run/systemd/system")
 _MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
 _ANSWER_S = 10
 
 
 def start_scope(name: str, properties: Sequence[tuple[str, ...]]) -> None:
-    """Ask for a transient scope; it is there once its process is in its cgroup.
+    """Asks for a transient scope, which exists once its process is in its cgroup.
 
-    A property: its name, its D-Bus type, its value's words. Raises :class:`BackendUnavailable`.
+    A property: its name, its D-Bus type, the words of its value. Raises :class:`BackendUnavailable`.
     """
     words = [word for one in properties for word in one]
     # `systemd-run --scope` makes the same call, and costs more (docs/adr/0008).
@@ -38,7 +38,7 @@ def start_scope(name: str, properties: Sequence[tuple[str, ...]]) -> None:
 
 
 def unit_file(name: str) -> str:
-    """Where a unit's file lies; empty for a unit that has none. Raises :class:`BackendUnavailable`."""
+    """The path of a unit's file; empty for a unit without one. Raises :class:`BackendUnavailable`."""
     return _ask("systemctl", "show", "--property=FragmentPath", "--value", name).strip()
 
 

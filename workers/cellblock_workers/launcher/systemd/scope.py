@@ -1,7 +1,7 @@
 """One transient scope for each sandbox: systemd makes the cgroup, the sandbox's processes join it.
 
-A scope is given its first process when it is made and ends with its last. The first is a placeholder, ours:
-it holds the scope open until the sandbox's counters have been read, and ends with the launcher.
+A scope is given its first process when it is made, and ends with its last. The first is our placeholder: it
+holds the scope open until the sandbox's counters have been read, and ends with the launcher.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Scope:
         self._first = first
 
     def open_membership(self) -> list[int]:
-        """Descriptors: whoever writes 0 to each is in."""
+        """Descriptors: a process that writes 0 to each is in."""
         opened: list[int] = []
         try:
             for folder in self._folders():
@@ -54,11 +54,11 @@ class Scope:
         return opened
 
     def kill(self) -> None:
-        """Kill whatever is in it."""
+        """Kills every process in it."""
         CgroupFolders(tuple(self._folders()), "cgroup.procs").kill()
 
     def remove(self) -> None:
-        """End the placeholder, and wait until systemd has removed what is empty. Raises StartFailed."""
+        """Ends the placeholder, and waits until systemd has removed the empty scope. Raises StartFailed."""
         if self._first is not None:
             self._first.kill()
             self._first.communicate()
@@ -84,7 +84,7 @@ class ScopeTree:
         self._v1 = (root / "memory").is_dir()
 
     def refusal(self) -> str | None:
-        """Why this host has no scopes for this launcher, with the remedy; None if it has."""
+        """Why this launcher cannot have scopes on this host, with the remedy; None if it can."""
         if not manager.BOOTED.is_dir():
             return (
                 f"systemd: it does not run this host (there is no {manager.BOOTED}); "
@@ -102,7 +102,7 @@ class ScopeTree:
     def create(self, sandbox_id: str, profile: Profile, extra_pids: int) -> Scope:
         """A scope with this profile's limits; ``extra_pids`` processes are ours.
 
-        Raises :class:`BackendUnavailable`, also if a limit was asked for and is not in force.
+        Raises :class:`BackendUnavailable`, also if a requested limit is not in force.
         """
         pids = profile.pids + extra_pids + _PLACEHOLDER_PIDS
         first = subprocess.Popen(
@@ -128,7 +128,7 @@ class ScopeTree:
         return scope
 
     def find(self, sandbox_id: str) -> Scope:
-        """The scope of a sandbox, whether it is there or not."""
+        """The scope of a sandbox, whether it exists or not."""
         return self._scope(sandbox_id, None)
 
     def _scope(self, sandbox_id: str, first: subprocess.Popen[bytes] | None) -> Scope:
@@ -136,7 +136,7 @@ class ScopeTree:
         return Scope(name, self._top().joinpath(*_levels(self._slice), name), self._hierarchies(), first)
 
     def _top(self) -> Path:
-        """The cgroup below which systemd has everything: in a container it is not the hierarchy's root."""
+        """The cgroup below which systemd keeps everything: in a container it is not the hierarchy's root."""
         for line in (self._proc / "1" / "cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers in {"name=systemd", ""}:
@@ -161,15 +161,15 @@ class ScopeTree:
             ("TasksMax", "t", str(pids)),
             ("CPUQuotaPerSecUSec", "t", str(round(profile.cpus * 1_000_000))),
             ("CPUQuotaPeriodUSec", "t", str(CPU_PERIOD_US)),
-            # Its processes are our affair: else systemd ends a scope after the kernel's first kill for
-            # memory (OOMPolicy=stop), and the counter that says so with it.
+            # We manage its processes: otherwise systemd ends a scope after the kernel's first kill for memory
+            # (OOMPolicy=stop), and with it the counter that says so.
             ("Delegate", "b", "true"),
             ("CollectMode", "s", "inactive-or-failed"),  # nothing of a failed one stays listed
             ("TimeoutStopUSec", "t", str(_STOP_US)),  # a guest is deaf to TERM
         )
 
     def _await(self, scope: Scope, pid: int) -> None:
-        """Until the placeholder is where the limits are. systemd answers before it has moved it."""
+        """Waits until the placeholder is where the limits are. systemd answers before it has moved it."""
         deadline = time.monotonic() + _WAIT_S
         wanted = {"memory", "pids", "cpu"} if self._v1 else {""}
         while True:
@@ -192,7 +192,7 @@ class ScopeTree:
             time.sleep(_LOOK_S)
 
     def _close_v1_gaps(self, scope: Scope, profile: Profile) -> None:
-        """With v1 cgroups systemd has no word for swap (MemorySwapMax is ignored there) nor for sockets."""
+        """Sets what systemd cannot set with v1 cgroups: swap (it ignores MemorySwapMax there) and sockets."""
         if not self._v1:
             return
         folder = self._root / "memory" / scope.relative
@@ -202,7 +202,8 @@ class ScopeTree:
             limit.write_text(str(profile.memory_bytes))
 
     def _verify(self, scope: Scope, profile: Profile, pids: int) -> None:
-        """systemd skips a limit it cannot set, and only logs it: so the kernel is asked."""
+        """Asks the kernel for each limit, because systemd skips one that it cannot set, and only logs
+        that."""
         cgroup = SandboxCgroup((scope.relative,), self._root)
         memory_bytes, processes = cgroup.memory_limit_bytes(), cgroup.pids_limit()
         missing = [
@@ -228,12 +229,12 @@ class ScopeTree:
     def _has_quota(self, relative: Path) -> bool:
         if not self._v1:
             return not (self._root / relative / "cpu.max").read_text().startswith("max")
-        # A v1 cgroup may not be given more than the one above it has: then that one's is the limit.
+        # A v1 cgroup cannot be given more than its parent has: then the parent's is the limit.
         folders = (self._root / "cpu" / path for path in (relative, relative.parent))
         return any(int((folder / "cpu.cfs_quota_us").read_text()) > 0 for folder in folders)
 
 
 def _levels(slice_name: str) -> list[str]:
-    """The slices a slice is in, and itself: every dash of its name is a level."""
+    """The slices that contain a slice, and the slice itself: every dash of its name is a level."""
     words = slice_name.removesuffix(".slice").split("-")
     return ["-".join(words[: number + 1]) + ".slice" for number in range(len(words))]

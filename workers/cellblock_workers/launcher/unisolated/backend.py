@@ -1,9 +1,10 @@
-"""``process`` and ``none``: a plain subprocess of the host, for development where there is nothing better.
+"""``process`` and ``none``: a plain subprocess of the host, for development without anything better.
 
-Nothing here protects the host: a job reads what its user can read and talks to whom it likes. So neither is
-ever used without ``sandbox.unisolated`` naming it, and every job that runs so is logged as a risk. Outcomes,
-streams, values and files are the same as elsewhere. ``process`` bounds a job by rlimits and a watch over its
-memory; ``none`` by its deadline and its output alone. A launcher that is root gives each job its own uid.
+Nothing here protects the host: a job can read what its user can read, and connect to every address. So
+neither is ever used unless ``sandbox.unisolated`` names it, and every job that runs so is logged as a risk.
+Outcomes, streams, values and files are the same as elsewhere. ``process`` bounds a job by rlimits and a watch
+over its memory; ``none`` bounds it by its deadline and its output alone. A launcher that is root gives each
+job its own uid.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ class UnisolatedBackend:
         self._settings = settings
         self._records = Records(settings.launcher.state / self.sweeps / "records", ownership)
         self._watch = MemoryWatch()
-        # Launchers of one host share the range; where each begins keeps them apart.
+        # Launchers of one host share the range; each begins at a random uid, which keeps them apart.
         self._uids = itertools.count(_FIRST_UID + secrets.randbelow(_UIDS))
 
     def probe(self) -> None:
-        """Start one. There is no control to try."""
+        """Starts one guest. There is no control to test."""
         image = self._settings.sandbox.default_image
         self.start(Profile("permissive", image, _UNBOUNDED_BYTES, 1.0, _PROBE_PIDS)).destroy()
 
     def start(self, profile: Profile) -> UnisolatedSandbox:
-        """Start a guest in a folder of its own. Raises :class:`StartFailed`."""
+        """Starts a guest in a folder of its own. Raises :class:`StartFailed`."""
         if profile.context is not None:
             raise NotOffered(
                 f"{self.isolation}: a context cannot be mounted without a sandbox; "
@@ -75,10 +76,10 @@ class UnisolatedBackend:
             raise StartFailed(f"{self.isolation}: a job's process could not be started: {error}") from error
 
     def close(self) -> None:
-        """Nothing is kept between sandboxes."""
+        """Does nothing: nothing is kept between sandboxes."""
 
     def sweep(self) -> int:
-        """Remove the folders of owners that are gone; their guests ended with them."""
+        """Removes the folders of owners that are gone; their guests ended with them."""
         return self._records.clear(self._sweep_one)
 
     def _sweep_one(self, sandbox_id: str, details: dict[str, str]) -> None:
@@ -88,7 +89,7 @@ class UnisolatedBackend:
         self._remove(sandbox_id, folder)
 
     def discard(self, sandbox: UnisolatedSandbox) -> None:
-        """End whatever is left of one."""
+        """Ends everything that is left of a sandbox."""
         sandbox.stream.close()
         self._watch.remove(sandbox.watched)
         sandbox.process.kill()
@@ -141,7 +142,8 @@ class UnisolatedBackend:
         return sandbox
 
     def _rlimits(self, profile: Profile) -> dict[str, int]:
-        """Of the job. Processes are counted by uid, so they can only be bounded where it is the job's own."""
+        """The job's rlimits. Processes are counted by uid, so they are bounded only if the job has its
+        own."""
         if self.isolation == "none":
             return {}
         limits = {"NOFILE": RLIMITS["NOFILE"], "FSIZE": self._settings.sandbox.tmp_bytes}

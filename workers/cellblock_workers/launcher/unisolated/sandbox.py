@@ -35,12 +35,12 @@ class GuestProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """As a shell shows it; None while it runs."""
+        """The exit code as a shell shows it; None while it runs."""
         code = self._process.returncode if self.ended.is_set() else None
         return 128 - code if code is not None and code < 0 else code
 
     def kill(self) -> None:
-        """End what is below the guest while it is there to bury it, then the guest."""
+        """Ends what is below the guest while the guest can still reap it, then the guest."""
         deadline = time.monotonic() + _GONE_S
         while not self.ended.is_set() and time.monotonic() < deadline:
             below = family_of(self.pid)[1:]
@@ -70,7 +70,7 @@ class UnisolatedSandbox(BaseSandbox):
     _destroyed: bool = field(init=False, default=False)
 
     def _prepare(self) -> None:
-        """Say at whose risk the job runs."""
+        """Logs the risk that the job runs at."""
         _log.warning(
             "job_not_isolated",
             isolation=self.isolation,
@@ -83,7 +83,7 @@ class UnisolatedSandbox(BaseSandbox):
         return self.watched.cpu_ms
 
     def give_way(self, after_cpu_ms: int) -> bool:
-        """Never: one user's processes have no weight among themselves."""
+        """Never gives way: processes of one user have no weights among themselves."""
         return True
 
     def evidence(self, *, ended: bool) -> Evidence:
@@ -100,7 +100,7 @@ class UnisolatedSandbox(BaseSandbox):
         )
 
     def destroy(self) -> None:
-        """End it and remove its folder. Idempotent."""
+        """Ends it and removes its folder. Idempotent."""
         if not self._destroyed:
             self.discard(self)
             self._destroyed = True
