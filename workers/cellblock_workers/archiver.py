@@ -1,7 +1,8 @@
-"""``cellblock archiver``: writes every job that has ended into the archive, and forgets what is over there.
+"""``cellblock archiver``: writes every job that has ended into the archive, and removes expired ones.
 
-A consumer group of the event stream, so any number may run: each end is written at least once, and twice is
-once. What is read, written and acknowledged in this order survives any of them being killed.
+It is a consumer group of the event stream, so any number may run: each end is written at least once, and a
+second write has no effect. It reads, writes and acknowledges in this order, so nothing is lost if one is
+killed.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _log = structlog.get_logger(__name__)
 
 _WAIT_S = 1.0
 _AWAY_S = 1.0
-#: What another archiver read and did not finish is taken over after this.
+#: Events that another archiver read and did not finish are taken over after this many seconds.
 _REDELIVER_S = 60.0
 _PRUNE_EVERY_S = 60.0
-_PRUNES_S = 1.0  #: at once
+_PRUNES_S = 1.0  #: the length of one round
 
 
 class Archiver:
@@ -65,13 +66,13 @@ class Archiver:
         with archive_errors("looking at its schema", self.archive.engine):
             is_new = is_empty(self.archive.engine)
             if is_new or not self._ledger.is_known():
-                self._ledger.let_it_owe()  # first: should this process end now, the database is empty still
+                self._ledger.let_it_owe()  # first: if this process ends now, the database is still empty
             if is_new:
                 upgrade(self.archive.engine)
         self.archive.check_schema()
 
     def run(self) -> None:
-        """Until :meth:`stop`: what is away is waited for, and said to be away for as long as it is."""
+        """Archive until :meth:`stop`. Waits for a store that is away, and reports it for as long as it is."""
         while not self._closing.is_set():
             try:
                 if self._away is not None:
@@ -82,17 +83,18 @@ class Archiver:
             except (StoreUnavailable, ArchiveUnavailable, SchemaMismatch) as error:
                 self._wait_for(str(error))
                 self._closing.wait(_AWAY_S)
-            except Exception:  # a defect of ours: what was not acknowledged comes again
+            except Exception:  # a defect of ours: events that were not acknowledged come again
                 _log.exception("archiver_crashed")
                 self._closing.wait(_AWAY_S)
 
     def stop(self) -> None:
-        """End after the step under way."""
+        """Stop after the step under way."""
         self._closing.set()
 
     def step(self) -> int:
-        """Write what has ended, at most a batch, waiting a second for it. Returns how many events it took."""
-        # Three events a job: what has not ended is read and done with.
+        """Write at most a batch of ended jobs; waits up to a second for one. Returns how many events it
+        took."""
+        # There are three events a job: events of jobs that have not ended are only acknowledged.
         events = self._groups.read(
             ARCHIVE_GROUP,
             self._name,
@@ -115,7 +117,7 @@ class Archiver:
         return len(events)
 
     def _write_all(self) -> None:
-        """It is new, or events left before it had read them: every ended job that Redis has is written."""
+        """Write every ended job in Redis: the archive is new, or events left before it had read them."""
         count = 0
         for job_ids in self._ledger.kept_pages():
             if not count:
@@ -124,11 +126,11 @@ class Archiver:
             self._write(job_ids)
 
     def _behind_s(self, events: Sequence[Event]) -> float:
-        """How old the last event is that it took; 0 where it has taken all."""
+        """The age of the last event that it took, in seconds; 0 if it has taken all."""
         return max(0.0, time.time() - events[-1].at) if len(events) >= self._settings.batch else 0.0
 
     def _write(self, job_ids: Sequence[str]) -> None:
-        """Each job once: an event may come again, and a dead letter may end twice."""
+        """Write each job once: an event may come again, and a dead letter may end twice."""
         left = list(dict.fromkeys(job_ids))
         while left:
             rows: list[dict[str, Any]] = []
@@ -140,7 +142,8 @@ class Archiver:
             self.archive.write(rows)
 
     def prune(self) -> bool:
-        """Forget what is over, page by page. Whether that is all; after a while jobs that end come first."""
+        """Remove what has expired, page by page. Returns whether that is all; it stops after
+        ``_PRUNES_S``."""
         now_ms, until = round(1000 * time.time()), time.monotonic() + _PRUNES_S
         while time.monotonic() < until and not self._closing.is_set():
             blobs = self.archive.expire_outputs(now_ms, self._settings)
@@ -156,7 +159,7 @@ class Archiver:
         self._away = (since, why)
         try:
             self._ledger.report(behind_s=time.monotonic() - since, error=why)
-        except StoreUnavailable:  # it is that which is away
+        except StoreUnavailable:  # this is the store that is away
             _log.warning("archiver_not_reported")
 
 

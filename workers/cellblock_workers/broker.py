@@ -19,7 +19,7 @@ from cellblock_config import Settings
 
 
 def broker_options(settings: Settings) -> dict[str, Any]:
-    """Celery's words for the broker's address: its own if one is set, else the ledger's."""
+    """Celery's options for the broker's address: its own if one is set, else the ledger's."""
     address = address_of(settings, broker=True)
     login = ""
     if address.username or address.password:
@@ -54,11 +54,11 @@ def _host(name: str) -> str:
 
 
 def create_celery(settings: Settings) -> Celery:
-    """A configured Celery app; connects to nothing yet."""
+    """A configured Celery app. Makes no connection yet."""
     app = Celery("cellblock", set_as_current=False)
     app.conf.update(
         **broker_options(settings),
-        # Nothing is kept of a message that was taken: if it is lost, the sweep of the ledger sends another.
+        # A message that was taken is not kept: if it is lost, the sweep of the ledger sends another.
         task_queues=[Queue(QUEUE, Exchange("cellblock", "direct"), QUEUE, no_ack=True)],
         task_default_queue=QUEUE,
         task_create_missing_queues=False,

@@ -29,14 +29,14 @@ from cellblock_workers.worker.runner import JobRunner
 
 _WORKER = "embedded"
 _LOOK_S = 0.005
-#: Threads beyond one for each processor: some wait for sandboxes while others are at work.
+#: Threads beyond one for each processor: some wait for sandboxes while others work.
 _MORE_THREADS = 1
 
 
 def in_process_redis() -> fakeredis.FakeRedis:
-    """A Redis of this process's, for any number of its threads."""
+    """A Redis in this process, for any number of its threads."""
     redis = fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True)
-    redis.ping()  # makes its database: threads that begin at once would each have one of their own
+    redis.ping()  # makes its database: threads that begin together would each have their own
     return redis
 
 
@@ -50,7 +50,7 @@ class _Asked:
 
     @classmethod
     def of(cls, spec: JobSpec, intake: Intake) -> _Asked:
-        """Raises what :meth:`cellblock.Client.submit` raises."""
+        """The job of a spec. Raises what :meth:`cellblock.Client.submit` raises."""
         job_id = new_job_id(spec.tenant)
         return cls(job_id, *intake.prepare(job_id, spec))
 
@@ -76,18 +76,18 @@ class _Host:
         )
 
     def start(self) -> None:
-        """Begin to keep leases, and to get the filter ready beside the first sandbox."""
+        """Begin to keep leases, and to get the filter ready while the first sandbox starts."""
         self._runner.start()
         self.heart.start()
 
     def stop(self) -> None:
-        """End all of it."""
+        """End all three."""
         self.heart.stop()
         self._runner.close()
         self.launcher.close()
 
     def run(self, asked: _Asked) -> JobResult:
-        """Take the job in and run whatever is next until it ends. Raises :class:`SandboxUnavailable`."""
+        """Admit the job and run whatever is next until it ends. Raises :class:`SandboxUnavailable`."""
         self.ledger.admissions.admit(asked.job_id, asked.manifest, gates=asked.gates)
         while True:
             ran = self._runner.run(asked.job_id)
@@ -115,7 +115,8 @@ def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
 
 @contextmanager
 def embedded_fleet(settings: Settings, level: LevelName) -> Iterator[Callable[[JobSpec], Future[JobResult]]]:
-    """What starts jobs of this level on this machine, as many at once as it has processors for."""
+    """A function that starts jobs of this level on this machine; as many run at once as it has processors
+    for."""
     configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
     threads, intake = len(os.sched_getaffinity(0)) + _MORE_THREADS, Intake(settings)
     with _host(settings, level, settings.launcher.context_roots) as host:
@@ -141,7 +142,8 @@ def _host(settings: Settings, level: LevelName, roots: tuple[Path, ...]) -> Iter
 
 
 def _context_roots(spec: JobSpec, settings: Settings) -> tuple[Path, ...]:
-    """Where this run's context may lie. Its caller is this host's operator: the file's own folder will do.
+    """The folders in which this run's context may lie. The caller operates this host: the file's folder will
+    do.
 
     Raises :class:`InvalidJob` for a file that cannot be a context.
     """

@@ -42,14 +42,14 @@ from cellblock_workers.worker.memory_need import reckon
 
 _log = structlog.get_logger(__name__)
 _PYTHON = sys.executable
-#: Whom the worker runs as: the account of config/host/systemd where it exists, else a number without one.
+#: The user a worker runs as: the account of config/host/systemd if it exists, else a number without one.
 _ACCOUNT, _NUMBER = "cellblock", WORKER_USER_ID
 _AS_CONFIGURED = "as configured"
 _SENTRY_USER = 65_534  # fixed in runsc
 
 
 def run_worker() -> int:
-    """A worker, with a launcher beside it unless ``CELLBLOCK_LAUNCHER_SOCKET`` names one."""
+    """Run a worker, with a launcher beside it unless ``CELLBLOCK_LAUNCHER_SOCKET`` names one."""
     settings = load_settings()
     configure_logging(settings.telemetry)
     if settings.redis.url is None:
@@ -60,9 +60,10 @@ def run_worker() -> int:
 
 
 def run_check(*, silent_s: float | None = None, json_output: bool = False) -> int:
-    """Whether this host's workers consume: 0, or 1 with the reason. Raises :class:`StoreUnavailable`.
+    """Print whether this host's workers consume. Returns 0 or 1. Raises :class:`StoreUnavailable`.
 
-    Beside it what a worker may have to hold, which changes no exit code: it is a ceiling, not what it holds.
+    It also prints how much a worker may have to hold. That changes no exit code: it is a ceiling, not its
+    use.
     """
     settings = load_settings()
     with closing(connect(settings)) as redis:
@@ -94,7 +95,7 @@ def run_check(*, silent_s: float | None = None, json_output: bool = False) -> in
 
 
 def run_up(*, json_output: bool = False) -> int:
-    """A whole fleet on this machine: Redis if none is given, launcher, worker, Flower."""
+    """Run a whole fleet on this machine: Redis if none is given, launcher, worker, Flower."""
     settings = load_settings()
     configure_logging(settings.telemetry)
     with (
@@ -146,13 +147,13 @@ def run_up(*, json_output: bool = False) -> int:
 
 
 def _stores_of_its_own(settings: Settings, folder: Path) -> dict[str, str]:
-    """A blob store and an archive for a fleet that is all on this host, where none are configured."""
+    """A blob store and an archive for a fleet that is all on this host, if none are configured."""
     found, user = {}, _worker_user(settings)
     for name in ("blobs", "archive"):
         if getattr(settings, name).url is None:
             own = folder / name
             own.mkdir(mode=0o700)
-            if user is not None:  # root, who submits, may write there too
+            if user is not None:  # root, which submits, can write there too
                 os.chown(own, user, group_of(user))
             url = f"file://{own}" if name == "blobs" else f"sqlite:///{own}/jobs.db"
             found[f"CELLBLOCK_{name.upper()}_URL"] = url
@@ -163,7 +164,7 @@ def host_services(
     settings: Settings, folder: Path, environment: dict[str, str] | None = None
 ) -> list[Service]:
     """Launcher and worker of one host, split by privilege. Raises :class:`NotConfigured`."""
-    Verifier(settings.signing)  # a key that cannot be used here is named at once, by the command itself
+    Verifier(settings.signing)  # a key that cannot be used here is reported at once, by the command itself
     environment = dict(environment or _from_dotenv())
     user = _worker_user(settings)
     services = []
@@ -190,7 +191,7 @@ def host_services(
             )
         )
     worker = [_PYTHON, "-P", "-m", "cellblock_workers.worker.main"]
-    # What opens results belongs to those who read them, and Flower's password to those who watch.
+    # The key that opens results belongs to their readers, and Flower's password to its users.
     environment |= {"CELLBLOCK_SEALING_PRIVATE_KEY": "", "CELLBLOCK_MONITOR_PASSWORD": ""}
     environment |= _archive_without_login(settings, environment)
     services.append(Service("worker", worker, environment, user, refusals=(REFUSED,), patient=True))
@@ -198,7 +199,7 @@ def host_services(
 
 
 def _archive_without_login(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
-    """A worker asks only whether there is an archive, and never opens it."""
+    """A worker only needs to know whether there is an archive, and never opens it."""
     url = environment.get("CELLBLOCK_ARCHIVE_URL") or (
         settings.archive.url.get_secret_value() if settings.archive.url is not None else ""
     )
@@ -212,14 +213,14 @@ def _archiver(settings: Settings, environment: dict[str, str]) -> Service:
 
 
 def private_redis(folder: Path, port: int) -> tuple[Service, str]:
-    """A Redis for this fleet alone: on loopback, its own password, data that ends with it."""
+    """A Redis for this fleet alone: on loopback, with its own password; its data ends with it."""
     binary = shutil.which("redis-server")
     if binary is None:
         raise NotConfigured(
             "redis-server is not installed and CELLBLOCK_REDIS_URL is not set: apt-get install redis-server"
         )
     password = secrets.token_urlsafe(24)
-    # Others enter the fleet's folder, for its socket. What Redis writes there would be theirs to read.
+    # Other users enter the fleet's folder, for its socket. They could read what Redis writes there.
     folder = folder / "redis"
     folder.mkdir(mode=0o700)
     config = folder / "redis.conf"
@@ -241,8 +242,8 @@ def private_redis(folder: Path, port: int) -> tuple[Service, str]:
 def reserve_port() -> socket.socket:
     """A socket that keeps a free loopback port for a server that is about to start.
 
-    It is bound and does not listen. Until it is closed, Linux gives the port to nobody who asks for any port;
-    a server that names the port and sets SO_REUSEADDR, as servers do, gets it.
+    It is bound and does not listen. Until it is closed, Linux gives the port to no process that asks for any
+    port; a server that names the port and sets SO_REUSEADDR, as servers do, gets it.
     """
     held = socket.socket()
     held.bind(("127.0.0.1", 0))
@@ -256,7 +257,7 @@ def port_of(held: socket.socket) -> int:
 
 
 def _monitor_port(settings: Settings, *, otherwise: int) -> int:
-    """The configured port; where none was configured and the default is taken, ``otherwise``."""
+    """The configured port; if none was configured and the default is taken, ``otherwise``."""
     address, port = settings.monitor.address, settings.monitor.port
     try:
         with closing(socket.socket()) as probe:
@@ -285,7 +286,7 @@ def _wait_for_redis(url: str) -> None:
 
 
 def _from_dotenv() -> dict[str, str]:
-    """The working directory's ``.env``, read here once: the worker's user may not be able to."""
+    """The working directory's ``.env``, read here once: the worker's user might not be able to read it."""
     found = dotenv_values(".env") if Path(".env").is_file() else {}
     return {
         name: value
@@ -311,7 +312,7 @@ def _wait_for_port(address: str, port: int, process: subprocess.Popen[bytes]) ->
 
 
 def _worker_user(settings: Settings) -> int | None:
-    """Whom the worker runs as: never root where that can be helped."""
+    """The user that the worker runs as: not root, if possible; None to keep this one."""
     if os.geteuid() != 0:
         return None
     name = settings.worker.user or _ACCOUNT
@@ -321,7 +322,7 @@ def _worker_user(settings: Settings) -> int | None:
         if settings.worker.user is not None:
             raise NotConfigured(f"CELLBLOCK_WORKER_USER={name}: this host has no such user") from None
         name, user = f"uid {_NUMBER}", _NUMBER
-    if user == _SENTRY_USER:  # one process may kill another of its user, and list its descriptors
+    if user == _SENTRY_USER:  # a process may kill another of its user, and list its descriptors
         raise NotConfigured(f"CELLBLOCK_WORKER_USER={name}: gVisor's sandboxes are {name}'s processes too")
     for module in (os, celery, cellblock_workers):
         readable = subprocess.run(
@@ -344,7 +345,7 @@ def _worker_user(settings: Settings) -> int | None:
 
 
 def _check_redis(settings: Settings) -> None:
-    """A person waits for this command: what cannot work is said at once. Raises :class:`StoreUnavailable`."""
+    """Report a Redis that does not answer at once: a person waits. Raises :class:`StoreUnavailable`."""
     with closing(connect(settings)) as redis, store_errors("looking for it"):
         redis.ping()
 

@@ -19,7 +19,7 @@ from cellblock_config import LedgerSettings
 _log = structlog.get_logger(__name__)
 
 
-#: Why an attempt has to stop; a later word outweighs an earlier one only if it stands further right.
+#: Why an attempt has to stop. A stop reason replaces the current one only if it ranks higher (further right).
 StopReason = Literal["drain", "cancel", "lost"]
 _WEIGHT: tuple[StopReason, ...] = ("drain", "cancel", "lost")
 
@@ -27,22 +27,22 @@ _WEIGHT: tuple[StopReason, ...] = ("drain", "cancel", "lost")
 class Lease:
     """The right to run one attempt. Its descriptor turns readable when the attempt has to stop.
 
-    ``sandbox_s``: the launcher destroys the attempt's sandbox when nobody renews it for this long; None
-    leaves it to the connection it was borrowed on.
+    ``sandbox_s``: the launcher destroys the attempt's sandbox when it was not renewed for this many seconds;
+    None leaves the sandbox to the connection that borrowed it.
     """
 
     def __init__(self, claim: Claim, sandbox_s: float | None = None, taken: float | None = None) -> None:
         self.claim = claim
         self.sandbox_s = sandbox_s
-        self.sandboxes: set[str] = set()  #: the ids of those it has now
-        self.ran = False  #: whether it ever had one
+        self.sandboxes: set[str] = set()  #: the ids of the sandboxes that it holds now
+        self.ran = False  #: whether it ever had a sandbox
         self.stopped: StopReason | None = None
-        self.lent_micros = claim.lent_micros  #: what its nested runs have of its money now
+        self.lent_micros = claim.lent_micros  #: what its nested runs hold of its money now
         self.renewed = time.monotonic() if taken is None else taken  #: when its latest renewal was sent
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def fileno(self) -> int:
-        """For poll()."""
+        """The descriptor for poll()."""
         return self._event
 
     def stop(self, why: StopReason) -> None:
@@ -52,22 +52,22 @@ class Lease:
             os.eventfd_write(self._event, 1)
 
     def borrowed(self, sandbox: str) -> None:
-        """From now on this sandbox is the attempt's."""
+        """Note that the attempt holds this sandbox."""
         self.sandboxes.add(sandbox)
         self.ran = True
 
     def returned(self, sandbox: str) -> None:
-        """It has been given back."""
+        """Note that the attempt has given this sandbox back."""
         self.sandboxes.discard(sandbox)
 
     def wait(self, timeout_s: float) -> None:
-        """Until it has to stop, and no longer than this."""
+        """Wait until it has to stop, for ``timeout_s`` at most."""
         poll = select.poll()
         poll.register(self._event, select.POLLIN)
         poll.poll(timeout_s * 1000)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self._event)
 
 
@@ -133,24 +133,24 @@ class Heart:
             lease.close()
 
     def idle_s(self) -> float:
-        """How long ago the last job was claimed here; at first, since the start."""
+        """Seconds since the last claim of a job here; before the first, since the start."""
         return time.monotonic() - self._claimed
 
     def held(self) -> int:
-        """How many jobs run here."""
+        """The number of jobs that run here."""
         return len(self._leases)
 
     @property
     def draining(self) -> bool:
-        """Whether this worker gives back what it has: nothing new may be claimed."""
+        """Whether this worker gives back what it has: no job must be claimed any more."""
         return self._draining
 
     def nudge(self, job_id: str | None = None) -> None:
-        """Something happened to this job, or to any: if it runs here, beat at once and hear what."""
+        """Beat at once if this job runs here, to hear what happened to it; None: if any job runs here."""
         now = time.monotonic()
         with self._lock:
             ours = any(job_id in {None, held} for held, _ in self._leases)
-            if job_id is not None and not ours:  # it may be claimed here at this moment
+            if job_id is not None and not ours:  # it may be claimed here just now
                 recent = {one: at for one, at in self._asked.items() if now - at < self._settings.beat_s}
                 self._asked = {**recent, job_id: now}
         if ours:
@@ -183,7 +183,8 @@ class Heart:
                         lease.stop("cancel" if pulse.word is PulseWord.CANCEL else "lost")
 
     def expire(self) -> None:
-        """By our own clock: leases not renewed for their length are lost, others may run these jobs now."""
+        """Stop attempts that were not renewed for a lease's length, by our own clock: others may run their
+        jobs."""
         with self._lock:
             for lease in self._leases.values():
                 if time.monotonic() - lease.renewed >= self._settings.lease_s:

@@ -15,7 +15,7 @@ _TASKS_KEPT = "10000"
 
 
 def main() -> None:
-    """Run Flower until TERM. Everything secret goes through the environment, not the argument list."""
+    """Run Flower until TERM. Secrets go through the environment, not the argument list."""
     die_with_parent()
     settings = load_settings()
     monitor = settings.monitor
@@ -29,7 +29,7 @@ def main() -> None:
         FLOWER_MAX_TASKS=_TASKS_KEPT,
         FLOWER_PURGE_OFFLINE_WORKERS="60",
     )
-    # The one page Flower shows without a password; our own metrics do not come from here.
+    # Flower shows this page without a password; our own metrics do not come from it.
     handlers[:] = [h for h in handlers if not (isinstance(h, tuple) and h[0] == "/metrics")]
     create_celery(settings).start(["flower"])
 

@@ -31,7 +31,8 @@ def until_it_answers(
     ended: threading.Event | None = None,
     **said: str,
 ) -> None:
-    """Ask again and again until it does not fail, or this service ends; the reason is logged once a minute.
+    """Call ``ask`` again and again until it succeeds, or this service ends. The reason is logged once a
+    minute.
 
     Raises what ``ask`` raises besides ``failures``.
     """
@@ -48,9 +49,9 @@ def until_it_answers(
 
 
 def check_store(redis: Redis, settings: Settings, *, service: str) -> None:
-    """Wait until the store answers, and warn of settings of it that lose jobs.
+    """Wait until the store answers, and warn of its settings that lose jobs.
 
-    Ends the process (``REFUSED``) over a store of another version.
+    Ends the process (``REFUSED``) if the store has another version.
     """
     keys = Keys(settings.redis.key_prefix)
     try:
@@ -65,7 +66,7 @@ def check_store(redis: Redis, settings: Settings, *, service: str) -> None:
 
 
 def wait_for_blobs(blobs: Blobs | None) -> None:
-    """Wait until the blob store, where there is one, takes a blob and gives it back."""
+    """Wait until the blob store, if there is one, takes a blob and gives it back."""
     if blobs is not None:
         until_it_answers(
             lambda: check_blobs(blobs),
@@ -77,13 +78,13 @@ def wait_for_blobs(blobs: Blobs | None) -> None:
 
 
 def refuse(event: str, reason: str) -> NoReturn:
-    """End this process: an operator has to change something first, so nobody starts it again."""
+    """End this process, and not to be started again: an operator has to change something first."""
     _log.error(event, reason=reason)
     raise SystemExit(REFUSED) from None
 
 
 def told_to_end() -> threading.Event:
-    """Set at TERM or INT. To be called by the main thread."""
+    """An event that TERM or INT sets. Must be called by the main thread."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())

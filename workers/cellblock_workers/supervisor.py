@@ -1,6 +1,6 @@
 """Keeps a small set of processes running on one host: starts, restarts, stops in order.
 
-The supervisor holds no state and speaks to nobody; it can restart the privileged launcher because the
+The supervisor holds no state and opens no connection. It can restart the privileged launcher because the
 worker, not the supervisor, gives its privileges up.
 """
 
@@ -23,26 +23,27 @@ from cellblock_workers.telemetry import SUPERVISOR_VARIABLE
 
 _log = structlog.get_logger(__name__)
 
-#: The exit code of a process for which an operator has to mend something.
+#: The exit code of a process for which an operator has to change something.
 REFUSED = 4
 
 _RESTART_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 _STABLE_S = 30.0
-#: How long a service may take to end: a patient one longer than a worker drains; a second signal ends that.
+#: Seconds until a service must have ended: a patient one longer than a worker drains; a second signal ends
+#: that.
 _STOP_S = 60.0
 _STOP_PATIENT_S = 3700.0
-#: How long a service may take to end at once.
+#: Seconds until a service must have ended that was told to end at once.
 _NOW_S = 10.0
 _ONE_WISH_S = 0.5
-_AT_ONCE = 2  #: wishes to end: nothing waits any more
+_AT_ONCE = 2  #: signals to end: after these no service gets more time
 
 
 @dataclass(slots=True)
 class Service:
     """One process to keep running. ``essential``: when it ends, everything stops with its exit code.
 
-    ``refusals``: exit codes that starting it again cannot mend; these stop everything too. ``patient``: TERM
-    may take it as long as its work does, and QUIT ends it in good order at once.
+    ``refusals``: exit codes that a restart cannot mend; these stop everything too. ``patient``: after TERM it
+    ends only with its work, and QUIT ends it in good order at once.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Service:
     due: float = 0.0
 
     def start(self) -> None:
-        """Start it and, where it says how, wait until it serves."""
+        """Start it and, if it has a ``ready``, wait until it serves."""
         options: dict[str, Any] = {}
         if self.user is not None:
             options = {"user": self.user, "group": group_of(self.user), "extra_groups": []}
@@ -67,9 +68,9 @@ class Service:
             list(self.command),
             env={**os.environ, **self.environment, SUPERVISOR_VARIABLE: str(os.getpid())},
             stdin=subprocess.DEVNULL,
-            cwd="/",  # a folder every user may stand in
+            cwd="/",  # a folder that every user can enter
             stdout=sys.stderr.fileno(),  # the supervisor's own stdout is an interface
-            start_new_session=True,  # a terminal's Ctrl-C reaches the supervisor alone
+            start_new_session=True,  # only the supervisor gets a terminal's Ctrl-C
             **options,
         )
         self.started = time.monotonic()
@@ -88,7 +89,8 @@ class Supervisor:
         self._signalled = float("-inf")
 
     def run(self) -> int:
-        """Until TERM, INT or QUIT, or an essential service ends, or one refuses. Returns the exit code."""
+        """Run until TERM, INT or QUIT, or an essential service ends, or one refuses. Returns the exit
+        code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGQUIT, self._on_quit)
@@ -108,7 +110,7 @@ class Supervisor:
         return code
 
     def _on_signal(self, *_: object) -> None:
-        # timeout(1) and some shells signal the process and its group: that is one wish, not two.
+        # timeout(1) and some shells signal the process and its group: that counts once.
         now = time.monotonic()
         if now - self._signalled > _ONE_WISH_S:
             self._signals += 1
@@ -118,7 +120,8 @@ class Supervisor:
         self._signals = _AT_ONCE
 
     def _look_after(self) -> int | None:
-        """Restart what died. The exit code of what may not end so, else None."""
+        """Restart what died. Returns the exit code of an essential service that ended, or of a refusal; else
+        None."""
         now = time.monotonic()
         for service in self._services:
             if service.process is None:
@@ -136,7 +139,7 @@ class Supervisor:
         return None
 
     def _restart(self, service: Service) -> None:
-        """Start it again; one that does not come up is ended and tried later, and takes nothing with it."""
+        """Start it again. If it does not come up it is ended and tried later; the other services go on."""
         try:
             service.start()
         except (CellblockError, OSError) as error:
@@ -163,7 +166,7 @@ class Supervisor:
             _log.info("service_stopped", service=service.name, exit_code=process.returncode)
 
     def _end(self, service: Service, process: subprocess.Popen[bytes]) -> None:
-        """TERM and time; after a second wish QUIT and little time; then what cannot be refused."""
+        """Send TERM and give time; after a second signal QUIT and ``_NOW_S``; then SIGKILL."""
         process.terminate()
         limit_s = _STOP_PATIENT_S if service.patient else _STOP_S
         deadline, asked = time.monotonic() + limit_s, False
@@ -180,7 +183,7 @@ class Supervisor:
 
 
 def group_of(user: int) -> int:
-    """A user's own group; the one of the same number for a user without an account."""
+    """A user's own group; for a user without an account the group of the same number."""
     try:
         return pwd.getpwuid(user).pw_gid
     except KeyError:

@@ -18,11 +18,11 @@ import structlog
 from cellblock.errors import OperatorError
 from cellblock_config import TelemetrySettings
 
-#: The supervisor's pid, in the environment of what it started.
+#: The environment variable with the supervisor's pid, for the processes that it starts.
 SUPERVISOR_VARIABLE = "_CELLBLOCK_SUPERVISOR_PID"
 _PR_SET_PDEATHSIG = 1
 _CAUSES_MOST = 5
-#: What one of our log lines is about, in the form that reaches an error report.
+#: The event of one of our log lines, in the form that reaches an error report.
 _EVENT_NAME = re.compile(r"'event': '([\w ]{1,80})'")
 _PAYLOAD_WORDS = (
     "code",
@@ -41,7 +41,7 @@ _PAYLOAD_WORDS = (
 
 
 def configure_logging(settings: TelemetrySettings) -> None:
-    """Send everything, the standard library's loggers included, to stderr in one format."""
+    """Send all logs to stderr in one format, also those of the standard library's loggers."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -74,28 +74,28 @@ def configure_logging(settings: TelemetrySettings) -> None:
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
     logging.getLogger("celery").setLevel(max(logging.INFO, root.level))
-    # httpx would log whole addresses, and webhooks's may hold tokens.
+    # httpx would log whole addresses, and a webhook's may hold tokens.
     for chatty in ("urllib3", "docker", "kombu", "amqp", "httpx", "httpcore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 class _Handler(logging.StreamHandler[Any]):
-    """Says that a line failed, instead of printing what it was made of."""
+    """Reports that a line failed, instead of printing what it was made from."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Called where formatting or writing a record has failed."""
+        """Called when formatting or writing a record has failed."""
         with suppress(OSError, ValueError):
             self.stream.write(f"a log line of {record.name} could not be written\n")
 
 
 def _outline_exception(logger: object, method: str, event: Any) -> Any:
-    """Types and places instead of a traceback: a library's message may quote what a job is made of."""
+    """Types and places instead of a traceback: a library's message may quote a job's data."""
     given = event.pop("exc_info", None)
     error = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) and given else given
     if isinstance(error, BaseException):
         try:
             event["exception"] = _outline(error)
-        except Exception:  # one that cannot even be named: a log line must not fail over it
+        except Exception:  # it cannot even be named: a log line must not fail over it
             event["exception"] = type(error).__name__
     return event
 
@@ -112,7 +112,7 @@ def _outline(error: BaseException, depth: int = 0) -> str:
 
 
 def die_with_parent() -> None:
-    """Started by a supervisor: ask the kernel for TERM when it ends. Else do nothing."""
+    """If a supervisor started this process: ask the kernel for TERM when it ends. Otherwise does nothing."""
     supervisor = os.environ.get(SUPERVISOR_VARIABLE)
     if supervisor is None:
         return
@@ -122,7 +122,10 @@ def die_with_parent() -> None:
 
 
 def configure_sentry(settings: TelemetrySettings, *, transport: Any = None) -> bool:
-    """Report our own faults, only if a DSN is set. Job ids go out; code, stdin and output never do."""
+    """Report our own faults, if a DSN is set. Job ids go out; code, stdin and output never do.
+
+    Returns whether a DSN is set.
+    """
     if settings.sentry_dsn is None:
         return False
     import sentry_sdk
@@ -143,11 +146,12 @@ def configure_sentry(settings: TelemetrySettings, *, transport: Any = None) -> b
 
 
 def _strip(event: Any, hint: Any) -> Any:
-    """The last look at an error report: locals, task arguments and anything named like a payload goes."""
+    """The last filter of an error report: removes locals, task arguments and everything named like a
+    payload."""
     for group in ("exception", "threads"):
         for value in (event.get(group) or {}).get("values", []):
             if value.get("type") not in _names_of(OperatorError):
-                value["value"] = ""  # a library's message may quote what a job is made of
+                value["value"] = ""  # a library's message may quote a job's data
             for frame in (value.get("stacktrace") or {}).get("frames", []):
                 frame.pop("vars", None)
     said = str((event.pop("logentry", None) or {}).get("message", ""))

@@ -1,4 +1,4 @@
-"""``cellblock doctor``: is this host fit to run sandboxes, and do their controls bite?"""
+"""``cellblock doctor``: is this host fit to run sandboxes, and do their controls hold?"""
 
 from cellblock_workers.doctor.command import run_doctor
 

@@ -1,4 +1,4 @@
-"""What one look at the host found."""
+"""The result of one check of the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two commands: the checklist, and the attacks."""
+"""The two commands of the doctor: the checklist, and the attacks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from cellblock_workers.worker.canaries import CONTROLS, ControlFinding
 
 
 def run_doctor(*, attacks: bool, json_output: bool) -> int:
-    """Examine this host, or attack every way it makes sandboxes. Returns the exit code: 0 or 1."""
+    """Examine this host, or attack every way in which it makes sandboxes. Returns the exit code: 0 or 1."""
     settings = load_settings()
     configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
     return (_attack if attacks else _examine)(settings, json_output)
 
 
 def _examine(settings: Settings, json_output: bool) -> int:
-    """0 if there is no problem and the level standard has an isolation that works."""
+    """Returns 0 if there is no problem and the level standard has an isolation that works, else 1."""
     console = Console(stderr=True)
     checks = [
         *kernel_checks(),
@@ -46,7 +46,7 @@ def _examine(settings: Settings, json_output: bool) -> int:
         for level in LEVELS
     }
     open_to_all = settings.sandbox.unisolated
-    for level in LEVELS:  # asked for by name, and nothing to prove
+    for level in LEVELS:  # requested by name, and nothing to prove
         if levels[level] is None and open_to_all in settings.sandbox.chain(level):
             levels[level] = open_to_all
     ok = levels["standard"] is not None and all(check.status != "problem" for check in checks)
@@ -58,7 +58,7 @@ def _examine(settings: Settings, json_output: bool) -> int:
 
 
 def _attack(settings: Settings, json_output: bool) -> int:
-    """0 if at least one way can be used, and nothing got out of any that can."""
+    """Returns 0 if at least one way can be used, and nothing got out of any way that can; else 1."""
     ways = known_ways(settings)
     reports: list[WayReport] = []
     with _progress("attacking", len(ways) * len(CONTROLS), Console(stderr=True)) as advance:
@@ -70,7 +70,7 @@ def _attack(settings: Settings, json_output: bool) -> int:
                 advance(1)
 
             reports.append(attack(way, settings, found))
-            advance(len(CONTROLS) - next(tried))  # the others: it cannot be used, or broke off
+            advance(len(CONTROLS) - next(tried))  # the rest: the way cannot be used, or broke off
     ok = _holds(reports)
     if json_output:
         _print_json({"ok": ok, **report.attack_as_json(reports)})

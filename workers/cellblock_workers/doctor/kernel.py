@@ -19,12 +19,12 @@ _CLONE_NEWUSER = 0x10000000
 _LANDLOCK_CREATE_RULESET = 444
 _LANDLOCK_VERSION = 1
 _MACHINES = {"x86_64", "aarch64"}
-#: When this was written: a clock before it is not set, and leases and expiry hang on it.
+#: The date of this code: an earlier clock is not set, and leases and expiry depend on it.
 _WRITTEN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 def kernel_checks(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> Iterator[Check]:
-    """Look at everything the kernel shows. Changes nothing."""
+    """Check everything that the kernel shows. Changes nothing."""
     yield _version(platform.release(), platform.machine())
     yield _cgroups(cgroup)
     yield _swap(proc, cgroup)
@@ -51,7 +51,7 @@ def _version(release: str, machine: str) -> Check:
 
 
 def _cgroups(root: Path) -> Check:
-    """Which hierarchy there is, and which controllers this user may put sandboxes under."""
+    """Which hierarchy there is, and under which controllers this user can put sandboxes."""
     if (root / "cgroup.controllers").exists():
         layout = "v2"
         offered = (root / "cgroup.controllers").read_text().split()
@@ -67,7 +67,7 @@ def _cgroups(root: Path) -> Check:
 
 
 def _swap(proc: Path, cgroup: Path) -> Check:
-    """Swap is only as bad as it cannot be counted against a sandbox."""
+    """Warns of swap that cannot be counted against a sandbox."""
     active = len((proc / "swaps").read_text().splitlines()) - 1
     if active < 1:
         return Check("swap", "ok", "none")

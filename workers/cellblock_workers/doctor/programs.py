@@ -32,7 +32,7 @@ _NEEDED_ARGUMENTS = ("--network=none", "--oci-seccomp")
 
 
 def program_checks(settings: Settings) -> Iterator[Check]:
-    """Look at every program a launcher, a worker or ``cellblock up`` may need. Changes nothing."""
+    """Check every program that a launcher, a worker or ``cellblock up`` may need. Changes nothing."""
     yield Check("python", "ok", platform.python_version())
     yield _runsc()
     yield _version_of("runc", "runc through the OCI runtime is not available: apt-get install runc")
@@ -105,7 +105,7 @@ def _docker(settings: Settings) -> Iterator[Check]:
 
 
 def _docker_socket(url: str) -> Iterator[Check]:
-    """Whoever writes to it is root on this host. Says nothing where there is none."""
+    """Every user who can write to it is root on this host. Yields nothing where there is no socket."""
     name = "docker socket"
     kind, _, path = url.partition("://")
     if kind != "unix":
@@ -114,7 +114,7 @@ def _docker_socket(url: str) -> Iterator[Check]:
     try:
         found = Path(path).stat()
     except OSError:
-        return  # the daemon's own line says that it cannot be reached
+        return  # the daemon's own line says that it is not reachable
     value = f"{stat.filemode(found.st_mode)} uid {found.st_uid} gid {found.st_gid}"
     if found.st_mode & stat.S_IWOTH:
         yield Check(name, "problem", value, f"every user of this host can become root: chmod o-rwx {path}")

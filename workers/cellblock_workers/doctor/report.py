@@ -1,4 +1,4 @@
-"""What the doctor found, as tables for people and as JSON for programs."""
+"""The doctor's findings, as tables for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cellblock_workers.doctor.checks import Check, Status
 from cellblock_workers.doctor.ways import WayReport
 from cellblock_workers.worker.canaries import CONTROLS, ControlFinding
 
-#: What each level would run on; None where nothing here satisfies it.
+#: The isolation that each level would run on; None if nothing here satisfies it.
 Levels = Mapping[LevelName, Isolation | None]
 
 _STYLES = {
@@ -31,7 +31,7 @@ _STYLES = {
 
 
 def host_as_json(checks: Sequence[Check], ways: Sequence[WayReport], levels: Levels) -> dict[str, Any]:
-    """The checklist, the ways and what each level would run on."""
+    """The checklist, the ways, and the isolation that each level would run on."""
     return {
         "checks": [asdict(check) for check in checks],
         "ways": [_way_as_json(report) for report in ways],
@@ -40,7 +40,7 @@ def host_as_json(checks: Sequence[Check], ways: Sequence[WayReport], levels: Lev
 
 
 def attack_as_json(ways: Sequence[WayReport]) -> dict[str, Any]:
-    """Control by control, what each way showed; a way that cannot be used here has no results."""
+    """What each way showed, by control; a way that cannot be used here has no results."""
     return {
         "ways": [_way_as_json(report) for report in ways],
         "controls": [
@@ -86,7 +86,7 @@ def print_host(
 
 
 def print_attack(console: Console, ways: Sequence[WayReport]) -> None:
-    """Control by way; below it, why a way cannot be used, what got out, and the remedy."""
+    """A table of controls by ways; below it, why a way cannot be used, what got out, and the remedy."""
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False)
     table.add_column("control", no_wrap=True)
     for report in ways:
@@ -135,7 +135,7 @@ def _notes(ways: Sequence[WayReport]) -> list[Text]:
 
 
 def _notes_on(name: str, findings: Sequence[ControlFinding]) -> Iterator[Text]:
-    """One line for each thing that happened, with the controls it happened to."""
+    """One line for each detail, with the controls that it concerns."""
     by_detail: dict[str, list[ControlFinding]] = {}
     for finding in findings:
         if finding.state != "proven":

@@ -1,4 +1,4 @@
-"""The checklist's lines about what a fleet keeps its jobs in: Redis, and the blob store."""
+"""The checklist's lines about the stores of a fleet's jobs: Redis, the archive, and the blob store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cellblock_workers.doctor.checks import Check
 
 
 def store_checks(settings: Settings) -> Iterator[Check]:
-    """Look at the stores that are configured; in the blob store a few bytes are kept."""
+    """Check the stores that are configured. Keeps a few bytes in the blob store."""
     if settings.redis.url is not None:
         yield _redis(settings)
         yield _blobs(settings)
@@ -50,7 +50,7 @@ def _redis(settings: Settings) -> Check:
 
 
 def _memory_bytes(redis: Redis, settings: Settings) -> int:
-    """What whoever measures the store takes for its limit; where nobody has yet, what is set here."""
+    """The limit that a worker has measured for this store; if none has yet, the configured one."""
     measured = cast(str | None, redis.hget(Keys(settings.redis.key_prefix).pressure, "limit_bytes"))
     return settings.ledger.memory_bytes if measured is None else int(measured)
 

@@ -1,7 +1,7 @@
-"""Whether the host gives the user ids of sandboxes to somebody else as well.
+"""Whether the host gives the user ids of sandboxes to another user as well.
 
-An id is a sandbox's alone only if no account has it, and no user may take it for a namespace of their own
-(``/etc/subuid``): who has it can signal and trace what runs under it.
+An id belongs to a sandbox alone only if no account has it, and no user may take it for a namespace of their
+own (``/etc/subuid``): a user with the id can signal and trace what runs under it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAMED = 3
 
 
 def user_ids_check(ranges: Sequence[IdRange], etc: Path = Path("/etc")) -> Check:
-    """What of these ranges is somebody else's too, and the remedy. Changes nothing."""
+    """Which of these ranges another user has too, and the remedy. Changes nothing."""
     name = "user ids"
     shared = [*_delegated(ranges, etc / "subuid"), *_accounts(ranges, etc / "passwd")]
     if not shared:
@@ -46,7 +46,7 @@ def _accounts(ranges: Sequence[IdRange], passwd: Path) -> Iterator[str]:
 
 
 def _rows(path: Path, fields: int, *places: int) -> Iterator[tuple[str, int, int]]:
-    """Name and two numbers of each line that has them; a file that is not there has none."""
+    """Name and two numbers of each line that has them; none for a file that does not exist."""
     try:
         text = path.read_text(errors="replace")
     except OSError:

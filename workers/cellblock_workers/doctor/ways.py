@@ -1,4 +1,5 @@
-"""Every way this host may make sandboxes: tried by a launcher of its own, attacked with every control."""
+"""Every way in which this host may make sandboxes: tried by a launcher of its own, attacked with every
+control."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class WayReport:
 
 
 def known_ways(settings: Settings) -> list[Way]:
-    """What the launcher has backends for, whether or not they work here."""
+    """The ways for which the launcher has backends, whether or not they work here."""
     isolations = tuple(name for name in get_args(Isolation) if name not in get_args(Unisolated))
     everything = settings.model_copy(
         update={"sandbox": settings.sandbox.model_copy(update={"isolations": isolations, "unisolated": None})}
@@ -56,8 +57,8 @@ def known_ways(settings: Settings) -> list[Way]:
 def probe_all(ways: Sequence[Way], settings: Settings, done: Callable[[], None]) -> list[WayReport]:
     """Ask each way's own launcher whether a sandbox starts and passes its probe.
 
-    ``done`` is called after each, from the thread that asked. One launcher more than there are processors at
-    once: all of them together could miss their time to start on a busy host, and pass for unusable.
+    ``done`` is called after each, from the thread that asked. It runs one launcher more at once than there
+    are processors: all of them together could miss their time to start on a busy host, and seem unusable.
     """
 
     def probe(way: Way) -> WayReport:
@@ -75,7 +76,7 @@ def probe_all(ways: Sequence[Way], settings: Settings, done: Callable[[], None])
 
 
 def attack(way: Way, settings: Settings, found: Callable[[ControlFinding], None]) -> WayReport:
-    """Run every control's attack in this way. ``found`` hears of each finding as it is made."""
+    """Run every control's attack in this way. ``found`` is called with each finding as it is made."""
     began = time.monotonic()
     available = False
     try:

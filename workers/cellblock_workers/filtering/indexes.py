@@ -1,7 +1,8 @@
-"""The indices of contexts: each made once, in a process of its own, and kept where all of them can see it.
+"""The indices of contexts: each is made once, in a process of its own, and shared by all filter processes.
 
-Made one at a time, and all together within ``egress.echo_memory_bytes``: whoever may name many contexts has
-them made again and again, each on the bill of the job that asked, and takes one processor at most.
+Only one is made at a time, and together they stay within ``egress.echo_memory_bytes``. A tenant with many
+contexts has them made again and again, each on the bill of the job that asked, and takes one processor at
+most.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """``entries``: a descriptor of the memory they are in, sealed, so that no process changes another's."""
+    """``entries``: a descriptor of sealed memory that holds them, so that no process changes another's."""
 
     entries: int
     shift: int
     block_bytes: int
-    #: What making it took, of the caller that had it made.
+    #: The CPU time that making it took, if this caller had it made; else 0.
     cpu_s: float = 0.0
 
 
 class ContextIndexes:
-    """What one worker process knows of contexts."""
+    """The indices that one worker process keeps."""
 
     def __init__(self, template: Template, settings: EgressSettings) -> None:
         self._template = template
@@ -49,7 +50,7 @@ class ContextIndexes:
 
     @contextmanager
     def of(self, context: int, interruption: Interruption) -> Iterator[Index]:
-        """The index of the file that this descriptor is of; its own descriptor lives as long as the block.
+        """The index of the file behind this descriptor; its own descriptor lives as long as the block.
 
         Raises :class:`Stopped` and :class:`FilterFailed`.
         """
@@ -70,7 +71,7 @@ class ContextIndexes:
             os.close(index.entries)
 
     def close(self) -> None:
-        """Give all of them back."""
+        """Close all of them."""
         with self._look:
             while self._kept:
                 os.close(self._kept.popitem()[1][0].entries)

@@ -1,7 +1,7 @@
 """A fresh interpreter that has imported the filter, and forks a filter process whenever a worker asks.
 
-The worker has threads and must not be forked; this has one thread, and nothing of any job. A fork takes
-milliseconds where an interpreter takes half a second, and all forks share what was imported.
+The worker has threads and must not be forked; this interpreter has one thread, and nothing of any job. A fork
+takes milliseconds where an interpreter takes half a second, and all forks share what was imported.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from types import ModuleType
 
 _PR_SET_PDEATHSIG = 1
 _REQUEST_BYTES = 16
-#: A bit of everything that the filter looks at more closely.
+#: A sample of everything that the filter examines in detail.
 _WORDS = """user: a
 password = b
 {"key": "dGhpcyBpcyBhIHRleHQgdGhhdCBzYXlzIG5vdGhpbmcgYXQgYWxs"}
 68656c6c6f20776f726c64 %41%42 \N{LATIN SMALL LETTER E WITH ACUTE} \x1b[0m"""
-#: How the worker asks: a process, or one that will compare with contexts.
+#: What the worker asks for: a process, or one that will compare with contexts.
 PLAIN, WITH_CONTEXT = b"process", b"context"
 
 
 def _without_clients() -> None:
-    """cellblock without what its users import: the filter needs neither Redis nor Celery."""
+    """Replace cellblock's ``__init__``, which imports clients: the filter needs neither Redis nor Celery."""
     found = importlib.util.find_spec("cellblock")
     if found is None or found.submodule_search_locations is None:
         raise SystemExit("cellblock is not installed")
@@ -44,11 +44,11 @@ def _without_clients() -> None:
 
 def main() -> None:
     """Serve the worker at the other end of the descriptor in the first argument."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):  # a group's signals are the worker's
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):  # a group's signals are for the worker
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with suppress(OSError):  # where memory is short, the worker should be the last to go
+    with suppress(OSError):  # if memory is short, the worker should be the last to be killed
         Path("/proc/self/oom_score_adj").write_text("1000")
     requests = socket.socket(fileno=int(sys.argv[1]))
     requests.setblocking(True)
@@ -64,7 +64,7 @@ def main() -> None:
             _end_forks()
             return
         if request == WITH_CONTEXT:
-            with suppress(ImportError):  # whoever needs it will say so
+            with suppress(ImportError):  # the code that needs it will report that
                 importlib.import_module("cellblock.egress.echo")
         child = os.fork()
         if child:
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def _prepared(requests: socket.socket):  # type: ignore[no-untyped-def]
-    """The filter, imported, and its settings, which the worker tells first: secrets are in no argument."""
+    """The filter, imported, and its settings. The worker sends them first, so no secret is in an argument."""
     from cellblock.contract.models import Artifact
     from cellblock.egress import Governed, Outgoing, filter_outgoing
     from cellblock_config.egress import EgressSettings
@@ -98,17 +98,17 @@ def _prepared(requests: socket.socket):  # type: ignore[no-untyped-def]
     if told is None:
         raise SystemExit(0)
     settings = EgressSettings.model_validate_json(json.dumps(told[0]["settings"]))
-    # What compiles its expressions when it first needs them does so here, once for all forks.
+    # Code that compiles its expressions at first use does so here, once for all forks.
     said = Outgoing(stdout=Governed(_WORDS, 0), value=[_WORDS], value_kind="json")
     filter_outgoing(replace(said, artifacts=(Artifact(path="a.txt", data=_WORDS.encode()),)), settings)
     return serve, settings
 
 
 def _end_forks() -> None:
-    """End and await them: the PID 1 of a container may be a program that reaps nobody's children."""
+    """End and await the forks: a container's PID 1 may be a program that does not reap orphans."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    os.killpg(0, signal.SIGUSR1)  # the group holds this process and what it forked, nothing else
+    os.killpg(0, signal.SIGUSR1)  # the group holds this process and its forks, nothing else
     with suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)

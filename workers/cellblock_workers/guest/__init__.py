@@ -1,4 +1,5 @@
-"""What runs inside a sandbox. :func:`guest_source` is its text; the launcher hands it to the interpreter."""
+"""The program inside a sandbox. :func:`guest_source` is its text; the launcher hands it to the
+interpreter."""
 
 from importlib import resources
 
@@ -21,11 +22,11 @@ _FUTURE = "from __future__ import annotations"
 
 
 def guest_source() -> str:
-    """The guest program, whole: one text of standard library only, made by joining the pieces.
+    """The whole guest program: one text of standard library only, made by joining the pieces.
 
-    Each piece is a module of its own that imports what it needs of the others by ``from .piece import``;
-    joined, they share one namespace, so these lines go, and the one future import moves to the top. What
-    stands before it in a piece, its docstring, is for readers here.
+    Each piece is a module of its own that imports what it needs of the others by ``from .piece import``. The
+    joined pieces share one namespace, so these lines are dropped, and the one future import moves to the top.
+    The text before that import in a piece, its docstring, is for readers here.
     """
     folder = resources.files(__package__)
     lines = [_FUTURE]

@@ -1,9 +1,10 @@
 """Collects what the job left for its caller, after every process of the job is dead.
 
-Runs in a child of the guest that has taken the job's uid, so that it can read nothing the job could not.
-Nothing moves any more while it walks; all the same no name is followed that is not a folder or a regular
-file when it is opened. What it writes: for each file a header, JSON with path and size, and that many bytes;
-for each file left out a header that says why. A header is one type byte, a big-endian u32 length, the JSON.
+Runs in a child of the guest that has taken the job's uid, so that it can read nothing that the job could not.
+Nothing changes any more while it walks. All the same it follows a name only if that is a folder or a regular
+file when it is opened. Its output has a header for each file, JSON with path and size, and that many bytes;
+for each file left out it has a header that says why. A header is one type byte, a big-endian u32 length, the
+JSON.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ READ_BYTES = 64 * 1024
 FOLDERS_LIMIT = 32
 ENTRIES_LIMIT = 50_000
 SKIPPED_LIMIT = 100
-SHOWN_BYTES = 1000  # of a path that is left out: in a header whose length the host bounds
+SHOWN_BYTES = 1000  # the bound on a path that is left out, whose header the host bounds
 PATH_LIMIT_BYTES = 1024
 
 Place = Any  # a folder's descriptor
 
 
 class Globs:
-    """Patterns of a path's parts; ``**`` stands for any number of folders, none included."""
+    """Patterns of a path's parts; ``**`` stands for any number of folders, also for none."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self.patterns = [
@@ -56,7 +57,7 @@ class Globs:
         return self.beyond_stars(after)
 
     def beyond_stars(self, state: set[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-        """With every ``**`` also taken for no folder at all."""
+        """The state, with every ``**`` also taken for no folder at all."""
         reached, todo = set(), list(state)
         while todo:
             which, place = todo.pop()
@@ -85,15 +86,15 @@ class Collector:
         self.out = out
 
     def collect(self, folder: str) -> None:
-        """The whole walk."""
-        # Looked at first: gVisor of 2022 follows a link in spite of O_NOFOLLOW where O_DIRECTORY is asked.
+        """Walk the whole folder. Raises OSError if it is not a folder any more."""
+        # Checked first: gVisor of 2022 follows a link in spite of O_NOFOLLOW together with O_DIRECTORY.
         if not stat.S_ISDIR(os.lstat(folder).st_mode):
             raise NotADirectoryError(20, "not a folder any more", folder)
         root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         self.walk(root, "", self.globs.start(), 0)
 
     def walk(self, folder: Place, above: str, state: frozenset[tuple[int, int]], depth: int) -> None:
-        """One folder, its files first. Closes it."""
+        """Walk one folder, its files first. Closes it."""
         folders = []
         try:
             for name in self.names(folder, above):
@@ -101,7 +102,7 @@ class Collector:
                 reached = self.globs.step(state, name)
                 try:
                     mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-                except OSError as error:  # a folder that may be listed and not entered
+                except OSError as error:  # a folder that can be listed but not entered
                     self.skip(path, f"unreadable: {error.strerror}")
                     continue
                 if stat.S_ISDIR(mode):
@@ -115,7 +116,7 @@ class Collector:
             os.close(folder)
 
     def names(self, folder: Place, above: str) -> list[str]:
-        """What is in a folder, in order, until the walk has seen too much."""
+        """The names in a folder, sorted, until the walk has seen ``ENTRIES_LIMIT`` of them."""
         found = []
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -132,7 +133,7 @@ class Collector:
     def descend(
         self, folder: Place, name: str, path: str, state: frozenset[tuple[int, int]], depth: int
     ) -> None:
-        """Into a folder that may hold something wanted."""
+        """Go into a folder that may hold a wanted file."""
         if self.entries_left < 0:
             return
         if depth > FOLDERS_LIMIT:
@@ -146,7 +147,7 @@ class Collector:
         self.walk(inner, path + "/", state, depth)
 
     def take(self, folder: Place, name: str, path: str, mode: int) -> None:
-        """One wanted name: its bytes, or why not."""
+        """Send the bytes of one wanted name, or why they are left out."""
         if (why := unfit(path, mode)) is not None:
             self.skip(path, why)
             return
@@ -178,7 +179,7 @@ class Collector:
         return not why
 
     def send_file(self, file: int, path: str, size: int) -> None:
-        """Header and content. A file that ends early ends the collection: its size has been promised."""
+        """Send header and content. A file that ends early ends the collection: its size has been promised."""
         self.count_left -= 1
         self.bytes_left -= size
         self.say(b"F", {"path": path, "size": size})
@@ -190,7 +191,7 @@ class Collector:
             size -= len(piece)
 
     def skip(self, path: str, why: str) -> None:
-        """Tell of one that is left out; of too many only that there are more."""
+        """Report a file that is left out; after ``SKIPPED_LIMIT`` only that there are more."""
         self.skipped += 1
         if self.skipped < SKIPPED_LIMIT:
             shown = path.encode("utf-8", "backslashreplace")[:SHOWN_BYTES].decode("utf-8", "ignore")
@@ -205,7 +206,7 @@ class Collector:
 
 
 def unfit(path: str, mode: int) -> str | None:
-    """Why a name is not even opened, None if it may be."""
+    """Why a name is not even opened; None if it can be."""
     try:
         if len(path.encode()) > PATH_LIMIT_BYTES:
             return f"its path is longer than {PATH_LIMIT_BYTES} bytes"

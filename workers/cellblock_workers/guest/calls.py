@@ -1,8 +1,8 @@
 """Calls of a judged function from outside its sandbox: plain values go in, plain values come out.
 
-Exact builtins alone cross: int, float, str, bytes, bool, None, complex, list, tuple, dict, set, frozenset.
-A subclass of one arrives as the plain value it holds. Whatever else a function needs or gives cannot be
-judged from outside, and says so. What an argument was changed to in place is sent back.
+Only exact builtins cross: int, float, str, bytes, bool, None, complex, list, tuple, dict, set, frozenset. A
+subclass of one arrives as the plain value that it holds. A function that needs or returns anything else
+cannot be judged from outside, and the reply says so. Arguments that were changed in place are sent back.
 
 As JSON: numbers, strings, true, false and null stand for themselves, every array is [tag, ...]:
   ["l" | "t" | "s" | "f", item, ...]   list, tuple, set, frozenset
@@ -11,9 +11,9 @@ As JSON: numbers, strings, true, false and null stand for themselves, every arra
   call   [name, tuple of arguments, dict of keyword arguments]
   reply  ["value", result, arguments or null]     null: they are as they were
          ["raised", type, message, arguments or null]
-         ["not plain", what]                      it has no form in which it could cross
+                ["not plain", what]                      the result cannot cross
 
-  call   [name]                what has the program under this name?
+  call   [name]                what does the program have under this name?
   reply  ["callable"]          a function: it can be called. Else as above, null for arguments
 """
 
@@ -31,7 +31,7 @@ CALL_BYTES = 1024 * 1024
 CALL_DEPTH = 64
 REPLY_LENGTH = struct.Struct(">I")
 to_json = json.JSONEncoder(separators=(",", ":")).encode
-#: Python refuses to read longer ones as decimals.
+#: Python refuses to read longer integers as decimals.
 DECIMAL_BITS = 10_000
 SCALARS = (str, int, float, bool, type(None))
 ITEM_TAGS = ((list, "l"), (tuple, "t"), (set, "s"), (frozenset, "f"))
@@ -39,11 +39,11 @@ ITEM_TYPES: dict[str, Callable[[Any], Any]] = {"l": list, "t": tuple, "s": set, 
 
 
 class NotPlain(Exception):
-    """A value of a kind that does not cross; the message names it."""
+    """A value of a kind that cannot cross; the message names it."""
 
 
 def to_plain(value: Any, depth: int = 0) -> Any:
-    """What stands for a value. Raises :class:`NotPlain`."""
+    """The form in which a value crosses. Raises :class:`NotPlain`."""
     kind = type(value)
     if kind is str or kind is bool or value is None or kind is float:
         return value
@@ -54,7 +54,7 @@ def to_plain(value: Any, depth: int = 0) -> Any:
     for base, tag in ITEM_TAGS:
         if isinstance(value, base):
             items = [to_plain(item, depth + 1) for item in base.__iter__(value)]  # type: ignore[arg-type]
-            if tag in "sf":  # the same set is the same text
+            if tag in "sf":  # equal sets have the same text
                 items.sort(key=json.dumps)
             return [tag, *items]
     if isinstance(value, dict):
@@ -78,7 +78,7 @@ def _to_rare(value: Any) -> Any:
 
 
 def from_plain(found: Any) -> Any:
-    """The value something stands for. Raises ValueError for what stands for none."""
+    """The value that a form stands for. Raises ValueError if it stands for none."""
     if type(found) is not list:
         if type(found) in SCALARS:
             return found
@@ -101,7 +101,7 @@ def from_plain(found: Any) -> Any:
 
 
 def as_text(message: Any) -> bytes:
-    """A message as it crosses. Raises :class:`NotPlain` for one that is too long."""
+    """A message as it crosses. Raises :class:`NotPlain` if it is too long."""
     try:
         text = to_json(message).encode()
     except RecursionError:
@@ -112,12 +112,12 @@ def as_text(message: Any) -> bytes:
 
 
 def send_reply(fd: int, text: bytes) -> None:
-    """One reply, whole."""
+    """Send one reply, whole."""
     write_all(fd, REPLY_LENGTH.pack(len(text)) + text)
 
 
 class Caller:
-    """In the job's process: answers calls by what the program has defined."""
+    """In the job's process: answers calls with what the program has defined."""
 
     def __init__(self, names: dict[str, Any], inward: int, outward: int) -> None:
         self.names = names
@@ -125,7 +125,7 @@ class Caller:
         self.outward = outward
 
     def serve(self) -> None:
-        """Answer one call after the other, until nobody will ask any more."""
+        """Answer one call after the other, until the guest closes the pipe."""
         while True:
             call = read_call(self.inward)
             if call is None:
@@ -160,7 +160,7 @@ class Caller:
             return as_text(["not plain", message_of(error)])
 
     def found(self, name: str) -> bytes:
-        """The reply to who asks for a name."""
+        """The reply to a message that asks for a name."""
         if name not in self.names:
             missing = "module {!r} has no attribute {!r}".format(self.names.get("__name__"), name)
             return as_text(["raised", "AttributeError", missing, None])
@@ -174,12 +174,12 @@ class Caller:
 
 
 def is_flat(plain: list[Any]) -> bool:
-    """Whether nothing among these arguments could be changed in place."""
+    """Whether none of these arguments could be changed in place."""
     return not any(type(one) is list and one[0] not in ("c", "b", "i") for one in plain[1:])
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception says, whatever its ``__str__`` does."""
+    """The text of an exception, even if its ``__str__`` fails."""
     try:
         return str(error)[:2000]
     except Exception:
@@ -198,7 +198,7 @@ def failed_line(error: BaseException, tests: str) -> str:
 
 
 def read_call(fd: int) -> bytes | None:
-    """The next message that the guest delivers; None when there will be none."""
+    """The next message that the guest delivers; None at the end."""
     head = read_exactly(fd, HEADER.size)
     if head is None:
         return None

@@ -1,4 +1,4 @@
-"""``ctx``: a job's window on a context file of any size, in memory that does not grow with it."""
+"""``ctx``: a job's access to a context file of any size, in memory that does not grow with the file."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ CONTEXT_PATH = "/mnt/context_data"
 class ContextHandle:
     """Reads and searches one file. Offsets and lengths are bytes; text is UTF-8, the rest shows as U+FFFD.
 
-    A match may be up to 64 KiB long; what would be longer is cut there.
+    A match may be up to 64 KiB long; a longer one is cut there.
     """
 
     CHUNK_BYTES = 1024 * 1024
     MATCH_BYTES = 64 * 1024
-    BEHIND_BYTES = 4 * 1024  # what a pattern may look back at
+    BEHIND_BYTES = 4 * 1024  # how far a pattern may look back
 
     def __init__(self, path: str = CONTEXT_PATH, at_least: int = 0) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.size = os.fstat(self._fd).st_size
-        if self.size < at_least:  # an image's empty mount point must not pass for the file
+        if self.size < at_least:  # an image's empty mount point must not be taken for the file
             raise OSError(f"the context has {at_least} bytes on the host and {self.size} here: not mounted")
 
     def __repr__(self) -> str:
         return f"<context of {self.size} bytes: size, read(start, length), search(pattern), snippet(offset)>"
 
     def read(self, start: int, length: int) -> str:
-        """The text of ``length`` bytes from ``start`` on; less at the end of the file, nothing beyond it."""
+        """The text of ``length`` bytes from ``start`` on; less at the end of the file, empty beyond it."""
         return self._bytes(start, length).decode("utf-8", "replace")
 
     def snippet(self, offset: int, window: int = 500) -> str:
@@ -134,12 +134,12 @@ def encoded_length(text: str) -> int:
 
 
 def shown(text: str) -> str:
-    """Decoded text as a job gets to see it: printable, whatever the file holds."""
+    """Decoded text as a job sees it: printable, whatever the file holds."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def without_split_character(raw: bytes) -> bytes:
-    """Leave out the beginning of a character that the end of the window has cut."""
+    """The bytes without the beginning of a character that the end of the window has cut."""
     for back in range(1, min(4, len(raw)) + 1):
         byte = raw[-back]
         if byte & 0xC0 != 0x80:

@@ -1,8 +1,8 @@
 """PID 1 of a sandbox: starts the one job process, relays bytes, reports how it ended.
 
-Runs on Python 3.8+ with nothing but the standard library, as root with the capabilities SETUID, SETGID
-and KILL only. The job runs under another uid, so it can neither trace nor signal this process, and its
-stdout is a pipe of its own: nothing it prints can become a frame (messages.py).
+Runs on Python 3.8+ with nothing but the standard library, as root with the capabilities SETUID, SETGID and
+KILL only. The job runs under another uid, so it can neither trace nor signal this process, and its stdout is
+a pipe of its own: nothing that it prints can become a frame (messages.py).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .processes import is_crowded, kill_and_reap_everything, kill_everything
 
 FRAME_LIMIT_BYTES = 128 * 1024 * 1024
 RAISED_LIMIT_BYTES = 32 * 1024
-#: After a piece of output smaller than this, output gathers for so long: longer while pieces stay small.
+#: After a piece of output smaller than this, output gathers for this long: longer while pieces stay small.
 SMALL_BYTES, GATHER_S, GATHER_MOST_S = 4096, 0.001, 0.032
 
 
 class ReplyCounter:
-    """Sees where a reply ends among those a job writes, each with its length before it."""
+    """Finds where each reply of a job ends; a job writes a reply's length before it."""
 
     def __init__(self) -> None:
         self.awaited = False
@@ -39,7 +39,7 @@ class ReplyCounter:
         self.left = 0
 
     def passed(self, piece: bytes) -> bool:
-        """Whether with this piece a reply has ended."""
+        """Whether a reply has ended with this piece."""
         ended = False
         while piece:
             if self.left:
@@ -63,7 +63,7 @@ class Guest:
     def __init__(
         self, pipes: Pipes, child: int, options: dict[str, Any], inbox: bytearray | None = None
     ) -> None:
-        """``inbox``: what of the host's words was read, and not yet taken."""
+        """``inbox``: what was read from the host and not yet used."""
         self.pipes = pipes
         self.child = child
         self.uid: int = options["uid"]
@@ -85,8 +85,8 @@ class Guest:
         self.reply = ReplyCounter()
         self.values = bytearray()
         self.artifacts: ArtifactBounds | None = None
-        self.outputs = [pipes.stdout, pipes.stderr]  # those the job has not closed
-        self.gathering = False  # nobody listens to them
+        self.outputs = [pipes.stdout, pipes.stderr]  # those that the job has not closed
+        self.gathering = False  # whether they are left alone
         self.gathering_until = 0.0
         self.gather_s = GATHER_S
         self.inbox = bytearray() if inbox is None else inbox
@@ -98,13 +98,13 @@ class Guest:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
         said = (pipes.stdout, pipes.stderr, pipes.raised, pipes.value)
-        for fd in (pipes.stdin, *said):  # what is there to read a job can take away before it is read
+        for fd in (pipes.stdin, *said):  # a job can take away what is there to read
             os.set_blocking(fd, False)
         for fd in (0, self.wake, *said):
             self.poller.register(fd, select.POLLIN)
 
     def run(self) -> None:
-        self.reap()  # who died before anybody listened
+        self.reap()  # processes that died before the signal handler was set
         while self.status is None:
             self.check_deadline()
             self.check_gathered()
@@ -113,7 +113,7 @@ class Guest:
         self.end()
 
     def close(self) -> None:
-        """Let go of everything but the host: another guest takes over."""
+        """Close everything but the host's stream: another guest takes over."""
         signal.set_wakeup_fd(-1)
         self.pipes.close_our_ends()
         for fd in (self.wake, self.wake_write):
@@ -138,7 +138,7 @@ class Guest:
         kill_everything()
 
     def handle(self, fd: int) -> None:
-        """Something happened there."""
+        """Handle an event of this descriptor."""
         if fd == 0:
             self.read_host()
         elif fd == self.wake:
@@ -157,7 +157,8 @@ class Guest:
                 self.gather()
 
     def gather(self) -> None:
-        """Soon after a small piece leave output alone: each piece costs the host as much as a large one."""
+        """After a small piece leave output alone for a while: each piece costs the host as much as a large
+        one."""
         self.gathering = True
         for fd in self.outputs:
             self.poller.unregister(fd)
@@ -169,12 +170,12 @@ class Guest:
                 self.poller.register(fd, select.POLLIN)
 
     def pass_on_gathered(self) -> None:
-        """What a job has said before a reply arrives before it, up to 64 KiB of each output."""
+        """Pass on output before a reply, if the job wrote it before; up to 64 KiB of each stream."""
         for fd in self.outputs[:]:
             self.relay(fd)
 
     def relay(self, fd: int) -> bool:
-        """Pass one piece on. True while there may be more."""
+        """Pass one piece on. Returns whether there may be more."""
         try:
             piece = os.read(fd, PIECE_BYTES)
         except BlockingIOError:  # empty: passed on meanwhile, or read by the job itself
@@ -199,7 +200,7 @@ class Guest:
         return True
 
     def forget(self, fd: int) -> None:
-        """The job has closed it."""
+        """Stop polling a descriptor that the job has closed."""
         if fd in self.outputs:
             self.outputs.remove(fd)
             if self.gathering:
@@ -207,7 +208,8 @@ class Guest:
         self.poller.unregister(fd)
 
     def send_values(self) -> None:
-        """Of calls that came together the replies go together: each message wakes the host."""
+        """Send gathered replies. Replies to calls that came together go together: each message wakes the
+        host."""
         if self.values:
             send(Frame.VALUE, bytes(self.values))
             self.values.clear()
@@ -230,7 +232,7 @@ class Guest:
     def read_host(self) -> None:
         piece = os.read(0, 1024 * 1024)
         if not piece:
-            kill_everything()  # nobody is left to report to
+            kill_everything()  # there is no host to report to
             os._exit(0)
         self.inbox += piece
         while len(self.inbox) >= HEADER.size:
@@ -247,19 +249,20 @@ class Guest:
         if kind == Frame.JOB and self.started is None:
             job = read_job(payload)
             self.output_left = job.output_bytes
-            self.value_left = job.value_bytes + 1  # the byte that says of what kind it is
+            self.value_left = job.value_bytes + 1  # the byte for the kind of value
             self.bulk_left = job.bulk_bytes
             self.stdin_left = job.stdin_bytes
             self.artifacts = job.artifacts
             self.answers = job.role != "program"
-            # A judge's are heard one by one: that it has learnt a check, whatever the tests do then.
+            # A judge's are sent one by one: the host must hear that it has learnt a check before the tests
+            # can break it.
             self.gathers = job.role != "judge"
             self.started = time.monotonic()
             self.deadline = self.started + job.timeout_s
             self.deliver(HEADER.pack(kind, len(payload)) + payload)
             self.close_stdin_if_done()
         elif kind in (Frame.BULK, Frame.CALL, Frame.STDIN, Frame.ENOUGH) and self.started is None:
-            return  # for the job before, which ended meanwhile
+            return  # for the job before, which has ended meanwhile
         elif kind == Frame.BULK and 0 < len(payload) <= self.bulk_left:
             self.bulk_left -= len(payload)
             self.deliver(payload)
@@ -277,10 +280,10 @@ class Guest:
             os._exit(2)
 
     def deliver(self, piece: bytes) -> None:
-        """To the job process, which does nothing but take delivery until all of it is there."""
+        """Write to the job process, which does nothing but read until all of it is there."""
         try:
             write_all(self.pipes.control, piece)
-        except BrokenPipeError:  # killed, by its memory limit perhaps; its status says so
+        except BrokenPipeError:  # killed, perhaps by its memory limit; its status says so
             return
         if not self.bulk_left and self.answers:
             os.set_blocking(self.pipes.control, False)
@@ -301,7 +304,8 @@ class Guest:
             self.close_stdin_if_done()
 
     def next_call(self) -> None:
-        """A call goes in when the one before has its reply: what is asked later is not known before."""
+        """Deliver the next call once the one before has its reply: no program must know calls ahead of
+        time."""
         if self.calls_waiting and not self.reply.awaited:
             self.reply.awaited = True
             self.calls_pending += self.calls_waiting.popleft()
@@ -309,13 +313,13 @@ class Guest:
                 self.poller.register(self.pipes.control, select.POLLOUT)
 
     def feed_calls(self) -> bool:
-        """Pass on what the job takes now: one that takes nothing must not stop us. Whether it has all."""
+        """Pass on what the job takes now, without blocking. Returns True once everything is written."""
         try:
             written = os.write(self.pipes.control, self.calls_pending[:PIECE_BYTES])
             del self.calls_pending[:written]
         except BlockingIOError:
             return False
-        except OSError:  # the job will take no more
+        except OSError:  # the job takes no more
             self.calls_pending.clear()
         return not self.calls_pending
 
@@ -346,7 +350,7 @@ class Guest:
             try:
                 while self.relay(fd):
                     pass
-            except KeyError:  # closed by the job before
+            except KeyError:  # the job had closed it
                 continue
         self.send_values()
         if self.raised:
@@ -368,19 +372,19 @@ class Guest:
             send(Frame.ARTIFACTS_END, self.collect(self.artifacts) if all_dead else b"alive")
 
     def full(self) -> str | None:
-        own = self.folder == WORK_DIR  # else both are the host's
+        own = self.folder == WORK_DIR  # else both belong to the host
         places = [os.path.dirname(self.folder), *([SHARED_MEMORY] if own else [])]
         return next(filter(None, map(exhausted, places)), None)
 
     def end_all(self) -> bool:
-        """Whether nothing of the job is left alive."""
+        """Kill all that the job has left. Returns whether nothing of it is alive."""
         return kill_and_reap_everything(2.0)
 
     def used(self) -> resource.struct_rusage:
         return resource.getrusage(resource.RUSAGE_CHILDREN)
 
     def collect(self, asked: ArtifactBounds) -> bytes:
-        """Let a child under the job's uid fetch the artifacts; how it ended."""
+        """Have a child under the job's uid collect the artifacts. Returns how that ended."""
         deadline = time.monotonic() + asked.time_s
         ours, theirs = os.pipe()
         child = os.fork()
@@ -400,7 +404,7 @@ class Guest:
 
 
 def collect_as(uid: int, asked: ArtifactBounds, out: int, folder: str) -> None:
-    """Be the collector. Never returns."""
+    """Collect the artifacts under this uid, then exit. Never returns."""
     status = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -412,7 +416,7 @@ def collect_as(uid: int, asked: ArtifactBounds, out: int, folder: str) -> None:
 
 
 def exhausted(folder: str) -> str | None:
-    """What a file system has none left of, found by asking it for a file with one page in it."""
+    """Whether a file system has no "bytes" or no "inodes" left, tested with a file of one page; else None."""
     path = os.path.join(folder, os.urandom(16).hex())
     kind = "inodes"
     try:

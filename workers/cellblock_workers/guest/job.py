@@ -29,22 +29,22 @@ from .values import decode_input, encode_value
 
 CONTROL, RAISED, VALUE = 100, 101, 102
 PR_SET_DUMPABLE = 4
-#: For the kernel's choice of whom to kill: jobs before the guest, the one that runs before those that wait.
+#: Scores for the kernel's choice of victim: jobs before the guest, a running job before those that wait.
 WAITING, RUNNING = 900, 1000
-#: Beyond this the last expression is not looked for: taking long sources apart costs memory the job paid for.
+#: Longer sources do not get a last expression: to parse them costs memory that the job paid for.
 LAST_EXPRESSION_BYTES = 256 * 1024
 
-#: What is used after the job has begun, which may replace it in its module: its end is its own all the same.
+#: Used after the job has begun. The job may replace them in their modules, and must not change how it ends.
 end_process, await_threads, run_exit_functions = os._exit, threading._shutdown, atexit._run_exitfuncs  # type: ignore[attr-defined]
 collect_garbage, own_pid = gc.collect, os.getpid
 format_exception, format_exception_only = traceback.format_exception, traceback.format_exception_only
 written_raised = json.JSONEncoder(ensure_ascii=False).encode
-job_pid = 0  #: of the process that runs the program
+job_pid = 0  #: the process that runs the program
 
 
 def become_job(pipes: Pipes, options: dict[str, Any]) -> None:
     """Drop to the job's uid and take the descriptors, the folder and the limits of a job."""
-    if os.getsid(0) != os.getpid():  # the first process of a sandbox leads its session already
+    if os.getsid(0) != os.getpid():  # the first process of a sandbox already leads its session
         os.setsid()
     drop_to(options["uid"])
     for source, fd in ((pipes.job_control, CONTROL), (pipes.job_raised, RAISED), (pipes.job_value, VALUE)):
@@ -67,7 +67,7 @@ def become_job(pipes: Pipes, options: dict[str, Any]) -> None:
 
 
 def default_signals() -> None:
-    """As an interpreter starts with them: a launcher under nohup would pass on what it ignores."""
+    """Set signals as a new interpreter has them: a launcher under nohup would pass on what it ignores."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
         signal.signal(number, signal.SIG_DFL)
@@ -75,19 +75,19 @@ def default_signals() -> None:
 
 
 def drop_to(uid: int) -> None:
-    """Be this uid and no other, and the first the kernel kills when memory runs out, before the guest."""
+    """Become this uid and no other, and the first victim when memory runs out, before the guest."""
     if os.getuid() != uid:  # a guest that was started without another identity has none to give up
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    # Its own /proc/self, which changing the uid made root's, is this process's again.
+    # The change of uid made /proc/self root's; this makes it this process's again.
     PRCTL(PR_SET_DUMPABLE, 1, 0, 0, 0)
     be_victim(WAITING)
 
 
 def be_victim(score: int) -> None:
-    """How gladly the kernel kills this process where memory runs out. A job can take it back; then its size
-    decides."""
+    """Set the score by which the kernel chooses this process when memory runs out. A job can undo that; then
+    its size decides."""
     file = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
     os.write(file, b"%d" % score)
     os.close(file)
@@ -100,7 +100,8 @@ class ReceivedJob:
         self.fd = fd
 
     def description(self) -> JobMessage:
-        """What stands in its first frame. A pipe that closes instead means that there will be no job."""
+        """The content of its first frame. If the pipe closes instead, there is no job, and this process
+        exits."""
         first = os.read(self.fd, 1)
         if not first:
             os._exit(0)
@@ -108,7 +109,7 @@ class ReceivedJob:
         return read_job(self.take(length))
 
     def take(self, length: int) -> bytes:
-        """The next bytes, all of them."""
+        """The next ``length`` bytes, complete."""
         pieces: list[bytes] = []
         self.pass_on(length, pieces.append)
         return b"".join(pieces)
@@ -118,14 +119,14 @@ class ReceivedJob:
         while length:
             piece = os.read(self.fd, min(length, PIECE_BYTES))
             if not piece:
-                os._exit(0)  # the guest is gone, and with it whoever wanted the job
+                os._exit(0)  # the guest is gone, and no one waits for the job
             to(piece)
             length -= len(piece)
 
 
 def run_job() -> tuple[int, str, int]:
-    """Take delivery, run the program as __main__, send its value. Returns its exit status, its folder, and
-    how many modules there were before it."""
+    """Receive the job, run the program as __main__, send its value. Returns its exit status, its folder, and
+    how many modules were loaded before it."""
     global job_pid
     job_pid = own_pid()
     delivery = ReceivedJob(CONTROL)
@@ -150,9 +151,9 @@ def run_job() -> tuple[int, str, int]:
         return refuse(error), folder, len(sys.modules)
     sys.argv = [path, *job.args]
     sys.path.insert(0, os.path.dirname(path))
-    sys.dont_write_bytecode = True  # nobody imports it again, and the work folder is the job's to fill
+    sys.dont_write_bytecode = True  # no one imports it again, and the work folder is the job's to fill
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    # What is called from outside is a module; what stands under "if __name__ == '__main__'" is not for it.
+    # A program that is called from outside is a module: code under "if __name__ == '__main__'" does not run.
     own = "solution" if job.code is not None else os.path.basename(path)[: -len(".py")]
     main = types.ModuleType("__main__" if job.role == "program" else own)
     main.__dict__.update(given, __file__=path, __builtins__=__builtins__)
@@ -165,7 +166,7 @@ def run_job() -> tuple[int, str, int]:
 
 
 def run_main(job: JobMessage, source: bytes, path: str, names: dict[str, Any]) -> int:
-    """Run the program in these names; its exit status."""
+    """Run the program in these names. Returns its exit status."""
     try:
         if job.role == "program":
             send_value(run_program(source, path, names), job.value_bytes)
@@ -173,7 +174,7 @@ def run_main(job: JobMessage, source: bytes, path: str, names: dict[str, Any]) -
             answer(job.role, source, path, names, job.texts)
     except SystemExit as error:
         status = exit_status(error.code)
-        if status == 0:  # a program that says it is done has a result all the same
+        if status == 0:  # a program that exits with 0 has a result as well
             send_value(names.get("result"), job.value_bytes)
         return status
     except BaseException as error:
@@ -183,7 +184,7 @@ def run_main(job: JobMessage, source: bytes, path: str, names: dict[str, Any]) -
 
 
 def answer(role: str, source: bytes, path: str, names: dict[str, Any], texts: Sequence[str]) -> None:
-    """Be a program that is asked."""
+    """Run a program that answers calls, or one with its tests."""
     if role == "candidate":
         exec(compile(source, path, "exec", dont_inherit=True), names)
         Caller(names, CONTROL, VALUE).serve()
@@ -206,10 +207,10 @@ def judge_inline(
     tests: Callable[[], tuple[str, str] | None],
     text: str = "",
 ) -> None:
-    """Run program and tests in one interpreter, and say how that went.
+    """Run program and tests in one interpreter, and send the verdict.
 
     The nonce that makes it a verdict waits in a pipe until then: nothing in this process's memory has it. A
-    program that knows where to read can still forge: that is what inline means.
+    program that knows where to read can still forge a verdict: "inline" accepts that.
     """
     exec(compile(source, path, "exec", dont_inherit=True), names)
     try:
@@ -223,14 +224,14 @@ def judge_inline(
 
 
 def be_judge() -> None:
-    """Judge until nobody asks any more. Never returns."""
+    """Judge until the worker closes the pipe. Never returns."""
     sys.stdout = sys.stderr = Unheard()
     JudgeProgram(CONTROL, VALUE).serve()
 
 
 def warm_up(folder: str) -> None:
-    """Do once, before the job is there to wait for it, what is the same for all of them and what an
-    interpreter is slow at the first time. ``folder``: where they will work."""
+    """Do ahead of the job what is the same for all jobs, and what an interpreter is slow at the first time.
+    ``folder``: where the jobs will work."""
     default_signals()
     set_environment(folder)
     exec(compiled(b"0\n", "main.py")[0], {})
@@ -256,7 +257,7 @@ def add_to_environment(given: dict[str, str]) -> None:
 
 
 def write_files(files: Sequence[tuple[str, int]], delivery: ReceivedJob, folder: str) -> None:
-    """Put the job's files where it will look for them."""
+    """Write the job's files into its folder."""
     for name, size in files:
         path = os.path.join(folder, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -278,7 +279,7 @@ def main_program(job: JobMessage, folder: str) -> tuple[str, bytes]:
 
 
 def run_program(source: bytes, path: str, names: dict[str, Any]) -> object:
-    """Run it and return its value: ``result`` where the program sets it, else its last expression's."""
+    """Run it and return its value: ``result`` if the program sets it, else its last expression's."""
     body, last = compiled(source, path)
     exec(body, names)
     value = eval(last, names) if last is not None else None
@@ -286,7 +287,7 @@ def run_program(source: bytes, path: str, names: dict[str, Any]) -> object:
 
 
 def compiled(source: bytes, path: str) -> tuple[types.CodeType, types.CodeType | None]:
-    """All of the program, its last expression apart if it ends in one. Raises SyntaxError for either."""
+    """The program, and apart from it its last expression if it ends in one. Raises SyntaxError for either."""
     if len(source) > LAST_EXPRESSION_BYTES:
         return compile(source, path, "exec", dont_inherit=True), None
     tree = ast.parse(source, path)
@@ -297,7 +298,7 @@ def compiled(source: bytes, path: str) -> tuple[types.CodeType, types.CodeType |
 
 
 def send_value(value: object, limit_bytes: int) -> None:
-    """Pass the value out, as far as it can be expressed. A forked child's is not the job's."""
+    """Send the value, as far as it can be expressed; not from a forked child, which is not the job."""
     if own_pid() != job_pid:
         return
     try:
@@ -307,7 +308,7 @@ def send_value(value: object, limit_bytes: int) -> None:
 
 
 def exit_status(code: object) -> int:
-    """What the interpreter makes of SystemExit's argument."""
+    """The exit status that the interpreter makes of SystemExit's argument."""
     if code is None:
         return 0
     if isinstance(code, int):
@@ -317,11 +318,11 @@ def exit_status(code: object) -> int:
 
 
 def leave(status: int, folder: str, before: int) -> None:
-    """The interpreter's way out: threads, exit functions, what the program holds, output. The process ends
+    """Do the interpreter's exit: threads, exit functions, what the program holds, output. The process ends
     here: the rest of a tear-down would copy every page shared with the guest for nothing.
 
-    The arguments are what :func:`run_job` returns. As without us, what raises meanwhile is shown and changes
-    nothing else; output that cannot be written makes the status 120.
+    The arguments are what :func:`run_job` returns. As in a plain interpreter, exceptions meanwhile are shown
+    and change nothing else; output that cannot be written makes the status 120.
     """
     try:
         attempt(await_threads)
@@ -335,7 +336,7 @@ def leave(status: int, folder: str, before: int) -> None:
 
 
 def attempt(step: Callable[[], object]) -> None:
-    """Do it; what it raises is shown."""
+    """Do the step; an exception is shown."""
     try:
         step()
     except BaseException as error:
@@ -343,17 +344,18 @@ def attempt(step: Callable[[], object]) -> None:
 
 
 def show_ignored(where: object, error: BaseException) -> None:
-    """In the interpreter's words, and without our frames."""
+    """Show an exception in the interpreter's words, and without our frames."""
     try:
         if sys.stderr is not None:
             lines = format_exception_only(type(error), error)
             sys.stderr.write(f"Exception ignored in: {where!r}\n{''.join(lines)}")
     except BaseException:
-        return  # the program left nowhere to show it
+        return  # the program left no stream to show it on
 
 
 def flush_output() -> bool:
-    """Whether what was printed is passed on. A stream that the program closed or dropped holds nothing."""
+    """Flush what was printed. Returns whether that worked; a stream that was closed or dropped holds
+    nothing."""
     written = True
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -366,9 +368,9 @@ def flush_output() -> bool:
 
 
 def let_go(folder: str, before: int) -> None:
-    """Drop the program and the modules of its own folder, as the interpreter does: files that nobody closed
-    are written, and finalizers run, which find every name still there. Of the modules those are looked at
-    that came after the first ``before``: a look at one copies the pages that it shares with the guest.
+    """Drop the program and the modules of its own folder, as the interpreter does: open files are written,
+    and finalizers run, which find every name still there. Only modules after the first ``before`` are looked
+    at: a look at one copies the pages that it shares with the guest.
     """
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     collect_garbage()  # puts what holds something before what it holds: a file is written before it is closed
@@ -387,7 +389,7 @@ def is_in(folder: str, module: object) -> bool:
 
 
 def refuse(error: Exception) -> int:
-    """The program cannot begin: say why, in the place of what it would have raised."""
+    """Report that the program cannot begin, as an exception of its own. Returns the exit status."""
     text = f"{type(error).__name__}: {error}\n"
     sys.stderr.write(text)
     send_raised(error, text)
@@ -395,7 +397,7 @@ def refuse(error: Exception) -> int:
 
 
 def report_raised(error: BaseException, path: str) -> None:
-    """Print the traceback as the interpreter would, from the job's own first frame on, and pass it out."""
+    """Print the traceback as the interpreter would, from the job's own first frame on, and send it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != path:
         trace = trace.tb_next

@@ -1,16 +1,16 @@
 """The judge: runs a problem's tests against a function that lives in another sandbox.
 
-A job of its own in a sandbox of its own. It never sees the judged code; of it come replies to calls
+It is a job of its own in a sandbox of its own. It never sees the judged code, only replies to calls
 (calls.py), which the worker passes on. The worker asks, one JSON message at a time:
 
-  in   ["check", name, setup, functions, tests]     what is judged from here on, by name
+  in   ["check", name, setup, functions, tests]     a check, and its name from here on
        ["files", name, module, files, tests]        the same for tests of pytest's (suites.py)
        ["predict", name]          which calls will the tests make?
        ["judge", name, calls, replies, seconds]     the replies to the first calls are here
-       ["reply", text] · ["gone"]  to a call the judge asked for; or nobody answers any more
+            ["reply", text] · ["gone"]  to a call that the judge asked for; "gone": the program has ended
   out  ["calls", call, ...]
        ["call", call]              one more call has to be made, in the sandbox of the judged code
-       ["deviates", number]        the tests call something else than was predicted
+            ["deviates", number]        the tests make another call than was predicted
        ["verdict", word, type, message]    passed, failed, timed_out, needs_inline (the tests'), not_plain
                                    (the function's) or gone
 """
@@ -33,19 +33,19 @@ from .suites import Suite
 PREDICTED_CALLS = 256
 PREDICTED_BYTES = 256 * 1024
 PREDICTION_S = 1.0
-#: What is out of time is told so again and again: tests may catch anything once.
+#: After the time is up, JudgeStops is raised again and again: tests may catch anything once.
 AGAIN_S = 0.25
 
 
 class Unheard(io.TextIOBase):
-    """Where the tests print."""
+    """A stream for the tests' output, which is dropped."""
 
     def write(self, text: str) -> int:
         return len(text)
 
 
 class WithoutAsserts(ast.NodeTransformer):
-    """Tests whose assertions are made and believed."""
+    """Turns every assertion into its expression, so that it is evaluated and always holds."""
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         return ast.copy_location(ast.Expr(node.test), node)
@@ -61,7 +61,7 @@ class CheckText:
         self.functions = functions
 
     def learn(self) -> None:
-        """Import what it imports: the alarm of a prediction must not come in the midst of that."""
+        """Import what the setup imports: a prediction's alarm must not interrupt an import."""
         exec(self.setup, {"__name__": "tests", **dict.fromkeys(self.functions, Anything())})
 
     def record_calls(self, recorder: CallRecorder) -> None:
@@ -71,19 +71,19 @@ class CheckText:
 
     def run(self, program: JudgedProgram | CallRecorder, tests: types.CodeType | None = None) -> None:
         """Run the tests on the program's functions. Raises what they raise."""
-        import random  # the judge's alone: under gVisor every process of every job would hold it too
+        import random  # only the judge needs it: under gVisor every process of every job would hold it too
 
         random.seed(0)
         sys.setrecursionlimit(1000)
         judged = {name: judged_function(name, program.call) for name in self.functions}
         names: dict[str, Any] = {"__name__": "tests", **judged}
         exec(self.setup, names)
-        names.update(judged)  # what a setup has of that name is a stub
+        names.update(judged)  # what a setup has under that name is a stub
         exec(tests or self.tests, names)
 
 
 class CallRecorder:
-    """In the program's place: notes its calls."""
+    """Stands for the program and records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -129,7 +129,7 @@ class JudgeProgram:
     def out_of_time(self, *_: object) -> None:
         stop = JudgeStops("verdict", "timed_out", "TimedOut", "the tests took longer than they may")
         if self.program is not None:
-            self.program.stop = stop  # whatever was before: this judge may be left half-way, and has to go
+            self.program.stop = stop  # replaces any other: this judge may be half-way, and has to go
         raise stop
 
     def learn(self, kind: str, name: str, *given: Any) -> list[Any]:
@@ -142,7 +142,7 @@ class JudgeProgram:
         return ["learnt"]
 
     def predict_calls(self, check: Any) -> list[str]:
-        """The calls the tests make when every assertion holds, as far as that can be known."""
+        """The calls that the tests make when every assertion holds, as far as that can be known."""
         recorder = CallRecorder()
         signal.setitimer(signal.ITIMER_REAL, PREDICTION_S)
         try:
@@ -169,17 +169,18 @@ class JudgeProgram:
         return list(stop.said) if stop is not None else said
 
     def message(self, name: str, error: BaseException) -> str:
-        """What an assertion without words says is its line."""
+        """The message of an exception; for an assertion without one, its line."""
         check = self.checks[name]
         return message_of(error) or (failed_line(error, check.text) if isinstance(check, CheckText) else "")
 
     def send_cut(self, message: list[Any]) -> None:
-        """A verdict quotes the judged program, which may have chosen its words to be too much."""
+        """Send a verdict with its texts cut: it quotes the judged program, which may have made them too
+        long."""
         word, *said = message
         self.send([word, *(sayable(one) if isinstance(one, str) else one for one in said)])
 
     def ask(self, text: str) -> str:
-        """Have one more call made."""
+        """Have one more call made. Returns the reply. Raises :class:`JudgeStops`."""
         try:
             self.send(["call", text])
         except NotPlain as why:

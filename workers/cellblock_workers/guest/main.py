@@ -19,14 +19,14 @@ from .processes import adopt_orphans
 
 def start(options: dict[str, Any]) -> None:
     """Fork the waiting job process; returns in the child, never in the guest."""
-    for fd in (0, 1):  # one socket: gVisor makes the first of them it takes over non-blocking for the other
+    for fd in (0, 1):  # one socket: gVisor makes the first one it takes over non-blocking for the other
         os.set_blocking(fd, True)
     if os.getpid() != 1:
         adopt_orphans()
     pipes = Pipes(options["uid"])
     child = os.fork()
     if child == 0:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a guest may be deaf to it
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a guest may ignore it
         become_job(pipes, options)
         return
     pipes.close_job_ends()
@@ -39,7 +39,7 @@ def start(options: dict[str, Any]) -> None:
 
 
 def prepare(preload: list[str], folder: str = WORK_DIR) -> None:
-    """All that an interpreter can do once for every guest it will be: import these, get in practice."""
+    """Do what an interpreter can do once for all its guests: import these modules, and warm up."""
     import_ahead(preload)
     warm_up(folder)
 
@@ -47,7 +47,7 @@ def prepare(preload: list[str], folder: str = WORK_DIR) -> None:
 def main(options: dict[str, Any]) -> None:
     """Be the guest on descriptors 0 and 1, after :func:`prepare`. Never returns.
 
-    ``uid``: the job's; ``shares_uid``: whether that is the guest's too; ``rlimits``: its per-process limits,
+    ``uid``: the job's; ``shares_uid``: whether the guest has the same; ``rlimits``: its per-process limits,
     by the kernel's names; ``folder``: where it works, if not in the usual place.
     """
     start(options)
@@ -55,7 +55,7 @@ def main(options: dict[str, Any]) -> None:
 
 
 def be_one_of_series(pipes: Pipes, options: dict[str, Any]) -> None:
-    """Be the job in one sandbox of a series (series.py). Never returns. ``options``: as :func:`main`'s."""
+    """Be the job in one sandbox of a series (series.py). Never returns. ``options``: as for :func:`main`."""
     become_job(pipes, options)
     leave(*run_job())
 
@@ -63,5 +63,5 @@ def be_one_of_series(pipes: Pipes, options: dict[str, Any]) -> None:
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     prepare(given.get("preload", []), given.get("folder", WORK_DIR))
-    gc.freeze()  # what is alive now outlives the job: its collector need not look at that
+    gc.freeze()  # what is alive now outlives the job: the collector need not look at it
     main(given)

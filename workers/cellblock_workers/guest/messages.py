@@ -1,7 +1,7 @@
-"""What worker and guest say to each other: the kinds of frames, and the job as it goes in.
+"""What worker and guest send each other: the kinds of frames, and the job as it goes in.
 
-Both sides import this; the guest runs it on Python 3.8 with the standard library alone. Named tuples, for
-``dataclasses`` would cost every start of a guest the import of ``inspect``.
+Both sides import this; the guest runs it on Python 3.8 with the standard library alone. It uses named tuples,
+because ``dataclasses`` would cost every start of a guest the import of ``inspect``.
 
 A frame is one byte for its kind, a big-endian u32 length, and that many bytes.
 """
@@ -23,20 +23,20 @@ class Frame:
     BULK = b"B"  # the bytes of files, then of inputs, in pieces: bulk_bytes in all
     STDIN = b"I"  # in pieces: stdin_bytes in all
     CALL = b"C"  # a call, or a message to a judge; the answer is a VALUE, then the next may come
-    ENOUGH = b"K"  # of a series: stop this job, the next one may come
+    ENOUGH = b"K"  # in a series: stop this job, the next one may come
     # From the guest.
     READY = b"R"  # the job process waits for its job
     STDOUT = b"O"
     STDERR = b"E"
-    VALUE = b"V"  # a piece of the value, or replies (of calls that came together in one, but for a judge's)
-    RAISED = b"T"  # what the job says it raised: like VALUE its claim, not evidence
+    VALUE = b"V"  # a piece of the value, or replies (to calls that came together in one, except a judge's)
+    RAISED = b"T"  # what the job says it raised: a claim like VALUE, not evidence
     ENDED = b"X"  # how it ended, as JSON
-    ARTIFACTS = b"A"  # a piece of them, where the job has some (artifacts.py says in what form)
+    ARTIFACTS = b"A"  # a piece of them, if the job has some (artifacts.py describes the format)
     ARTIFACTS_END = b"Z"  # "done", "time", "died" or "alive"
 
 
 class ArtifactBounds(NamedTuple):
-    """Which files a job leaves, and how much of them may come."""
+    """Which files a job leaves, and how much of them may be sent."""
 
     globs: Sequence[str]
     files_max: int
@@ -49,10 +49,10 @@ class JobMessage(NamedTuple):
     """The job as it goes to its guest, without the bytes of files, inputs and stdin, which follow it.
 
     ``code`` or ``entrypoint`` is the program. ``files``: path and size; ``inputs``: name, kind and size.
-    ``context_bytes``: of the mounted file; None without one. ``modules``: what it may import; None: anything.
-    ``role``: "program"; "candidate", whose functions answer calls; "judge", who answers the worker; "inline"
-    and "tested", which judge themselves, by tests or by pytest. ``texts``: of "inline" its setup and its
-    tests, of "tested" which of the files hold tests.
+    ``context_bytes``: the size of the mounted file; None without one. ``modules``: what it may import; None:
+    anything. ``role``: "program"; "candidate", whose functions answer calls; "judge", which answers the
+    worker; "inline" and "tested", which judge themselves, by tests or by pytest. ``texts``: for "inline" its
+    setup and its tests, for "tested" the files that hold tests.
     """
 
     level: str
@@ -81,7 +81,7 @@ class JobMessage(NamedTuple):
 
 
 def read_job(payload: bytes) -> JobMessage:
-    """The job in a frame. Raises TypeError, ValueError for what no worker of this version sends."""
+    """The job in a frame. Raises TypeError or ValueError for a frame of another version."""
     fields: Dict[str, Any] = json.loads(payload.decode())
     if fields["artifacts"] is not None:
         fields["artifacts"] = ArtifactBounds(**fields["artifacts"])

@@ -1,9 +1,9 @@
-"""The module guard: an import that the job's level does not allow says so (requirement L1).
+"""The module guard: an import that the job's level does not allow raises a clear error (requirement L1).
 
-A policy with a clear error, not a security boundary: whoever wants around it gets around it, into the same
-sandbox. It wraps ``__import__`` instead of searching the source, because what counts is the import that
-happens: one that the program catches, or never reaches, is no mistake of it. Only the job's own code is
-judged, so an allowed module may import what it needs.
+It is a policy, not a security boundary: a program can get around it, into the same sandbox. It wraps
+``__import__`` instead of searching the source, because only the import that happens counts: one that the
+program catches, or never reaches, is not an error. Only the job's own code is judged, so an allowed module
+may import what it needs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ class ModuleNotAllowed(ImportError):
 
 
 def guard_imports(asked_level: str, allowed: list[str], folder: str) -> None:
-    """From now on the job's own code, which lies in ``folder``, can import these modules, its own files,
-    and nothing else."""
+    """Limit the job's own code, which lies in ``folder``, to these modules and its own files, from now on."""
     real_import = builtins.__import__
     names = {*allowed, "__future__", "__main__"}
 
@@ -42,12 +41,12 @@ def guard_imports(asked_level: str, allowed: list[str], folder: str) -> None:
 
 
 def is_jobs_own(importer: dict[str, Any], folder: str) -> bool:
-    """Whether code with these globals is the job's: one of its files, or text it executes."""
+    """Whether code with these globals is the job's: one of its files, or text that it executes."""
     if importer is globals():
         return False  # the guest itself, which looks at the job's value
     file = importer.get("__file__")
     if file is None:
-        return importer.get("__spec__") is None  # what is built into the interpreter has a spec
+        return importer.get("__spec__") is None  # a module built into the interpreter has a spec
     return str(file).startswith(folder + "/")
 
 

@@ -9,7 +9,7 @@ from typing import Iterator
 PIECE_BYTES = 64 * 1024
 PURPOSES = ("control", "stdin", "stdout", "stderr", "raised", "value")
 SHARED_MEMORY = "/dev/shm"
-WORK_DIR = "/tmp/sandbox"  # where a sandbox has a file system of its own
+WORK_DIR = "/tmp/sandbox"  # the folder in a sandbox with a file system of its own
 
 
 class Pipes:
@@ -30,7 +30,7 @@ class Pipes:
             os.close(fd)
 
     def lower_job_ends(self) -> None:
-        """As low as they can be: where the job has its own they may be in each other's way."""
+        """Give the job's ends the lowest numbers: in the way of each other, they cannot be put in place."""
         for name in PURPOSES:
             end = getattr(self, "job_" + name)
             setattr(self, "job_" + name, os.dup(end))
@@ -46,13 +46,13 @@ class Pipes:
         for fd in self.our_ends():
             try:
                 os.close(fd)
-            except OSError:  # closed when all had been delivered
+            except OSError:  # closed when everything had been delivered
                 continue
 
 
 @contextlib.contextmanager
 def acting_as(uid: int) -> Iterator[None]:
-    """Make what is made meanwhile this user's. Before there is anybody of that id who could interfere."""
+    """Make what is made in the block this user's. Use it before a process with that id can interfere."""
     ours, group = os.geteuid(), os.getegid()
     if uid == ours:  # of whom is given no other identity
         yield
@@ -67,7 +67,7 @@ def acting_as(uid: int) -> Iterator[None]:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Every byte, however many calls it takes."""
+    """Write every byte, with as many calls as that takes."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -1,4 +1,4 @@
-"""What is imported before a job is there to wait for it: by a guest for its job, by a zygote for all."""
+"""Imports made before a job is there to wait for them: by a guest for its job, by a zygote for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that a job has started: counted, adopted, killed."""
+"""All processes that a job has started: counted, adopted, killed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import time
 def is_crowded(uid: int, nproc: int) -> bool:
     """Whether the job that has just ended had as many processes and threads as it may.
 
-    Counted from outside: a child of this one under the job's uid would be the job's to stop and to rewrite.
+    Counts from outside: the job could stop and rewrite a child of this process under its uid.
     """
-    counted = 1  # the job's first process: it is gone by now, and was there when one more was refused
+    counted = 1  # the job's first process: gone by now, but there when another one was refused
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -27,7 +27,7 @@ def is_crowded(uid: int, nproc: int) -> bool:
 
 
 def kill_and_reap_everything(patience_s: float) -> bool:
-    """Whether nothing is left alive but this process."""
+    """Kill and reap for up to ``patience_s``. Returns whether nothing is left alive but this process."""
     give_up = time.monotonic() + patience_s
     while time.monotonic() < give_up:
         kill_everything()
@@ -41,7 +41,7 @@ def kill_and_reap_everything(patience_s: float) -> bool:
 
 
 def kill_everything() -> None:
-    """Every process of this PID namespace but this one; without one of its own, every process below this."""
+    """Kill all processes of this PID namespace but this one; without an own namespace, all below this one."""
     if os.getpid() != 1:
         kill_descendants(os.getpid())
         return
@@ -52,7 +52,7 @@ def kill_everything() -> None:
 
 
 def kill_descendants(pid: int) -> None:
-    """What this process started and what that did. Orphans among them are its children: see start()."""
+    """Kill what this process started, and what that did. Orphans among them are its children: see start()."""
     for thread in os.listdir(f"/proc/{pid}/task"):
         try:
             with open(f"/proc/{pid}/task/{thread}/children") as file:
@@ -65,7 +65,7 @@ def kill_descendants(pid: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Be the parent of every orphan below this process, as PID 1 is without asking."""
+    """Become the parent of every orphan below this process, as PID 1 is anyway."""
     import ctypes
 
     if ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0):  # PR_SET_CHILD_SUBREAPER

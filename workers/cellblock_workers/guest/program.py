@@ -1,6 +1,6 @@
 """The judged program as tests in another sandbox see it: something to call, and to look names up in.
 
-Every reply is the program's own claim, and plain values are all it can hold (calls.py).
+Every reply is only the program's claim, and can hold nothing but plain values (calls.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CALLABLE = '["callable"]'
 
 
 class JudgeStops(BaseException):
-    """Ends the tests, whatever they catch, with a word and who says so."""
+    """Ends the tests, whatever they catch. Holds the judge's message."""
 
     def __init__(self, *said: Any) -> None:
         super().__init__(*said)
@@ -24,7 +24,7 @@ class JudgeStops(BaseException):
 
 
 class Anything:
-    """What a predicted call gives: it takes part in whatever tests do with a result."""
+    """The result of a predicted call: it takes part in everything that tests do with a result."""
 
     def __getattr__(self, name: str) -> Any:
         return self
@@ -64,12 +64,12 @@ class Anything:
 class JudgedProgram:
     """What the tests of one trial reach.
 
-    One message is on its way at a time, whichever of their threads wants it. What has stopped the tests stays
-    said, whatever they catch.
+    One message is on its way at a time, from any of their threads. Once something has stopped the tests, each
+    further call stops them again, whatever they catch.
     """
 
     def __init__(self, calls: list[str], replies: list[str], ask: Callable[[str], str]) -> None:
-        """``replies``: to the first of ``calls``; ``ask`` has one more call made."""
+        """``replies``: to the first of ``calls``; ``ask`` makes one more call."""
         self.calls = calls
         self.replies = replies
         self.ask = ask
@@ -78,11 +78,11 @@ class JudgedProgram:
         self.turn = threading.RLock()
 
     def call(self, name: str, args: Any, kwargs: Any) -> Any:
-        """What a function of the program gives."""
+        """The result of a function of the program."""
         return self.heeding(lambda: taken(self.reply_to(call_text(name, args, kwargs)), args, kwargs))
 
     def look_up(self, module: str, name: str) -> Any:
-        """What the program has of this name: a value, or something that calls its function."""
+        """What the program has under this name: a value, or something that calls its function."""
 
         def found() -> Any:
             reply = self.reply_to(as_text([name]).decode())
@@ -93,7 +93,7 @@ class JudgedProgram:
         return self.heeding(found)
 
     def need_inline(self, why: str) -> Any:
-        """Stop: this cannot be judged from outside."""
+        """Stop the tests: this cannot be judged from outside."""
 
         def stop() -> Any:
             raise JudgeStops("verdict", "needs_inline", "NotPlain", why)
@@ -120,14 +120,14 @@ class JudgedProgram:
         return self.ask(text)
 
     def close(self) -> JudgeStops | None:
-        """What has stopped the tests. A thread of theirs that asks later asks nobody."""
+        """What has stopped the tests, if anything. A thread of theirs that asks later gets no answer."""
         with self.turn:
             stopped, self.stop = self.stop, self.stop or JudgeStops("verdict", "gone", "", "")
             return stopped
 
 
 def judged_function(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """What the tests call."""
+    """The function that the tests call."""
 
     def judged(*args: Any, **kwargs: Any) -> Any:
         return call(name, args, kwargs)
@@ -137,12 +137,12 @@ def judged_function(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def sayable(text: str) -> str:
-    """As much of it as is wanted, in characters that every reader takes."""
+    """The first 2,000 characters of the text, in a form that every reader takes."""
     return text[:2000].encode("utf-8", "backslashreplace").decode()
 
 
 def call_text(name: str, args: Any, kwargs: Any) -> str:
-    """A call on its way to the judged code. Ends the tests where it is no plain one."""
+    """A call on its way to the judged code. Stops the tests if it is not plain."""
     try:
         return as_text([name, to_plain(args), to_plain(kwargs)]).decode()
     except NotPlain as why:
@@ -151,7 +151,7 @@ def call_text(name: str, args: Any, kwargs: Any) -> str:
 
 
 def taken(reply: str, args: Any, kwargs: Any, subject: str = "the function gives") -> Any:
-    """What a reply comes to in the tests: a result or an exception, and arguments as they were left."""
+    """The result or exception of a reply, in the tests; also puts arguments back as they were left."""
     try:
         word, *rest = json.loads(reply)
         if word == "not plain":
@@ -170,7 +170,7 @@ def taken(reply: str, args: Any, kwargs: Any, subject: str = "the function gives
 
 
 def put_back(before: Any, after: Any) -> None:
-    """Make arguments, and what they hold, what the judged function has left of them."""
+    """Change arguments, and what they hold, to what the judged function has left of them."""
     if isinstance(before, list) and isinstance(after, list):
         before[:] = [kept(*pair) for pair in zip(before, after)] + after[len(before) :]
     elif isinstance(before, (dict, set)) and type(before) is type(after):
@@ -182,7 +182,7 @@ def put_back(before: Any, after: Any) -> None:
 
 
 def kept(before: Any, after: Any) -> Any:
-    """The same object as before where it can be made what it is now."""
+    """The object from before, changed to its new content; a new object if that cannot be done."""
     if type(before) is type(after) and isinstance(before, (list, dict, set)):
         put_back(before, after)
         return before
@@ -190,15 +190,15 @@ def kept(before: Any, after: Any) -> Any:
 
 
 def exception_of(kind: str, message: str) -> Exception:
-    """An exception of this name: Python's own where there is one."""
-    if kind in ("StopIteration", "StopAsyncIteration"):  # to whoever iterates it means: no more of them
+    """An exception of this name: Python's own if there is one."""
+    if kind in ("StopIteration", "StopAsyncIteration"):  # for an iterating caller it would mean the end
         return RuntimeError("{}: {}".format(kind, message))
     found = getattr(builtins, kind, None)
     if isinstance(found, type) and issubclass(found, Exception):
         try:
             made: Exception = found(message)
             return made
-        except TypeError:  # it wants more than a message
+        except TypeError:  # its constructor takes more than a message
             pass
     named: type[Exception] = type(kind if kind.isidentifier() else "Exception", (Exception,), {})
     return named(message)

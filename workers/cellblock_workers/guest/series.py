@@ -13,8 +13,8 @@ from .pipes import Pipes
 
 
 class SeriesGuest(Guest):
-    """The same for one job of a series: the first process of a PID namespace of its own, so that its end is
-    the end of all it started. The others of the series wait beside it."""
+    """The guest of one job of a series. The job is the first process of its own PID namespace, so its end
+    ends all that it started. The others of the series wait beside it."""
 
     def kill(self) -> None:
         try:
@@ -25,7 +25,7 @@ class SeriesGuest(Guest):
     def reap(self) -> None:
         pid, status, used = os.wait4(self.child, os.WNOHANG)
         if pid and self.started is None:
-            os._exit(2)  # it died waiting, and whoever comes would be judged by its end
+            os._exit(2)  # it died waiting, and the next job would be judged by its end
         if pid:
             self.status, self.usage = status, used
 
@@ -45,9 +45,9 @@ def serve_series(waiting: list[tuple[Pipes, int]], options: dict[str, Any]) -> N
     inbox = bytearray()
     for pipes, child in waiting:
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            continue  # it has died waiting, and is nobody's sandbox
+            continue  # it has died waiting, and gets no job
         guest = SeriesGuest(pipes, child, options, inbox)
         guest.run()
         guest.close()
-    os.read(0, 1)  # whoever still asks finds nobody
+    os.read(0, 1)  # a further request gets no answer
     os._exit(0)

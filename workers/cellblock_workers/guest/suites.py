@@ -1,10 +1,10 @@
 """Tests for pytest where no program is: its module is one whose names are looked up in its own sandbox.
 
-Functions become calls, plain values cross (program.py). What is neither needs an inline verdict; so does what
-wants more of a module than names, or shares more with a program than values.
+Functions become calls, plain values cross (program.py). Tests that use anything else need an inline verdict:
+they want more of a module than names, or share more with a program than values.
 
 Which tests have to pass, and which a mark excuses, is found out before there is a program, with
-:class:`StandIn` in place of whatever it has: nothing that a program answers excuses anything.
+:class:`StandIn` in place of everything that it has: no answer of a program can excuse a test.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Iterator
 from .program import Anything, JudgedProgram, JudgeStops
 from .testing import Record, function_of, run_pytest
 
-#: Of a module as a whole: there is none here.
+#: Attributes of a module as a whole: it does not exist here.
 WHOLE = ("__all__", "__dict__", "__file__", "__version__")
 
 
@@ -28,7 +28,7 @@ class TestsUnfit(Exception):
 
 
 class StandIn(Anything):
-    """A name of a program that nobody has seen yet. That tests made use of it is noted."""
+    """A name of a program that does not exist yet. It records that tests made use of it."""
 
     def __init__(self, name: str, unseen: Unseen) -> None:
         self.__name__ = name
@@ -54,7 +54,8 @@ for _method in set(vars(Anything)) - {"__getattr__", "__module__", "__dict__", "
 
 
 def looks_into(module: str, text: bytes) -> bool:
-    """Whether this, outside of what tests do, does more with names of the program than to import them."""
+    """Whether this text, outside of the tests' bodies, does more with the program's names than import
+    them."""
     nodes: list[ast.AST] = [ast.parse(text)]
     names = {module}
     for node in ast.walk(nodes[0]):
@@ -74,8 +75,8 @@ def looks_into(module: str, text: bytes) -> bool:
 
 
 class Unseen:
-    """In the program's place while tests are learnt: has every name. That one was asked for otherwise than to
-    import it, or made use of, is noted."""
+    """Stands for the program while tests are learnt: it has every name. It records whether a name was used,
+    or asked for in another way than by an import."""
 
     used = looked = False
 
@@ -91,12 +92,12 @@ class Unseen:
 
 
 def is_pytests(name: str) -> bool:
-    """Whether it is what Python and pytest look for in any object: no program has a say in that."""
+    """Whether Python or pytest look for this name in any object: the program must not answer that."""
     return name.startswith(("__", "_pytest", "pytest"))
 
 
 def module_of(name: str, program: Any) -> Any:
-    """What tests get that import the program."""
+    """What tests get when they import the program."""
 
     def refuse(what: str, attribute: str = "") -> None:
         program.need_inline("the tests " + what.format(name, attribute))
@@ -125,7 +126,7 @@ def module_of(name: str, program: Any) -> Any:
 
 
 def finder_of(module: str, program: Any) -> Any:
-    """What is asked for the program's module by who wants it run once more."""
+    """A finder for the program's module. It stops tests that import the module again."""
 
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
         if name == module:
@@ -148,7 +149,7 @@ class Suite:
         self.required: set[str] = set()
 
     def learn(self) -> None:
-        """Collect them once. Raises :class:`TestsUnfit` where that fails and no program is to blame."""
+        """Collect them once. Raises :class:`TestsUnfit` if that fails and no program is to blame."""
         from importlib.util import find_spec
 
         if find_spec(self.module) is not None:
@@ -157,7 +158,7 @@ class Suite:
         options = ("--collect-only", "-o", "empty_parameter_set_mark=skip")
         try:
             status = self.session(unseen, record, *options)
-        except JudgeStops:  # unseen has been used: so will the program be
+        except JudgeStops:  # unseen has been used: so the program will be
             status = 0
         excused = record.excused or set()
         self.required = {function_of(item) for item in record.items if item.nodeid not in excused}
@@ -165,7 +166,7 @@ class Suite:
         looked = unseen.looked or any(looks_into(self.module, text) for text in texts)
         if not (unseen.used or looked):
             self.excused = excused | set(record.left_out)
-        if unseen.used:  # what the tests are hangs on the program
+        if unseen.used:  # what the tests are depends on the program
             return
         if record.wrong is not None:
             raise TestsUnfit("{} in {}".format(*record.wrong))
@@ -173,13 +174,13 @@ class Suite:
             raise TestsUnfit("no test that has to be passed is there; pytest ended with {}".format(status))
 
     def run(self, program: JudgedProgram) -> tuple[str, str] | None:
-        """What is wrong with the program."""
-        program.look_up(self.module, "__name__")  # what cannot even be imported passes nothing
+        """The exception's type and message if the program fails the tests, else None."""
+        program.look_up(self.module, "__name__")  # a program that cannot be imported passes nothing
         record = Record(program, self.excused)
         return record.verdict(self.session(program, record, "-x"), self.required)
 
     def session(self, program: Any, record: Record, *options: str) -> int:
-        """One run of pytest that leaves the interpreter as it was."""
+        """One run of pytest that leaves the interpreter as it was. Returns its exit status."""
         import importlib
         import random
 
@@ -206,7 +207,8 @@ class Suite:
                     del sys.modules[name]
 
     def lay_out(self) -> None:
-        """The files as they were given, and what was compiled of them, which is known by size and time."""
+        """Write the files as they were given. Keeps what was compiled of them, which is known by size and
+        time."""
         import shutil
 
         old = self.folder + "-old"
@@ -226,6 +228,6 @@ class Suite:
 
 
 def places_of(module: Any) -> Iterator[str]:
-    """Where a module came from."""
+    """The paths that a module came from."""
     yield str(getattr(module, "__file__", None))
     yield from map(str, getattr(module, "__path__", ()))

@@ -1,11 +1,11 @@
-"""The job's own system call filter: what no honest program asks for kills the job with SIGSYS.
+"""The job's own system call filter: a call that no honest program makes kills the job with SIGSYS.
 
-The sandbox's filter refuses these calls already, with an errno the job may ignore. This one is laid over it
-by the guest, in the job process, so that the attempt ends the job and is an outcome of its own (``syscall``),
+The sandbox's filter refuses these calls already, with an errno that the job may ignore. The guest lays this
+one over it, in the job process, so that the attempt ends the job and is an outcome of its own (``syscall``),
 the same on every isolation. Calls that libraries merely probe for (io_uring, keyctl, inotify) are not in it.
 
-The sandbox's filter lets a process narrow its own calls further, which is what this needs; the last rule here
-shuts that door behind itself.
+The sandbox's filter lets a process narrow its own calls further, which this needs; the last rule here takes
+that right away.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import struct
 from typing import Any
 
-#: Number by machine: x86_64, aarch64; None where the call does not exist.
+#: The call's number by machine: x86_64, aarch64; None where it does not exist.
 FATAL_CALLS = {
     "acct": (163, 89),
     "bpf": (321, 280),
@@ -47,7 +47,7 @@ FATAL_CALLS = {
     "umount2": (166, 39),
     "userfaultfd": (323, 282),
 }
-#: By machine: which column above, the kernel's word for the architecture, and the number of prctl.
+#: By machine: the column above, the kernel's constant for the architecture, and the number of prctl.
 MACHINES = {"x86_64": (0, 0xC000003E, 157), "aarch64": (1, 0xC00000B7, 167)}
 PRLIMIT64 = {"x86_64": 302, "aarch64": 261}
 
@@ -83,7 +83,7 @@ def fatal_program(machine: str) -> bytes:
 
 
 def own_limits_program(machine: str) -> bytes:
-    """The same, of who sets limits to another process than itself: the guest, where that has the job's id."""
+    """A filter against setting limits of other processes: of the guest, where it has the job's id."""
     lines = (
         (LOAD, 0, 0, ARCHITECTURE),
         (JUMP_IF_EQUAL, 0, 4, MACHINES[machine][1]),
@@ -103,12 +103,12 @@ PRCTL = ctypes.CDLL(None, use_errno=True).prctl  # found once, not in every fork
 
 
 def forbid_fatal_calls() -> None:
-    """Lay the filter over this process and all it will start. Raises OSError: then no job may run."""
+    """Lay the filter over this process and all that it will start. Raises OSError: then no job may run."""
     lay(FATAL)
 
 
 def forbid_limits_of_others() -> None:
-    """Lay this filter too, before the other: none may be laid after that. Raises OSError."""
+    """Lay this filter too, before the other, which allows none after it. Raises OSError."""
     lay(OWN_LIMITS)
 
 

@@ -1,7 +1,8 @@
-"""Tests for pytest: run, and what came of each. In the judge (suites.py), or inline beside the program.
+"""Runs tests for pytest, and records what came of each: in the judge (suites.py), or inline beside the
+program.
 
-pytest catches whatever is raised and believes what tests say of themselves, so no verdict rests on how it
-ends: every test has to have passed, by name. Only marks excuse one (skip, xfail).
+pytest catches everything and believes what tests say of themselves, so no verdict rests on how pytest ends:
+every test has to have passed, by name. Only marks excuse a test (skip, xfail).
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ OPTIONS = (
     *("-q", "--tb=native", "--capture=no", "-o", "empty_parameter_set_mark=fail_at_collect"),
     *("-pno:cacheprovider", "-pno:faulthandler", "-pno:pastebin", "-pno:setuponly", "-pno:setupplan"),
 )
-#: What pytest imports in the name of a test module.
+#: The modules that pytest imports in the name of a test module.
 PYTEST_MODULES = ("pytest", "_pytest", "builtins")
-#: Fixtures that give what lies in the interpreter or the folder of the tests.
+#: Fixtures that give access to the interpreter or the folder of the tests.
 SHARING = {
     *("capsys", "capsysbinary", "capfd", "capfdbinary", "caplog"),
     *("monkeypatch", "recwarn", "tmp_path", "tmpdir"),
 }
-#: unittest's decorators.
+#: The attributes that unittest's decorators set.
 UNITTEST_MARKS = ("__unittest_skip__", "__unittest_expecting_failure__")
 
 
 def run_pytest(folder: str, tests: Sequence[str], record: Record, *options: str) -> int:
-    """Run those of these files that hold tests; its exit status."""
+    """Run those of these files that hold tests. Returns pytest's exit status."""
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     try:
         import pytest  # type: ignore[import-not-found,unused-ignore]
@@ -40,7 +41,7 @@ def run_pytest(folder: str, tests: Sequence[str], record: Record, *options: str)
 
 
 def to_collect(names: Sequence[str]) -> list[str]:
-    """Those that pytest knows for tests by their names; if it knows none, every module."""
+    """The files whose names pytest takes for tests; if there are none, every module."""
     modules = [name for name in names if name.endswith(".py")]
     bases = [(os.path.basename(name), name) for name in modules]
     known = [name for base, name in bases if base.startswith("test_") or base.endswith("_test.py")]
@@ -48,16 +49,17 @@ def to_collect(names: Sequence[str]) -> list[str]:
 
 
 def judge_beside(folder: str, tests: Sequence[str]) -> tuple[str, str] | None:
-    """Inline: what is wrong with the program whose module is imported already."""
+    """Inline: run the tests on a program whose module is imported already. Returns what is wrong, or None."""
     record = Record()
     return record.verdict(run_pytest(folder, tests, record, "-x"))
 
 
 class Record:
-    """A plugin of pytest's: what came of each test."""
+    """A plugin of pytest's that records what came of each test."""
 
     def __init__(self, program: Any = None, excused: set[str] | None = None) -> None:
-        """``program``: where it is elsewhere; ``excused``: if known, else by the marks they have now."""
+        """``program``: if it is in another sandbox; ``excused``: if known, else by the marks that tests
+        have."""
         self.program = program
         self.excused = excused
         self.items: list[Any] = []
@@ -87,7 +89,7 @@ class Record:
     def pytest_runtest_setup(self, item: Any) -> None:
         from _pytest.assertion import util  # type: ignore[import-not-found,unused-ignore]
 
-        util._reprcompare = None  # where two texts of a program's choice differ may take hours to find
+        util._reprcompare = None  # to find where two long texts of a program's choice differ may take hours
         sharing = sorted(SHARING.intersection(getattr(item, "fixturenames", ())))
         if sharing and self.program is not None:
             self.program.need_inline("{} uses {}".format(item.nodeid, sharing[0]))
@@ -112,7 +114,7 @@ class Record:
             self.wrong = (kind, "{}: {}".format(report.nodeid, message))
 
     def verdict(self, status: int, required: Iterable[str] = ()) -> tuple[str, str] | None:
-        """What is wrong, if anything is. ``required``: functions of which one test at least has to pass."""
+        """What is wrong, or None. ``required``: functions of which at least one test has to pass."""
         if self.wrong is not None:
             return self.wrong
         excused = self.excused or set()
@@ -131,7 +133,7 @@ class Record:
 
 
 def is_excused(item: Any) -> bool:
-    """Whether a mark of its own leaves it out, or expects it to fail."""
+    """Whether a mark of its own leaves the test out, or expects it to fail."""
     from _pytest import outcomes, skipping  # type: ignore[import-not-found,unused-ignore]
 
     if any(
@@ -142,10 +144,10 @@ def is_excused(item: Any) -> bool:
         return True
     try:
         return bool(skipping.evaluate_skip_marks(item) or skipping.evaluate_xfail_marks(item))
-    except (Exception, outcomes.OutcomeException):  # there is no evaluating its condition: it will fail
+    except (Exception, outcomes.OutcomeException):  # its condition cannot be evaluated: it will fail
         return False
 
 
 def function_of(item: Any) -> str:
-    """One name for the tests that come of one function and several parameters."""
+    """One name for all tests that come from one function with several parameters."""
     return "{}::{}".format(item.parent.nodeid, getattr(item, "originalname", None) or item.name)

@@ -1,6 +1,6 @@
 """Inputs into the job's globals, and the job's value out of them: JSON and Arrow, never pickle.
 
-Runs in the job process. What it sends is the job's own claim; the host trusts none of it.
+Runs in the job process. What it sends is only the job's claim; the host trusts none of it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import sys
 from typing import Any
 
 NESTING_LIMIT = 100
-#: Found before the job begins, which may replace what is in the module.
+#: Taken before the job begins, which may replace what is in the module.
 written_value = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 PLAIN = (type(None), bool, int, float, str)
 
 
 class Inexpressible(Exception):
-    """A value that has no form in which it could leave the sandbox; the message names the place and why."""
+    """A value that cannot leave the sandbox in any form; the message names the place and why."""
 
 
 def decode_input(name: str, kind: str, data: bytes) -> Any:
@@ -39,9 +39,9 @@ def decode_input(name: str, kind: str, data: bytes) -> Any:
 
 
 def encode_value(value: Any, limit_bytes: int) -> bytes:
-    """A value on its way out: ``j`` and JSON, ``t`` and an Arrow stream, or ``e`` and why there is none.
+    """The bytes of a value: ``j`` and JSON, ``t`` and an Arrow stream, or ``e`` and why there is no value.
 
-    Nothing at all for None: a program that computes no value has none.
+    Empty for None: a program that computes no value has none.
     """
     if value is None:
         return b""
@@ -55,13 +55,13 @@ def encode_value(value: Any, limit_bytes: int) -> bytes:
             raise Inexpressible(f"the value takes {len(data)} bytes; at most {limit_bytes} may leave")
     except Inexpressible as why:
         return b"e" + str(why)[:2000].encode("utf-8", "replace")
-    except Exception as error:  # a table of a kind Arrow cannot hold, a broken __class__: the job's own
+    except Exception as error:  # a table that Arrow cannot hold, a broken __class__: the job's own fault
         return b"e" + f"{type(error).__name__}: {error}"[:2000].encode("utf-8", "replace")
     return kind + data
 
 
 def is_table(value: Any) -> bool:
-    """Whether it is a pandas DataFrame or a pyarrow Table; neither is imported to find out."""
+    """Whether it is a pandas DataFrame or a pyarrow Table. Imports neither."""
     return any(
         isinstance(value, getattr(sys.modules[module], name, ()))
         for module, name in (("pandas", "DataFrame"), ("pyarrow", "Table"))

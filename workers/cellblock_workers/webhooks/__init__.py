@@ -1,1 +1,1 @@
-"""Events, posted to the addresses an operator names: signed, tried again, and never into the own network."""
+"""Posts events to the addresses that an operator names: signed, repeated, and never into the own network."""

@@ -1,4 +1,5 @@
-"""Where a webhook may go: a name may point anywhere, at the moment it is used, even into this network."""
+"""Where a webhook may go: a name may resolve to any address at the moment it is used, even in this
+network."""
 
 from __future__ import annotations
 
@@ -7,20 +8,20 @@ import socket
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: Ranges that carry an IPv4 address a gateway may unwrap: what is inside could be anybody.
+#: Ranges that carry an IPv4 address which a gateway may unwrap: the address inside could be any.
 _WRAPPERS = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "2002::/16", "192.88.99.0/24")))
-#: Of no use to anybody on the internet, and not known as such to this Python; the last is a cloud's own host.
+#: Not public on the internet, which this Python does not know; the last is a cloud's own host.
 _NOBODYS = tuple(map(ipaddress.ip_network, ("3fff::/20", "192.0.0.0/24", "168.63.129.16/32")))
-#: What stands before the IPv4 address in the last half of an ISATAP address.
+#: The bits before the IPv4 address in the last half of an ISATAP address.
 _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 class AddressRefused(Exception):
-    """This name may not be called; the message says where it points, and which setting allows that."""
+    """This name must not be called; the message says where it points, and which setting allows that."""
 
 
 def permitted(host: str, port: int, *, allow_private: bool) -> str:
-    """The one address to connect to for this host, which is all that may be used: names change.
+    """The one address to connect to for this host. Use only this address, because a name may change.
 
     Raises :class:`AddressRefused` if any of its addresses is not public, :class:`OSError` if it has none.
     """
@@ -36,7 +37,7 @@ def permitted(host: str, port: int, *, allow_private: bool) -> str:
 
 
 def is_public(address: Address) -> bool:
-    """Whether it is somebody's on the internet: not this host or network, not a group, not reserved."""
+    """Whether it is a public address on the internet: not this host or network, not a group, not reserved."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return is_public(address.ipv4_mapped)

@@ -19,8 +19,8 @@ class Delivery:
         self._secret = secret
         self._allow_private = allow_private
         self._timeout_s = timeout_s
-        # No redirects: they would lead where nobody looked. No proxies or .netrc from the environment. A
-        # connection for each try: its deadline is the connection's.
+        # No redirects: they would lead to addresses that were not checked. No proxies or .netrc from the
+        # environment. A connection for each try: its deadline is the connection's.
         self._http = httpx.Client(
             timeout=timeout_s,
             follow_redirects=False,
@@ -29,7 +29,7 @@ class Delivery:
         )
 
     def post(self, url: str, event_id: str, body: bytes) -> str | None:
-        """Try once. None if it was taken (any 2xx), else why not, without the address's secrets."""
+        """Try once. Returns None for any 2xx, else why it failed, without the address's secrets."""
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         try:
@@ -46,7 +46,7 @@ class Delivery:
         self._http.close()
 
     def _send(self, url: str, address: str, host: str, event_id: str, body: bytes) -> int:
-        """To the address that was looked at, under the name that was asked for."""
+        """Send to the address that was checked, under the name that was asked for. Returns the status."""
         pinned = httpx.URL(url).copy_with(host=address)
         headers = {
             "Host": httpx.URL(url).netloc.decode(),
@@ -62,5 +62,5 @@ class Delivery:
         )
         with deadline:
             answer = self._http.send(request, stream=True)
-            answer.close()  # of an answer nothing but its status counts
+            answer.close()  # only the status of an answer counts
         return answer.status_code

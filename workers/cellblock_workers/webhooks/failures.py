@@ -1,4 +1,4 @@
-"""What an operator sees of deliveries that failed for good, and how they are tried again."""
+"""Shows operators the deliveries that failed for good, and tries them again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from cellblock_workers.webhooks.outbox import Item, Outbox
 
 
 def run_dead(*, limit: int, json_output: bool) -> int:
-    """Print them, latest first; of an address its host alone. Raises :class:`StoreUnavailable`."""
+    """Print the failed deliveries, latest first, with the address's host only. Raises
+    :class:`StoreUnavailable`."""
     with _outbox() as outbox:
         items = outbox.dead(limit)
     for item in items:
@@ -25,13 +26,13 @@ def run_dead(*, limit: int, json_output: bool) -> int:
 
 
 def run_retry(ids: Sequence[str] | None, *, json_output: bool) -> int:
-    """Let these, or all, be tried again: 0, or 2 if one of them is none that failed."""
+    """Let these, or all, be tried again. Returns 0, or 2 if one of them is not a failed delivery."""
     with _outbox() as outbox:
         return _each(outbox, ids, outbox.retry, "will be tried again", json_output)
 
 
 def run_drop(ids: Sequence[str] | None, *, json_output: bool) -> int:
-    """Forget these, or all: 0, or 2 if one of them is none that failed."""
+    """Forget these, or all. Returns 0, or 2 if one of them is not a failed delivery."""
     with _outbox() as outbox:
         return _each(outbox, ids, outbox.drop, "dropped", json_output)
 

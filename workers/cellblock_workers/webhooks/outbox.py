@@ -20,7 +20,7 @@ from redis import Redis
 
 from cellblock.ledger.connection import store_errors
 
-#: Deliveries under way, of all addresses.
+#: The bound on deliveries under way, for all addresses together.
 DUE_MAX = 100_000
 
 
@@ -28,8 +28,8 @@ DUE_MAX = 100_000
 class Item:
     """One event for one receiver. ``tries``: how often it was tried; ``why``: how the last try failed.
 
-    ``receiver`` is :func:`receiver_of` its address, which may hold a token: Redis holds none, and nobody who
-    writes to Redis decides where a signed event goes. ``host`` is for people.
+    ``receiver`` is :func:`receiver_of` its address. The address may hold a token, so it is not in Redis, and
+    write access to Redis does not decide where a signed event goes. ``host`` is for people.
     """
 
     id: str
@@ -43,19 +43,19 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class TakenItem:
-    """An item, and until when (ms) it is this taker's."""
+    """An item, and until when (ms) it belongs to this taker."""
 
     item: Item
     until_ms: int
 
 
 def receiver_of(url: str) -> str:
-    """What stands for an address where the address itself may not."""
+    """A hash that stands for an address where the address itself must not appear."""
     return hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
 class Outbox:
-    """Raises :class:`StoreUnavailable`. Thread-safe; any number of senders may share it."""
+    """The deliveries in Redis. Raises :class:`StoreUnavailable`. Thread-safe; senders may share it."""
 
     def __init__(self, redis: Redis, prefix: str, kept: int) -> None:
         self._redis = redis
@@ -70,12 +70,12 @@ class Outbox:
         )
 
     def full(self) -> bool:
-        """Whether as many are under way as may be: what comes then has to wait in the stream."""
+        """Whether ``DUE_MAX`` deliveries are under way: then new events have to wait in the stream."""
         with store_errors("counting deliveries"):
             return self._redis.zcard(self._due) >= DUE_MAX
 
     def put(self, items: Sequence[Item]) -> None:
-        """Accept deliveries; the same id twice is one, also when the first has failed for good."""
+        """Accept deliveries. The same id twice counts once, also when the first has failed for good."""
         if not items:
             return
         with store_errors("accepting deliveries"):
@@ -84,7 +84,7 @@ class Outbox:
                 self._put(keys=keys, args=[item.id, now, json.dumps(asdict(item))])
 
     def take(self, hold_s: float) -> TakenItem | None:
-        """A delivery that is due; nobody else gets it for ``hold_s``. None if there is none."""
+        """A delivery that is due; no other sender gets it for ``hold_s`` seconds. None if there is none."""
         while True:
             with store_errors("taking a delivery"):
                 now = self._now_ms()
@@ -96,11 +96,12 @@ class Outbox:
                 return TakenItem(Item(**json.loads(found)), until_ms)
 
     def delivered(self, taken: TakenItem) -> bool:
-        """It was taken at the other end. False if it was somebody else's meanwhile."""
+        """Note that the receiver has taken it. Returns False if another sender had it meanwhile."""
         return self._settled(taken, "delivered", taken.item)
 
     def failed(self, taken: TakenItem, why: str, again_s: float | None) -> bool:
-        """A try failed: again after a pause, or never. False if it was somebody else's meanwhile."""
+        """Note a failed try: again after a pause, or never. Returns False if another sender had it
+        meanwhile."""
         item = replace(taken.item, tries=taken.item.tries + 1, why=why)
         return self._settled(taken, "dead" if again_s is None else "again", item, again_s or 0)
 
@@ -113,14 +114,14 @@ class Outbox:
             return bool(self._settle(keys=[self._due, self._dead, self._items], args=args) == "settled")
 
     def dead(self, limit: int = 100) -> list[Item]:
-        """Those that failed for good, latest first; 0: all of them."""
+        """The deliveries that failed for good, latest first; ``limit`` 0: all of them."""
         with store_errors("listing failed deliveries"):
             ids = cast(list[str], self._redis.zrange(self._dead, 0, limit - 1, desc=True))
             found = cast(list[str | None], self._redis.hmget(self._items, ids)) if ids else []
         return [Item(**json.loads(text)) for text in found if text]
 
     def retry(self, item_id: str) -> bool:
-        """Let a failed one be tried again from the start. Whether it was one."""
+        """Let a failed delivery be tried again from the start. Returns whether it was one."""
         with store_errors("trying a delivery again"):
             text = cast(str | None, self._redis.hget(self._items, item_id))
             if text is None:
@@ -130,7 +131,7 @@ class Outbox:
             return bool(self._retry(keys=keys, args=[item_id, self._now_ms(), fresh]))
 
     def drop(self, item_id: str) -> bool:
-        """Forget a failed one. Whether it was one."""
+        """Forget a failed delivery. Returns whether it was one."""
         with store_errors("dropping a delivery"):
             pipe = self._redis.pipeline()
             pipe.zrem(self._dead, item_id)

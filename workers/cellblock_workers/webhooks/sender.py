@@ -28,11 +28,11 @@ _WAIT_S = 1.0
 _REDELIVER_S = 60.0
 _PAUSE_MAX_S = 3600.0
 _AWAY_S = 2.0
-_NAMES_S = 30.0  #: what looking up a name may take, besides
+_NAMES_S = 30.0  #: what looking up a name may take in addition
 
 
 class Sender:
-    """One thread moves events into the outbox, others empty it."""
+    """One thread moves events into the outbox, other threads empty it."""
 
     def __init__(self, settings: Settings) -> None:
         redis, hooks = connect(settings), settings.webhooks
@@ -54,19 +54,20 @@ class Sender:
         ]
 
     def start(self) -> None:
-        """Begin."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End after the tries under way."""
+        """Stop after the tries under way."""
         self._closing.set()
         for thread in self._threads:
             thread.join(timeout=2 * self._hooks.timeout_s + 5)
         self._delivery.close()
 
     def accept(self) -> bool:
-        """Put new events into the outbox, then acknowledge them. Whether there may be more at once."""
+        """Put new events into the outbox, then acknowledge them. Returns whether there may be more at
+        once."""
         if self._outbox.full():
             _log.warning(
                 "webhooks_wait", reason="too many deliveries are under way; events wait in the stream"
@@ -80,7 +81,7 @@ class Sender:
         return True
 
     def send(self) -> bool:
-        """Try one delivery. Whether there was one."""
+        """Try one delivery. Returns whether there was one."""
         taken = self._outbox.take(hold_s=4 * self._hooks.timeout_s + _NAMES_S)
         if taken is None:
             return False
@@ -91,7 +92,7 @@ class Sender:
             return True
         try:
             why = self._delivery.post(url, item.event_id, item.body.encode())
-        except Exception as error:  # a defect, or an address nobody foresaw: a try like any other
+        except Exception as error:  # a defect, or an unforeseen address: a try like any other
             _log.exception("webhook_crashed", event_id=item.event_id)
             why = f"internal error: {type(error).__name__}"
         if why is None:

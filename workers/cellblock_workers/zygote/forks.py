@@ -1,4 +1,4 @@
-"""Forks into new namespaces that touch little: every page that is touched is copied for the sandbox.
+"""Forks into new namespaces that touch few pages: every page that is touched is copied for the sandbox.
 
 Standard library only, Python 3.8+, like the zygote.
 """
@@ -15,7 +15,7 @@ from cellblock_workers.zygote import kernel
 
 
 class RestingHook:
-    """What is to be done after forks, but not after all of them."""
+    """A hook for after forks that can be switched off for some of them."""
 
     __slots__ = ("hook", "rests")
 
@@ -29,14 +29,14 @@ class RestingHook:
 
 
 def import_threading() -> List[RestingHook]:
-    """Import it, and say what it has done after forks. Nothing where somebody has imported it before.
+    """Import threading, and return its hooks for after forks. Empty if it was imported before.
 
-    It clears up after the threads that a fork does not have. After one of a process with one thread there are
-    none, and some 40 pages would be copied for it (docs/performance.md). The forks that jobs make are none of
-    these: the hook stays, and rests only when told to.
+    The hooks clear up after threads that a fork does not have. After a fork of a process with one thread
+    there are none, and the hooks would copy some 40 pages (docs/performance.md). Forks that jobs make still
+    need them: so the hooks stay, and rest only when told to.
     """
     hooks: List[RestingHook] = []
-    registry: Any = os  # whose function is another one meanwhile
+    registry: Any = os  # its function is replaced meanwhile
     register = registry.register_at_fork
 
     def register_resting(**given: Callable[[], object]) -> None:
@@ -54,15 +54,15 @@ def import_threading() -> List[RestingHook]:
 
 
 class Clone:
-    """Forks into new namespaces. Only from a process that has, and had, one thread.
+    """Forks into new namespaces. Use it only from a process that has one thread, and never had more.
 
-    Made ready once: of what is touched between two forks, the one who forks gets a new copy each time.
+    It is made ready once: the forking process copies anew each page that it touches between two forks.
     """
 
     __slots__ = ("after_in_child", "after_in_parent", "arguments", "before", "call", "hooks")
 
     def __init__(self, flags: int, hooks: List[RestingHook]) -> None:
-        """``hooks``: of :func:`import_threading`; they rest meanwhile."""
+        """``hooks``: of :func:`import_threading`; they rest during the fork."""
         self.call, self.arguments = kernel.cloning(flags)
         self.hooks = hooks
         python = ctypes.pythonapi

@@ -1,7 +1,7 @@
-"""System calls the standard library does not have, for the programs that make and enter a sandbox.
+"""System calls that the standard library lacks, for the programs that make and enter a sandbox.
 
-Standard library only, Python 3.8+: part of what runs inside an image. Every call raises :class:`OSError`
-naming itself. Numbers are those of x86-64 and aarch64.
+Standard library only, Python 3.8+: it is part of what runs inside an image. Every call raises
+:class:`OSError` with its own name. Numbers are those of x86-64 and aarch64.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _OPEN_TREE, _MOVE_MOUNT = 428, 429
 _AT_FDCWD, _AT_RECURSIVE, _AT_EMPTY_PATH = -100, 0x8000, 0x1000
 
-# PyDLL keeps the interpreter's lock: nothing of Python may run between a clone and its hooks.
+# PyDLL keeps the interpreter's lock: no Python code must run between a clone and its hooks.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 # Found here once, not in every fork.
@@ -76,25 +76,25 @@ def _ready(what: str, *numbers: Any) -> SystemCall:
 
 
 def cloning(flags: int) -> tuple[Any, tuple[Any, ...]]:
-    """clone(2) into new namespaces, made ready: what to call, and with what. forks.py calls it."""
+    """clone(2) into new namespaces, made ready: the function and its arguments. forks.py calls it."""
     return _libc.syscall, tuple(map(ctypes.c_long, (_number("clone"), flags | SIGCHLD, 0, 0, 0, 0)))
 
 
 class SystemCall:
-    """A system call made ready. What a fork touches is copied for it, page by page: names looked up and
-    arguments converted before it are so once for all forks."""
+    """A system call made ready. A fork copies each page that it touches: so names are looked up and arguments
+    converted once, before all forks."""
 
     __slots__ = ("arguments", "function", "may_lack", "what")
 
     def __init__(self, what: str, function: Any, *arguments: Any, may_lack: str | None = None) -> None:
-        """``may_lack``: that there is no such path, and so nothing to do, is no failure."""
+        """``may_lack``: a path; if it does not exist, there is nothing to do and no failure."""
         self.what = what
         self.function = function
         self.arguments = arguments
         self.may_lack = may_lack
 
     def __call__(self) -> None:
-        """Make it. Raises :class:`OSError`."""
+        """Make the call. Raises :class:`OSError`."""
         if self.function(*self.arguments) < 0:
             failure = ctypes.get_errno()
             if failure != errno.ENOENT or self.may_lack is None or os.path.lexists(self.may_lack):
@@ -102,8 +102,8 @@ class SystemCall:
 
 
 def trim_memory() -> None:
-    """Give unused memory back: every fork copies the tables of what is held."""
-    trim = getattr(_libc, "malloc_trim", None)  # the GNU library's alone
+    """Give unused memory back: every fork copies the page tables of what is held."""
+    trim = getattr(_libc, "malloc_trim", None)  # only the GNU library has it
     if trim is not None:
         trim(0)
 
@@ -141,7 +141,7 @@ def restrict_mount(target: str, attributes: int, *, recursive: bool) -> None:
 
 
 def detached_mount(path: str, attributes: int) -> int:
-    """A mount of this file or folder that is nowhere yet, with these attributes, as a descriptor."""
+    """A descriptor of a mount of this file or folder, with these attributes, that is not attached yet."""
     clone_it, close_on_exec = 1, os.O_CLOEXEC
     tree = _syscall(f"open_tree {path}", _OPEN_TREE, _AT_FDCWD, os.fsencode(path), clone_it | close_on_exec)
     wanted = struct.pack("4Q", attributes, 0, 0, 0)
@@ -154,7 +154,7 @@ def detached_mount(path: str, attributes: int) -> int:
 
 
 def attaching(tree: int, target: str) -> SystemCall:
-    """To put a detached mount somewhere, made ready."""
+    """The call that attaches a detached mount, made ready."""
     from_itself = 4
     return _ready(f"move_mount {target}", _MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), from_itself)
 
@@ -170,7 +170,7 @@ def pivoting(new: str) -> tuple[SystemCall, ...]:
 
 
 def pivot_root(new: str) -> None:
-    """Make a mount the root and let go of the old one."""
+    """Make a mount the root and detach the old one."""
     for call in pivoting(new):
         call()
 
@@ -182,7 +182,7 @@ def prctl(what: str, option: int, argument: int = 0, pointer: Any = 0) -> None:
 
 
 def keep_capabilities(kept: tuple[int, ...]) -> None:
-    """Hold these and no others, nor ever gain another one."""
+    """Keep these capabilities only, and never gain another one."""
     drop, number, nothing = ctypes.c_int(PR_CAPBSET_DROP), ctypes.c_ulong(0), ctypes.c_ulong(0)
     for capability in range(64):
         number.value = capability
@@ -201,13 +201,13 @@ def hold_capabilities(kept: tuple[int, ...]) -> None:
 
 
 def set_host_name(name: bytes) -> None:
-    """The name of this UTS namespace; its domain becomes empty."""
+    """Set the name of this UTS namespace; its domain becomes empty."""
     for call, text in zip(_names, (name, b"")):
         _checked("set the host's name", call(text, len(text)))
 
 
 def raise_loopback() -> None:
-    """Bring up the one interface a new network namespace has."""
+    """Bring up the one interface of a new network namespace."""
     any_socket = _checked("socket", _socket(2, 2, 0))  # AF_INET, SOCK_DGRAM
     _checked("ioctl", _ioctl(any_socket, ctypes.c_ulong(0x8914), _LOOPBACK_UP))  # SIOCSIFFLAGS
     os.close(any_socket)
@@ -219,7 +219,7 @@ def open_pidfd(pid: int) -> int:
 
 
 class BpfProgram:
-    """A BPF program, where the kernel can read it."""
+    """A BPF program, in memory that the kernel can read."""
 
     def __init__(self, program: bytes) -> None:
         self.text = ctypes.create_string_buffer(program, len(program))
@@ -240,16 +240,17 @@ _READING = _EXECUTE | _READ_FILE | _READ_DIR
 
 
 def landlock_version() -> int:
-    """The version of Landlock this kernel offers; 0 for none."""
+    """The version of Landlock that this kernel offers; 0 for none."""
     asked = (ctypes.c_long(_LANDLOCK_CREATE), None, ctypes.c_long(0), ctypes.c_long(1))
     return max(0, int(_libc.syscall(*asked)))
 
 
 class FileRules:
-    """Read and run anything, write to files below some folders and to some devices, do all below others."""
+    """Rights: read and run everywhere; write to files below some folders and to some devices; all below
+    others."""
 
     def __init__(self, version: int, everything: list[str], writable: list[str], devices: list[str]) -> None:
-        """``version``: as :func:`landlock_version` has it."""
+        """``version``: the result of :func:`landlock_version`."""
         known = (1 << 13) - 1
         known |= _REFER if version >= 2 else 0
         known |= _TRUNCATE if version >= 3 else 0
@@ -261,7 +262,7 @@ class FileRules:
         self.allowed += [(path, writing & ~_READ_DIR) for path in devices]
 
     def restrict(self) -> None:
-        """From here on."""
+        """Apply the rules to this process and its children from now on."""
         rules = _syscall("landlock_create_ruleset", _LANDLOCK_CREATE, self.handled, len(self.handled), 0)
         for path, rights in self.allowed:
             below = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -273,7 +274,7 @@ class FileRules:
 
 
 def receive(control: socket.socket, size: int) -> tuple[bytes, list[int]]:
-    """One packet and the descriptors passed with it; no bytes when the peer is gone."""
+    """One packet and the descriptors passed with it; an empty packet when the peer is gone."""
     found = array.array("i")
     space = socket.CMSG_SPACE(16 * found.itemsize)
     packet, ancillary, _, _ = control.recvmsg(size, space, socket.MSG_CMSG_CLOEXEC)

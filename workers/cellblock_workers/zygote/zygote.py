@@ -1,11 +1,11 @@
 """The fork-server of one image: a warmed interpreter that forks into fresh namespaces for each sandbox.
 
-Runs as PID 1 of a PID namespace of its own, root of a user namespace that maps to nobody on the host,
-in the image's root; standard library only, Python 3.8+. It never sees a job: descriptor 0 is a
-SOCK_SEQPACKET socket to the launcher, over which come numbers and descriptors, nothing else.
+Runs as PID 1 of its own PID namespace, as root of a user namespace that maps to no user of the host, in the
+image's root; standard library only, Python 3.8+. It never sees a job: descriptor 0 is a SOCK_SEQPACKET socket
+to the launcher, which carries numbers and descriptors, nothing else.
 
-A fork does not become the guest here: it returns to the caller of :func:`main`, with what it is from then on.
-So below the frames of a job there is nothing of the zygote that the job could look at or run on into.
+A fork does not become the guest here: it returns its role to the caller of :func:`main`. So below the frames
+of a job there is nothing of the zygote that the job could look at or run on into.
 
   in   {"spawn": n, ...}   with the sandbox's stream, its context if any, its cgroups' membership files
   out  {"ready": true}     the modules are imported
@@ -50,7 +50,8 @@ class JobPipes(Protocol):
 
 
 class GuestProgram(Protocol):
-    """What is called of the guest, whose text comes with the program (guest/main.py, guest/series.py)."""
+    """What the zygote calls of the guest, whose text comes with the program (guest/main.py,
+    guest/series.py)."""
 
     def Pipes(self, owner: int) -> JobPipes: ...
 
@@ -63,8 +64,8 @@ class GuestProgram(Protocol):
     def be_one_of_series(self, pipes: JobPipes, options: dict[str, Any]) -> None: ...
 
 
-Role = Callable[[], None]  # what a fork is once it has left the zygote's stack; it never returns
-Steps = Tuple[Tuple[Any, ...], ...]  # of each its name, and what to call
+Role = Callable[[], None]  # what a fork does once it has left the zygote's stack; it never returns
+Steps = Tuple[Tuple[Any, ...], ...]  # each with its name, and what to call
 
 
 class Step(Exception):
@@ -86,7 +87,8 @@ class Zygote:
         self.canaries = [compile(text, "canary", "exec") for text in program["canaries"]]
         self.filter = kernel.BpfProgram(bytes.fromhex(program["seccomp"]))
         self.landlock = kernel.landlock_version()
-        # /proc: a process sets its own oom_score_adj; who may write what is the kernel's usual rule.
+        # /proc: a process sets its own oom_score_adj; otherwise the kernel's usual rules say who may write
+        # what.
         self.files = kernel.FileRules(
             self.landlock,
             ["/tmp", "/dev/shm"],
@@ -101,9 +103,9 @@ class Zygote:
         self.running: dict[int, tuple[int, int]] = {}  # pidfd -> the sandbox's number and pid
 
     def serve(self) -> Role:
-        """Until the launcher is gone: then this PID namespace ends, and every sandbox with it.
+        """Serve until the launcher is gone: then this PID namespace ends, and every sandbox with it.
 
-        Returns in a sandbox only.
+        Returns only in a sandbox, with its role.
         """
         while True:
             for descriptor, _ in self.poller.poll():
@@ -113,13 +115,13 @@ class Zygote:
                         os._exit(0)
                     role = self.spawn(json.loads(packet), passed)
                     if role is not None:
-                        self.control.detach()  # its number is the sandbox's own stream meanwhile
+                        self.control.detach()  # the sandbox's own stream has that number now
                         return role
                 else:
                     self.bury(descriptor)
 
     def spawn(self, request: dict[str, Any], passed: list[int]) -> Role | None:
-        """Fork one sandbox. None in the zygote, in the sandbox what it is."""
+        """Fork one sandbox. Returns its role in the sandbox, None in the zygote."""
         hold, go = os.pipe()
         number = request["spawn"]
         try:
@@ -147,7 +149,7 @@ class Zygote:
         return None
 
     def map_ids(self, pid: int, ids: list[int]) -> None:
-        """Give the child its guest's and its job's id; with one id for all, the job's, which is then ours."""
+        """Map the ids of guest and job for the child; with a single id only the job's, which is then ours."""
         if self.several_ids:
             text = f"{INSIDE_ROOT} {ids[0]} 1\n{INSIDE_JOB} {ids[1]} 1\n"
         else:
@@ -155,7 +157,7 @@ class Zygote:
         write_map(pid, text)
 
     def bury(self, pidfd: int) -> None:
-        """Reap a sandbox that ended, and tell."""
+        """Reap a sandbox that ended, and report it."""
         number, pid = self.running.pop(pidfd)
         self.poller.unregister(pidfd)
         os.close(pidfd)
@@ -163,7 +165,7 @@ class Zygote:
         say(self.control, {"ended": number, "status": status})
 
     def become_sandbox(self, request: dict[str, Any], passed: list[int], hold: int) -> Role:
-        """Put every control in place. Returns the guest, or one job of a series."""
+        """Put every control in place. Returns the role: the guest, or one job of a series."""
         if os.read(hold, 1) != b"1":
             os._exit(1)
         stream, *rest = passed
@@ -183,7 +185,7 @@ class Zygote:
         return functools.partial(self.guest.main, options)
 
     def fail(self, request: dict[str, Any], failure: Step) -> NoReturn:
-        """Say which control could not be had: there is no sandbox."""
+        """Report which control could not be put in place, and exit: there is no sandbox."""
         step, why = failure.args
         say(self.control, {"failed": request["spawn"], "step": step, "why": str(why)})
         os._exit(1)
@@ -191,7 +193,7 @@ class Zygote:
     def enter(self, request: dict[str, Any], membership: list[int], context: int | None) -> None:
         """Every control of a sandbox made this way, in order; tests/sandbox proves each.
 
-        Raises :class:`Step` for the first that cannot be had: then there is no sandbox.
+        Raises :class:`Step` for the first that cannot be put in place: then there is no sandbox.
         """
         several = (kernel.CAP_KILL, kernel.CAP_SETGID, kernel.CAP_SETUID)
         self.take(
@@ -205,7 +207,7 @@ class Zygote:
     def inner_steps(
         self, request: dict[str, Any], context: int | None, capabilities: tuple[int, ...]
     ) -> Steps:
-        """What is the same for every sandbox, from the root to the seccomp filter.
+        """The steps that are the same for every sandbox, from the root to the seccomp filter.
 
         ``capabilities``: what its guest needs to give its job another id and to kill it.
         """
@@ -229,7 +231,7 @@ class Zygote:
         )
 
     def take(self, steps: Steps) -> None:
-        """One after the other. Raises :class:`Step`."""
+        """Take the steps one after the other. Raises :class:`Step`."""
         for name, *calls in steps:
             try:
                 for call in calls:
@@ -238,10 +240,11 @@ class Zygote:
                 raise Step(name, error) from error
 
     def form_series(self, request: dict[str, Any], membership: list[int], stream: int) -> Role:
-        """Fork all sandboxes of a series, and keep no power but to end them. Returns their guest, or a job.
+        """Fork all sandboxes of a series, and keep only the power to end them. Returns the role: guest, or
+        job.
 
-        All of them come before the first job: of what jobs leave in the guest's memory, none has a copy.
-        Raises :class:`Step`.
+        All of them are forked before the first job: so none has a copy of what jobs leave in the guest's
+        memory. Raises :class:`Step`.
         """
         self.take(
             (
@@ -255,8 +258,8 @@ class Zygote:
         hold, go = os.pipe()
         formed, ready = os.pipe()
         made = [self.guest.Pipes(INSIDE_JOB) for _ in range(request["series"])]
-        # Its children's maps of ids are its to write only while it, and so they, can be looked at. Acting as
-        # another user, which made the pipes that user's, has closed it.
+        # It can write its children's id maps only while it, and so they, are dumpable. Acting as another
+        # user, to make the pipes that user's, has ended that.
         self.take((("an open process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 1)),))
         siblings = [(pipes, sorted((hold, ready, *pipes.job_ends()))) for pipes in made]
         waiting: list[tuple[JobPipes, int]] = []
@@ -279,7 +282,7 @@ class Zygote:
             os.close(end)
         for _ in waiting:
             if os.read(formed, 1) != b"1":
-                os._exit(1)  # one of them has said why
+                os._exit(1)  # one of them has reported why
         os.close(formed)
         self.take(
             (
@@ -295,7 +298,7 @@ class Zygote:
     def become_one_of_series(
         self, request: dict[str, Any], steps: Steps, pipes: JobPipes, kept: list[int], hold: int, ready: int
     ) -> Role:
-        """Put every control in place. Returns the job."""
+        """Put every control in place. Returns the job's role."""
         try:
             close_all_but(kept)
             if os.read(hold, 1) != b"1":
@@ -314,28 +317,30 @@ class Zygote:
         return functools.partial(self.guest.be_one_of_series, pipes, self.job_options(request["each_pids"]))
 
     def job_options(self, nproc: int) -> dict[str, Any]:
-        """What a guest is told of its job before there is one. ``nproc``: how many processes; 0: no bound."""
+        """The options of a guest, set before there is a job. ``nproc``: how many processes; 0: no bound."""
         rlimits = {"NPROC": nproc} if nproc else {}
         return {"uid": INSIDE_JOB, "rlimits": rlimits, "shares_uid": not self.several_ids}
 
     def take_ids(self) -> None:
-        """Become the root of the new user namespace, where there is one."""
+        """Become the root of the new user namespace, if there is one."""
         if self.several_ids:
             os.setgroups([])
             os.setresgid(INSIDE_ROOT, INSIDE_ROOT, INSIDE_ROOT)
             os.setresuid(INSIDE_ROOT, INSIDE_ROOT, INSIDE_ROOT)
         else:
-            # A job of the guest's own uid may signal it: PID 1 is deaf to what it has no handler for.
+            # A job of the guest's own uid can signal it: PID 1 ignores every signal that it has no handler
+            # for.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def restrict_files(self) -> None:
-        """A second lock on the read-only root: should a mount be writable by mistake, this still holds."""
+        """Add a second lock to the read-only root: it still holds if a mount is writable by mistake."""
         if self.landlock:
             self.files.restrict()
 
 
 def close_all_but(kept: list[int]) -> None:
-    """Every descriptor but the first three and these, in order: a fork has all that its parent had."""
+    """Close every descriptor except the first three and these, which are sorted: a fork has all its
+    parent's."""
     first = 3
     for one in kept:
         os.closerange(first, one)
@@ -344,7 +349,7 @@ def close_all_but(kept: list[int]) -> None:
 
 
 def face_host(stream: int, kept: list[int]) -> None:
-    """Let go of the zygote's descriptors but these: the first two are the sandbox's stream."""
+    """Close the zygote's descriptors except these; the first two become the sandbox's stream."""
     quiet = os.open("/dev/null", os.O_RDWR)
     for target, source in ((0, stream), (1, stream), (2, quiet)):
         os.dup2(source, target)
@@ -352,7 +357,7 @@ def face_host(stream: int, kept: list[int]) -> None:
 
 
 def write_map(pid: int, text: str) -> None:
-    """Which ids of ours a process's user namespace has, and as what."""
+    """Write which of our ids a process's user namespace has, and under which numbers."""
     for name in ("uid_map", "gid_map"):
         file = os.open(f"/proc/{pid}/{name}", os.O_WRONLY)
         try:
@@ -362,21 +367,21 @@ def write_map(pid: int, text: str) -> None:
 
 
 def join_cgroups(membership: list[int]) -> None:
-    """Join, through descriptors the launcher opened, and see nothing above from here on."""
+    """Join, through descriptors that the launcher opened, and see no cgroup above from here on."""
     for descriptor in membership:
         os.write(descriptor, b"0")
     kernel.unshare(kernel.NEWCGROUP)
 
 
 def set_limits(rlimits: dict[str, int]) -> None:
-    """The per-process limits a container has too, by name."""
+    """Set per-process limits, by name; a container has them too."""
     for name, value in rlimits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
     os.setsid()
 
 
 def pin(processors: int) -> None:
-    """Without a cgroup to share out CPU time: run on no more than this many processors. 0: no bound."""
+    """Without a cgroup to share out CPU time: run on at most this many processors. 0: no bound."""
     if processors:
         available = sorted(os.sched_getaffinity(0))
         first = int.from_bytes(os.urandom(4), "big") % len(available)
@@ -385,11 +390,11 @@ def pin(processors: int) -> None:
 
 
 def reseed() -> None:
-    """Random numbers that no other fork of this process draws. `random` sees to itself after a fork."""
+    """Give this fork random numbers that no other fork draws. `random` does that itself after a fork."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
-    # OpenSSL tells a fork by its process id, and the first of every PID namespace is 1, as its parent is.
+    # OpenSSL notices a fork by its process id, and the first of every PID namespace is 1, like its parent.
     openssl = sys.modules.get("_ssl")
     if openssl is not None:
         openssl.RAND_add(os.urandom(32), 32.0)
@@ -403,9 +408,10 @@ def say(control: socket.socket, message: dict[str, Any], descriptors: list[int] 
 
 
 def main(control: socket.socket, program: dict[str, Any]) -> Role:
-    """Import, say so, serve. ``program``: preload, guest, canaries, seccomp, several_ids. It is emptied.
+    """Import, report ready, serve. ``program``: preload, guest, canaries, seccomp, several_ids. It is
+    emptied.
 
-    Returns in a sandbox only, with what the caller has to be, from a frame that holds nothing of this.
+    Returns only in a sandbox, with its role, from a frame that holds nothing of the zygote's.
     """
     bound = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], DESCRIPTORS_MAX)
     resource.setrlimit(resource.RLIMIT_NOFILE, (bound, bound))
