@@ -59,7 +59,7 @@ class Archiver:
         self._closing = threading.Event()
 
     def prepare(self) -> None:
-        """Make the schema of an empty database, refuse another one.
+        """Makes the schema of an empty database, and refuses another one.
 
         Raises :class:`ArchiveUnavailable`, :class:`SchemaMismatch`, :class:`StoreUnavailable`.
         """
@@ -72,7 +72,8 @@ class Archiver:
         self.archive.check_schema()
 
     def run(self) -> None:
-        """Archive until :meth:`stop`. Waits for a store that is away, and reports it for as long as it is."""
+        """Archives until :meth:`stop`. Waits for a store that is away, and reports it for as long as it
+        is."""
         while not self._closing.is_set():
             try:
                 if self._away is not None:
@@ -88,11 +89,11 @@ class Archiver:
                 self._closing.wait(_AWAY_S)
 
     def stop(self) -> None:
-        """Stop after the step under way."""
+        """Stops after the step under way."""
         self._closing.set()
 
     def step(self) -> int:
-        """Write at most a batch of ended jobs; waits up to a second for one. Returns how many events it
+        """Writes at most a batch of ended jobs; waits up to a second for one. Returns how many events it
         took."""
         # There are three events a job: events of jobs that have not ended are only acknowledged.
         events = self._groups.read(
@@ -117,7 +118,7 @@ class Archiver:
         return len(events)
 
     def _write_all(self) -> None:
-        """Write every ended job in Redis: the archive is new, or events left before it had read them."""
+        """Writes every ended job in Redis: the archive is new, or events left before it had read them."""
         count = 0
         for job_ids in self._ledger.kept_pages():
             if not count:
@@ -130,7 +131,7 @@ class Archiver:
         return max(0.0, time.time() - events[-1].at) if len(events) >= self._settings.batch else 0.0
 
     def _write(self, job_ids: Sequence[str]) -> None:
-        """Write each job once: an event may come again, and a dead letter may end twice."""
+        """Writes each job once: an event may come again, and a dead letter may end twice."""
         left = list(dict.fromkeys(job_ids))
         while left:
             rows: list[dict[str, Any]] = []
@@ -142,7 +143,7 @@ class Archiver:
             self.archive.write(rows)
 
     def prune(self) -> bool:
-        """Remove what has expired, page by page. Returns whether that is all; it stops after
+        """Removes what has expired, page by page. Returns whether that is all; it stops after
         ``_PRUNES_S``."""
         now_ms, until = round(1000 * time.time()), time.monotonic() + _PRUNES_S
         while time.monotonic() < until and not self._closing.is_set():
@@ -164,7 +165,7 @@ class Archiver:
 
 
 def main() -> None:
-    """Archive until TERM or INT."""
+    """Archives until TERM or INT."""
     die_with_parent()
     settings = load_settings()
     configure_logging(settings.telemetry)

@@ -76,18 +76,18 @@ class _Host:
         )
 
     def start(self) -> None:
-        """Begin to keep leases, and to get the filter ready while the first sandbox starts."""
+        """Begins to keep leases, and to get the filter ready while the first sandbox starts."""
         self._runner.start()
         self.heart.start()
 
     def stop(self) -> None:
-        """End all three."""
+        """Ends all three."""
         self.heart.stop()
         self._runner.close()
         self.launcher.close()
 
     def run(self, asked: _Asked) -> JobResult:
-        """Admit the job and run whatever is next until it ends. Raises :class:`SandboxUnavailable`."""
+        """Admits the job and runs whatever is next until it ends. Raises :class:`SandboxUnavailable`."""
         self.ledger.admissions.admit(asked.job_id, asked.manifest, gates=asked.gates)
         while True:
             ran = self._runner.run(asked.job_id)
@@ -103,7 +103,7 @@ class _Host:
 
 
 def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
-    """Admit, run and finish one job in this process, with a launcher of its own.
+    """Admits, runs and finishes one job in this process, with a launcher of its own.
 
     Raises what :meth:`cellblock.Client.submit` raises, and :class:`SandboxUnavailable`.
     """
@@ -115,7 +115,7 @@ def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
 
 @contextmanager
 def embedded_fleet(settings: Settings, level: LevelName) -> Iterator[Callable[[JobSpec], Future[JobResult]]]:
-    """A function that starts jobs of this level on this machine; as many run at once as it has processors
+    """A function that starts jobs of this level here; as many run at once as this machine has processors
     for."""
     configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
     threads, intake = len(os.sched_getaffinity(0)) + _MORE_THREADS, Intake(settings)

@@ -49,7 +49,7 @@ _SENTRY_USER = 65_534  # fixed in runsc
 
 
 def run_worker() -> int:
-    """Run a worker, with a launcher beside it unless ``CELLBLOCK_LAUNCHER_SOCKET`` names one."""
+    """Runs a worker, with a launcher beside it unless ``CELLBLOCK_LAUNCHER_SOCKET`` names one."""
     settings = load_settings()
     configure_logging(settings.telemetry)
     if settings.redis.url is None:
@@ -60,7 +60,7 @@ def run_worker() -> int:
 
 
 def run_check(*, silent_s: float | None = None, json_output: bool = False) -> int:
-    """Print whether this host's workers consume. Returns 0 or 1. Raises :class:`StoreUnavailable`.
+    """Prints whether this host's workers consume. Returns 0 or 1. Raises :class:`StoreUnavailable`.
 
     It also prints how much a worker may have to hold. That changes no exit code: it is a ceiling, not its
     use.
@@ -95,7 +95,7 @@ def run_check(*, silent_s: float | None = None, json_output: bool = False) -> in
 
 
 def run_up(*, json_output: bool = False) -> int:
-    """Run a whole fleet on this machine: Redis if none is given, launcher, worker, Flower."""
+    """Runs a whole fleet on this machine: Redis if none is given, launcher, worker, Flower."""
     settings = load_settings()
     configure_logging(settings.telemetry)
     with (
@@ -345,7 +345,7 @@ def _worker_user(settings: Settings) -> int | None:
 
 
 def _check_redis(settings: Settings) -> None:
-    """Report a Redis that does not answer at once: a person waits. Raises :class:`StoreUnavailable`."""
+    """Reports a Redis that does not answer at once: a person waits. Raises :class:`StoreUnavailable`."""
     with closing(connect(settings)) as redis, store_errors("looking for it"):
         redis.ping()
 

@@ -46,28 +46,28 @@ class Lease:
         return self._event
 
     def stop(self, why: StopReason) -> None:
-        """Make the attempt stop: cancelled, given back because the worker ends, or lost to another."""
+        """Makes the attempt stop: cancelled, given back because the worker ends, or lost to another."""
         if self.stopped is None or _WEIGHT.index(why) > _WEIGHT.index(self.stopped):
             self.stopped = why
             os.eventfd_write(self._event, 1)
 
     def borrowed(self, sandbox: str) -> None:
-        """Note that the attempt holds this sandbox."""
+        """Notes that the attempt holds this sandbox."""
         self.sandboxes.add(sandbox)
         self.ran = True
 
     def returned(self, sandbox: str) -> None:
-        """Note that the attempt has given this sandbox back."""
+        """Notes that the attempt has given this sandbox back."""
         self.sandboxes.discard(sandbox)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until it has to stop, for ``timeout_s`` at most."""
+        """Waits until it has to stop, for ``timeout_s`` at most."""
         poll = select.poll()
         poll.register(self._event, select.POLLIN)
         poll.poll(timeout_s * 1000)
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Closes the descriptor."""
         os.close(self._event)
 
 
@@ -102,12 +102,12 @@ class Heart:
         ]
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Begins to beat."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Stop beating; leases then run out by themselves."""
+        """Stops beating; leases then run out by themselves."""
         self._closing.set()
         self._nudged.set()
         for thread in self._threads:
@@ -115,7 +115,8 @@ class Heart:
 
     @contextmanager
     def hold(self, claim: Claim, asked: float | None = None) -> Iterator[Lease]:
-        """Renew the claim's lease while the block runs. ``asked``: monotonic time when the claim was sent."""
+        """Renews the claim's lease while the block runs. ``asked``: monotonic time when the claim was
+        sent."""
         lease = Lease(claim, sandbox_s=self._settings.lease_s, taken=asked)
         key = (claim.job_id, claim.fence)
         with self._lock:
@@ -146,7 +147,7 @@ class Heart:
         return self._draining
 
     def nudge(self, job_id: str | None = None) -> None:
-        """Beat at once if this job runs here, to hear what happened to it; None: if any job runs here."""
+        """Beats at once if this job runs here, to hear what happened to it; None: if any job runs here."""
         now = time.monotonic()
         with self._lock:
             ours = any(job_id in {None, held} for held, _ in self._leases)
@@ -157,14 +158,14 @@ class Heart:
             self._nudged.set()
 
     def drain(self) -> None:
-        """Stop every attempt, and every later one at once: their jobs are given back."""
+        """Stops every attempt, and every later one at once: their jobs are given back."""
         with self._lock:
             self._draining = True
             for lease in self._leases.values():
                 lease.stop("drain")
 
     def beat(self) -> None:
-        """Renew all leases once and pass on what the ledger says of them."""
+        """Renews all leases once and passes on what the ledger says of them."""
         with self._lock:
             keys = list(self._leases)
         asked = time.monotonic()
@@ -183,7 +184,7 @@ class Heart:
                         lease.stop("cancel" if pulse.word is PulseWord.CANCEL else "lost")
 
     def expire(self) -> None:
-        """Stop attempts that were not renewed for a lease's length, by our own clock: others may run their
+        """Stops attempts that were not renewed for a lease's length, by our own clock: others may run their
         jobs."""
         with self._lock:
             for lease in self._leases.values():

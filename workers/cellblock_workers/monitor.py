@@ -15,7 +15,7 @@ _TASKS_KEPT = "10000"
 
 
 def main() -> None:
-    """Run Flower until TERM. Secrets go through the environment, not the argument list."""
+    """Runs Flower until TERM. Secrets go through the environment, not the argument list."""
     die_with_parent()
     settings = load_settings()
     monitor = settings.monitor

@@ -31,7 +31,7 @@ def until_it_answers(
     ended: threading.Event | None = None,
     **said: str,
 ) -> None:
-    """Call ``ask`` again and again until it succeeds, or this service ends. The reason is logged once a
+    """Calls ``ask`` again and again until it succeeds, or this service ends. The reason is logged once a
     minute.
 
     Raises what ``ask`` raises besides ``failures``.
@@ -49,7 +49,7 @@ def until_it_answers(
 
 
 def check_store(redis: Redis, settings: Settings, *, service: str) -> None:
-    """Wait until the store answers, and warn of its settings that lose jobs.
+    """Waits until the store answers, and warns of its settings that lose jobs.
 
     Ends the process (``REFUSED``) if the store has another version.
     """
@@ -66,7 +66,7 @@ def check_store(redis: Redis, settings: Settings, *, service: str) -> None:
 
 
 def wait_for_blobs(blobs: Blobs | None) -> None:
-    """Wait until the blob store, if there is one, takes a blob and gives it back."""
+    """Waits until the blob store, if there is one, takes a blob and gives it back."""
     if blobs is not None:
         until_it_answers(
             lambda: check_blobs(blobs),
@@ -78,7 +78,7 @@ def wait_for_blobs(blobs: Blobs | None) -> None:
 
 
 def refuse(event: str, reason: str) -> NoReturn:
-    """End this process, and not to be started again: an operator has to change something first."""
+    """Ends this process so that it is not started again: an operator has to change something first."""
     _log.error(event, reason=reason)
     raise SystemExit(REFUSED) from None
 

@@ -60,7 +60,7 @@ class Service:
     due: float = 0.0
 
     def start(self) -> None:
-        """Start it and, if it has a ``ready``, wait until it serves."""
+        """Starts it and, if it has a ``ready``, waits until it serves."""
         options: dict[str, Any] = {}
         if self.user is not None:
             options = {"user": self.user, "group": group_of(self.user), "extra_groups": []}
@@ -89,7 +89,7 @@ class Supervisor:
         self._signalled = float("-inf")
 
     def run(self) -> int:
-        """Run until TERM, INT or QUIT, or an essential service ends, or one refuses. Returns the exit
+        """Runs until TERM, INT or QUIT, or an essential service ends, or one refuses. Returns the exit
         code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
@@ -120,7 +120,7 @@ class Supervisor:
         self._signals = _AT_ONCE
 
     def _look_after(self) -> int | None:
-        """Restart what died. Returns the exit code of an essential service that ended, or of a refusal; else
+        """Restarts what died. Returns the exit code of an essential service that ended, or of a refusal; else
         None."""
         now = time.monotonic()
         for service in self._services:
@@ -139,7 +139,7 @@ class Supervisor:
         return None
 
     def _restart(self, service: Service) -> None:
-        """Start it again. If it does not come up it is ended and tried later; the other services go on."""
+        """Starts it again. If it does not come up it is ended and tried later; the other services go on."""
         try:
             service.start()
         except (CellblockError, OSError) as error:
@@ -166,7 +166,7 @@ class Supervisor:
             _log.info("service_stopped", service=service.name, exit_code=process.returncode)
 
     def _end(self, service: Service, process: subprocess.Popen[bytes]) -> None:
-        """Send TERM and give time; after a second signal QUIT and ``_NOW_S``; then SIGKILL."""
+        """Sends TERM and gives time; after a second signal QUIT and ``_NOW_S``; then SIGKILL."""
         process.terminate()
         limit_s = _STOP_PATIENT_S if service.patient else _STOP_S
         deadline, asked = time.monotonic() + limit_s, False

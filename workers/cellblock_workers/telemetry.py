@@ -41,7 +41,7 @@ _PAYLOAD_WORDS = (
 
 
 def configure_logging(settings: TelemetrySettings) -> None:
-    """Send all logs to stderr in one format, also those of the standard library's loggers."""
+    """Sends all logs to stderr in one format, also those of the standard library's loggers."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -112,7 +112,8 @@ def _outline(error: BaseException, depth: int = 0) -> str:
 
 
 def die_with_parent() -> None:
-    """If a supervisor started this process: ask the kernel for TERM when it ends. Otherwise does nothing."""
+    """Asks the kernel for TERM when the supervisor that started this process ends. Does nothing without
+    one."""
     supervisor = os.environ.get(SUPERVISOR_VARIABLE)
     if supervisor is None:
         return
@@ -122,7 +123,7 @@ def die_with_parent() -> None:
 
 
 def configure_sentry(settings: TelemetrySettings, *, transport: Any = None) -> bool:
-    """Report our own faults, if a DSN is set. Job ids go out; code, stdin and output never do.
+    """Reports our own faults, if a DSN is set. Job ids go out; code, stdin and output never do.
 
     Returns whether a DSN is set.
     """

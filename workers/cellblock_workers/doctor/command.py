@@ -23,7 +23,7 @@ from cellblock_workers.worker.canaries import CONTROLS, ControlFinding
 
 
 def run_doctor(*, attacks: bool, json_output: bool) -> int:
-    """Examine this host, or attack every way in which it makes sandboxes. Returns the exit code: 0 or 1."""
+    """Examines this host, or attacks every way in which it makes sandboxes. Returns the exit code: 0 or 1."""
     settings = load_settings()
     configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
     return (_attack if attacks else _examine)(settings, json_output)

@@ -24,7 +24,7 @@ _WRITTEN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 def kernel_checks(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> Iterator[Check]:
-    """Check everything that the kernel shows. Changes nothing."""
+    """Checks everything that the kernel shows. Changes nothing."""
     yield _version(platform.release(), platform.machine())
     yield _cgroups(cgroup)
     yield _swap(proc, cgroup)

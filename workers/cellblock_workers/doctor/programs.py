@@ -32,7 +32,7 @@ _NEEDED_ARGUMENTS = ("--network=none", "--oci-seccomp")
 
 
 def program_checks(settings: Settings) -> Iterator[Check]:
-    """Check every program that a launcher, a worker or ``cellblock up`` may need. Changes nothing."""
+    """Checks every program that a launcher, a worker or ``cellblock up`` may need. Changes nothing."""
     yield Check("python", "ok", platform.python_version())
     yield _runsc()
     yield _version_of("runc", "runc through the OCI runtime is not available: apt-get install runc")

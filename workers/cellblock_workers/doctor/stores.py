@@ -26,7 +26,7 @@ from cellblock_workers.doctor.checks import Check
 
 
 def store_checks(settings: Settings) -> Iterator[Check]:
-    """Check the stores that are configured. Keeps a few bytes in the blob store."""
+    """Checks the stores that are configured. Keeps a few bytes in the blob store."""
     if settings.redis.url is not None:
         yield _redis(settings)
         yield _blobs(settings)

@@ -46,7 +46,7 @@ def _accounts(ranges: Sequence[IdRange], passwd: Path) -> Iterator[str]:
 
 
 def _rows(path: Path, fields: int, *places: int) -> Iterator[tuple[str, int, int]]:
-    """Name and two numbers of each line that has them; none for a file that does not exist."""
+    """The name and two numbers of each line that has them; none for a file that does not exist."""
     try:
         text = path.read_text(errors="replace")
     except OSError:

@@ -55,7 +55,7 @@ def known_ways(settings: Settings) -> list[Way]:
 
 
 def probe_all(ways: Sequence[Way], settings: Settings, done: Callable[[], None]) -> list[WayReport]:
-    """Ask each way's own launcher whether a sandbox starts and passes its probe.
+    """Asks each way's own launcher whether a sandbox starts and passes its probe.
 
     ``done`` is called after each, from the thread that asked. It runs one launcher more at once than there
     are processors: all of them together could miss their time to start on a busy host, and seem unusable.
@@ -76,7 +76,7 @@ def probe_all(ways: Sequence[Way], settings: Settings, done: Callable[[], None])
 
 
 def attack(way: Way, settings: Settings, found: Callable[[ControlFinding], None]) -> WayReport:
-    """Run every control's attack in this way. ``found`` is called with each finding as it is made."""
+    """Runs every control's attack in this way. ``found`` is called with each finding as it is made."""
     began = time.monotonic()
     available = False
     try:

@@ -27,8 +27,8 @@ class _Waiter:
 
 
 class FairSlots:
-    """A number of places. A free one goes to the tenant that holds the fewest, among equals to the least
-    recent."""
+    """A number of places. A free one goes to the tenant that holds the fewest, and whose last one is longest
+    ago."""
 
     def __init__(self, places: int, wait_s: float) -> None:
         self._free = places
@@ -41,7 +41,7 @@ class FairSlots:
 
     @contextmanager
     def taken(self, tenant: str, interruption: Interruption) -> Iterator[None]:
-        """Hold a place while the block runs. Raises :class:`Stopped` and :class:`FilterFailed`."""
+        """Holds a place while the block runs. Raises :class:`Stopped` and :class:`FilterFailed`."""
         waiter = _Waiter(tenant)
         try:
             with self._lock:

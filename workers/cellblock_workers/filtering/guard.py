@@ -28,7 +28,7 @@ _PAGE_BYTES = resource.getpagesize()
 
 
 class _TimeIsUp(BaseException):
-    """Not an Exception: no code that is filtering must catch it."""
+    """Not an Exception, so that no filtering code catches it."""
 
 
 class ProcessGuard:
@@ -54,11 +54,12 @@ class ProcessGuard:
         return time.process_time() - self._began_s
 
     def run(self, work: Callable[[], T]) -> T:
-        """Do a piece of work. Raises :class:`OutOfBounds`."""
+        """Does a piece of work. Raises :class:`OutOfBounds`."""
         return self._run(work, (1 - _LAST_SHARE) * self._cpu_s)
 
     def run_last(self, work: Callable[[], T]) -> T:
-        """Do the last piece, with the time that was kept back, even if ending another piece took some of it.
+        """Does the last piece, with the time that was kept back, even if ending another piece took some of
+        it.
 
         Raises :class:`OutOfBounds`.
         """
@@ -101,7 +102,7 @@ class ProcessGuard:
 
 
 def unlimited() -> None:
-    """Lift the memory limit between two requests."""
+    """Lifts the memory limit between two requests."""
     _limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
 
 
@@ -111,6 +112,6 @@ def address_space_bytes() -> int:
 
 
 def _limit(which: int, soft: int) -> None:
-    """Set the soft limit only, which can be raised again."""
+    """Sets the soft limit only, which can be raised again."""
     hard = resource.getrlimit(which)[1]
     resource.setrlimit(which, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))

@@ -71,7 +71,7 @@ class ContextIndexes:
             os.close(index.entries)
 
     def close(self) -> None:
-        """Close all of them."""
+        """Closes all of them."""
         with self._look:
             while self._kept:
                 os.close(self._kept.popitem()[1][0].entries)

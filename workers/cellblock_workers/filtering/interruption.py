@@ -18,7 +18,7 @@ class Interruption:
         self._before = None if lease is None else lease.stopped
 
     def register(self, poll: select.poll) -> None:
-        """Have ``poll`` woken by a stop; not after an earlier stop, which would wake it for ever."""
+        """Has ``poll`` woken by a stop; not after an earlier stop, which would wake it for ever."""
         if self._lease is not None and self._before is None:
             poll.register(self._lease.fileno(), select.POLLIN)
 

@@ -58,11 +58,11 @@ class OutgoingFilter:
         self._turns = FairSlots(settings.filter_large_at_once, wait_s=10 * largest.wall_s)
 
     def start(self) -> None:
-        """Begin to get ready, so that the first job need not wait. Returns at once."""
+        """Begins to get ready, so that the first job need not wait. Returns at once."""
         self._template.start()
 
     def close(self) -> None:
-        """End its processes."""
+        """Ends its processes."""
         with self._lock:
             self._closed = True
         self._end()
@@ -127,7 +127,7 @@ class OutgoingFilter:
         answer_bytes: int,
         interruption: Interruption,
     ) -> Looked:
-        """Ask a process. Others may be to blame if it dies, so a fresh one is asked once more."""
+        """Asks a process. Others may be to blame if it dies, so a fresh one is asked once more."""
         died_s = 0.0
         for last in (False, True):
             with self._process(fresh=last, with_context=bool(descriptors)) as process:

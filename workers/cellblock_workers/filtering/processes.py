@@ -96,13 +96,13 @@ class Template:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Begin to start it. Returns at once."""
+        """Begins to start it. Returns at once."""
         with self._lock:
             if self._requests is None:
                 self._start()
 
     def stop(self) -> None:
-        """Close the connection: it then ends, and with it every process that it has forked."""
+        """Closes the connection: it then ends, and with it every process that it has forked."""
         with self._lock:
             self._discard()
 
@@ -182,7 +182,7 @@ class FilterProcess:
         self.close()
 
     def close(self) -> None:
-        """End it."""
+        """Ends it."""
         with suppress(OSError):
             signal.pidfd_send_signal(self._handle, signal.SIGKILL)
         os.close(self._handle)
@@ -252,7 +252,7 @@ class _Talk:
         return self._process.cpu_s() - self._began_s
 
     def through(self) -> tuple[wire.Message, list[bytes]]:
-        """Send the whole request. Returns the answer."""
+        """Sends the whole request. Returns the answer."""
         try:
             while self._out:
                 self._wait(select.POLLOUT)
@@ -296,7 +296,7 @@ class _Talk:
         return data
 
     def _wait(self, event: int) -> None:
-        """Wait until the stream is ready. Raises if the request has to end instead."""
+        """Waits until the stream is ready. Raises if the request has to end instead."""
         poll = select.poll()
         poll.register(self._stream, event)
         self._interruption.register(poll)

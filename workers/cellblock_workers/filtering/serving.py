@@ -50,18 +50,18 @@ class Connection:
         return bytes(data) if at == size else bytes(data[:at])
 
     def send(self, message: wire.Message, blobs: list[bytes]) -> None:
-        """Send an answer."""
+        """Sends an answer."""
         for piece in wire.packed(message, blobs):
             self._stream.sendall(piece)
 
     def close_descriptors(self) -> None:
-        """Close the descriptors of the request before."""
+        """Closes the descriptors of the request before."""
         while self.descriptors:
             os.close(self.descriptors.pop())
 
 
 def serve(stream: socket.socket, settings: EgressSettings) -> None:
-    """Answer until the worker closes its end. A worn process only waits for that."""
+    """Answers until the worker closes its end. A worn process only waits for that."""
     connection, server = Connection(stream), _Server(settings)
     while True:
         request = wire.read(connection.receive)
@@ -82,7 +82,7 @@ class _Server:
         self._excerpts: dict[tuple[int, int, int], EgressSettings] = {}
 
     def answer(self, connection: Connection, message: wire.Message, blobs: list[bytes]) -> bool:
-        """Answer one request. Returns whether this process is worn after it."""
+        """Answers one request. Returns whether this process is worn after it."""
         back: list[bytes] = []
         guard = ProcessGuard(message["cpu_s"], message["memory_bytes"], message["why_cpu"])
         try:

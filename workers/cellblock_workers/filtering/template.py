@@ -32,7 +32,7 @@ PLAIN, WITH_CONTEXT = b"process", b"context"
 
 
 def _without_clients() -> None:
-    """Replace cellblock's ``__init__``, which imports clients: the filter needs neither Redis nor Celery."""
+    """Replaces cellblock's ``__init__``, which imports clients: the filter needs neither Redis nor Celery."""
     found = importlib.util.find_spec("cellblock")
     if found is None or found.submodule_search_locations is None:
         raise SystemExit("cellblock is not installed")
@@ -43,7 +43,7 @@ def _without_clients() -> None:
 
 
 def main() -> None:
-    """Serve the worker at the other end of the descriptor in the first argument."""
+    """Serves the worker at the other end of the descriptor in the first argument."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):  # a group's signals are for the worker
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
@@ -105,7 +105,7 @@ def _prepared(requests: socket.socket):  # type: ignore[no-untyped-def]
 
 
 def _end_forks() -> None:
-    """End and await the forks: a container's PID 1 may be a program that does not reap orphans."""
+    """Ends and awaits the forks: a container's PID 1 may be a program that does not reap orphans."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     os.killpg(0, signal.SIGUSR1)  # the group holds this process and its forks, nothing else

@@ -86,7 +86,7 @@ class Collector:
         self.out = out
 
     def collect(self, folder: str) -> None:
-        """Walk the whole folder. Raises OSError if it is not a folder any more."""
+        """Walks the whole folder. Raises OSError if it is not a folder any more."""
         # Checked first: gVisor of 2022 follows a link in spite of O_NOFOLLOW together with O_DIRECTORY.
         if not stat.S_ISDIR(os.lstat(folder).st_mode):
             raise NotADirectoryError(20, "not a folder any more", folder)
@@ -94,7 +94,7 @@ class Collector:
         self.walk(root, "", self.globs.start(), 0)
 
     def walk(self, folder: Place, above: str, state: frozenset[tuple[int, int]], depth: int) -> None:
-        """Walk one folder, its files first. Closes it."""
+        """Walks one folder, its files first. Closes it."""
         folders = []
         try:
             for name in self.names(folder, above):
@@ -133,7 +133,7 @@ class Collector:
     def descend(
         self, folder: Place, name: str, path: str, state: frozenset[tuple[int, int]], depth: int
     ) -> None:
-        """Go into a folder that may hold a wanted file."""
+        """Goes into a folder that may hold a wanted file."""
         if self.entries_left < 0:
             return
         if depth > FOLDERS_LIMIT:
@@ -147,7 +147,7 @@ class Collector:
         self.walk(inner, path + "/", state, depth)
 
     def take(self, folder: Place, name: str, path: str, mode: int) -> None:
-        """Send the bytes of one wanted name, or why they are left out."""
+        """Sends the bytes of one wanted name, or why they are left out."""
         if (why := unfit(path, mode)) is not None:
             self.skip(path, why)
             return
@@ -179,7 +179,8 @@ class Collector:
         return not why
 
     def send_file(self, file: int, path: str, size: int) -> None:
-        """Send header and content. A file that ends early ends the collection: its size has been promised."""
+        """Sends header and content. A file that ends early ends the collection: its size has been
+        promised."""
         self.count_left -= 1
         self.bytes_left -= size
         self.say(b"F", {"path": path, "size": size})
@@ -191,7 +192,7 @@ class Collector:
             size -= len(piece)
 
     def skip(self, path: str, why: str) -> None:
-        """Report a file that is left out; after ``SKIPPED_LIMIT`` only that there are more."""
+        """Reports a file that is left out; after ``SKIPPED_LIMIT`` only that there are more."""
         self.skipped += 1
         if self.skipped < SKIPPED_LIMIT:
             shown = path.encode("utf-8", "backslashreplace")[:SHOWN_BYTES].decode("utf-8", "ignore")
@@ -200,7 +201,7 @@ class Collector:
             self.say(b"S", {"path": "…", "reason": "there are more than can be listed"})
 
     def say(self, kind: bytes, header: dict[str, Any]) -> None:
-        """Write one header."""
+        """Writes one header."""
         text = json.dumps(header, ensure_ascii=False).encode()
         write_all(self.out, HEADER.pack(kind, len(text)) + text)
 

@@ -11,7 +11,7 @@ As JSON: numbers, strings, true, false and null stand for themselves, every arra
   call   [name, tuple of arguments, dict of keyword arguments]
   reply  ["value", result, arguments or null]     null: they are as they were
          ["raised", type, message, arguments or null]
-                ["not plain", what]                      the result cannot cross
+         ["not plain", what]                      the result cannot cross
 
   call   [name]                what does the program have under this name?
   reply  ["callable"]          a function: it can be called. Else as above, null for arguments
@@ -112,7 +112,7 @@ def as_text(message: Any) -> bytes:
 
 
 def send_reply(fd: int, text: bytes) -> None:
-    """Send one reply, whole."""
+    """Sends one reply, whole."""
     write_all(fd, REPLY_LENGTH.pack(len(text)) + text)
 
 
@@ -125,7 +125,7 @@ class Caller:
         self.outward = outward
 
     def serve(self) -> None:
-        """Answer one call after the other, until the guest closes the pipe."""
+        """Answers one call after the other, until the guest closes the pipe."""
         while True:
             call = read_call(self.inward)
             if call is None:

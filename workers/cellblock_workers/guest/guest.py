@@ -113,7 +113,7 @@ class Guest:
         self.end()
 
     def close(self) -> None:
-        """Close everything but the host's stream: another guest takes over."""
+        """Closes everything but the host's stream: another guest takes over."""
         signal.set_wakeup_fd(-1)
         self.pipes.close_our_ends()
         for fd in (self.wake, self.wake_write):
@@ -138,7 +138,7 @@ class Guest:
         kill_everything()
 
     def handle(self, fd: int) -> None:
-        """Handle an event of this descriptor."""
+        """Handles an event of this descriptor."""
         if fd == 0:
             self.read_host()
         elif fd == self.wake:
@@ -170,12 +170,12 @@ class Guest:
                 self.poller.register(fd, select.POLLIN)
 
     def pass_on_gathered(self) -> None:
-        """Pass on output before a reply, if the job wrote it before; up to 64 KiB of each stream."""
+        """Passes on output before a reply, if the job wrote it before; up to 64 KiB of each stream."""
         for fd in self.outputs[:]:
             self.relay(fd)
 
     def relay(self, fd: int) -> bool:
-        """Pass one piece on. Returns whether there may be more."""
+        """Passes one piece on. Returns whether there may be more."""
         try:
             piece = os.read(fd, PIECE_BYTES)
         except BlockingIOError:  # empty: passed on meanwhile, or read by the job itself
@@ -200,7 +200,7 @@ class Guest:
         return True
 
     def forget(self, fd: int) -> None:
-        """Stop polling a descriptor that the job has closed."""
+        """Stops polling a descriptor that the job has closed."""
         if fd in self.outputs:
             self.outputs.remove(fd)
             if self.gathering:
@@ -208,7 +208,7 @@ class Guest:
         self.poller.unregister(fd)
 
     def send_values(self) -> None:
-        """Send gathered replies. Replies to calls that came together go together: each message wakes the
+        """Sends gathered replies. Replies to calls that came together go together: each message wakes the
         host."""
         if self.values:
             send(Frame.VALUE, bytes(self.values))
@@ -280,7 +280,7 @@ class Guest:
             os._exit(2)
 
     def deliver(self, piece: bytes) -> None:
-        """Write to the job process, which does nothing but read until all of it is there."""
+        """Writes to the job process, which does nothing but read until all of it is there."""
         try:
             write_all(self.pipes.control, piece)
         except BrokenPipeError:  # killed, perhaps by its memory limit; its status says so
@@ -304,7 +304,7 @@ class Guest:
             self.close_stdin_if_done()
 
     def next_call(self) -> None:
-        """Deliver the next call once the one before has its reply: no program must know calls ahead of
+        """Delivers the next call once the one before has its reply: no program must know calls ahead of
         time."""
         if self.calls_waiting and not self.reply.awaited:
             self.reply.awaited = True
@@ -313,7 +313,7 @@ class Guest:
                 self.poller.register(self.pipes.control, select.POLLOUT)
 
     def feed_calls(self) -> bool:
-        """Pass on what the job takes now, without blocking. Returns True once everything is written."""
+        """Passes on what the job takes now, without blocking. Returns True once everything is written."""
         try:
             written = os.write(self.pipes.control, self.calls_pending[:PIECE_BYTES])
             del self.calls_pending[:written]
@@ -329,7 +329,7 @@ class Guest:
             os.close(self.pipes.stdin)
 
     def reap(self) -> None:
-        """Collect everything that died: as PID 1 the guest inherits the job's orphans too."""
+        """Collects everything that died: as PID 1 the guest inherits the job's orphans too."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -341,7 +341,7 @@ class Guest:
                 self.status = status
 
     def end(self) -> None:
-        """Kill what the job left behind, pass on what is still in the pipes, report, collect."""
+        """Kills what the job left behind, passes on what is still in the pipes, reports, collects."""
         wall_ms = int((time.monotonic() - self.started) * 1000) if self.started else 0
         status = self.status or 0
         crowded = bool(status and self.nproc) and is_crowded(self.uid, self.nproc)
@@ -377,14 +377,14 @@ class Guest:
         return next(filter(None, map(exhausted, places)), None)
 
     def end_all(self) -> bool:
-        """Kill all that the job has left. Returns whether nothing of it is alive."""
+        """Kills all that the job has left. Returns whether nothing of it is alive."""
         return kill_and_reap_everything(2.0)
 
     def used(self) -> resource.struct_rusage:
         return resource.getrusage(resource.RUSAGE_CHILDREN)
 
     def collect(self, asked: ArtifactBounds) -> bytes:
-        """Have a child under the job's uid collect the artifacts. Returns how that ended."""
+        """Has a child under the job's uid collect the artifacts. Returns how that ended."""
         deadline = time.monotonic() + asked.time_s
         ours, theirs = os.pipe()
         child = os.fork()
@@ -404,7 +404,7 @@ class Guest:
 
 
 def collect_as(uid: int, asked: ArtifactBounds, out: int, folder: str) -> None:
-    """Collect the artifacts under this uid, then exit. Never returns."""
+    """Collects the artifacts under this uid, then exits. Never returns."""
     status = 1
     try:
         signal.set_wakeup_fd(-1)

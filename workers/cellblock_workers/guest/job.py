@@ -43,7 +43,7 @@ job_pid = 0  #: the process that runs the program
 
 
 def become_job(pipes: Pipes, options: dict[str, Any]) -> None:
-    """Drop to the job's uid and take the descriptors, the folder and the limits of a job."""
+    """Drops to the job's uid and takes the descriptors, the folder and the limits of a job."""
     if os.getsid(0) != os.getpid():  # the first process of a sandbox already leads its session
         os.setsid()
     drop_to(options["uid"])
@@ -67,7 +67,7 @@ def become_job(pipes: Pipes, options: dict[str, Any]) -> None:
 
 
 def default_signals() -> None:
-    """Set signals as a new interpreter has them: a launcher under nohup would pass on what it ignores."""
+    """Sets signals as a new interpreter has them: a launcher under nohup would pass on what it ignores."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
         signal.signal(number, signal.SIG_DFL)
@@ -75,7 +75,7 @@ def default_signals() -> None:
 
 
 def drop_to(uid: int) -> None:
-    """Become this uid and no other, and the first victim when memory runs out, before the guest."""
+    """Becomes this uid and no other, and the first victim when memory runs out, before the guest."""
     if os.getuid() != uid:  # a guest that was started without another identity has none to give up
         os.setgroups([])
         os.setresgid(uid, uid, uid)
@@ -86,7 +86,7 @@ def drop_to(uid: int) -> None:
 
 
 def be_victim(score: int) -> None:
-    """Set the score by which the kernel chooses this process when memory runs out. A job can undo that; then
+    """Sets the score by which the kernel chooses this process when memory runs out. A job can undo that; then
     its size decides."""
     file = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
     os.write(file, b"%d" % score)
@@ -115,7 +115,7 @@ class ReceivedJob:
         return b"".join(pieces)
 
     def pass_on(self, length: int, to: Callable[[bytes], object]) -> None:
-        """Hand over the next bytes as they come."""
+        """Hands over the next bytes as they come."""
         while length:
             piece = os.read(self.fd, min(length, PIECE_BYTES))
             if not piece:
@@ -125,8 +125,8 @@ class ReceivedJob:
 
 
 def run_job() -> tuple[int, str, int]:
-    """Receive the job, run the program as __main__, send its value. Returns its exit status, its folder, and
-    how many modules were loaded before it."""
+    """Receives the job, runs the program as __main__, sends its value. Returns its exit status, its folder,
+    and how many modules were loaded before it."""
     global job_pid
     job_pid = own_pid()
     delivery = ReceivedJob(CONTROL)
@@ -166,7 +166,7 @@ def run_job() -> tuple[int, str, int]:
 
 
 def run_main(job: JobMessage, source: bytes, path: str, names: dict[str, Any]) -> int:
-    """Run the program in these names. Returns its exit status."""
+    """Runs the program in these names. Returns its exit status."""
     try:
         if job.role == "program":
             send_value(run_program(source, path, names), job.value_bytes)
@@ -184,7 +184,7 @@ def run_main(job: JobMessage, source: bytes, path: str, names: dict[str, Any]) -
 
 
 def answer(role: str, source: bytes, path: str, names: dict[str, Any], texts: Sequence[str]) -> None:
-    """Run a program that answers calls, or one with its tests."""
+    """Runs a program that answers calls, or one with its tests."""
     if role == "candidate":
         exec(compile(source, path, "exec", dont_inherit=True), names)
         Caller(names, CONTROL, VALUE).serve()
@@ -207,7 +207,7 @@ def judge_inline(
     tests: Callable[[], tuple[str, str] | None],
     text: str = "",
 ) -> None:
-    """Run program and tests in one interpreter, and send the verdict.
+    """Runs program and tests in one interpreter, and sends the verdict.
 
     The nonce that makes it a verdict waits in a pipe until then: nothing in this process's memory has it. A
     program that knows where to read can still forge a verdict: "inline" accepts that.
@@ -224,13 +224,13 @@ def judge_inline(
 
 
 def be_judge() -> None:
-    """Judge until the worker closes the pipe. Never returns."""
+    """Judges until the worker closes the pipe. Never returns."""
     sys.stdout = sys.stderr = Unheard()
     JudgeProgram(CONTROL, VALUE).serve()
 
 
 def warm_up(folder: str) -> None:
-    """Do ahead of the job what is the same for all jobs, and what an interpreter is slow at the first time.
+    """Does ahead of the job what is the same for all jobs, and what an interpreter is slow at the first time.
     ``folder``: where the jobs will work."""
     default_signals()
     set_environment(folder)
@@ -257,7 +257,7 @@ def add_to_environment(given: dict[str, str]) -> None:
 
 
 def write_files(files: Sequence[tuple[str, int]], delivery: ReceivedJob, folder: str) -> None:
-    """Write the job's files into its folder."""
+    """Writes the job's files into its folder."""
     for name, size in files:
         path = os.path.join(folder, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -279,7 +279,7 @@ def main_program(job: JobMessage, folder: str) -> tuple[str, bytes]:
 
 
 def run_program(source: bytes, path: str, names: dict[str, Any]) -> object:
-    """Run it and return its value: ``result`` if the program sets it, else its last expression's."""
+    """Runs it and returns its value: ``result`` if the program sets it, else its last expression's."""
     body, last = compiled(source, path)
     exec(body, names)
     value = eval(last, names) if last is not None else None
@@ -298,7 +298,7 @@ def compiled(source: bytes, path: str) -> tuple[types.CodeType, types.CodeType |
 
 
 def send_value(value: object, limit_bytes: int) -> None:
-    """Send the value, as far as it can be expressed; not from a forked child, which is not the job."""
+    """Sends the value, as far as it can be expressed; not from a forked child, which is not the job."""
     if own_pid() != job_pid:
         return
     try:
@@ -318,7 +318,7 @@ def exit_status(code: object) -> int:
 
 
 def leave(status: int, folder: str, before: int) -> None:
-    """Do the interpreter's exit: threads, exit functions, what the program holds, output. The process ends
+    """Does the interpreter's exit: threads, exit functions, what the program holds, output. The process ends
     here: the rest of a tear-down would copy every page shared with the guest for nothing.
 
     The arguments are what :func:`run_job` returns. As in a plain interpreter, exceptions meanwhile are shown
@@ -336,7 +336,7 @@ def leave(status: int, folder: str, before: int) -> None:
 
 
 def attempt(step: Callable[[], object]) -> None:
-    """Do the step; an exception is shown."""
+    """Does the step; an exception is shown."""
     try:
         step()
     except BaseException as error:
@@ -344,7 +344,7 @@ def attempt(step: Callable[[], object]) -> None:
 
 
 def show_ignored(where: object, error: BaseException) -> None:
-    """Show an exception in the interpreter's words, and without our frames."""
+    """Shows an exception in the interpreter's words, and without our frames."""
     try:
         if sys.stderr is not None:
             lines = format_exception_only(type(error), error)
@@ -354,7 +354,7 @@ def show_ignored(where: object, error: BaseException) -> None:
 
 
 def flush_output() -> bool:
-    """Flush what was printed. Returns whether that worked; a stream that was closed or dropped holds
+    """Flushes what was printed. Returns whether that worked; a stream that was closed or dropped holds
     nothing."""
     written = True
     for stream in (sys.stdout, sys.stderr):
@@ -368,7 +368,7 @@ def flush_output() -> bool:
 
 
 def let_go(folder: str, before: int) -> None:
-    """Drop the program and the modules of its own folder, as the interpreter does: open files are written,
+    """Drops the program and the modules of its own folder, as the interpreter does: open files are written,
     and finalizers run, which find every name still there. Only modules after the first ``before`` are looked
     at: a look at one copies the pages that it shares with the guest.
     """
@@ -389,7 +389,7 @@ def is_in(folder: str, module: object) -> bool:
 
 
 def refuse(error: Exception) -> int:
-    """Report that the program cannot begin, as an exception of its own. Returns the exit status."""
+    """Reports that the program cannot begin, as an exception of its own. Returns the exit status."""
     text = f"{type(error).__name__}: {error}\n"
     sys.stderr.write(text)
     send_raised(error, text)
@@ -397,7 +397,7 @@ def refuse(error: Exception) -> int:
 
 
 def report_raised(error: BaseException, path: str) -> None:
-    """Print the traceback as the interpreter would, from the job's own first frame on, and send it."""
+    """Prints the traceback as the interpreter would, from the job's own first frame on, and sends it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != path:
         trace = trace.tb_next

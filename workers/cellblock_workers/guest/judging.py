@@ -7,10 +7,10 @@ It is a job of its own in a sandbox of its own. It never sees the judged code, o
        ["files", name, module, files, tests]        the same for tests of pytest's (suites.py)
        ["predict", name]          which calls will the tests make?
        ["judge", name, calls, replies, seconds]     the replies to the first calls are here
-            ["reply", text] · ["gone"]  to a call that the judge asked for; "gone": the program has ended
+       ["reply", text] · ["gone"]  to a call that the judge asked for; "gone": the program has ended
   out  ["calls", call, ...]
        ["call", call]              one more call has to be made, in the sandbox of the judged code
-            ["deviates", number]        the tests make another call than was predicted
+       ["deviates", number]        the tests make another call than was predicted
        ["verdict", word, type, message]    passed, failed, timed_out, needs_inline (the tests'), not_plain
                                    (the function's) or gone
 """
@@ -61,16 +61,16 @@ class CheckText:
         self.functions = functions
 
     def learn(self) -> None:
-        """Import what the setup imports: a prediction's alarm must not interrupt an import."""
+        """Imports what the setup imports: a prediction's alarm must not interrupt an import."""
         exec(self.setup, {"__name__": "tests", **dict.fromkeys(self.functions, Anything())})
 
     def record_calls(self, recorder: CallRecorder) -> None:
-        """Run the tests as if every assertion held."""
+        """Runs the tests as if every assertion held."""
         believed = ast.fix_missing_locations(WithoutAsserts().visit(ast.parse(self.text)))
         self.run(recorder, compile(believed, "tests.py", "exec", dont_inherit=True))
 
     def run(self, program: JudgedProgram | CallRecorder, tests: types.CodeType | None = None) -> None:
-        """Run the tests on the program's functions. Raises what they raise."""
+        """Runs the tests on the program's functions. Raises what they raise."""
         import random  # only the judge needs it: under gVisor every process of every job would hold it too
 
         random.seed(0)
@@ -174,13 +174,13 @@ class JudgeProgram:
         return message_of(error) or (failed_line(error, check.text) if isinstance(check, CheckText) else "")
 
     def send_cut(self, message: list[Any]) -> None:
-        """Send a verdict with its texts cut: it quotes the judged program, which may have made them too
+        """Sends a verdict with its texts cut: it quotes the judged program, which may have made them too
         long."""
         word, *said = message
         self.send([word, *(sayable(one) if isinstance(one, str) else one for one in said)])
 
     def ask(self, text: str) -> str:
-        """Have one more call made. Returns the reply. Raises :class:`JudgeStops`."""
+        """Has one more call made. Returns the reply. Raises :class:`JudgeStops`."""
         try:
             self.send(["call", text])
         except NotPlain as why:

@@ -18,7 +18,7 @@ from .processes import adopt_orphans
 
 
 def start(options: dict[str, Any]) -> None:
-    """Fork the waiting job process; returns in the child, never in the guest."""
+    """Forks the waiting job process; returns in the child, never in the guest."""
     for fd in (0, 1):  # one socket: gVisor makes the first one it takes over non-blocking for the other
         os.set_blocking(fd, True)
     if os.getpid() != 1:
@@ -39,13 +39,13 @@ def start(options: dict[str, Any]) -> None:
 
 
 def prepare(preload: list[str], folder: str = WORK_DIR) -> None:
-    """Do what an interpreter can do once for all its guests: import these modules, and warm up."""
+    """Does what an interpreter can do once for all its guests: imports these modules, and warms up."""
     import_ahead(preload)
     warm_up(folder)
 
 
 def main(options: dict[str, Any]) -> None:
-    """Be the guest on descriptors 0 and 1, after :func:`prepare`. Never returns.
+    """Runs the guest on descriptors 0 and 1, after :func:`prepare`. Never returns.
 
     ``uid``: the job's; ``shares_uid``: whether the guest has the same; ``rlimits``: its per-process limits,
     by the kernel's names; ``folder``: where it works, if not in the usual place.
@@ -55,7 +55,8 @@ def main(options: dict[str, Any]) -> None:
 
 
 def be_one_of_series(pipes: Pipes, options: dict[str, Any]) -> None:
-    """Be the job in one sandbox of a series (series.py). Never returns. ``options``: as for :func:`main`."""
+    """Runs the job in one sandbox of a series (series.py). Never returns. ``options``: as for
+    :func:`main`."""
     become_job(pipes, options)
     leave(*run_job())
 

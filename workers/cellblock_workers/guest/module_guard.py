@@ -19,7 +19,8 @@ class ModuleNotAllowed(ImportError):
 
 
 def guard_imports(asked_level: str, allowed: list[str], folder: str) -> None:
-    """Limit the job's own code, which lies in ``folder``, to these modules and its own files, from now on."""
+    """Limits the job's own code, which lies in ``folder``, to these modules and its own files, from now
+    on."""
     real_import = builtins.__import__
     names = {*allowed, "__future__", "__main__"}
 

@@ -30,7 +30,7 @@ class Pipes:
             os.close(fd)
 
     def lower_job_ends(self) -> None:
-        """Give the job's ends the lowest numbers: in the way of each other, they cannot be put in place."""
+        """Gives the job's ends the lowest numbers: in the way of each other, they cannot be put in place."""
         for name in PURPOSES:
             end = getattr(self, "job_" + name)
             setattr(self, "job_" + name, os.dup(end))
@@ -52,7 +52,7 @@ class Pipes:
 
 @contextlib.contextmanager
 def acting_as(uid: int) -> Iterator[None]:
-    """Make what is made in the block this user's. Use it before a process with that id can interfere."""
+    """Makes what is made in the block this user's. Use it before a process with that id can interfere."""
     ours, group = os.geteuid(), os.getegid()
     if uid == ours:  # of whom is given no other identity
         yield
@@ -67,7 +67,7 @@ def acting_as(uid: int) -> Iterator[None]:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write every byte, with as many calls as that takes."""
+    """Writes every byte, with as many calls as that takes."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -16,7 +16,7 @@ ONE_THREAD = {
 
 
 def import_ahead(names: list[str]) -> None:
-    """Import these modules. Raises what an import raises, and RuntimeError if one has started a thread."""
+    """Imports these modules. Raises what an import raises, and RuntimeError if one has started a thread."""
     if not names:
         return
     os.environ.update(ONE_THREAD)

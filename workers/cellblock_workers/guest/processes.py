@@ -27,7 +27,7 @@ def is_crowded(uid: int, nproc: int) -> bool:
 
 
 def kill_and_reap_everything(patience_s: float) -> bool:
-    """Kill and reap for up to ``patience_s``. Returns whether nothing is left alive but this process."""
+    """Kills and reaps for up to ``patience_s``. Returns whether nothing is left alive but this process."""
     give_up = time.monotonic() + patience_s
     while time.monotonic() < give_up:
         kill_everything()
@@ -41,7 +41,8 @@ def kill_and_reap_everything(patience_s: float) -> bool:
 
 
 def kill_everything() -> None:
-    """Kill all processes of this PID namespace but this one; without an own namespace, all below this one."""
+    """Kills all processes of this PID namespace but this one; without an own namespace, all below this
+    one."""
     if os.getpid() != 1:
         kill_descendants(os.getpid())
         return
@@ -52,7 +53,8 @@ def kill_everything() -> None:
 
 
 def kill_descendants(pid: int) -> None:
-    """Kill what this process started, and what that did. Orphans among them are its children: see start()."""
+    """Kills what this process started, and what that did. Orphans among them are its children: see
+    start()."""
     for thread in os.listdir(f"/proc/{pid}/task"):
         try:
             with open(f"/proc/{pid}/task/{thread}/children") as file:
@@ -65,7 +67,7 @@ def kill_descendants(pid: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every orphan below this process, as PID 1 is anyway."""
+    """Becomes the parent of every orphan below this process, as PID 1 is anyway."""
     import ctypes
 
     if ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0):  # PR_SET_CHILD_SUBREAPER

@@ -93,7 +93,7 @@ class JudgedProgram:
         return self.heeding(found)
 
     def need_inline(self, why: str) -> Any:
-        """Stop the tests: this cannot be judged from outside."""
+        """Stops the tests: this cannot be judged from outside."""
 
         def stop() -> Any:
             raise JudgeStops("verdict", "needs_inline", "NotPlain", why)
@@ -170,7 +170,7 @@ def taken(reply: str, args: Any, kwargs: Any, subject: str = "the function gives
 
 
 def put_back(before: Any, after: Any) -> None:
-    """Change arguments, and what they hold, to what the judged function has left of them."""
+    """Changes arguments, and what they hold, to what the judged function has left of them."""
     if isinstance(before, list) and isinstance(after, list):
         before[:] = [kept(*pair) for pair in zip(before, after)] + after[len(before) :]
     elif isinstance(before, (dict, set)) and type(before) is type(after):

@@ -40,7 +40,7 @@ class SeriesGuest(Guest):
 
 
 def serve_series(waiting: list[tuple[Pipes, int]], options: dict[str, Any]) -> None:
-    """Be the guest of one job after the other, each in a sandbox that waits for it. Never returns."""
+    """Serves one job after the other, each in a sandbox that waits for it. Never returns."""
     send(Frame.READY, b"")
     inbox = bytearray()
     for pipes, child in waiting:

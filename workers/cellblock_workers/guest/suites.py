@@ -149,7 +149,7 @@ class Suite:
         self.required: set[str] = set()
 
     def learn(self) -> None:
-        """Collect them once. Raises :class:`TestsUnfit` if that fails and no program is to blame."""
+        """Collects them once. Raises :class:`TestsUnfit` if that fails and no program is to blame."""
         from importlib.util import find_spec
 
         if find_spec(self.module) is not None:
@@ -207,7 +207,7 @@ class Suite:
                     del sys.modules[name]
 
     def lay_out(self) -> None:
-        """Write the files as they were given. Keeps what was compiled of them, which is known by size and
+        """Writes the files as they were given. Keeps what was compiled of them, which is known by size and
         time."""
         import shutil
 

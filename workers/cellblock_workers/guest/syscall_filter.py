@@ -103,12 +103,12 @@ PRCTL = ctypes.CDLL(None, use_errno=True).prctl  # found once, not in every fork
 
 
 def forbid_fatal_calls() -> None:
-    """Lay the filter over this process and all that it will start. Raises OSError: then no job may run."""
+    """Lays the filter over this process and all that it will start. Raises OSError: then no job may run."""
     lay(FATAL)
 
 
 def forbid_limits_of_others() -> None:
-    """Lay this filter too, before the other, which allows none after it. Raises OSError."""
+    """Lays this filter too, before the other, which allows none after it. Raises OSError."""
     lay(OWN_LIMITS)
 
 

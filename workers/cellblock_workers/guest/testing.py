@@ -28,7 +28,7 @@ UNITTEST_MARKS = ("__unittest_skip__", "__unittest_expecting_failure__")
 
 
 def run_pytest(folder: str, tests: Sequence[str], record: Record, *options: str) -> int:
-    """Run those of these files that hold tests. Returns pytest's exit status."""
+    """Runs those of these files that hold tests. Returns pytest's exit status."""
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     try:
         import pytest  # type: ignore[import-not-found,unused-ignore]

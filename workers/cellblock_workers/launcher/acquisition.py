@@ -57,7 +57,7 @@ class Acquirer:
         return Acquired(taken.sandbox, taken.warm, cpu_ms if taken.to_order else 0)
 
     def _take(self, profile: Profile, tenant: str) -> PooledSandbox:
-        """Take a sandbox. After a refused start a probe shows whether the host is at fault; then it is tried
+        """Takes a sandbox. After a refused start a probe shows whether the host is at fault; then it is tried
         again."""
         timeout_s = self._settings.sandbox.start_timeout_s
         try:

@@ -25,7 +25,7 @@ class NotOnThisHost(StartFailed):
 
 
 class GuestEnded(StartFailed):
-    """The sandbox came up, and its first process ended by itself; mostly there was too little memory."""
+    """The sandbox came up, and its first process ended by itself; mostly for too little memory."""
 
 
 class CannotStart(StartFailed):
@@ -84,12 +84,12 @@ class Sandbox(Protocol):
         ...
 
     def hand_over(self) -> int:
-        """Pass the sandbox to its job. Returns the CPU time that its start took, in milliseconds; the job's
+        """Passes the sandbox to its job. Returns the CPU time that its start took, in milliseconds; the job's
         own CPU time counts from here."""
         ...
 
     def give_way(self, after_cpu_ms: int) -> bool:
-        """Let other sandboxes go first once the job has used ``after_cpu_ms``. Returns whether nothing is
+        """Lets other sandboxes go first once the job has used ``after_cpu_ms``. Returns whether nothing is
         left to do: the sandbox gives way now, or never can here."""
         ...
 
@@ -98,7 +98,7 @@ class Sandbox(Protocol):
         ...
 
     def destroy(self) -> None:
-        """Kill and remove the sandbox, in any state. Idempotent."""
+        """Kills and removes the sandbox, in any state. Idempotent."""
         ...
 
 
@@ -113,17 +113,17 @@ class Backend(Protocol):
     sweeps: str
 
     def probe(self) -> None:
-        """Prove that a sandbox starts and its controls bite. Raises :class:`BackendUnavailable`."""
+        """Proves that a sandbox starts and its controls bite. Raises :class:`BackendUnavailable`."""
         ...
 
     def start(self, profile: Profile) -> Sandbox:
-        """Start a sandbox whose guest waits for a job. Raises :class:`BackendUnavailable`."""
+        """Starts a sandbox whose guest waits for a job. Raises :class:`BackendUnavailable`."""
         ...
 
     def sweep(self) -> int:
-        """Remove what owners that are gone have left. Returns how many things."""
+        """Removes what owners that are gone have left. Returns how many things."""
         ...
 
     def close(self) -> None:
-        """End what is kept between sandboxes. Every sandbox is gone by now."""
+        """Ends what is kept between sandboxes. Every sandbox is gone by now."""
         ...

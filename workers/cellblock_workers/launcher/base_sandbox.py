@@ -26,7 +26,7 @@ class BaseSandbox(ABC):
     _cpu_ms_before: int = field(init=False, default=0)
 
     def hand_over(self) -> int:
-        """Prepare the sandbox for its job, and start to count the job's CPU time.
+        """Prepares the sandbox for its job, and starts to count the job's CPU time.
 
         Returns what the start took, in milliseconds of CPU time. Raises :class:`StartFailed`.
         """
@@ -39,7 +39,7 @@ class BaseSandbox(ABC):
         return None if total_ms is None else total_ms - self._cpu_ms_before
 
     def _prepare(self) -> None:  # noqa: B027 - most need nothing
-        """Do what is left to do before the job comes. Raises :class:`StartFailed`."""
+        """Does what is left to do before the job comes. Raises :class:`StartFailed`."""
 
     @abstractmethod
     def _total_cpu_ms(self) -> int | None:

@@ -67,7 +67,7 @@ class Cascade:
         return dict(self._reasons)
 
     def probe(self) -> dict[LevelName, str]:
-        """Find each level's first backend that works, and log every step down. Returns :attr:`chosen`.
+        """Finds each level's first backend that works, and logs every step down. Returns :attr:`chosen`.
 
         A backend that answers and fails is skipped. One that cannot be asked leaves its levels without any,
         so that a restart of a daemon costs seconds and not the better isolation. A daemon whose socket was
@@ -97,7 +97,7 @@ class Cascade:
         )
 
     def start(self, profile: Profile) -> Sandbox:
-        """Start on the level's backend. A failure never steps down by itself: only a probe does."""
+        """Starts on the level's backend. A failure never steps down by itself: only a probe does."""
         chosen = self._chosen.get(profile.level)
         if chosen is None:
             raise self._nothing(profile.level)
@@ -110,7 +110,7 @@ class Cascade:
             raise
 
     def doubt(self) -> None:
-        """Note that something failed: no sandbox starts until a probe has passed again."""
+        """Notes that something failed: no sandbox starts until a probe has passed again."""
         with self._lock:
             self._chosen = {}
 
@@ -142,13 +142,13 @@ class Cascade:
             _log.info("isolation_chosen", level=level, isolation=found.isolation, backend=found.name)
 
     def close(self) -> None:
-        """End what the backends keep between sandboxes."""
+        """Ends what the backends keep between sandboxes."""
         for ways in self._backends.values():
             for backend in ways:
                 backend.close()
 
     def sweep(self) -> int:
-        """Remove what owners that are gone have left. Returns how many; backends that cannot be asked are
+        """Removes what owners that are gone have left. Returns how many; backends that cannot be asked are
         logged."""
         removed = 0
         swept: set[str] = set()

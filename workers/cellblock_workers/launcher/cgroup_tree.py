@@ -41,11 +41,11 @@ class Cgroup(Protocol):
         ...
 
     def kill(self) -> None:
-        """Kill every process in it."""
+        """Kills every process in it."""
         ...
 
     def remove(self) -> None:
-        """Remove it once its last process is gone. Idempotent. Raises :class:`StartFailed`."""
+        """Removes it once its last process is gone. Idempotent. Raises :class:`StartFailed`."""
         ...
 
 
@@ -57,7 +57,7 @@ class Cgroups(Protocol):
         ...
 
     def create(self, sandbox_id: str, profile: Profile, extra_pids: int) -> Cgroup:
-        """Make a cgroup with this profile's limits in force. Raises :class:`BackendUnavailable`."""
+        """Makes a cgroup with this profile's limits in force. Raises :class:`BackendUnavailable`."""
         ...
 
     def find(self, sandbox_id: str) -> Cgroup:
@@ -90,7 +90,7 @@ class CgroupFolders:
         return opened
 
     def kill(self) -> None:
-        """Kill every process in it."""
+        """Kills every process in it."""
         for folder in self.folders:
             try:
                 members = (folder / "cgroup.procs").read_text().split()
@@ -103,7 +103,7 @@ class CgroupFolders:
                     continue
 
     def remove(self) -> None:
-        """Remove it once its last process is gone. Raises :class:`StartFailed` if that takes too long."""
+        """Removes it once its last process is gone. Raises :class:`StartFailed` if that takes too long."""
         deadline = time.monotonic() + _GONE_S
         for folder in self.folders:
             while True:

@@ -72,14 +72,14 @@ class SandboxCgroup:
         return used_us // 1000 if used_us is not None else None
 
     def limit_cpus(self, cpus: float) -> bool:
-        """Limit it to the processor time of this many processors. Returns False if no limit could be set."""
+        """Limits it to the processor time of this many processors. Returns False if no limit could be set."""
         quota = max(_LEAST_QUOTA_US, round(cpus * CPU_PERIOD_US))
         if self._v1:
             return self._write("cpu", "cpu.cfs_quota_us", str(quota))
         return self._write("", "cpu.max", f"{quota} {CPU_PERIOD_US}")
 
     def yield_cpu(self, after_ms: int) -> bool:
-        """Once it has used ``after_ms``, lower its weight to a third of the others'. Returns False until
+        """Lowers its weight to a third of the others' once it has used ``after_ms``. Returns False until
         then."""
         used_ms = self.cpu_ms()
         if used_ms is not None and used_ms < after_ms:
@@ -91,7 +91,8 @@ class SandboxCgroup:
         return True
 
     def bound_sockets(self) -> bool:
-        """Bound the memory of sockets where the memory limit does not. Returns False if that is not possible.
+        """Bounds the memory of sockets where the memory limit does not. Returns False if that is not
+        possible.
 
         Runtimes ignore the setting that they have for it (runc since 1.0).
         """

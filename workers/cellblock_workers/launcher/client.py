@@ -44,7 +44,7 @@ class LevelNotOffered(SandboxRefused):
 
 
 class SandboxNotStarting(SandboxRefused):
-    """The image starts with more memory than the job asked for, and does not with that."""
+    """The image starts only with more memory than the job asked for."""
 
 
 class LevelUnavailable(SandboxUnavailable):
@@ -81,7 +81,7 @@ class BorrowedSandbox:
     start_cpu_ms: int = 0  #: the CPU time of its start, if it was started for this job alone
 
     def close(self) -> None:
-        """Close what was passed with the sandbox. Idempotent."""
+        """Closes what was passed with the sandbox. Idempotent."""
         self.stream.close()
         if self.context is not None:
             os.close(self.context)
@@ -139,7 +139,7 @@ class LauncherClient:
         series: int = 0,
         tenant: str = "",
     ) -> BorrowedSandbox:
-        """Borrow a fresh sandbox of this level, with these limits and this context file in it.
+        """Borrows a fresh sandbox of this level, with these limits and this context file in it.
 
         ``series``: how many to make under one guest, for jobs that run one after the other; the answer's
         ``series`` says how many there are.
@@ -195,7 +195,7 @@ class LauncherClient:
         return reply.evidence or Evidence()
 
     def give_back(self, sandbox: BorrowedSandbox, *, ended: bool) -> Evidence:
-        """Have a sandbox destroyed. Returns the last that the kernel and the daemon know of it.
+        """Has a sandbox destroyed. Returns the last that the kernel and the daemon know of it.
 
         This is one request instead of two, because every job makes it.
         """
@@ -204,12 +204,12 @@ class LauncherClient:
         return reply.evidence or Evidence()
 
     def renew(self, sandboxes: Sequence[str]) -> None:
-        """Name the sandboxes that are still needed. Raises :class:`SandboxUnavailable`."""
+        """Names the sandboxes that are still needed. Raises :class:`SandboxUnavailable`."""
         for first in range(0, len(sandboxes), _RENEWED_AT_ONCE):
             self._ask(Renew(sandboxes=list(sandboxes[first : first + _RENEWED_AT_ONCE])))
 
     def kill(self, sandbox: BorrowedSandbox) -> None:
-        """Have a sandbox destroyed, without an answer. A launcher that is gone has already destroyed it."""
+        """Has a sandbox destroyed. Never fails: a launcher that is gone has already destroyed it."""
         sandbox.close()
         with suppress(SandboxUnavailable, SandboxRefused):
             self._ask(Kill(sandbox=sandbox.id))
@@ -240,7 +240,7 @@ class LauncherClient:
         return connection
 
     def close(self) -> None:
-        """Close this thread's connection; the launcher destroys every sandbox that it had borrowed."""
+        """Closes this thread's connection; the launcher destroys every sandbox that it had borrowed."""
         connection: socket.socket | None = getattr(self._local, "connection", None)
         self._local.connection = None
         if connection is not None:

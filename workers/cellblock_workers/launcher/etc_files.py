@@ -63,7 +63,7 @@ def etc_files(uid: int) -> dict[str, str]:
 
 
 def write_etc(folder: Path, uid: int) -> list[str]:
-    """Write the files below this folder, readable under any umask. Returns their paths in the sandbox."""
+    """Writes the files below this folder, readable under any umask. Returns their paths in the sandbox."""
     etc = folder / "etc"
     etc.mkdir(parents=True, exist_ok=True)
     for one in (folder, etc):

@@ -9,7 +9,7 @@ from cellblock_workers.launcher.backend import GuestEnded, StartFailed
 
 
 def await_guest(stream: socket.socket, isolation: str, timeout_s: float) -> None:
-    """Wait until the guest has written something.
+    """Waits until the guest has written something.
 
     Raises :class:`GuestEnded` when it ends instead, and :class:`StartFailed` after ``timeout_s``.
     """

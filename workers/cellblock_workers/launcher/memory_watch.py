@@ -29,7 +29,7 @@ class Watchable(Protocol):
     ended: threading.Event
 
     def kill(self) -> None:
-        """End the process, and everything below it."""
+        """Ends the process, and everything below it."""
         ...
 
 
@@ -54,13 +54,13 @@ class MemoryWatch:
         threading.Thread(target=self._look, name="memory-watch", daemon=True).start()
 
     def add(self, watched: Watched) -> None:
-        """Watch until :meth:`remove`."""
+        """Watches until :meth:`remove`."""
         with self._changed:
             self._watched.append(watched)
             self._changed.notify()
 
     def remove(self, watched: Watched) -> None:
-        """Stop watching. Idempotent."""
+        """Stops watching. Idempotent."""
         with self._changed:
             if watched in self._watched:
                 self._watched.remove(watched)
@@ -81,7 +81,7 @@ class MemoryWatch:
 
     @staticmethod
     def look(one: Watched) -> None:
-        """Measure one sandbox, and kill it if it holds too much."""
+        """Measures one sandbox, and kills it if it holds too much."""
         if one.child.ended.is_set():
             return
         family = family_of(one.pid)

@@ -39,12 +39,12 @@ class Ownership:
         self._lock = threading.Lock()
 
     def register(self, sandbox_id: str) -> None:
-        """Note a sandbox before it exists, so that no sweep can take it for an orphan."""
+        """Notes a sandbox before it exists, so that no sweep can take it for an orphan."""
         with self._lock:
             self._known.add(sandbox_id)
 
     def forget(self, sandbox_id: str) -> None:
-        """Forget a sandbox that is gone. The next sweep removes what is left of it."""
+        """Forgets a sandbox that is gone. The next sweep removes what is left of it."""
         with self._lock:
             self._known.discard(sandbox_id)
 
@@ -79,7 +79,7 @@ class Records:
         self._ownership = ownership
 
     def write(self, sandbox_id: str, **details: str) -> None:
-        """Record a sandbox that is about to be made."""
+        """Records a sandbox that is about to be made."""
         self._ownership.register(sandbox_id)
         record = json.dumps({"labels": self._ownership.labels(sandbox_id), "details": details})
         new = self._folder / f"{sandbox_id}.new"
@@ -91,12 +91,13 @@ class Records:
         new.replace(self._folder / f"{sandbox_id}.json")
 
     def remove(self, sandbox_id: str) -> None:
-        """Remove the record of a sandbox that is gone."""
+        """Removes the record of a sandbox that is gone."""
         (self._folder / f"{sandbox_id}.json").unlink(missing_ok=True)
         self._ownership.forget(sandbox_id)
 
     def clear(self, remove: Callable[[str, dict[str, str]], None]) -> int:
-        """Remove every sandbox without an owner. Returns how many. One that cannot be removed stops no other.
+        """Removes every sandbox without an owner. Returns how many. One that cannot be removed stops no
+        other.
 
         ``remove`` gets its id and details. If it raises :class:`BackendUnavailable`, the next sweep tries
         again.

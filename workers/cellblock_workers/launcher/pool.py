@@ -72,7 +72,7 @@ class Pool:
             thread.start()
 
     def warm(self, profile: Profile) -> None:
-        """Keep sandboxes of this profile ready from now on."""
+        """Keeps sandboxes of this profile ready from now on."""
         with self._changed:
             self._shelves.keep(profile)
             self._changed.notify_all()
@@ -119,7 +119,7 @@ class Pool:
                 self._changed.notify_all()  # the next one's turn
 
     def discard(self, sandbox: Sandbox) -> None:
-        """Destroy a sandbox that was handed out, on another thread."""
+        """Destroys a sandbox that was handed out, on another thread."""
         with self._changed:
             if sandbox in self._in_use:  # close() may have stopped waiting for it
                 self._waiters.gave_back(self._in_use.pop(sandbox))
@@ -127,7 +127,8 @@ class Pool:
             self._changed.notify_all()
 
     def clear(self) -> None:
-        """Drop everything idle: a sandbox that was started under another isolation must not be handed out."""
+        """Drops everything idle: a sandbox that was started under another isolation must not be handed
+        out."""
         with self._changed:
             self._epoch += 1
             self._shelves.clear()
@@ -140,7 +141,7 @@ class Pool:
             return {"idle": idle, "starting": starting, "in_use": len(self._in_use)}
 
     def close(self) -> None:
-        """Destroy everything idle and doomed, after a while also what is still in use, and stop."""
+        """Destroys everything idle and doomed, after a while also what is still in use, and stops."""
         with self._changed:
             self._closed = True
             self._lent_until = time.monotonic() + _LENT_S

@@ -33,18 +33,18 @@ class Precedence:
         threading.Thread(target=self._watch, name="precedence", daemon=True).start()
 
     def add(self, sandbox: Sandbox) -> None:
-        """Watch a sandbox whose job begins."""
+        """Watches a sandbox whose job begins."""
         with self._changed:
             self._new[sandbox.id] = sandbox
             self._changed.notify()
 
     def back(self, sandbox: Sandbox) -> None:
-        """Stop watching a sandbox whose job is over. Idempotent."""
+        """Stops watching a sandbox whose job is over. Idempotent."""
         with self._changed:
             self._new.pop(sandbox.id, None)
 
     def close(self) -> None:
-        """Stop the thread."""
+        """Stops the thread."""
         with self._changed:
             self._closed.set()
             self._changed.notify()

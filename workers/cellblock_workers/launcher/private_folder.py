@@ -11,7 +11,7 @@ _EVERYBODY = "         0          0 4294967295\n"
 
 
 def make_private(folder: Path, setting: str) -> None:
-    """Make the folder ours alone, if it can be made. Raises :class:`SystemExit` if it could be another
+    """Makes the folder ours alone, if it can be made. Raises :class:`SystemExit` if it could be another
     user's.
 
     ``setting``: the setting that names another folder, for the message. A folder that cannot be made stays

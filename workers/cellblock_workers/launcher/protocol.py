@@ -120,7 +120,7 @@ class Reply(_Message):
 
 
 def send(connection: socket.socket, message: _Message, *descriptors: int) -> None:
-    """Send one message, with the descriptors to pass."""
+    """Sends one message, with the descriptors to pass."""
     packet = message.model_dump_json(exclude_none=True).encode()
     socket.send_fds(connection, [packet], list(descriptors))
 

@@ -30,12 +30,12 @@ class SandboxLeases:
         self._lock = threading.Lock()
 
     def add(self, sandbox: Sandbox, lease_s: float) -> None:
-        """Start a lease: the sandbox has to be named every ``lease_s`` seconds."""
+        """Starts a lease: the sandbox has to be named every ``lease_s`` seconds."""
         with self._lock:
             self._leases[sandbox.id] = _Lease(sandbox, lease_s, time.monotonic())
 
     def renew(self, sandbox_ids: Iterable[str]) -> None:
-        """Note that these were named. Ids of sandboxes that are gone are ignored."""
+        """Notes that these were named. Ids of sandboxes that are gone are ignored."""
         now = time.monotonic()
         with self._lock:
             for sandbox_id in sandbox_ids:
@@ -43,12 +43,12 @@ class SandboxLeases:
                     lease.renewed = now
 
     def remove(self, sandbox_id: str) -> None:
-        """End the lease of a sandbox that was given back."""
+        """Ends the lease of a sandbox that was given back."""
         with self._lock:
             self._leases.pop(sandbox_id, None)
 
     def take_overdue(self) -> list[Sandbox]:
-        """Remove and return the sandboxes that were not named in time. The caller has to destroy them."""
+        """Removes and returns the sandboxes that were not named in time. The caller has to destroy them."""
         now = time.monotonic()
         with self._lock:
             overdue = [one for one in self._leases.values() if now - one.renewed > one.lease_s]

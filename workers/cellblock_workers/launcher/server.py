@@ -84,7 +84,7 @@ class Launcher:
         self._listener = listen(settings.launcher.socket, open_to_others=bool(settings.launcher.allowed_uids))
 
     def serve(self) -> None:
-        """Probe, clean up after earlier lives, warm up, and answer until :meth:`stop`."""
+        """Probes, cleans up after earlier lives, warms up, and answers until :meth:`stop`."""
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         threading.Thread(target=self._end_unwanted, name="janitor", daemon=True).start()
         poll = select.poll()
@@ -107,7 +107,7 @@ class Launcher:
                 connection.close()
 
     def stop(self) -> None:
-        """Destroy every sandbox and let :meth:`serve` return."""
+        """Destroys every sandbox and lets :meth:`serve` return."""
         if self._stopping.is_set():
             return
         self._stopping.set()
@@ -120,7 +120,7 @@ class Launcher:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Wait until the last sandbox is gone."""
+        """Waits until the last sandbox is gone."""
         self._precedence.close()
         self._pool.close()
         self._cascade.close()
@@ -248,7 +248,7 @@ class Launcher:
         self._pool.discard(sandbox)
 
     def _end_unwanted(self) -> None:
-        """Destroy the sandboxes that their worker has not named lately; the worker finds its stream
+        """Destroys the sandboxes that their worker has not named lately; the worker finds its stream
         closed."""
         while not self._stopping.wait(_JANITOR_S):
             for sandbox in self._leases.take_overdue():
@@ -290,7 +290,7 @@ class Launcher:
         self._doubtful.set()
 
     def _look(self) -> None:
-        """Probe at the start and after every failure; sweep at the start and on a timer."""
+        """Probes at the start and after every failure; sweeps at the start and on a timer."""
         if self._doubtful.is_set() or not self._cascade.is_best():
             self._doubtful.clear()
             before = self._isolations
@@ -308,7 +308,7 @@ class Launcher:
         self._doubtful.wait(self._settings.launcher.sweep_s)
 
     def _watch(self) -> None:
-        """Look again and again, after any failure: without this nothing recovers and nothing is swept."""
+        """Looks again and again, after any failure: without this nothing recovers and nothing is swept."""
         self._doubtful.set()
         while not self._stopping.is_set():
             try:
@@ -369,7 +369,7 @@ def build_backends(settings: Settings, ownership: Ownership) -> dict[Isolation, 
 
 
 def main() -> None:
-    """Run the launcher until TERM or INT."""
+    """Runs the launcher until TERM or INT."""
     settings = load_settings()
     configure_logging(settings.telemetry)
     make_private(settings.launcher.state, "CELLBLOCK_LAUNCHER_STATE")

@@ -46,14 +46,14 @@ class Shelf:
         return self.starting + len(self.ready) + len(self.failures)
 
     def failed(self, error: BackendUnavailable) -> None:
-        """Note a failure, for one waiting job. Topping up rests, longer with each failure in a row."""
+        """Notes a failure, for one waiting job. Topping up rests, longer with each failure in a row."""
         if self.waiting > len(self.failures):
             self.failures.append(error)
         self.rest_until = time.monotonic() + min(_REST_S * 2 ** min(self.failed_in_row, 10), _REST_MOST_S)
         self.failed_in_row += 1
 
     def started(self) -> None:
-        """Note that the profile can be started: no rest is due."""
+        """Notes that the profile can be started: no rest is due."""
         self.failed_in_row, self.rest_until = 0, 0.0
 
 
@@ -93,11 +93,11 @@ class Shelves:
         return shelf
 
     def keep(self, profile: Profile) -> None:
-        """Keep this profile ready, whatever jobs ask for."""
+        """Keeps this profile ready, whatever jobs ask for."""
         self.used(profile).kept = True
 
     def clear(self) -> None:
-        """Drop everything that is ready, and end every rest."""
+        """Drops everything that is ready, and ends every rest."""
         for shelf in self._all.values():
             self._drop(shelf)
             shelf.started()
@@ -108,12 +108,12 @@ class Shelves:
         return sum(len(shelf.ready) for shelf in shelves), sum(shelf.starting for shelf in shelves)
 
     def started(self, profile: Profile, took_s: float) -> None:
-        """Note that a sandbox of this profile was started, in ``took_s`` seconds."""
+        """Notes that a sandbox of this profile was started, in ``took_s`` seconds."""
         self._took_s[profile.image] = took_s
         self._all[profile].started()
 
     def drop_context(self, profile: Profile) -> None:
-        """Drop ready sandboxes with a tenant's file, unless a job waits for one: no other job may have
+        """Drops ready sandboxes with a tenant's file, unless a job waits for one: no other job may have
         them."""
         shelf = self._all.get(profile)
         if shelf is None or profile.context is None or shelf.waiting:
@@ -123,7 +123,7 @@ class Shelves:
             del self._all[profile]
 
     def evict(self, tenant: str, keep: Profile | None = None) -> bool:
-        """Make room for this tenant by dropping a ready sandbox, of a profile used less recently than
+        """Makes room for this tenant by dropping a ready sandbox, of a profile used less recently than
         ``keep``. It takes the tenant whose jobs asked first for most of them, and of its profiles the one
         used least recently. Returns whether it dropped one.
 

@@ -109,7 +109,7 @@ def private_launcher(purpose: str, environment: Mapping[str, str]) -> Iterator[P
 
 
 def wait_for_socket(path: Path, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the launcher accepts. Raises :class:`SandboxUnavailable` when it ends or takes too long."""
+    """Waits until the launcher accepts. Raises :class:`SandboxUnavailable` when it ends or takes too long."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         if process.poll() is not None:

@@ -26,7 +26,7 @@ def sandbox_stream() -> tuple[socket.socket, socket.socket]:
 
 
 def refuse_descriptors(receiver: socket.socket) -> bool:
-    """Let no peer send descriptors to this socket, or to one it accepts. Returns whether the kernel can."""
+    """Lets no peer send descriptors to this socket, or to one it accepts. Returns whether the kernel can."""
     try:
         receiver.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
     except OSError:
@@ -46,7 +46,7 @@ def receive(receiver: socket.socket, most_bytes: int) -> tuple[bytes, list[int]]
 
 
 def close_aside(descriptors: Sequence[int]) -> None:
-    """Close what a peer sent, in a thread that no other thread waits for."""
+    """Closes what a peer sent, in a thread that no other thread waits for."""
 
     def close() -> None:
         for descriptor in descriptors:

@@ -128,6 +128,6 @@ class UserIds:
         )
 
     def give_back(self, sandbox_id: str) -> None:
-        """Free the id of a sandbox that is gone. Idempotent."""
+        """Frees the id of a sandbox that is gone. Idempotent."""
         with self._lock:
             self._taken.pop(sandbox_id, None)

@@ -59,7 +59,7 @@ class Waiters:
         return len(self._all)
 
     def heard(self, tenant: str, kept_ready: Profile | None = None) -> None:
-        """Note that this tenant asks for a sandbox. ``kept_ready``: its profile, if some are kept ready for
+        """Notes that this tenant asks for a sandbox. ``kept_ready``: its profile, if some are kept ready for
         all."""
         now = time.monotonic()
         self._asked_at[tenant] = now
@@ -80,13 +80,13 @@ class Waiters:
                 del self._asked_for[profile]
 
     def add(self, tenant: str, profile: Profile) -> Waiter:
-        """Add a job behind all others."""
+        """Adds a job behind all others."""
         waiter = Waiter(tenant, profile, time.monotonic())
         self._all.append(waiter)
         return waiter
 
     def remove(self, waiter: Waiter) -> None:
-        """Remove a job that has a sandbox, or has waited long enough."""
+        """Removes a job that has a sandbox, or has waited long enough."""
         self._all.remove(waiter)
         key = waiter.tenant, waiter.profile
         waits = any((one.tenant, one.profile) == key for one in self._all)
@@ -95,13 +95,13 @@ class Waiters:
             del self._made[key]
 
     def served(self, tenant: str) -> None:
-        """Note that a job of this tenant was given a sandbox. Call :meth:`gave_back` when it is done with
+        """Notes that a job of this tenant was given a sandbox. Call :meth:`gave_back` when it is done with
         it."""
         self._served_at[tenant] = time.monotonic()
         self._in_use[tenant] += 1
 
     def gave_back(self, tenant: str) -> None:
-        """Note that a job of this tenant is done with its sandbox."""
+        """Notes that a job of this tenant is done with its sandbox."""
         self._in_use[tenant] -= 1
         if not self._in_use[tenant]:
             del self._in_use[tenant]
@@ -155,12 +155,12 @@ class Waiters:
         return min(able, key=self._turn, default=None)
 
     def begin(self, waiter: Waiter) -> None:
-        """Note that a start for this job begins. Call :meth:`ended` when it has ended, well or badly."""
+        """Notes that a start for this job begins. Call :meth:`ended` when it has ended, well or badly."""
         self._under_way[waiter.tenant, waiter.profile] += 1
         self._begun_at[waiter.tenant] = time.monotonic()
 
     def ended(self, waiter: Waiter) -> None:
-        """Note that a start for this job has ended, whether the job still waits or not."""
+        """Notes that a start for this job has ended, whether the job still waits or not."""
         key = waiter.tenant, waiter.profile
         self._under_way[key] -= 1
         if not self._under_way[key]:

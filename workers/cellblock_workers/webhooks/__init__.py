@@ -1,1 +1,1 @@
-"""Posts events to the addresses that an operator names: signed, repeated, and never into the own network."""
+"""Posts events to the addresses that an operator names: signed, retried, and never into the own network."""

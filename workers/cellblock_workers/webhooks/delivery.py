@@ -29,7 +29,7 @@ class Delivery:
         )
 
     def post(self, url: str, event_id: str, body: bytes) -> str | None:
-        """Try once. Returns None for any 2xx, else why it failed, without the address's secrets."""
+        """Tries once. Returns None for any 2xx, else why it failed, without the address's secrets."""
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         try:
@@ -42,11 +42,11 @@ class Delivery:
         return None if 200 <= status < 300 else f"{host} answered {status}"
 
     def close(self) -> None:
-        """Close every connection."""
+        """Closes every connection."""
         self._http.close()
 
     def _send(self, url: str, address: str, host: str, event_id: str, body: bytes) -> int:
-        """Send to the address that was checked, under the name that was asked for. Returns the status."""
+        """Sends to the address that was checked, under the name that was asked for. Returns the status."""
         pinned = httpx.URL(url).copy_with(host=address)
         headers = {
             "Host": httpx.URL(url).netloc.decode(),

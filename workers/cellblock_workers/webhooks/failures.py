@@ -13,7 +13,7 @@ from cellblock_workers.webhooks.outbox import Item, Outbox
 
 
 def run_dead(*, limit: int, json_output: bool) -> int:
-    """Print the failed deliveries, latest first, with the address's host only. Raises
+    """Prints the failed deliveries, latest first, with the address's host only. Raises
     :class:`StoreUnavailable`."""
     with _outbox() as outbox:
         items = outbox.dead(limit)
@@ -26,13 +26,13 @@ def run_dead(*, limit: int, json_output: bool) -> int:
 
 
 def run_retry(ids: Sequence[str] | None, *, json_output: bool) -> int:
-    """Let these, or all, be tried again. Returns 0, or 2 if one of them is not a failed delivery."""
+    """Lets these, or all, be tried again. Returns 0, or 2 if one of them is not a failed delivery."""
     with _outbox() as outbox:
         return _each(outbox, ids, outbox.retry, "will be tried again", json_output)
 
 
 def run_drop(ids: Sequence[str] | None, *, json_output: bool) -> int:
-    """Forget these, or all. Returns 0, or 2 if one of them is not a failed delivery."""
+    """Forgets these, or all. Returns 0, or 2 if one of them is not a failed delivery."""
     with _outbox() as outbox:
         return _each(outbox, ids, outbox.drop, "dropped", json_output)
 

@@ -75,7 +75,7 @@ class Outbox:
             return self._redis.zcard(self._due) >= DUE_MAX
 
     def put(self, items: Sequence[Item]) -> None:
-        """Accept deliveries. The same id twice counts once, also when the first has failed for good."""
+        """Accepts deliveries. The same id twice counts once, also when the first has failed for good."""
         if not items:
             return
         with store_errors("accepting deliveries"):
@@ -96,11 +96,11 @@ class Outbox:
                 return TakenItem(Item(**json.loads(found)), until_ms)
 
     def delivered(self, taken: TakenItem) -> bool:
-        """Note that the receiver has taken it. Returns False if another sender had it meanwhile."""
+        """Notes that the receiver has taken it. Returns False if another sender had it meanwhile."""
         return self._settled(taken, "delivered", taken.item)
 
     def failed(self, taken: TakenItem, why: str, again_s: float | None) -> bool:
-        """Note a failed try: again after a pause, or never. Returns False if another sender had it
+        """Notes a failed try: again after a pause, or never. Returns False if another sender had it
         meanwhile."""
         item = replace(taken.item, tries=taken.item.tries + 1, why=why)
         return self._settled(taken, "dead" if again_s is None else "again", item, again_s or 0)
@@ -121,7 +121,7 @@ class Outbox:
         return [Item(**json.loads(text)) for text in found if text]
 
     def retry(self, item_id: str) -> bool:
-        """Let a failed delivery be tried again from the start. Returns whether it was one."""
+        """Lets a failed delivery be tried again from the start. Returns whether it was one."""
         with store_errors("trying a delivery again"):
             text = cast(str | None, self._redis.hget(self._items, item_id))
             if text is None:
@@ -131,7 +131,7 @@ class Outbox:
             return bool(self._retry(keys=keys, args=[item_id, self._now_ms(), fresh]))
 
     def drop(self, item_id: str) -> bool:
-        """Forget a failed delivery. Returns whether it was one."""
+        """Forgets a failed delivery. Returns whether it was one."""
         with store_errors("dropping a delivery"):
             pipe = self._redis.pipeline()
             pipe.zrem(self._dead, item_id)

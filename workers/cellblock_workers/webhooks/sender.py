@@ -54,19 +54,19 @@ class Sender:
         ]
 
     def start(self) -> None:
-        """Start the threads."""
+        """Starts the threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Stop after the tries under way."""
+        """Stops after the tries under way."""
         self._closing.set()
         for thread in self._threads:
             thread.join(timeout=2 * self._hooks.timeout_s + 5)
         self._delivery.close()
 
     def accept(self) -> bool:
-        """Put new events into the outbox, then acknowledge them. Returns whether there may be more at
+        """Puts new events into the outbox, then acknowledges them. Returns whether there may be more at
         once."""
         if self._outbox.full():
             _log.warning(
@@ -81,7 +81,7 @@ class Sender:
         return True
 
     def send(self) -> bool:
-        """Try one delivery. Returns whether there was one."""
+        """Tries one delivery. Returns whether there was one."""
         taken = self._outbox.take(hold_s=4 * self._hooks.timeout_s + _NAMES_S)
         if taken is None:
             return False
@@ -132,7 +132,7 @@ class Sender:
 
 
 def main() -> None:
-    """Send until TERM or INT."""
+    """Sends until TERM or INT."""
     die_with_parent()
     settings = load_settings()
     configure_logging(settings.telemetry)

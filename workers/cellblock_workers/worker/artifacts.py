@@ -44,7 +44,7 @@ class ArtifactReader:
         self._skipped: list[SkippedArtifact] = []
 
     def feed(self, piece: bytes) -> None:
-        """Take the next bytes. Raises :class:`ProtocolViolation`."""
+        """Takes the next bytes. Raises :class:`ProtocolViolation`."""
         self._inbox += piece
         while self._take_file() or self._take_header():
             pass

@@ -26,7 +26,7 @@ class BlobSweep:
         self._thread: threading.Thread | None = None
 
     def maybe_start(self) -> None:
-        """Begin a sweep if the last one was long ago. The leader of the upkeep calls this."""
+        """Begins a sweep if the last one was long ago. The leader of the upkeep calls this."""
         if time.monotonic() < self._next or (self._thread is not None and self._thread.is_alive()):
             return
         self._next = time.monotonic() + _EVERY_S
@@ -34,7 +34,7 @@ class BlobSweep:
         self._thread.start()
 
     def sweep(self) -> int:
-        """Remove the blobs that no job names. Returns how many.
+        """Removes the blobs that no job names. Returns how many.
 
         Raises :class:`StoreUnavailable`, and :class:`NotConfigured` where the blobs belong to another store:
         it would remove blobs that the other store's jobs name.

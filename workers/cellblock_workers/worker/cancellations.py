@@ -31,11 +31,11 @@ class CancellationListener:
         self._thread = threading.Thread(target=self._keep, name="control", daemon=True)
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Begins to listen."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop listening."""
+        """Stops listening."""
         self._closing.set()
         self._thread.join(timeout=5)
 

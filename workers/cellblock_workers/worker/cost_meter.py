@@ -57,7 +57,7 @@ class CostMeter:
         return min(self.due_in_s, _LENT_S)
 
     def over(self) -> bool:
-        """Look at the job now. Returns whether it has reached its cap."""
+        """Looks at the job now. Returns whether it has reached its cap."""
         used = self._usage()
         self._looked = time.monotonic()
         cpu_ms = used.cpu_ms or 0

@@ -53,7 +53,7 @@ def execute(
     settings: Settings,
     outgoing: OutgoingFilter,
 ) -> JobResult:
-    """Run the claimed attempt to its end. The sandbox is destroyed in every case.
+    """Runs the claimed attempt to its end. The sandbox is destroyed in every case.
 
     ``manifest``: the claim's, opened if it was sealed.
 

@@ -43,7 +43,7 @@ class FrameReader:
         self._piece_left = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Take received bytes, yield whole (kind, payload) frames. Raises :class:`ProtocolViolation`."""
+        """Takes received bytes, yields whole (kind, payload) frames. Raises :class:`ProtocolViolation`."""
         if self._docker:
             self._raw += data
             self._unwrap()
@@ -66,7 +66,7 @@ class FrameReader:
             yield kind, payload
 
     def _unwrap(self) -> None:
-        """Take out of the daemon's frames what they hold, finished or not."""
+        """Takes out of the daemon's frames what they hold, finished or not."""
         while True:
             piece = self._raw[: self._piece_left]
             if self._piece_stream == _STDOUT:

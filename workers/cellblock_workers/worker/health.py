@@ -43,11 +43,11 @@ class Health:
         self._thread = threading.Thread(target=self._keep, name="health", daemon=True)
 
     def start(self) -> None:
-        """Begin to look for a working launcher."""
+        """Begins to look for a working launcher."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop looking."""
+        """Stops looking."""
         self._closing.set()
         self._paused.set()
         self._thread.join(timeout=5)
@@ -58,15 +58,15 @@ class Health:
         return self._reason is None
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait until jobs may be claimed. Returns whether they may now."""
+        """Waits until jobs may be claimed. Returns whether they may now."""
         return self._ready.wait(timeout_s)
 
     def watch(self, changed: Callable[[bool], None]) -> None:
-        """Call ``changed(ready)`` at every change, from any thread."""
+        """Calls ``changed(ready)`` at every change, from any thread."""
         self._watchers.append(changed)
 
     def pause(self, reason: str) -> None:
-        """Stop claiming until the launcher works again. ``reason`` goes to the log and into
+        """Stops claiming until the launcher works again. ``reason`` goes to the log and into
         :meth:`status`."""
         with self._lock:
             self._because(reason)
@@ -94,7 +94,7 @@ class Health:
         self._launcher.close()  # this thread's connection
 
     def _recover(self) -> float:
-        """Ask, prove, resume. Returns the seconds until the next try; 0 after success."""
+        """Asks, proves, resumes. Returns the seconds until the next try; 0 after success."""
         try:
             reply = self._launcher.probe()
             if not reply.isolations:
@@ -116,7 +116,7 @@ class Health:
         return 0
 
     def _look(self, proof: Proof) -> None:
-        """While ready: test the controls again when their time has come, or when another isolation is in
+        """While ready: tests the controls again when their time has come, or when another isolation is in
         use."""
         try:
             isolations = self._launcher.probe().isolations
@@ -136,7 +136,7 @@ class Health:
         self._tell(True)
 
     def _because(self, reason: str) -> None:
-        """Note why the worker is not ready; the log has each reason once."""
+        """Notes why the worker is not ready; the log has each reason once."""
         self._reason = reason
         if reason != self._said:
             self._said = reason

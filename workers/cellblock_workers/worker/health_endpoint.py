@@ -28,12 +28,12 @@ class Endpoint:
         self._thread = threading.Thread(target=self._server.serve_forever, name="endpoint", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Begins to answer."""
         self._thread.start()
         _log.info("health_endpoint", port=self.port)
 
     def stop(self) -> None:
-        """Stop answering."""
+        """Stops answering."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=5)

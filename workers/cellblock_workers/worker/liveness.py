@@ -25,7 +25,7 @@ class Liveness:
 
 
 def check_liveness(ledger: Ledger, host: str, silent_s: float, worker: str | None = None) -> Liveness:
-    """Judge all workers of one host, or one of them, by what they last reported of themselves.
+    """Judges all workers of one host, or one of them, by what they last reported of themselves.
 
     Not ok: no worker of the host has reported lately, or jobs have waited for ``silent_s`` seconds while none
     of its workers claimed a job for as long although it had room. Raises :class:`StoreUnavailable`.

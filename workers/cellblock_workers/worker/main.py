@@ -83,7 +83,7 @@ class WorkerRuntime:
         )
 
     def start(self) -> None:
-        """Start the threads that keep leases, reap, and watch the launcher."""
+        """Starts the threads that keep leases, reap, and watch the launcher."""
         self.heart.start()
         self.reaper.start()
         self.health.start()
@@ -91,7 +91,7 @@ class WorkerRuntime:
         self.runner.start()
 
     def stop(self) -> None:
-        """Stop these threads. Called when no task runs any more."""
+        """Stops these threads. Called when no task runs any more."""
         for part in (self.control, self.reaper, self.health, self.heart):
             part.stop()
         self.runner.close()
@@ -101,7 +101,7 @@ class WorkerRuntime:
             _log.warning("worker_not_signed_off", error=str(error))
 
     def run(self, messages: list[str]) -> list[str]:
-        """The task: run a job for each id of one message, whichever is next. Returns the ids of those that
+        """The task: runs a job for each id of one message, whichever is next. Returns the ids of those that
         ran.
 
         A worker that is paused, or about to end, sends the message again for the others.
@@ -144,7 +144,7 @@ def create_worker(settings: Settings) -> tuple[Celery, WorkerRuntime]:
 
     @app.task(name=RUN_TASK)  # type: ignore[untyped-decorator]
     def run(job_ids: list[str]) -> list[str]:
-        """Run as many jobs as the message holds ids, each in a sandbox of its own; Flower shows which."""
+        """Runs as many jobs as the message holds ids, each in a sandbox of its own; Flower shows which."""
         return runtime.run(_checked(job_ids))
 
     app.steps["consumer"].add(_gate(runtime.health))
@@ -171,12 +171,12 @@ class EventsTogether(bootsteps.StartStopStep):  # type: ignore[misc]
         parent.on_send_event_buffered = lambda: None
 
     def start(self, parent: Any) -> None:
-        """Begin to flush every ``_EVENTS_S`` seconds on this connection."""
+        """Begins to flush every ``_EVENTS_S`` seconds on this connection."""
         self.stop(parent)
         self._timer = parent.hub.call_repeatedly(_EVENTS_S, self._flush, parent)
 
     def stop(self, parent: Any) -> None:
-        """Stop the timer, and send what is left."""
+        """Stops the timer, and sends what is left."""
         if self._timer is not None:
             self._timer.cancel()
             self._flush(parent)
@@ -226,7 +226,7 @@ def _endpoint(settings: Settings, runtime: WorkerRuntime) -> Endpoint | None:
 
 
 def _heed_memory(settings: Settings) -> None:
-    """Warn, or refuse to start, if this worker may run out of memory one day."""
+    """Warns, or refuses to start, if this worker may run out of memory one day."""
     why = None if settings.worker.memory_check == "off" else shortage(settings)
     if why is None:
         return
@@ -236,7 +236,7 @@ def _heed_memory(settings: Settings) -> None:
 
 
 def main() -> None:
-    """Run a worker until TERM: running jobs finish first, or are given back after ``drain_s``."""
+    """Runs a worker until TERM: running jobs finish first, or are given back after ``drain_s``."""
     die_with_parent()
     sys.setswitchinterval(_SWITCH_S)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # its memory holds keys, and what is confidential

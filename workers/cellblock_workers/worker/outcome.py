@@ -29,7 +29,7 @@ class RunOutcome:
 
 
 def decide_outcome(transcript: Transcript, kernel: Evidence, limits: ResolvedLimits) -> RunOutcome:
-    """Name the one cause of the end, by the strongest evidence there is."""
+    """Names the one cause of the end, by the strongest evidence there is."""
     evidence = kernel.fields()
     if transcript.stop == "cancel":
         return _killed(Outcome.CANCELLED, "Cancelled", "Cancelled while it ran", evidence)

@@ -52,12 +52,12 @@ class Proof:
         return time.monotonic() >= self._due
 
     def withdraw(self) -> None:
-        """Trust nothing until the next round has passed."""
+        """Trusts nothing until the next round has passed."""
         with self._lock:
             self._proven, self._due = frozenset(), 0.0
 
     def renew(self, isolations: Mapping[LevelName, str]) -> None:
-        """Run the canaries in every offered isolation, except the one that the settings name as isolating
+        """Runs the canaries in every offered isolation, except the one that the settings name as isolating
         nothing.
 
         An attack that was too slow gets more time, and what was proven before stays proven meanwhile: load,

@@ -55,11 +55,11 @@ class Reaper:
         self._thread = threading.Thread(target=self._tick_on, name="reaper", daemon=True)
 
     def start(self) -> None:
-        """Begin to tick."""
+        """Begins to tick."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop ticking, and leave the lead to the next."""
+        """Stops ticking, and leaves the lead to the next."""
         self._closing.set()
         self._thread.join(timeout=5)
         if self._leads:
@@ -69,8 +69,8 @@ class Reaper:
                 _log.warning("lead_not_given_up", error=str(error))
 
     def tick(self) -> float:
-        """If this reaper leads, or none does: requeue jobs that lost their worker, publish again what lost
-        its message, and make room. Returns the seconds until the next tick.
+        """If this reaper leads, or none does: requeues jobs that lost their worker, publishes again what lost
+        its message, and makes room. Returns the seconds until the next tick.
 
         Raises :class:`StoreUnavailable`.
         """
@@ -137,8 +137,8 @@ class Reaper:
             self._publisher.wake(done.wake)
 
     def _republish(self) -> None:
-        """Send messages again for jobs that could be claimed for a while, if no message is on its way, or too
-        few are for a long backlog."""
+        """Sends messages again for jobs that could be claimed for a while, if no message is on its way, or
+        too few are for a long backlog."""
         try:
             on_their_way = self._broker.llen(queue_key(self._settings))
         except RedisError as error:  # says nothing of the ledger's Redis

@@ -18,6 +18,6 @@ ANSWERED = frozenset(
 
 
 def take_no_orders() -> None:
-    """Forget every other command of Celery, in this process."""
+    """Forgets every other command of Celery, in this process."""
     for name in set(Panel.data) - ANSWERED:
         del Panel.data[name]

@@ -74,15 +74,15 @@ class JobRunner:
         self._claiming = Claiming(ledger.claims, worker)
 
     def start(self) -> None:
-        """Get ready for the first job. Returns at once, and no job depends on it."""
+        """Gets ready for the first job. Returns at once, and no job depends on it."""
         self._outgoing.start()
 
     def close(self) -> None:
-        """End the filter's processes. Called when no job runs any more."""
+        """Ends the filter's processes. Called when no job runs any more."""
         self._outgoing.close()
 
     def run(self, message: str) -> str | None:
-        """Run the next job, for one message. Returns its id; None if there was no job to claim.
+        """Runs the next job, for one message. Returns its id; None if there was no job to claim.
 
         Never raises for anything a job does.
         """
@@ -170,7 +170,7 @@ class JobRunner:
         self._on_wake(done.wake)
 
     def _finish(self, claim: Claim, result: JobResult) -> Transition[FinishWord]:
-        """Tell the ledger. A result that is too long for a full store waits ``_ROOM_S`` for room, then its
+        """Tells the ledger. A result that is too long for a full store waits ``_ROOM_S`` for room, then its
         long parts are left out: a worker that waits for ever runs nothing."""
         operation = secrets.token_hex(8)
         until, waits = time.monotonic() + _ROOM_S, False
@@ -187,7 +187,7 @@ class JobRunner:
                 _log.warning("result_waits_for_room", job_id=claim.job_id)
 
     def _say_end(self, claim: Claim, result: JobResult, operation: str) -> Transition[FinishWord]:
-        """Send a long result to the blob store, if its readers have one; if that fails it stays in Redis."""
+        """Sends a long result to the blob store, if its readers have one; if that fails it stays in Redis."""
         if claim.manifest.long_results:
             try:
                 least_bytes = self._settings.blobs.least_bytes

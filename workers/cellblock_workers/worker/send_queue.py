@@ -15,7 +15,7 @@ class SendQueue:
         self._piece = memoryview(b"")
 
     def put(self, pieces: Iterable[bytes]) -> None:
-        """Queue these pieces behind the others; each is made when those before it are sent."""
+        """Queues these pieces behind the others; each is made when those before it are sent."""
         self._sources.append(iter(pieces))
 
     def __bool__(self) -> bool:
@@ -32,10 +32,10 @@ class SendQueue:
         return self._piece
 
     def sent(self, count: int) -> None:
-        """Note that ``count`` bytes of the first piece were sent."""
+        """Notes that ``count`` bytes of the first piece were sent."""
         self._piece = self._piece[count:]
 
     def clear(self) -> None:
-        """Drop everything that is not sent yet."""
+        """Drops everything that is not sent yet."""
         self._sources.clear()
         self._piece = memoryview(b"")

@@ -116,7 +116,8 @@ class Session:
         self._collected: bytes | None = None
 
     def run(self, job: Iterable[bytes], limits: ResolvedLimits, *, artifacts: bool = False) -> Transcript:
-        """Hand over the job (job_frames.py) and listen until it ends. ``artifacts``: the job may leave some.
+        """Hands over the job (job_frames.py) and listens until it ends. ``artifacts``: the job may leave
+        some.
 
         Raises :class:`SandboxUnavailable` when the launcher dies meanwhile: the job has to run again.
         """
@@ -131,7 +132,7 @@ class Session:
             return self._conversation(fault=str(violation))
 
     def _hand_over(self, job: Iterable[bytes], limits: ResolvedLimits) -> None:
-        """Send this job as soon as the guest says that it is there."""
+        """Sends this job as soon as the guest says that it is there."""
         self._stream.setblocking(False)
         self._job, self._limits = job, limits
         self._deadline = time.monotonic() + self._settings.sandbox.start_timeout_s
@@ -139,7 +140,7 @@ class Session:
             self._begin()
 
     def _listen(self, enough: Callable[[], bool]) -> Stop | None:
-        """Take what comes until ``enough()``, the end of the stream, or a reason to stop; returns that
+        """Takes what comes until ``enough()``, the end of the stream, or a reason to stop; returns that
         reason."""
         poll = select.poll()
         poll.register(self._lease.fileno(), select.POLLIN)
@@ -187,7 +188,7 @@ class Session:
         return self._ending is not None and (self._artifacts is None or self._collected is not None)
 
     def _send(self, frames: bytes) -> None:
-        """Send after what is queued already; before the guest is there, behind the job."""
+        """Sends after what is queued already; before the guest is there, behind the job."""
         if self._started is None:
             self._job = chain(self._job, (frames,))
         else:
@@ -202,7 +203,7 @@ class Session:
             self._outbox.clear()  # the guest is gone; reading will say so
 
     def _read(self) -> bool:
-        """Take what has arrived. Returns False at the end of the stream."""
+        """Takes what has arrived. Returns False at the end of the stream."""
         try:
             data, descriptors = receive(self._stream, _PIECE_BYTES)
         except BlockingIOError:

@@ -29,7 +29,7 @@ class Shutdown:
         self._last = float("-inf")
 
     def install(self) -> None:
-        """Connect to Celery's shutdown signals."""
+        """Connects to Celery's shutdown signals."""
         signals.worker_shutting_down.connect(self._on_shutdown, weak=False)
         signals.worker_ready.connect(self._take_quit, weak=False)
 

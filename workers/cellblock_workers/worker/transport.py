@@ -29,7 +29,7 @@ class Tolerance:
             raise redis.Empty from None
 
     def decode_body(self, body: Any, encoding: str | None = None) -> Any:
-        """Give Celery text or bytes; Celery then refuses what does not decode, like any other bad body."""
+        """Gives Celery text or bytes; Celery then refuses what does not decode, like any other bad body."""
         try:
             return super().decode_body(body, encoding)  # type: ignore[misc]
         except ValueError as error:
@@ -132,7 +132,7 @@ class TolerantSentinelTransport(Inspection, Patience, redis.SentinelTransport):
 
 
 def install() -> None:
-    """Use these transports for every Redis broker of this process. Called by the worker's main, never at
+    """Uses these transports for every Redis broker of this process. Called by the worker's main, never at
     import."""
     path = f"{__name__}:{TolerantTransport.__name__}"
     sentinel = f"{__name__}:{TolerantSentinelTransport.__name__}"

@@ -29,7 +29,7 @@ class RestingHook:
 
 
 def import_threading() -> List[RestingHook]:
-    """Import threading, and return its hooks for after forks. Empty if it was imported before.
+    """Imports threading, and returns its hooks for after forks. Empty if it was imported before.
 
     The hooks clear up after threads that a fork does not have. After a fork of a process with one thread
     there are none, and the hooks would copy some 40 pages (docs/performance.md). Forks that jobs make still

@@ -94,7 +94,7 @@ class SystemCall:
         self.may_lack = may_lack
 
     def __call__(self) -> None:
-        """Make the call. Raises :class:`OSError`."""
+        """Makes the call. Raises :class:`OSError`."""
         if self.function(*self.arguments) < 0:
             failure = ctypes.get_errno()
             if failure != errno.ENOENT or self.may_lack is None or os.path.lexists(self.may_lack):
@@ -102,14 +102,14 @@ class SystemCall:
 
 
 def trim_memory() -> None:
-    """Give unused memory back: every fork copies the page tables of what is held."""
+    """Gives unused memory back: every fork copies the page tables of what is held."""
     trim = getattr(_libc, "malloc_trim", None)  # only the GNU library has it
     if trim is not None:
         trim(0)
 
 
 def unshare(flags: int) -> None:
-    """Leave these namespaces for new ones."""
+    """Leaves these namespaces for new ones."""
     _checked("unshare", _libc.unshare(flags))
 
 
@@ -136,7 +136,7 @@ def restricting(target: str, attributes: int, *, recursive: bool) -> SystemCall:
 
 
 def restrict_mount(target: str, attributes: int, *, recursive: bool) -> None:
-    """Add these attributes to a mount, and with ``recursive`` to every mount below. Linux 5.12."""
+    """Adds these attributes to a mount, and with ``recursive`` to every mount below. Linux 5.12."""
     restricting(target, attributes, recursive=recursive)()
 
 
@@ -170,7 +170,7 @@ def pivoting(new: str) -> tuple[SystemCall, ...]:
 
 
 def pivot_root(new: str) -> None:
-    """Make a mount the root and detach the old one."""
+    """Makes a mount the root and detaches the old one."""
     for call in pivoting(new):
         call()
 
@@ -182,7 +182,7 @@ def prctl(what: str, option: int, argument: int = 0, pointer: Any = 0) -> None:
 
 
 def keep_capabilities(kept: tuple[int, ...]) -> None:
-    """Keep these capabilities only, and never gain another one."""
+    """Keeps these capabilities only, so that none can be gained."""
     drop, number, nothing = ctypes.c_int(PR_CAPBSET_DROP), ctypes.c_ulong(0), ctypes.c_ulong(0)
     for capability in range(64):
         number.value = capability
@@ -194,20 +194,20 @@ def keep_capabilities(kept: tuple[int, ...]) -> None:
 
 
 def hold_capabilities(kept: tuple[int, ...]) -> None:
-    """Give up every capability but these; the bounding set stays."""
+    """Gives up every capability but these; the bounding set stays."""
     mask = sum(1 << capability for capability in kept)
     header = struct.pack("Ii", 0x20080522, 0)
     _syscall("capset", _number("capset"), header, struct.pack("6I", mask, mask, 0, 0, 0, 0))
 
 
 def set_host_name(name: bytes) -> None:
-    """Set the name of this UTS namespace; its domain becomes empty."""
+    """Sets the name of this UTS namespace; its domain becomes empty."""
     for call, text in zip(_names, (name, b"")):
         _checked("set the host's name", call(text, len(text)))
 
 
 def raise_loopback() -> None:
-    """Bring up the one interface of a new network namespace."""
+    """Brings up the one interface of a new network namespace."""
     any_socket = _checked("socket", _socket(2, 2, 0))  # AF_INET, SOCK_DGRAM
     _checked("ioctl", _ioctl(any_socket, ctypes.c_ulong(0x8914), _LOOPBACK_UP))  # SIOCSIFFLAGS
     os.close(any_socket)
@@ -228,7 +228,7 @@ class BpfProgram:
 
 
 def filter_system_calls(program: BpfProgram) -> None:
-    """Have the kernel check every further system call by this program."""
+    """Has the kernel check every further system call by this program."""
     prctl("install the seccomp filter", PR_SET_SECCOMP, 2, program.described)
 
 
@@ -262,7 +262,7 @@ class FileRules:
         self.allowed += [(path, writing & ~_READ_DIR) for path in devices]
 
     def restrict(self) -> None:
-        """Apply the rules to this process and its children from now on."""
+        """Applies the rules to this process and its children from now on."""
         rules = _syscall("landlock_create_ruleset", _LANDLOCK_CREATE, self.handled, len(self.handled), 0)
         for path, rights in self.allowed:
             below = os.open(path, os.O_PATH | os.O_CLOEXEC)

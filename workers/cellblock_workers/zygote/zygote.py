@@ -103,7 +103,7 @@ class Zygote:
         self.running: dict[int, tuple[int, int]] = {}  # pidfd -> the sandbox's number and pid
 
     def serve(self) -> Role:
-        """Serve until the launcher is gone: then this PID namespace ends, and every sandbox with it.
+        """Serves until the launcher is gone: then this PID namespace ends, and every sandbox with it.
 
         Returns only in a sandbox, with its role.
         """
@@ -121,7 +121,7 @@ class Zygote:
                     self.bury(descriptor)
 
     def spawn(self, request: dict[str, Any], passed: list[int]) -> Role | None:
-        """Fork one sandbox. Returns its role in the sandbox, None in the zygote."""
+        """Forks one sandbox. Returns its role in the sandbox, None in the zygote."""
         hold, go = os.pipe()
         number = request["spawn"]
         try:
@@ -149,7 +149,8 @@ class Zygote:
         return None
 
     def map_ids(self, pid: int, ids: list[int]) -> None:
-        """Map the ids of guest and job for the child; with a single id only the job's, which is then ours."""
+        """Maps the ids of guest and job for the child; with a single id only the job's, which is then
+        ours."""
         if self.several_ids:
             text = f"{INSIDE_ROOT} {ids[0]} 1\n{INSIDE_JOB} {ids[1]} 1\n"
         else:
@@ -157,7 +158,7 @@ class Zygote:
         write_map(pid, text)
 
     def bury(self, pidfd: int) -> None:
-        """Reap a sandbox that ended, and report it."""
+        """Reaps a sandbox that ended, and reports it."""
         number, pid = self.running.pop(pidfd)
         self.poller.unregister(pidfd)
         os.close(pidfd)
@@ -165,7 +166,7 @@ class Zygote:
         say(self.control, {"ended": number, "status": status})
 
     def become_sandbox(self, request: dict[str, Any], passed: list[int], hold: int) -> Role:
-        """Put every control in place. Returns the role: the guest, or one job of a series."""
+        """Puts every control in place. Returns the role: the guest, or one job of a series."""
         if os.read(hold, 1) != b"1":
             os._exit(1)
         stream, *rest = passed
@@ -185,7 +186,7 @@ class Zygote:
         return functools.partial(self.guest.main, options)
 
     def fail(self, request: dict[str, Any], failure: Step) -> NoReturn:
-        """Report which control could not be put in place, and exit: there is no sandbox."""
+        """Reports which control could not be put in place, and exits: there is no sandbox."""
         step, why = failure.args
         say(self.control, {"failed": request["spawn"], "step": step, "why": str(why)})
         os._exit(1)
@@ -231,7 +232,7 @@ class Zygote:
         )
 
     def take(self, steps: Steps) -> None:
-        """Take the steps one after the other. Raises :class:`Step`."""
+        """Takes the steps one after the other. Raises :class:`Step`."""
         for name, *calls in steps:
             try:
                 for call in calls:
@@ -240,7 +241,7 @@ class Zygote:
                 raise Step(name, error) from error
 
     def form_series(self, request: dict[str, Any], membership: list[int], stream: int) -> Role:
-        """Fork all sandboxes of a series, and keep only the power to end them. Returns the role: guest, or
+        """Forks all sandboxes of a series, and keeps only the power to end them. Returns the role: guest, or
         job.
 
         All of them are forked before the first job: so none has a copy of what jobs leave in the guest's
@@ -298,7 +299,7 @@ class Zygote:
     def become_one_of_series(
         self, request: dict[str, Any], steps: Steps, pipes: JobPipes, kept: list[int], hold: int, ready: int
     ) -> Role:
-        """Put every control in place. Returns the job's role."""
+        """Puts every control in place. Returns the job's role."""
         try:
             close_all_but(kept)
             if os.read(hold, 1) != b"1":
@@ -322,7 +323,7 @@ class Zygote:
         return {"uid": INSIDE_JOB, "rlimits": rlimits, "shares_uid": not self.several_ids}
 
     def take_ids(self) -> None:
-        """Become the root of the new user namespace, if there is one."""
+        """Becomes the root of the new user namespace, if there is one."""
         if self.several_ids:
             os.setgroups([])
             os.setresgid(INSIDE_ROOT, INSIDE_ROOT, INSIDE_ROOT)
@@ -333,13 +334,13 @@ class Zygote:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def restrict_files(self) -> None:
-        """Add a second lock to the read-only root: it still holds if a mount is writable by mistake."""
+        """Adds a second lock to the read-only root: it still holds if a mount is writable by mistake."""
         if self.landlock:
             self.files.restrict()
 
 
 def close_all_but(kept: list[int]) -> None:
-    """Close every descriptor except the first three and these, which are sorted: a fork has all its
+    """Closes every descriptor except the first three and these, which are sorted: a fork has all its
     parent's."""
     first = 3
     for one in kept:
@@ -349,7 +350,7 @@ def close_all_but(kept: list[int]) -> None:
 
 
 def face_host(stream: int, kept: list[int]) -> None:
-    """Close the zygote's descriptors except these; the first two become the sandbox's stream."""
+    """Closes the zygote's descriptors except these; the first two become the sandbox's stream."""
     quiet = os.open("/dev/null", os.O_RDWR)
     for target, source in ((0, stream), (1, stream), (2, quiet)):
         os.dup2(source, target)
@@ -357,7 +358,7 @@ def face_host(stream: int, kept: list[int]) -> None:
 
 
 def write_map(pid: int, text: str) -> None:
-    """Write which of our ids a process's user namespace has, and under which numbers."""
+    """Writes which of our ids a process's user namespace has, and under which numbers."""
     for name in ("uid_map", "gid_map"):
         file = os.open(f"/proc/{pid}/{name}", os.O_WRONLY)
         try:
@@ -367,21 +368,21 @@ def write_map(pid: int, text: str) -> None:
 
 
 def join_cgroups(membership: list[int]) -> None:
-    """Join, through descriptors that the launcher opened, and see no cgroup above from here on."""
+    """Joins, through descriptors that the launcher opened, and sees no cgroup above from here on."""
     for descriptor in membership:
         os.write(descriptor, b"0")
     kernel.unshare(kernel.NEWCGROUP)
 
 
 def set_limits(rlimits: dict[str, int]) -> None:
-    """Set per-process limits, by name; a container has them too."""
+    """Sets per-process limits, by name; a container has them too."""
     for name, value in rlimits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
     os.setsid()
 
 
 def pin(processors: int) -> None:
-    """Without a cgroup to share out CPU time: run on at most this many processors. 0: no bound."""
+    """Runs on at most this many processors, as there is no cgroup to share out CPU time. 0: no bound."""
     if processors:
         available = sorted(os.sched_getaffinity(0))
         first = int.from_bytes(os.urandom(4), "big") % len(available)
@@ -390,7 +391,7 @@ def pin(processors: int) -> None:
 
 
 def reseed() -> None:
-    """Give this fork random numbers that no other fork draws. `random` does that itself after a fork."""
+    """Gives this fork random numbers that no other fork draws. `random` does that itself after a fork."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
@@ -401,14 +402,14 @@ def reseed() -> None:
 
 
 def say(control: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
-    """Send one message."""
+    """Sends one message."""
     passed = b"".join(one.to_bytes(4, sys.byteorder) for one in descriptors or [])
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)] if passed else []
     control.sendmsg([json.dumps(message).encode()], ancillary)
 
 
 def main(control: socket.socket, program: dict[str, Any]) -> Role:
-    """Import, report ready, serve. ``program``: preload, guest, canaries, seccomp, several_ids. It is
+    """Imports, reports ready, serves. ``program``: preload, guest, canaries, seccomp, several_ids. It is
     emptied.
 
     Returns only in a sandbox, with its role, from a frame that holds nothing of the zygote's.

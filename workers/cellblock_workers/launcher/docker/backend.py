@@ -99,7 +99,7 @@ class DockerBackend:
         self._uids = UserIds(settings.launcher.state / "ids", ids)
 
     def probe(self) -> None:
-        """Run the canary under this runtime and believe only its exit code."""
+        """Runs the canary under this runtime and believes only its exit code."""
         runtime = RUNTIMES[self.isolation]
         with self._daemon_errors():
             runtimes = self._api.info().get("Runtimes", {})
@@ -175,7 +175,7 @@ class DockerBackend:
         """Does nothing: nothing is kept between sandboxes."""
 
     def sweep(self) -> int:
-        """Remove the containers of owners that are gone."""
+        """Removes the containers of owners that are gone."""
         removed = 0
         with self._daemon_errors():
             found = self._api.containers(all=True, filters={"label": Ownership.LABEL_SANDBOX})
@@ -190,14 +190,14 @@ class DockerBackend:
         return removed
 
     def _sweep_names(self, known: set[str]) -> None:
-        """Remove the names that a killed launcher has left. ``known``: sandboxes with a container."""
+        """Removes the names that a killed launcher has left. ``known``: sandboxes with a container."""
         for folder in self._etc.glob("*"):
             with suppress(OSError):  # another launcher removes it
                 if folder.name not in known and time.time() - folder.stat().st_mtime > _LEFT_BEHIND_S:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _forget_names(self, sandbox_id: str) -> None:
-        """Free the id of a sandbox whose container is gone, and remove its names."""
+        """Frees the id of a sandbox whose container is gone, and removes its names."""
         self._remove_names(sandbox_id)
         self._uids.give_back(sandbox_id)
 
@@ -213,7 +213,7 @@ class DockerBackend:
                 return {}
 
     def discard(self, sandbox_id: str, container: str) -> None:
-        """Kill and remove a container."""
+        """Kills and removes a container."""
         try:
             self._remove(container)
             self._forget_names(sandbox_id)
@@ -230,7 +230,7 @@ class DockerBackend:
         return self._local.api
 
     def _create(self, sandbox_id: str, profile: Profile, arguments: list[str], uid: int) -> str:
-        """Create a container. ``uid``: the job's; /etc/passwd is to name it."""
+        """Creates a container. ``uid``: the job's; /etc/passwd is to name it."""
         names = self._names(sandbox_id, uid)
         try:
             return self._ask_for(sandbox_id, profile, arguments, names)
@@ -318,7 +318,7 @@ class DockerBackend:
             attached._response.close()
 
     def _remove(self, container: str) -> bool:
-        """Remove a container. Returns whether it was there, without another removal of it under way."""
+        """Removes a container. Returns whether it was there, without another removal of it under way."""
         with self._daemon_errors():
             try:
                 self._api.remove_container(container, force=True, v=True)

@@ -24,7 +24,7 @@ class Daemon(Protocol):
         """The daemon's State of a container; empty once it is gone."""
 
     def discard(self, sandbox_id: str, container: str) -> None:
-        """Kill and remove a container."""
+        """Kills and removes a container."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

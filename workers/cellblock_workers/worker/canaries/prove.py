@@ -90,7 +90,7 @@ def prove(
     found: Callable[[ControlFinding], None] = lambda finding: None,
     patience: float = 1.0,
 ) -> list[ControlFinding]:
-    """Attack the sandboxes that the launcher gives this level, several at once. Returns in the controls'
+    """Attacks the sandboxes that the launcher gives this level, several at once. Returns in the controls'
     order.
 
     ``found`` is called with each finding as it is made, from the thread that made it. ``patience``: the

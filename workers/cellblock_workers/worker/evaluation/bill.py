@@ -34,24 +34,24 @@ class Bill:
         return min(self._cost_micros + self._starts_micros, self._charge.cap_micros)
 
     def add(self, usage: Usage) -> None:
-        """Charge one run, with the price of a start."""
+        """Charges one run, with the fixed price of a run."""
         if self._charge is not None:
             self._cost_micros += cost_of(self._charge, usage)
 
     def add_lost(self, usage: Usage) -> None:
-        """Charge a run that came to nothing, and is part of no trial's result."""
+        """Charges a run that came to nothing, and is part of no trial's result."""
         self.add(usage)
         self._add_beside(usage)
 
     def add_judging(self, usage: Usage) -> None:
-        """Charge what a judge computed and held while it was at work: no price of a start, as it is not a
-        run."""
+        """Charges what a judge computed and held while it was at work; the fixed price of a run is not
+        due."""
         if self._charge is not None:
             self._cost_micros += cost_of(_of_judges(self._charge), usage)
         self._add_beside(usage)
 
     def add_filtering(self, cpu_s: float) -> None:
-        """Charge the filter's CPU time for one output: little, so it is added up before it is rounded."""
+        """Charges the filter's CPU time for one output: little, so it is added up before it is rounded."""
         before_ms = round(1000 * self._filter_cpu_s)
         self._filter_cpu_s += cpu_s
         filter_cpu_ms = round(1000 * self._filter_cpu_s)
@@ -62,7 +62,7 @@ class Bill:
         self.beside = self.beside.model_copy(update={"filter_cpu_ms": filter_cpu_ms})
 
     def add_start(self, cpu_ms: int) -> None:
-        """Charge what it took to start a sandbox for this evaluation alone, as far as the cap allows."""
+        """Charges what it took to start a sandbox for this evaluation alone, as far as the cap allows."""
         if self._charge is not None:
             self._starts_micros += cost_of(_of_judges(self._charge), Usage(start_cpu_ms=cpu_ms))
         total_ms = self.beside.start_cpu_ms + cpu_ms
@@ -77,7 +77,7 @@ class Bill:
         return rates.cpu_s_for(left_micros, cpu_ms=0, wall_ms=0, memory_bytes=0)
 
     def check_cap(self) -> None:
-        """Raise :class:`OverCap` when all runs, with earlier charges and loans, have reached the cap."""
+        """Raises :class:`OverCap` when all runs, with earlier charges and loans, have reached the cap."""
         if self._charge is not None and self._spent_micros() >= self._charge.cap_micros:
             raise OverCap
 

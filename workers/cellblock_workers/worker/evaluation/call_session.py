@@ -31,12 +31,12 @@ class CallSession(Session):
     _finished = False
 
     def open(self, job: bytes, limits: ResolvedLimits) -> None:
-        """Hand over the job and return at once."""
+        """Hands over the job and returns at once."""
         self._replies: list[bytes] = []
         self._hand_over((job,), limits)
 
     def ask(self, calls: Sequence[bytes], count: int, patience_s: float | None = None) -> list[bytes]:
-        """Send these messages and wait for ``count`` replies; fewer come back if the session has ended.
+        """Sends these messages and waits for ``count`` replies; fewer come back if the session has ended.
 
         ``patience_s``: how long to wait for them; without it, as long as the job may run at all.
         """
@@ -97,7 +97,7 @@ class CallSession(Session):
         return self._ending is not None and self._ending.signal == signal.SIGKILL and not self._ending.reason
 
     def enough(self, patience_s: float) -> bool:
-        """End this job of a series, so that the next can begin. Returns False if that failed."""
+        """Ends this job of a series, so that the next can begin. Returns False if that failed."""
         if not (self.reported or self.stop or self._fault or self.cut_off):
             if not self._over:
                 self._send(frame(Frame.ENOUGH, b""))

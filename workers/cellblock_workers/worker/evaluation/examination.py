@@ -78,7 +78,7 @@ class Examiner:
         self._tried: set[str] = set()  #: checkers that can run
 
     def examine(self, trial: Trial, check: Check) -> End:
-        """Run the trial to its verdict.
+        """Runs the trial to its verdict.
 
         Raises :class:`Unusable`, :class:`JudgeFailed`, :class:`SandboxRefused`, :class:`OverCap`, and what
         :meth:`EvaluationSandboxes.watch` raises.
@@ -162,7 +162,7 @@ class Examiner:
         )
 
     def _by_prints(self, trial: Trial, check: StdioCheck) -> End:
-        """Run one case after the other, each in a sandbox of its own, until the program fails one."""
+        """Runs one case after the other, each in a sandbox of its own, until the program fails one."""
         if check.checker is not None:
             self._try_out(check.checker, check.cases[0])
         over = time.monotonic() + self._trial_max_s
@@ -209,7 +209,8 @@ class Examiner:
         return end if wrong is None else replace(end, judgement=Judgement("failed", "WrongAnswer", wrong))
 
     def _try_out(self, checker: str, case: StdioCase) -> None:
-        """See that the checker can run, before any program's output is involved. Raises :class:`Unusable`."""
+        """Sees that the checker can run, before any program's output is involved. Raises
+        :class:`Unusable`."""
         if checker in self._tried:
             return
         error = self._checked(checker, case, case.stdout.encode()).verdict.error
@@ -237,7 +238,7 @@ class Examiner:
         return _within_cap(end), program.printed
 
     def _ended(self, borrowed: EvaluationSandbox, session: CallSession, judgement: Judgement) -> End:
-        """Take the sandbox down, charge the run and decide its outcome."""
+        """Takes the sandbox down, charges the run and decides its outcome."""
         ended = session.ended
         kernel = self._sandboxes.final_usage(borrowed, session)
         transcript = session.transcript()

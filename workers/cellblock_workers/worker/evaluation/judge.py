@@ -87,7 +87,7 @@ class PredictedCalls:
         return self._calls.get(name)
 
     def put(self, name: str, calls: Sequence[str]) -> None:
-        """Remember the calls of a check. The oldest checks go when all together are too long."""
+        """Remembers the calls of a check. The oldest checks go when all together are too long."""
         self._forget(self._calls.pop(name, ()))
         self._calls[name] = calls
         self._characters += sum(map(len, calls))
@@ -107,7 +107,7 @@ class Judge:
         self._learnt: set[str] = set()
 
     def learn(self, name: str, check: FunctionCheck | PytestCheck) -> None:
-        """Send the check to the judge, before a program's time runs. Raises :class:`Unusable`."""
+        """Sends the check to the judge, before a program's time runs. Raises :class:`Unusable`."""
         if name not in self._learnt:
             self._exchange(name, check, None, 0.0)
 
@@ -139,7 +139,7 @@ class Judge:
         timeout_s: float,
         ask: Callable[[bytes], bytes | None],
     ) -> Judgement:
-        """Run the tests. ``replies``: to the first of ``calls``. ``ask`` makes one more call, and returns
+        """Runs the tests. ``replies``: to the first of ``calls``. ``ask`` makes one more call, and returns
         None when the program does not answer any more. The judge has ``timeout_s`` for everything, with all
         its calls.
 

@@ -82,7 +82,7 @@ class EvaluationSandboxes:
         return self._manifest.limits
 
     def watch(self, stop: Stop | None) -> None:
-        """See whether the whole attempt has to end.
+        """Sees whether the whole attempt has to end.
 
         Raises :class:`LeaseLost`, :class:`Drained` or :class:`Cancelled` if so.
         """
@@ -110,7 +110,7 @@ class EvaluationSandboxes:
         return self._judging[0]
 
     def dismiss(self) -> None:
-        """Give the judge's sandbox back: it may be half-way through something, or broken."""
+        """Gives the judge's sandbox back: it may be half-way through something, or broken."""
         if self._judging is None:
             return
         (_, session, sandbox), self._judging = self._judging, None
@@ -129,7 +129,7 @@ class EvaluationSandboxes:
         )
 
     def close(self) -> None:
-        """Give back everything that is borrowed."""
+        """Gives back everything that is borrowed."""
         self.dismiss()
         if self._series is not None:
             self._give_up(self._series.sandbox)

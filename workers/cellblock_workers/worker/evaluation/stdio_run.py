@@ -16,7 +16,7 @@ class UncutOutput(Governor):
         self.data = bytearray()
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the stream."""
+        """Takes the next bytes of the stream."""
         super().feed(chunk)
         self.data += chunk
 
@@ -25,7 +25,7 @@ class StdioRun(CallSession):
     """One run of an unchanged program, in a sandbox that no job was in before."""
 
     def finish(self) -> None:
-        """Wait for the program's end. The session stops at the job's output limit, so no more than that is
+        """Waits for the program's end. The session stops at the job's output limit, so no more than that is
         held."""
         self._stdout = self._whole = UncutOutput(self._settings.egress)
         self.ask([], 1)
