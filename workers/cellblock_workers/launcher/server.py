@@ -144,7 +144,7 @@ class Launcher:
         try:
             while True:
                 packet, descriptors = receive(connection)
-                if descriptors:  # nobody has reason to pass us one, and some take long to close
+                if descriptors:  # no peer has a reason to pass one, and some take long to close
                     close_aside(descriptors)
                 if not packet:
                     break

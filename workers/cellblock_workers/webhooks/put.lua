@@ -1,4 +1,4 @@
--- put: accept a delivery. The same id twice is one, also when the first has failed for good.
+-- put: accept a delivery. The same id twice counts once, also when the first has failed for good.
 -- KEYS  due dead items
 -- ARGV  id now_ms item
 local due, dead, items = KEYS[1], KEYS[2], KEYS[3]

@@ -1,7 +1,7 @@
--- retry: let a delivery that failed for good be tried again. Idempotent: one that is under way already is.
+-- retry: let a delivery that failed for good be tried again. Idempotent: 1 also for one that is under way.
 -- KEYS  due dead items
 -- ARGV  id now_ms item (its tries at zero)
--- Returns 1 · 0: it is none
+-- Returns 1 · 0: it is not a delivery that failed for good
 local due, dead, items = KEYS[1], KEYS[2], KEYS[3]
 local id = ARGV[1]
 if redis.call('ZREM', dead, id) == 1 then

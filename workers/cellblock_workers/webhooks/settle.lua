@@ -1,5 +1,5 @@
--- settle: what became of a try. Only who still holds the delivery may say: a try that took too long has been
--- given to another.
+-- settle: the end of a try. Only the sender that still holds the delivery may report it: after a try that took
+-- too long the delivery is another sender's.
 -- KEYS  due dead items
 -- ARGV  id until_ms (as taken) now_ms word again_ms item kept
 --       word: delivered | again (at again_ms) | dead

@@ -1,4 +1,4 @@
-"""Whether this host's workers consume: a living worker is not enough, it can be deaf beside a full queue."""
+"""Whether this host's workers consume: a living worker may still take no job from a full queue."""
 
 from __future__ import annotations
 

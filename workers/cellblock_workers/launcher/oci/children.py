@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
-_STATE, _PARENT, _SESSION = 0, 1, 3  # of what follows the name in /proc/PID/stat
+_STATE, _PARENT, _SESSION = 0, 1, 3  # fields after the name in /proc/PID/stat
 
 
 def adopt_orphans() -> None:

@@ -167,7 +167,7 @@ class Evaluator:
         self, trial: Trial, verdict: TrialVerdict, error: JobError, outcome: Outcome = Outcome.OK
     ) -> TrialResult:
         """The result of a trial whose verdict rests on no run of its own."""
-        if verdict is TrialVerdict.UNUSABLE:  # what its tests computed is billed as judging
+        if verdict is TrialVerdict.UNUSABLE:  # the price of a run; its tests' CPU time is billed apart
             self._bill.add(Usage())
         channel = channel_of(self._evaluation.checks[trial.check], self._evaluation.verdict)
         said = self._filtered(Outgoing(error=error))
