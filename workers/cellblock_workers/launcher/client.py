@@ -165,7 +165,7 @@ class LauncherClient:
         ):
             for descriptor in descriptors:
                 os.close(descriptor)
-            raise SandboxUnavailable("the launcher sandbox a sandbox without its stream or its context")
+            raise SandboxUnavailable("the launcher handed over a sandbox without its stream or its context")
         stream = socket.socket(fileno=descriptors[0])
         sandbox = BorrowedSandbox(
             id=reply.sandbox,
