@@ -1,4 +1,4 @@
--- Set or unset one override, and note who did, in one step.
+-- Set or unset one override, and write to the audit who did it, in one step.
 -- KEYS  governance audit
 -- ARGV  tenant key value (JSON; "" unsets) who audit_kept
 -- Returns the id of the audit's entry, "" if there was nothing to unset

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Put messages into a queue, as long as it is not full of them.
+-- Put messages into a queue until it holds messages_most of them.
 -- KEYS  queue
 -- ARGV  messages_most message...
--- Returns how many were put there
+-- Returns how many messages were put there
 local room = tonumber(ARGV[1]) - redis.call('LLEN', KEYS[1])
 local sent = 0
 for i = 2, #ARGV do

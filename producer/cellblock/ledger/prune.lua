@@ -1,8 +1,8 @@
--- prune: forget consumers of a group that were not heard of for a while and hold nothing. In one step, so
--- that none is forgotten between being given an event and acknowledging it.
+-- prune: remove the consumers of a group that were idle for longer than idle_ms and hold no event. In one step, so
+-- that no consumer is removed between receiving an event and acknowledging it.
 -- KEYS  events
 -- ARGV  group idle_ms
--- Returns how many
+-- Returns the number of removed consumers
 local pruned = 0
 for _, flat in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   local consumer = {}

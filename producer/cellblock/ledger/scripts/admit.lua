@@ -1,15 +1,15 @@
 -- admit: accept a job, all or nothing.
--- ARGV  below. digest: of what was asked under the idempotency key. forgotten: the job an idempotency key still
+-- ARGV  below. digest: of the request under the idempotency key. forgotten: the job that an idempotency key still
 --       names although its record has expired, else "".
---       blobs: names of what it has in the blob store, with blanks. tenant_percent: of the store's memory, for one tenant.
+--       blobs: the names of its blobs, separated by blanks. tenant_percent: a tenant's share of the store's memory.
 --       planned: 1 if a plan bounds it: its name and weight, parallel runs, one run per emission_us and burst at
 --       once, runs a day, jobs that wait, and micros: reserve for this run, budget a day; result_ttl_s: how long its
---       result is kept; bytes_held: what its tenant's jobs may take of the store, 0 for no limit of the plan's.
---       parent: of a nested run the id of the running job whose slot and money it takes, else "";
---       burnt: what that one's attempt may have cost by now. keyed: 1 for the holder of an API key, who lifts no plan
+--       result is kept; bytes_held: the most its tenant's jobs may take of the store, 0 if the plan has no such limit.
+--       parent: for a nested run, the id of the running job whose slot and money it takes, else "";
+--       burnt: the most that the parent's attempt can have cost by now. keyed: 1 if an API key submits, which lifts no plan
 -- Returns {"admitted", job_id, woken id, ...} · {"known", job_id} · {"conflict", job_id} · {"full", waiting}
 --       · {"refused", limit, allowed, used, retry_after_ms, spent}: nothing was taken of any limit
---       · {"orphan", ""}: no such parent runs · {"poor", left}: what is left of the parent's money
+--       · {"orphan", ""}: no such parent runs · {"poor", left}: the micros that the parent has left
 --       · {"no room", used, limit}: bytes of the store
 local a, invalid = arguments('job_id digest manifest tenant level priority trace_id submitted queue_depth# ' ..
   'job_ttl_s# expires_ms# idempotent# idempotency forgotten parent lane slots# blobs tenant_percent# memory_bytes# ' ..
@@ -91,12 +91,12 @@ local function also(name, value)
   fields[#fields + 1] = value
 end
 if a.planned == 1 then
-  -- What is long past its deadline lost its record before the reaper could end it.
+  -- A job that is long past its deadline lost its record before the reaper could end it: it does not count.
   local lined_up = redis.call('ZCOUNT', keys.line, int(now - FORGOTTEN_MS), '+inf')
   if lined_up >= a.depth then
     return { 'refused', 'queue_depth', int(a.depth), int(lined_up), '1000', '0' }
   end
-  -- GCRA: the theoretical arrival time of the next run may be ahead of now by a burst, and no further.
+  -- GCRA: the theoretical arrival time of the next run is ahead of now by one burst at most.
   local arrival_us = math.max(at_us, tonumber(redis.call('GET', keys.rate) or '0'))
   local early_us = arrival_us + a.emission_us - a.burst * a.emission_us - at_us
   if early_us > 0 then
@@ -110,7 +110,7 @@ if a.planned == 1 then
     return { 'refused', 'runs_per_day', int(a.day_runs), int(runs), tomorrow_ms, '0' }
   end
   if a.parent == '' and bound + a.reserve > a.budget then
-    -- What is only held may come back any moment.
+    -- Money that is only held can come back at any moment.
     local spent = tonumber(of_day[3] or '0')
     local wait_ms = spent + a.reserve > a.budget and tomorrow_ms or HELD_MS
     return { 'refused', 'cost_per_day', int(a.budget), int(bound), wait_ms, int(spent) }
@@ -129,7 +129,7 @@ if a.planned == 1 then
     redis.call('HINCRBY', keys.parent, 'lent', int(a.reserve))
     also('borrowed', '1')
   end
-  if runs == 0 then -- the first of a day: days that are over go
+  if runs == 0 then -- the first run of a day removes the fields of old days
     for _, field in ipairs(redis.call('HKEYS', keys.account)) do
       local named = tonumber(field:match('^(%d+)%.') or day)
       if named <= day - ACCOUNT_S * 1000 / DAY_MS then
@@ -161,7 +161,7 @@ if a.planned == 1 and a.parent == '' then
   lane.plan = a.plan
   lane.slots = a.parallel
 elseif a.planned == 0 and a.parent == '' and a.keyed == 0 and was ~= '' then
-  -- Not before the first write that a full server refuses: afterwards it would let a script go on.
+  -- This must follow the HSET above: a full server refuses that HSET only while the script has written nothing.
   redis.call('HDEL', keys.account, 'plan', 'parallel', 'bytes_held')
   lane.plan = ''
   lane.slots = a.slots

@@ -1,8 +1,8 @@
--- beat: one call per worker process renews every lease it still owns and says it is alive.
+-- beat: one call of a worker process renews every lease it still owns and reports that the worker is alive.
 -- KEYS  jobs: the record of each attempt
--- ARGV  status: what the worker says of itself; attempts: of each its job's id and its fence
--- Returns one word per job: held | cancel (held, and asked to stop) | lost (stop, write nothing); after a blank
--- what it lent to nested runs, in micros
+-- ARGV  status: what the worker reports about itself; attempts: the job id and the fence of each attempt
+-- Returns one text per job, "<word> <micros lent to nested runs>". The word is held, cancel (held, and asked to
+-- stop) or lost (stop, write nothing)
 local a, invalid = arguments('worker lease_ms# worker_ttl_ms# status attempts...', { 'worker', 'leases', 'workers', 'jobs...' })
 if not a then
   return invalid

@@ -1,8 +1,8 @@
--- claim: turn the job that was picked into the one running attempt of its own. Its manifest is read beside this.
+-- claim: turn the picked job into its one running attempt. The caller reads its manifest in the same round trip.
 -- Returns {"claimed", fence, admitted_ms, started_ms, charged, lent, result_ttl_s}: micros of earlier attempts and of
 --         nested runs; how long its plan keeps its result, 0 without a plan
---       · {"again"}: somebody else was faster · {"passed"}: it has gone or is late, and will not be picked again
---       · {"orphan"}: it is nested in a job that does not run any more, and has to be ended
+--       · {"again"}: another worker was faster · {"passed"}: it has gone or is late, and will not be picked again
+--       · {"orphan"}: the job it is nested in does not run any more, so the caller has to end it
 local a, invalid = arguments('job_id worker op lease_ms# job_ttl_s# lane slots#', OF_JOB)
 if not a then
   return invalid
@@ -29,7 +29,7 @@ if not job.state then
   return { 'passed' }
 end
 if job.state ~= 'queued' or now >= tonumber(job.expires_ms) then
-  -- It is late, and the reaper ends it: it must not stand before the others.
+  -- It is late. The reaper ends it; until then it must not block the jobs behind it.
   redis.call('ZREM', keys.ready, a.job_id)
   refresh_lane(a, look(a))
   return { job.state == 'queued' and 'passed' or 'again' }
@@ -43,22 +43,22 @@ end
 local fence = int(tonumber(job.attempt) + 1)
 redis.call('HSET', keys.job, 'state', 'running', 'worker', a.worker, 'op_claim', a.op, 'started_ms', int(now),
   'attempt', fence)
--- However long it waited: nothing of it may be forgotten while it runs.
+-- Redis must not expire its keys while it runs, however long it waited before.
 if (now - tonumber(job.queued_ms)) * 2 > 1000 * a.job_ttl_s then
   redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
   redis.call('EXPIRE', keys.spec, int(a.job_ttl_s))
 end
 redis.call('ZREM', keys.deadlines, a.job_id)
 redis.call('ZREM', keys.line, a.job_id)
-lane.taken = lane.taken + redis.call('SADD', keys.slots, a.job_id) -- without a bound too: one may be set while it runs
+lane.taken = lane.taken + redis.call('SADD', keys.slots, a.job_id) -- without a bound too: it can be set while the job runs
 if nested then
-  redis.call('EXPIRE', keys.slots, int(a.job_ttl_s)) -- nobody looks at a lane whose parent has gone
+  redis.call('EXPIRE', keys.slots, int(a.job_ttl_s)) -- no upkeep visits a lane whose parent has gone
 end
 redis.call('ZADD', keys.leases, int(now + a.lease_ms), a.job_id)
 redis.call('HINCRBY', keys.account, 'held_bytes', LARGE_BYTES)
 lane.ready = lane.ready - 1
 
--- The tenant was served: its plan has had its share, and everyone else of the plan comes before it.
+-- The tenant was served: its plan's pass moves on, and the tenant goes behind all other tenants of the plan.
 local plan = lane.plan
 local share = redis.call('HMGET', keys.plan_shares, 'number:' .. plan, 'pass', 'pass:' .. plan, 'weight:' .. plan, 'turn')
 local number = tonumber(share[1] or new_number(plan))

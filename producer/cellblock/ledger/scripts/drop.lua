@@ -1,5 +1,5 @@
 -- drop: forget a dead letter with its payload and history; its result stays. Idempotent under op.
--- Returns {"dropped"} · {"alive"}: it is none, and nothing was changed
+-- Returns {"dropped"} · {"alive"}: it is not a dead letter; nothing changed
 local a, invalid = arguments('job_id op', OF_JOB)
 if not a then
   return invalid

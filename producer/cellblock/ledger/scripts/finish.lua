@@ -1,12 +1,12 @@
--- finish: the one effect of a job. Result, state, event, notification, under the right fence only.
--- ARGV  blob: the name of the blob that the result is, else ""
---       charge: micros for what this attempt used; at most what is reserved is taken
+-- finish: store the one effect of a job: result, state, event and notification, under the right fence only.
+-- ARGV  blob: the name of the blob that holds the result, else ""
+--       charge: micros for what this attempt used; no more than the reserved micros are taken
 --       counter: which failures are counted (faults: ours, failures: the job's own); up to `retries` of
 --       them the job runs again instead, after backoff_ms, doubled each time up to backoff_max_ms, times
 --       spread_percent. cancelled_result: for a fault of ours in a job that was asked to stop, else ""
 -- Returns {"finished", woken id, ...} or {"retried", ...}: their messages have to be sent
 --       · {"stale", state}: another attempt owns the job, or it has ended; nothing changed
---       · {"no room"}: so long a result has to wait, or to become shorter; nothing changed
+--       · {"no room"}: the store is too full for a result of this length; nothing changed. Wait, or shorten it
 local a, invalid = arguments('job_id fence# op state outcome result blob charge# counter retries# backoff_ms# ' ..
   'backoff_max_ms# spread_percent# cancelled_result' .. COMMON, OF_JOB)
 if not a then
@@ -17,7 +17,7 @@ if not is_terminal(a.state) or (a.counter ~= 'faults' and a.counter ~= 'failures
 end
 local job = whole_record()
 if job.op_finish == a.op and job.attempt == int(a.fence) then
-  -- One message too many is harmless; one too few would be left to the sweep.
+  -- One message too many is harmless; a missing one would have to wait for the sweep.
   return { is_terminal(job.state) and 'finished' or 'retried', a.job_id }
 end
 if job.state ~= 'running' or job.attempt ~= int(a.fence) then

@@ -1,9 +1,9 @@
--- forget: the first jobs of a list of ended ones leave the store, with all that is kept of them.
--- KEYS  of_jobs: of each job that leaves its job, result, spec, attempts, idempotency
--- ARGV  archived: how many of the first entries the archive has, and with them the names of the blobs that their
---       results are in; keeper: the list's name among keepers; next_ms: when the first that stays leaves; the entries
---       that leave
--- Returns {"forgot", bytes} · {"stale"}: another leads by now, or the list is another, and nothing was changed
+-- forget: remove the first jobs of a list of ended jobs from the store, with everything it keeps of them.
+-- KEYS  of_jobs: for each job that leaves, its keys job, result, spec, attempts and idempotency
+-- ARGV  archived: the first N entries are in the archive, which also has the names of the blobs that hold their
+--       results; keeper: the list's name among keepers; next_ms: when the first remaining job leaves; leaving: the
+--       entries that leave
+-- Returns {"forgot", bytes} · {"stale"}: another worker leads by now, or the list has changed; nothing was changed
 local a, invalid = arguments('epoch# archived# keeper next_ms# leaving...',
   { 'upkeep', 'kept', 'keepers', 'account', 'dead', 'blobs', 'of_jobs...' })
 if not a then
@@ -35,7 +35,7 @@ local bytes = 0
 for i = 1, count do
   local job_key, result_key, spec_key, attempts_key, idempotency_key = unpack(keys.of_jobs, 5 * i - 4, 5 * i)
   local job = redis.call('HMGET', job_key, 'state', 'kept', 'blobs', 'result_blob', 'idempotency')
-  if not job[1] or is_terminal(job[1]) then -- else an operator lets it run again
+  if not job[1] or is_terminal(job[1]) then -- else an operator has let it run again
     local job_id, kept = entries[i]:match('^(%S+) (%d+)$')
     bytes = bytes + tonumber(job[2] or kept)
     name_blobs((job[3] or '') .. ' ' .. (i > a.archived and job[4] or ''), -1)
@@ -59,7 +59,7 @@ local account = redis.call('HMGET', keys.account, 'kept_bytes', 'held_bytes')
 if account[1] then
   local left = math.max(0, tonumber(account[1]) - bytes)
   redis.call('HSET', keys.account, 'kept_bytes', int(left))
-  -- A tenant of no plan that has nothing left is forgotten: names cost its caller nothing.
+  -- Forget a tenant that has no plan and nothing left: a caller can invent any number of tenant names for free.
   if left == 0 and tonumber(account[2] or '0') == 0 and is_only_bytes(redis.call('HKEYS', keys.account)) then
     redis.call('DEL', keys.account)
   end

@@ -1,5 +1,5 @@
--- free_slot: take back the slot of a job that does not run and has no nested run that does. Idempotent.
--- Returns {"freed"} · {"held"}: a lease that has run out still counts until it is reaped
+-- free_slot: take back the slot of a job that does not run and has no running nested run. Idempotent.
+-- Returns {"freed"} · {"held"}: it, or a nested run, still runs; an expired lease counts until it is reaped
 local a, invalid = arguments('job_id', OF_JOB)
 if not a then
   return invalid

@@ -1,6 +1,6 @@
--- owed: the archive has looked at every ended job, as it owed since events were dropped that it had not read.
--- ARGV  since: what upkeep had said of it before
--- Returns {"settled"} · {"owes"}: more were dropped meanwhile
+-- owed: note that the archive has looked at every ended job. It owes that after events it had not read were dropped.
+-- ARGV  since: the value of archive_owes that the archive read before it began
+-- Returns {"settled"} · {"owes"}: more events were dropped meanwhile
 local a, invalid = arguments('since', { 'upkeep' })
 if not a then
   return invalid

@@ -1,6 +1,6 @@
--- pick: whose jobs are next, count of them; nothing changes. The claims that follow find out whether they still are.
--- Returns {"next", lane, job_id, lane, job_id, ...}: in the order of single claims, as if no lane ran out of jobs. A lane
---         that comes again has no id there: which of its jobs that is, its line says · {"none"}: nothing could be claimed
+-- pick: find the next `count` jobs to claim; nothing changes. The claims that follow find out whether they still are.
+-- Returns {"next", lane, job_id, lane, job_id, ...}: in the order of single claims, as if no lane ran out of jobs. Where a
+--         lane comes again, job_id is "": read it from the lane's ready jobs · {"none"}: nothing could be claimed
 local a, invalid = arguments('count#', { 'lane_turns', 'lane_heads', 'plan_shares' })
 if not a then
   return invalid

@@ -33,37 +33,37 @@ local OF_JOB = { 'job', 'spec', 'result', 'attempts', 'ready', 'delayed', 'lease
 local keys = {}
 
 local ATTEMPTS_KEPT = 20
--- Messages asked for in one reply; the sweep sees to the others.
+-- The most messages that one reply asks for; the sweep sends the others.
 local WOKEN_MAX = 1000
--- A rank is a priority's first, plus microseconds since 1970: exact until 2065.
+-- A rank is the priority's first rank, plus microseconds since 1970: exact until 2065.
 local PRIORITIES = { high = 0, normal = 3e15, low = 6e15 }
--- A turn is a plan's first, plus TURN for each claim so far, plus a rank among those who came since then.
+-- A turn is the plan's first turn, plus TURN for each claim so far, plus a number for each lane that came since then.
 local TURNS = 2 ^ 45
 local TURN = 1024
--- Accounts are kept for so many days, in seconds.
+-- How long accounts are kept: 40 days, in seconds.
 local ACCOUNT_S = 40 * 86400
--- What a plan of weight 1 moves on by with each claim.
+-- How far each claim moves the pass of a plan of weight 1.
 local STRIDE = 10000
--- Longer numbers are no longer exact.
+-- Lua's doubles hold every whole number of up to 15 digits exactly.
 local DIGITS_MAX = 15
--- Who leads the upkeep forgets what has ended, in time; should nobody lead, Redis does, so much later.
+-- The upkeep's leader removes ended jobs in time. Without a leader, Redis expires them this much later.
 local UNLED_S = 86400
 -- Bytes of a job beside its manifest, or its result: record, indices, events (tests/bench/ledger_costs.py).
 local RECORD_BYTES = 900
 local RECORD_KEPT_BYTES = 700
--- And its message (producer/cellblock/queue.py), with what the queue adds.
+-- Bytes of a job's message (producer/cellblock/queue.py), with what the queue adds.
 local MESSAGE_BYTES = 900
--- A result longer than this waits for room. So much is counted of what may come back, while a job runs.
+-- A result longer than this waits for room. A running job's result is counted as this many bytes.
 local LARGE_BYTES = 32768
--- A result no longer than this is told to those who wait with the notification.
+-- The notification to waiting callers carries a result of at most this many bytes.
 local TOLD_BYTES = 16384
 -- Percents of the store's memory (ledger/pressure.py).
 local ADMITS_BELOW = 85
 local TAKES_LARGE_BELOW = 95
--- An older measurement is made anew.
+-- A measurement older than this is repeated.
 local MEASURED_MS = 1500
 
--- What ends or moves a job needs to know of the settings, after its own arguments.
+-- The arguments from the settings that every script which ends or moves a job takes, after its own.
 local COMMON = ' lane slots# job_ttl_s# kept_s# kept_failed_s# kept_dead_s# looked_at_s# memory_bytes# measures# channel'
 
 local function now_ms()
@@ -81,13 +81,13 @@ local function int(n)
   return string.format('%d', n)
 end
 
--- A positive whole number, nil for anything else.
+-- The whole number that a text of digits is; nil for anything else.
 local function whole(text)
   return text and #text <= DIGITS_MAX and text:match('^%d+$') and tonumber(text) or nil
 end
 
--- A script's declaration: its ARGV by name, a whole number where a # follows, and the names of its KEYS, `more` behind
--- the first. `name...`, the last of either, takes what is left, as a list. Callers read the order from here
+-- A script's declaration: its ARGV by name, a whole number where a # follows, and the names of its KEYS: `key_names`,
+-- then `more`. `name...`, last in either, takes the rest as a list. Callers read the order from this call
 -- (ledger/scripts.py). A call that does not fit changes nothing: returns nil and {"invalid", which}.
 local function arguments(names, key_names, more)
   local at = 0
@@ -126,7 +126,7 @@ local function arguments(names, key_names, more)
   return given
 end
 
--- Fields of the job's record by name; what is not there is nil.
+-- Returns fields of the job's record by name; a missing field is nil.
 local function record(...)
   local names, found = { ... }, {}
   local values = redis.call('HMGET', keys.job, ...)
@@ -136,7 +136,7 @@ local function record(...)
   return found
 end
 
--- What ending or requeuing a job needs of its record.
+-- Returns the fields of its record that ending or requeuing a job needs.
 local function whole_record()
   return record('state', 'attempt', 'cancel', 'tenant', 'trace_id', 'worker', 'started_ms', 'priority', 'rank',
     'window_ms', 'expires_ms', 'plan', 'reserved', 'charged', 'day', 'borrowed', 'result_ttl_s', 'bytes',
@@ -147,14 +147,14 @@ local function is_terminal(state)
   return state == 'succeeded' or state == 'failed' or state == 'cancelled' or state == 'rejected'
 end
 
--- The one place that writes events, so that every one carries the same fields. job: its record's.
+-- The one place that writes events, so that all carry the same fields. job: fields of its record.
 local function emit(kind, job_id, at_ms, job, outcome)
   redis.call('XADD', keys.events, '*', 'type', 'agent.run.' .. kind, 'job_id', job_id, 'at_ms', int(at_ms),
     'tenant', job.tenant, 'attempt', job.attempt, 'outcome', outcome or '', 'worker', job.worker or '',
     'trace_id', job.trace_id)
 end
 
--- One line of the history of an attempt that did not simply end: fence, worker, from, to, why.
+-- Appends to the job's history an attempt that did not simply end: fence, worker, from, to (ms), why.
 local function note(job, why, at_ms, ttl_s)
   local line = { job.attempt, job.worker or '-', job.started_ms or '0', int(at_ms), why }
   redis.call('RPUSH', keys.attempts, table.concat(line, ' '))
@@ -162,8 +162,8 @@ local function note(job, why, at_ms, ttl_s)
   redis.call('EXPIRE', keys.attempts, int(ttl_s))
 end
 
--- How full the store is: pressure hash at_ms, used_bytes, limit_bytes, and taken_bytes: a guess at what was
--- admitted since. A limit of 0 is none.
+-- Measures how full the store is and returns used and limit in bytes; 0 means no limit. The hash `pressure` has at_ms,
+-- used_bytes, limit_bytes, and taken_bytes: an estimate of what was admitted since.
 local function measure(memory_bytes, at_ms)
   local said = redis.call('INFO', 'memory')
   local function figure(name)
@@ -180,7 +180,7 @@ local function measure(memory_bytes, at_ms)
   return used, limit
 end
 
--- Bytes used and the limit. Who leads the upkeep measures; without a leader, whoever asks.
+-- Returns the used bytes and the limit. The upkeep's leader measures; without a leader, the calling script does.
 local function pressure(a, at_ms)
   if a.measures == 0 then
     return 0, 0
@@ -194,21 +194,21 @@ end
 
 -- Whose job is next. A message says that something waits, not what: the claim picks.
 --
--- Of the plans with a job that could run, the one furthest behind by its weight (stride scheduling: hash plan_shares,
--- pass:<plan>); of its tenants, the one served longest ago (lane_turns, lane_heads); of its jobs, the first by rank (ready).
+-- The order: first the plan furthest behind by its weight, among plans with a job that could run (stride scheduling: hash
+-- plan_shares, pass:<plan>), then its tenant served longest ago (lane_turns, lane_heads), then the first by rank (ready).
 -- A tenant has a turn while it has a ready job and a slot for it; with a job and no slot it is parked.
--- As many messages are on their way as jobs could be claimed: whoever adds to that number has one sent.
+-- There is one message on its way for each job that could be claimed: a script that adds to these jobs has one sent.
 --
--- Nested runs stand in a lane of their own, "tenant/parent", with one slot: their parent's, while that runs. What is said of
--- tenants here holds of lanes; only the account is the tenant's.
+-- Nested runs stand in a lane of their own, "tenant/parent", with one slot: their parent's, while the parent runs. What is
+-- said about tenants here holds for lanes; only the account belongs to the tenant.
 
--- Account hash <prefix>:account:<tenant>: plan, parallel, bytes_held (its plan's limits); held_bytes, of its jobs that
--- have not ended, and kept_bytes, of those that have; limit_bytes: what they may be; list:<s> for each of its lists of
--- ended jobs; per day <day>.runs, <day>.reserved, <day>.spent (micros).
+-- Account hash <prefix>:account:<tenant>: plan, parallel, bytes_held (its plan's limits); held_bytes: of its jobs that
+-- have not ended; kept_bytes: of its ended jobs; limit_bytes: the limit of both together; list:<s> for each of its lists
+-- of ended jobs; per day <day>.runs, <day>.reserved, <day>.spent (micros).
 
--- All that is decided by, read once: the tenant's plan and bytes, its ready jobs and slots, and what it used on the
--- day. Who changes one of them changes it here too. slots: how many the lane may run at once; its plan's word, else
--- the setting's; 0 is any number. has_turn: the lane was picked, so it is not parked.
+-- Reads once everything that decisions rest on: the tenant's plan and bytes, its ready jobs and slots, and what it used
+-- on the day. Code that changes one of these in Redis also changes it in this table. slots: how many jobs the lane may
+-- run at once, from its plan, else from the setting; 0 is any number. has_turn: the lane was picked, so it is not parked.
 local function look(a, day, has_turn)
   local account = redis.call('HMGET', keys.account, 'plan', 'parallel', 'held_bytes', 'kept_bytes', 'bytes_held', 'limit_bytes',
     day and day .. '.reserved' or 'plan', day and day .. '.spent' or 'plan')
@@ -244,12 +244,12 @@ local function able(lane)
   return math.max(0, math.min(lane.ready, lane.slots - lane.taken))
 end
 
--- Those of them that messages were asked for. Just then the lane has a turn.
+-- The number of these jobs that messages were asked for. It is above 0 exactly while the lane has a turn.
 local function announced(lane)
   return lane.parked and 0 or able(lane)
 end
 
--- The number of a plan that had none; jobs without a plan share one of weight 1.
+-- Gives a plan its number. Jobs without a plan share one plan of weight 1, named "".
 local function new_number(plan)
   local number = redis.call('HINCRBY', keys.plan_shares, 'plans', 1)
   redis.call('HSET', keys.plan_shares, 'number:' .. plan, int(number))
@@ -260,8 +260,8 @@ local function turns_from(number)
   return number * TURNS
 end
 
--- Behind all who wait for their turn, before the one that was served last: its next job comes after this one.
--- Who has a turn of this plan keeps it.
+-- Puts the lane behind all lanes that wait for their turn, and before the next job of the lane that was served last.
+-- A lane that already has a turn in this plan keeps it.
 local function line_up(lane_name, plan)
   local share = redis.call('HMGET', keys.plan_shares, 'number:' .. plan, 'turn', 'pass', 'pass:' .. plan, 'came')
   local first = turns_from(tonumber(share[1] or new_number(plan)))
@@ -274,15 +274,15 @@ local function line_up(lane_name, plan)
   end
   local came, pass = math.min(TURN - 1, tonumber(share[5] or 0) + 1), tonumber(share[4] or 0)
   if redis.call('ZCOUNT', keys.lane_turns, int(first), '(' .. int(first + TURNS)) == 0 then
-    pass = math.max(tonumber(share[3] or 0), pass) -- a plan that had nothing to run has saved nothing up
+    pass = math.max(tonumber(share[3] or 0), pass) -- a plan gains nothing while it has nothing to run
   end
   redis.call('HSET', keys.plan_shares, 'pass:' .. plan, int(pass), 'came', int(came))
   redis.call('ZADD', keys.lane_turns, int(first + TURN * tonumber(share[2] or 0) + came), lane_name)
 end
 
--- To be called after every change of a lane's jobs, slots or plan; lane says how they are now. was: how many jobs
--- messages had been asked for, nil: whatever is written of the lane may be wrong. changed: other jobs are ready
--- now, or its plan is another. Returns how many jobs could be claimed, and the first of them where that is known.
+-- Call this after every change of a lane's jobs, slots or plan; `lane` has the new ones. was: the number of jobs that
+-- messages had been asked for; nil if the lane's indices might be wrong. changed: true if other jobs are ready now,
+-- 'plan' if its plan changed. Returns the number of claimable jobs, and the first of them where that is known.
 local function refresh_lane(a, lane, was, changed)
   local count = able(lane)
   if count == 0 then
@@ -311,7 +311,7 @@ local function refresh_lane(a, lane, was, changed)
   return count, first
 end
 
--- Refreshes the lane. Returns the ids whose messages have to be sent: as many as could be claimed and could not before.
+-- Refreshes the lane. Returns the ids whose messages have to be sent: one for each job that became claimable.
 local function woken(a, lane, before, changed)
   local count, first = refresh_lane(a, lane, before, changed)
   local more = math.min(WOKEN_MAX, count - before)
@@ -321,8 +321,8 @@ local function woken(a, lane, before, changed)
   return more > 0 and redis.call('ZRANGE', keys.ready, 0, more - 1) or {}
 end
 
--- The one place that takes money: never more than was reserved, and the reservation is given back with it.
--- Returns what was taken, nil of a job without a plan. The account is written with write_account.
+-- The one place that takes money: never more than was reserved. It also gives the reservation back.
+-- Returns the micros taken, nil for a job without a plan. Only `lane` changes: write_account writes the account.
 local function settle(job, lane, charge)
   if not job.reserved then
     return nil
@@ -331,7 +331,7 @@ local function settle(job, lane, charge)
   local cost = math.min(held, tonumber(job.charged or '0') + charge)
   local given_back = held
   if job.borrowed and redis.call('HEXISTS', keys.parent, 'reserved') == 1 then
-    -- Its parent has not ended, and has the rest again.
+    -- Its parent has not ended: the parent gets the rest back.
     redis.call('HINCRBY', keys.parent, 'reserved', int(held - cost))
     redis.call('HINCRBY', keys.parent, 'lent', int(cost - held))
     given_back = cost
@@ -346,9 +346,9 @@ local function reply(word, ids)
   return ids
 end
 
--- Out of every index, and out of its slot, unless nested runs of its own still run: whoever starts some and ends
--- has not won slots by it. The reaper frees the slot when the last of them has ended (free_slot).
--- Returns whether it was among the ready.
+-- Removes the job from every index, and from its slot unless its nested runs still run: a job must not gain slots by
+-- starting some and ending. The reaper frees the slot when the last of them has ended (free_slot).
+-- Returns whether the job was among the ready ones.
 local function leave(a, lane, state)
   local was_ready = false
   if state == 'running' then
@@ -366,7 +366,7 @@ local function leave(a, lane, state)
   return was_ready
 end
 
--- What a tenant's jobs may take of the store: its plan's word, and its share of the whole; 0 is no limit.
+-- Returns the bytes that a tenant's jobs may take of the store: the lower of its plan's limit and its share; 0 is no limit.
 local function most_bytes(lane, tenant_percent, limit)
   local share = math.floor(limit * tenant_percent / 100)
   if lane.most > 0 and share > 0 then
@@ -375,13 +375,14 @@ local function most_bytes(lane, tenant_percent, limit)
   return math.max(lane.most, share)
 end
 
--- What names add to a job: they stand in its record, its keys and its events, and a long one costs the record its form.
+-- The bytes that names add to a job: they stand in its record, its keys and its events. A name of more than 64 bytes also
+-- makes Redis keep the record in a larger encoding.
 local function name_bytes(tenant, idempotency)
   local long = math.max(#tenant, #idempotency) > 64
   return 6 * #tenant + (idempotency ~= '' and 2 * #idempotency + 350 or 0) + (long and 1600 or 0)
 end
 
--- The tenant's bytes are these now, and its money of the day. more: fields to be written with them.
+-- Writes the tenant's bytes and its money of the day from `lane`. more: fields to write with them.
 local function write_account(lane, more)
   local fields = more or {}
   for _, part in ipairs({ 'limit_bytes', int(lane.limit), 'held_bytes', int(math.max(0, lane.held)), 'kept_bytes',
@@ -396,7 +397,7 @@ local function write_account(lane, more)
   redis.call('HSET', keys.account, unpack(fields))
 end
 
--- These blobs, names with blanks between, are named by one job more or less. The sweep removes what none names.
+-- One job more or fewer names these blobs (their names, separated by blanks). The sweep removes blobs that no job names.
 local function name_blobs(names, more)
   for name in names:gmatch('%S+') do
     if redis.call('HINCRBY', keys.blobs, name, more) <= 0 then
@@ -405,20 +406,20 @@ local function name_blobs(names, more)
   end
 end
 
--- What a job that ended is not asked for any more.
+-- The fields that are not needed after a job has ended.
 local GONE_OF_THE_DEAD = { 'reserved', 'charged', 'borrowed', 'op_claim' }
 local GONE = { 'reserved', 'charged', 'borrowed', 'op_claim', 'rank', 'priority', 'window_ms', 'expires_ms', 'queued_ms',
   'faults', 'failures', 'result_ttl_s', 'bytes', 'day', 'lent', 'op_retry', 'blobs' }
 
--- What is told to those who wait, before the result: the part of the record that belongs to it (ledger/results.py).
+-- What waiting callers get before the result: the fields of the record that belong to it (ledger/results.py).
 local function told(job, outcome, at_ms, cost)
   return cjson.encode({ outcome = outcome, level = job.level, attempt = job.attempt, worker = job.worker,
     trace_id = job.trace_id, submitted = job.submitted, admitted_ms = job.admitted_ms, started_ms = job.started_ms,
     finished_ms = int(at_ms), cost = cost and int(cost) }) .. '\n'
 end
 
--- How long it stays then, in which list, and as whose: jobs of one list stay equally long, so it is in the order in
--- which they leave.
+-- Returns how long an ended job stays, in seconds, and its list. Jobs of one list stay equally long, so the list is in
+-- the order in which they leave.
 local function kept_where(a, state, dead)
   if dead then
     return a.kept_dead_s, keys.kept_dead
@@ -428,10 +429,10 @@ local function kept_where(a, state, dead)
   return a.kept_s, keys.kept
 end
 
--- The one way a job ends: state, result, event, notification and clean-up in a single step. A job that
--- ended through our fault is a dead letter: its payload and history stay, to be looked at and tried again.
--- job: its whole record. charge: micros, for what its last attempt used; nothing for what was our fault. more: fields
--- to be written with it. Returns what that woke.
+-- The one way a job ends: state, result, event, notification and clean-up in a single step. A job that ended
+-- through our fault is a dead letter: its payload and history stay, for an operator to look at and to retry.
+-- job: its whole record. charge: micros for what its last attempt used; an end through our fault is free. more: fields
+-- to write with it. Returns the ids whose messages have to be sent.
 local function close(a, job, state, outcome, result, at_ms, charge, more)
   local lane = look(a, job.reserved and job.day)
   local before = announced(lane)
@@ -466,7 +467,7 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   redis.call('ZADD', keys.keepers, 'LT', looked_at_ms, job.tenant .. ' ' .. int(kept_s))
   lane.held = lane.held - bytes - (job.state == 'running' and LARGE_BYTES or 0)
   lane.kept = lane.kept + kept
-  -- list: so that its lists are found without looking through those of all
+  -- list: finds this tenant's lists without a search through the lists of all tenants
   write_account(lane, { 'list:' .. int(kept_s), '1' })
   if lane.limit > 0 and lane.held + lane.kept > lane.limit then
     redis.call('ZADD', keys.crowded, 'GT', kept > LARGE_BYTES and int(kept) or 0, job.tenant)
@@ -479,10 +480,10 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   return woken(a, lane, before, changed)
 end
 
--- Back into its tenant's line, at once or after delay_ms, in the one shape that release, reap and finish share.
--- ran: it had started in time, so what comes of that is no fault of its caller's: it gets a new deadline and
--- keeps its rank. Else its rank is the last: a host that cannot run it tries the others first.
--- job: its whole record. more: fields to be written with it. Returns what that woke.
+-- Puts the job back into its tenant's line, at once or after delay_ms. Release, reap and finish share this.
+-- ran: the job had started in time, so the delay is not its caller's fault: it gets a new deadline and keeps its
+-- rank. Otherwise it gets the last rank: a host that cannot run it tries the other jobs first.
+-- job: its whole record. more: fields to write with it. Returns the ids whose messages have to be sent.
 local function requeue(a, job, why, delay_ms, at_ms, ran, more)
   local lane = look(a)
   local before = announced(lane)
@@ -498,7 +499,7 @@ local function requeue(a, job, why, delay_ms, at_ms, ran, more)
     fields[#fields + 1] = part
   end
   redis.call('HSET', keys.job, unpack(fields))
-  -- However often it comes back: nothing of it may be forgotten before its deadline.
+  -- Redis must not expire its keys before its deadline, however often it comes back.
   local ttl_s = int(a.job_ttl_s + math.ceil(delay_ms / 1000))
   redis.call('EXPIRE', keys.job, ttl_s)
   redis.call('EXPIRE', keys.spec, ttl_s)

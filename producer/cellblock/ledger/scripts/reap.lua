@@ -1,7 +1,7 @@
--- reap: decide on one job whose lease has run out: again into its queue, or ended as worker_lost.
--- ARGV  backoffs: milliseconds after the first, second, ... loss, with commas; the last one for all others;
---       times spread_percent. Nobody is judged when no
---       round began within quiet_ms
+-- reap: decide on one job whose lease has run out: back into its queue, or ended as worker_lost.
+-- ARGV  backoffs: milliseconds after the first, second, ... loss, separated by commas; the last one for all
+--       later losses; each times spread_percent. quiet_ms: no job is judged when no round of the upkeep
+--       began within this time
 -- Returns {"live"} · {"gone"} · {"requeued"|"lost"|"cancelled", woken id, ...}: their messages have to be sent
 local a, invalid = arguments('job_id quiet_ms# loss_limit# backoffs spread_percent# lost_result cancelled_result' .. COMMON, OF_JOB)
 if not a then
@@ -10,7 +10,7 @@ end
 local now = now_ms()
 local ticked = redis.call('HGET', keys.upkeep, 'ticked_ms')
 if ticked and now - tonumber(ticked) > a.quiet_ms then
-  return { 'live' } -- the store was away since: the next tick extends the lease
+  return { 'live' } -- the store was away in between: the next tick extends the lease
 end
 local expiry = redis.call('ZSCORE', keys.leases, a.job_id)
 if not expiry or tonumber(expiry) > now then

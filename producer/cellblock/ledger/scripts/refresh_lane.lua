@@ -1,6 +1,6 @@
--- refresh_lane: look again whether a tenant's jobs could be claimed, should a change have been missed. Idempotent.
--- KEYS  of any of the tenant's jobs
--- ARGV  all: 1 to have messages sent for all that could be claimed, because they were lost
+-- refresh_lane: compute anew which of a tenant's jobs could be claimed, in case a change was missed. Idempotent.
+-- KEYS  those of any of the tenant's jobs
+-- ARGV  all: 1 to have messages sent for all claimable jobs, because earlier messages were lost
 -- Returns {"refreshed", woken id, ...}
 local a, invalid = arguments('lane slots# all#', OF_JOB)
 if not a then

@@ -1,4 +1,4 @@
--- release_blobs: archived results in these blobs are forgotten; the sweep may remove what none names any more.
+-- release_blobs: the archive has removed results in these blobs; the sweep may remove blobs that no job names any more.
 -- Idempotent under op.
 -- Returns {"released"}
 local a, invalid = arguments('op names...', { 'upkeep', 'blobs' })

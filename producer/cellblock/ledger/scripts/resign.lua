@@ -1,5 +1,5 @@
--- resign: who leads the upkeep ends, and the next to ask may lead at once.
--- Returns {"resigned"} · {"follows"}: another leads
+-- resign: the upkeep's leader gives up its lead, so that the next worker to tick leads at once.
+-- Returns {"resigned"} · {"follows"}: another worker leads
 local a, invalid = arguments('name', { 'leader' })
 if not a then
   return invalid

@@ -1,5 +1,5 @@
 -- retry: an operator lets a dead letter run again, with its counts at zero. Idempotent under op.
--- Returns {"retried", woken id, ...}: their messages have to be sent · {"alive"}: it is no dead letter · {"gone"}: its payload is
+-- Returns {"retried", woken id, ...}: their messages have to be sent · {"alive"}: not a dead letter · {"gone"}: no payload
 local a, invalid = arguments('job_id op lane slots# job_ttl_s#', OF_JOB)
 if not a then
   return invalid
@@ -22,7 +22,7 @@ local lane, at_us = look(a), now_us()
 local before = announced(lane)
 local now = math.floor(at_us / 1000)
 local expires_ms = int(now + tonumber(job.window_ms))
--- What failed through our fault costs nothing, also when it is tried again: nothing is held, nothing is taken.
+-- A job that failed through our fault stays free when it is tried again: no money is held or taken.
 local rank = int(PRIORITIES[job.priority] + at_us)
 redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel', 'worker', 'lent', 'kept', 'result_blob', 'losses', 'faults',
   'failures')

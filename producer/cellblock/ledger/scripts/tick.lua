@@ -1,10 +1,10 @@
--- tick: who leads the upkeep begins a round; if nobody does, the caller leads from now on. The lead is a lease with
--- a fence, its epoch: what changes the store on behalf of an earlier leader is refused.
--- When no round began for longer than quiet_ms, the store was away or the whole
--- fleet was: nobody could beat, an expired lease says nothing, and every lease gets its full length again.
--- A lease further in the future than can be, because the server's clock was put back, is brought to where it can.
+-- tick: the upkeep's leader begins a round; without a leader, the caller leads from now on. The lead is a lease with
+-- a fence, its epoch: a change of the store on behalf of an earlier leader is refused.
+-- When no round began for longer than quiet_ms, the store or the whole fleet was away. No worker could beat, so an
+-- expired lease proves nothing, and every lease gets its full length again.
+-- A lease longer than lease_ms, which means that the server's clock was put back, is cut to lease_ms.
 -- Returns {"ticked", epoch, used, limit} · {"extended", epoch, used, limit, count} · {"follows", left_ms}: another
--- leads; nothing changed
+-- worker leads; nothing changed
 local a, invalid = arguments('name lead_ms# lease_ms# quiet_ms# memory_bytes# measures#',
   { 'leader', 'upkeep', 'leases', 'workers', 'pressure' })
 if not a then

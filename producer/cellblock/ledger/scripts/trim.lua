@@ -1,6 +1,6 @@
--- trim: events before an id leave the stream.
--- ARGV  before: a stream id; archive: the first event that the archive has not done with, "" without one
--- Returns {"trimmed", count} · {"stale"}: another leads by now, and nothing was changed
+-- trim: remove the events before an id from the stream.
+-- ARGV  before: a stream id; archive: the first event that the archive has not finished with, "" without an archive
+-- Returns {"trimmed", count} · {"stale"}: another worker leads by now, and nothing was changed
 local a, invalid = arguments('epoch# before archive', { 'upkeep', 'events' })
 if not a then
   return invalid
@@ -15,7 +15,7 @@ local last = redis.call('XREVRANGE', keys.events, '(' .. a.before, '-', 'COUNT',
 if not last then
   return { 'trimmed', '0' }
 end
--- Whoever has not read up to here has missed some.
+-- A reader that has not read up to here has missed events.
 redis.call('HSET', keys.upkeep, 'events_trimmed', last[1])
 local function numbers(id)
   local at_ms, number = id:match('^(%d+)%-(%d+)$')
@@ -25,7 +25,7 @@ if a.archive ~= '' then
   local at_ms, number = numbers(a.archive)
   local last_ms, last_number = numbers(last[1])
   if last_ms > at_ms or (last_ms == at_ms and last_number >= number) then
-    redis.call('HSET', keys.upkeep, 'archive_owes', last[1]) -- every ended job has to be looked at
+    redis.call('HSET', keys.upkeep, 'archive_owes', last[1]) -- the archive has to look at every ended job
   end
 end
 return { 'trimmed', int(redis.call('XTRIM', keys.events, 'MINID', a.before)) }

@@ -1,4 +1,4 @@
--- wake: a delayed job's time has come. Idempotent.
+-- wake: make a delayed job ready when its time has come. Idempotent.
 -- Returns {"woken", woken id, ...}: their messages have to be sent · {"gone"}: it ended meanwhile · {"live"}: not yet
 local a, invalid = arguments('job_id lane slots#', OF_JOB)
 if not a then
