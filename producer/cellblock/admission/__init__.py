@@ -1,1 +1,1 @@
-"""From what a caller asks to what the ledger takes: policy, plan, limits, price, signature and seal."""
+"""Turns a caller's request into the manifest to store: policy, plan, limits, price, seal and signature."""

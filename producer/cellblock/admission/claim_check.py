@@ -1,8 +1,8 @@
-"""What of a job is too long for Redis goes to the blob store; in its place stands a blob's name and size.
+"""Moves parts of a job that are too long for Redis to the blob store; a blob's name and size replace each.
 
-Before admission :func:`checked_in` replaces the long parts of a manifest, and the signature covers the
-digests; the worker fetches them with :func:`fetched` after it has checked the signature. A confidential job
-was sealed before, so what goes is its ciphertext.
+Before admission :func:`checked_in` replaces the long parts of a manifest, and the signature covers their
+digests. The worker fetches them with :func:`fetched` after it has checked the signature. A confidential job
+is sealed before, so its blobs hold ciphertext.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from cellblock.errors import BlobLost
 
 
 def checked_in(manifest: Manifest, blobs: Blobs, least_bytes: int) -> Manifest:
-    """The manifest without parts longer than ``least_bytes``. Raises :class:`BlobsUnavailable`."""
+    """Moves the parts longer than ``least_bytes`` to blobs. Raises :class:`BlobsUnavailable`."""
     long = {name: data for name, data in _parts(manifest) if len(data) > least_bytes}
     refs = {name: BlobRef(name=blobs.put(data), size_bytes=len(data)) for name, data in long.items()}
     return _with_parts(manifest, dict.fromkeys(long)).model_copy(update={"blobs": refs, "long_results": True})
 
 
 def fetched(manifest: Manifest, blobs: Blobs | None) -> Manifest:
-    """The manifest whole again. Raises :class:`BlobsUnavailable`, :class:`BlobLost`."""
+    """The manifest with all its parts. Raises :class:`BlobsUnavailable`, :class:`BlobLost`."""
     if not manifest.blobs:
         return manifest
     if blobs is None:
@@ -36,12 +36,12 @@ def fetched(manifest: Manifest, blobs: Blobs | None) -> Manifest:
 
 
 def names_of(manifest: Manifest) -> list[str]:
-    """The blobs it names, each once."""
+    """The names of the blobs that the manifest uses, each once."""
     return sorted({ref.name for ref in manifest.blobs.values()})
 
 
 def _parts(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
-    """What may be long, by name, as bytes."""
+    """The parts that can be long: their names and bytes."""
     if manifest.code is not None:
         yield "code", manifest.code.encode()
     yield "stdin", manifest.stdin
@@ -56,7 +56,7 @@ def _parts(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
 
 
 def _with_parts(manifest: Manifest, parts: Mapping[str, bytes | None]) -> Manifest:
-    """The manifest with these parts; None empties one."""
+    """The manifest with these parts replaced; None empties a part."""
     changed: dict[str, Any] = {"files": dict(manifest.files), "inputs": dict(manifest.inputs)}
     for name, data in parts.items():
         kind, _, inner = name.partition("/")

@@ -1,4 +1,4 @@
-"""What a job may cost, before it runs: estimated from its limits, and held to its caps."""
+"""Estimates, before a job runs, the most it can cost: from its limits, and within its caps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Charge(BaseModel):
 
 
 class Estimate(BaseModel):
-    """What a job may cost at most, and what is reserved for it. In millionths of the unit."""
+    """The most a job can cost, and what is reserved for it, in millionths of the unit of account."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,23 +35,23 @@ class Estimate(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class CostFactors:
-    """What of a job its cost depends on."""
+    """The facts about a job that its cost depends on."""
 
     level: LevelName
     timeout_s: float
     cpus: float
     memory_bytes: int
-    runs: int  #: its own retries among them
+    runs: int  #: including its retries
     nested_micros: int = 0  #: for runs nested in it
 
 
 def estimate(bounds: CostFactors, prices: Prices, *caps: tuple[str, int | None]) -> Estimate:
-    """What a job within these bounds may cost. ``caps``: (field, micros) that hold it.
+    """The most a job within these bounds can cost. ``caps``: pairs (field, micros) that bound it.
 
     Raises :class:`PolicyDenied` naming the cap that not even the shortest run fits into.
     """
     rates = prices.table.rates(bounds.level)
-    # What one process may burn (cpu_s) says nothing of many: the quota does.
+    # cpu_s bounds each process; only the quota (cpus) bounds all of them together.
     cpu_ms = round(1000 * bounds.timeout_s * bounds.cpus)
     wall_ms = round(1000 * bounds.timeout_s)
     one = rates.cost_micros(cpu_ms=cpu_ms, wall_ms=wall_ms, memory_bytes=bounds.memory_bytes)

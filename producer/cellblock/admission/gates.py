@@ -1,4 +1,4 @@
-"""What the ledger checks and takes together when a job with a plan is admitted."""
+"""The limits of a plan that the ledger checks and books in one step when it admits a job."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class Gates:
     """The limits of one admission, by the tenant's plan as it is now. Money is in micros."""
 
     plan: str
-    weight: int  #: against other plans, when jobs of several wait
+    weight: int  #: the plan's share compared with other plans, when jobs of several wait
     parallel: int
-    emission_us: int  #: one run each so many microseconds
+    emission_us: int  #: the plan's rate: one run per this time
     burst: int
     runs_per_day: int
     queue_depth: int
     reserve_micros: int
     budget_micros: int
     result_ttl_s: int
-    bytes_held: int = 0  #: what its tenant's jobs may take of the store; 0 for no limit of the plan's
-    burnt_micros: int = 0  #: of a nested run: what its parent's attempt may have cost by now
+    bytes_held: int = 0  #: the most its tenant's jobs may take of the store; 0: no limit
+    burnt_micros: int = 0  #: for a nested run: the most its parent's attempt can have cost by now
 
     @classmethod
     def of(cls, name: str, plan: Plan, reserve_micros: int, burnt_micros: int = 0) -> Gates:
-        """Those of a plan, for a run that may cost this much."""
+        """The gates of a plan, for a run that can cost ``reserve_micros``."""
         return cls(
             plan=name,
             weight=plan.weight,
@@ -51,7 +51,7 @@ class Gates:
         return self.emission_us / _MICROS_PER_S
 
     def arguments(self) -> dict[str, int | str]:
-        """As the script ``admit`` takes them, by its names."""
+        """The arguments of the script ``admit``, by their names there."""
         return {
             "planned": 1,
             "plan": self.plan,
@@ -71,7 +71,7 @@ class Gates:
     def refusal(
         self, tenant: str, limit: str, *, allowed: int, used: int, retry_after_ms: int, spent: int
     ) -> RateLimited:
-        """Why the ledger refused: which limit, its value, the present use, and when to come back."""
+        """The error for a refusal: which limit, its value, the present use, and when to try again."""
         whose = f"tenant {tenant!r}, plan {self.plan!r}"
         after_s = retry_after_ms / 1000
         says = {
@@ -93,7 +93,7 @@ class Gates:
         )
 
 
-#: What the script is told of a job without a plan.
+#: The arguments of the script ``admit`` for a job without a plan.
 NO_GATES: dict[str, int | str] = {
     "planned": 0,
     "plan": "",

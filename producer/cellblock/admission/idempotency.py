@@ -1,4 +1,4 @@
-"""Idempotency keys: what a caller submits again under its key is the job that it submitted first."""
+"""Idempotency keys: a job that a caller submits again under the same key is accepted only once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _WRITTEN = {"code", "files", "entrypoint", "args", "stdin", "env", "inputs", "ar
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """A caller's key, and the hash of what was submitted under it.
+    """A caller's key, and the hash of the request that was submitted under it.
 
-    It is of what was asked (of a confidential job without what its author wrote): a plan, a price or a policy
-    that changed in between makes it no other job.
+    The hash covers the JobSpec (for a confidential job without its author's text), not plan, price or policy:
+    a change of those in between does not make it a different job.
     """
 
     name: str
@@ -25,11 +25,11 @@ class IdempotencyKey:
 
     @classmethod
     def of(cls, spec: JobSpec) -> Self | None:
-        """That of this job, if it has one. The tenant is not hashed: each has keys of its own."""
+        """The key of this job; None without one. The tenant is not hashed: each has keys of its own."""
         if spec.idempotency_key is None:
             return None
         apart = {"idempotency_key", "tenant", "traceparent"}
-        # A hash of what few people may write tells which of it was written.
+        # A reader could find a guessable text by its hash, so a confidential job's text is left out.
         asked = spec.model_dump(exclude=apart | _WRITTEN if spec.confidential else apart)
         text = json.dumps(asked, sort_keys=True, default=bytes.hex)
         return cls(spec.idempotency_key, hashlib.sha256(text.encode()).hexdigest())

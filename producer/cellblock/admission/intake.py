@@ -1,4 +1,4 @@
-"""From a JobSpec to what the ledger takes: plan, limits, price and signature, decided in one place."""
+"""Turns a JobSpec into a manifest for the ledger: plan, limits, price and signature are decided here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 class Intake:
     """Decides on jobs before anything is stored. Thread-safe.
 
-    Its methods raise :class:`InvalidJob`, :class:`PolicyDenied`.
+    All methods raise :class:`InvalidJob` and :class:`PolicyDenied`.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Intake:
         overrides: Callable[[str], Override] = lambda tenant: Override(),
         blobs: Blobs | None = None,
     ) -> None:
-        """``overrides``: what was set at run time. ``blobs``: where long parts of a job go.
+        """``overrides``: a tenant's overrides, set at run time. ``blobs``: the store for long parts of jobs.
 
         Raises :class:`PlansError`, :class:`PricesError`.
         """
@@ -51,9 +51,9 @@ class Intake:
     def prepare(
         self, job_id: str, spec: JobSpec, principal: Principal = PRODUCER, parent: Parent | None = None
     ) -> tuple[Manifest, Gates | None]:
-        """The signed manifest, and what its tenant's plan has the ledger check.
+        """The signed manifest, and the limits of its plan for the ledger to check; None without a plan.
 
-        ``principal``: who asks. ``parent``: of a nested run. Raises :class:`PolicyUnavailable` too.
+        ``principal``: who asks. ``parent``: of a nested run. Also raises :class:`PolicyUnavailable`.
         """
         spec = self._adopted(spec, parent)
         entitled = self._plans.entitled(spec, keyed=principal.key_id is not None, nested=parent is not None)
@@ -70,10 +70,10 @@ class Intake:
         return self._stored(job_id, spec, planned), gates
 
     def _stored(self, job_id: str, spec: JobSpec, manifest: Manifest) -> Manifest:
-        """As the ledger may hold it: a confidential one sealed, what is long elsewhere, all of it signed."""
+        """The manifest as the ledger stores it: sealed if confidential, long parts in blobs, signed."""
         if spec.confidential:
             manifest = manifest.model_copy(update={"seal_to": tenant_key(spec, self._settings.sealing)})
-            if self._settings.redis.url is not None:  # without a store nothing is kept but in memory
+            if self._settings.redis.url is not None:  # without a store everything stays in memory
                 manifest = seal_manifest(job_id, manifest, self._settings.sealing)
         if self._blobs is not None:
             manifest = checked_in(manifest, self._blobs, self._settings.blobs.least_bytes)
@@ -85,7 +85,7 @@ class Intake:
             _log.warning("%s", warning)
 
     def _permit(self, principal: Principal, spec: JobSpec, manifest: Manifest, plan: str) -> None:
-        """Ask whether this may run at all."""
+        """Asks the policy whether this job may run. Raises :class:`PolicyDenied` if it says no."""
         context: dict[str, str | int | bool] = {
             "plan": plan,
             "role": spec.role or "",
@@ -103,7 +103,7 @@ class Intake:
     def estimate(
         self, spec: JobSpec, principal: Principal = PRODUCER, parent: Parent | None = None
     ) -> Estimate:
-        """What the job may cost, by its plan or, without one, by the prices alone."""
+        """The most the job can cost, by its plan and prices; without a plan, by the prices alone."""
         spec = self._adopted(spec, parent)
         entitled = self._plans.entitled(spec, keyed=principal.key_id is not None, nested=parent is not None)
         return self._priced(spec, parent, entitled)[1]
@@ -153,7 +153,7 @@ class Intake:
 
 
 def check_key(principal: Principal, spec: JobSpec) -> None:
-    """What binds a key holds under every policy and under none; it comes before anything is said of plans."""
+    """Checks the limits of an API key. They hold under every policy, and come before all checks of plans."""
     if principal.key_id is None:
         return
     if principal.tenant != spec.tenant:

@@ -11,17 +11,17 @@ from cellblock.contract.models import JobSpec, Limits
 from cellblock.errors import PolicyDenied
 from cellblock_config import LEVELS, LevelName, Settings
 
-#: Of a parent, at least this much time has to be left.
+#: A parent must have at least this much of its time left.
 _LEAST_S = 0.1
 _BOUNDED = ("timeout_s", "cpu_s", "memory_bytes", "cpus", "pids", "output_bytes")
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A running job under which another is to run.
+    """A running job that asks for a nested run.
 
-    ``ran_s``: how long its attempt has run. ``reserved_micros``: of what it may cost, what neither earlier
-    attempts have used nor others were lent. ``unheard_s``: how long it may go on until it hears of a loan.
+    ``ran_s``: how long its attempt has run. ``reserved_micros``: the part of its money that earlier attempts
+    have not used and nested runs do not hold. ``unheard_s``: how long it can run until it hears of a loan.
     """
 
     job_id: str
@@ -32,12 +32,12 @@ class Parent:
 
     @property
     def left_s(self) -> float:
-        """Until its own time is over."""
+        """The seconds until its own timeout."""
         return self.manifest.limits.timeout_s - self.ran_s
 
     @property
     def burnt_micros(self) -> int:
-        """What its attempt may have cost when it hears of a loan: that much it cannot lend."""
+        """The most that its attempt can have cost when it hears of a loan: this money it cannot lend."""
         limits, charge = self.manifest.limits, self.manifest.charge
         if charge is None:
             return 0
@@ -50,11 +50,11 @@ class Parent:
 
     @property
     def left_micros(self) -> int:
-        """What it has to lend."""
+        """The micros that it can lend."""
         return max(0, self.reserved_micros - self.burnt_micros)
 
     def adopted(self, spec: JobSpec, settings: Settings) -> JobSpec:
-        """The nested job as its parent's: of its tenant and plan, and waiting no longer than it runs.
+        """The nested job with its parent's tenant and plan; it waits no longer than its parent runs.
 
         Raises :class:`PolicyDenied`.
         """
@@ -89,8 +89,8 @@ class Parent:
     def narrowed(self, spec: JobSpec, asked: JobSpec, settings: Settings) -> JobSpec:
         """The nested job within its parent's limits and time.
 
-        ``spec``: as its plan lets it be. ``asked``: in its caller's words; what these leave open is lowered
-        to what the parent has. Raises :class:`PolicyDenied` naming field, asked and allowed.
+        ``spec``: the job with its plan's values. ``asked``: the job as its caller wrote it; fields that it
+        leaves open are lowered to the parent's. Raises :class:`PolicyDenied` naming field, asked and allowed.
         """
         level = self._level(spec, asked)
         usual = resolve_limits(level, Limits(), settings, of_trials=spec.evaluation is not None)
@@ -125,7 +125,7 @@ class Parent:
         return above
 
     def cost_cap(self, spec: JobSpec) -> int:
-        """What the nested run may cost: what it names, else half of what is left.
+        """The most the nested run may cost, in micros: what it names, else half of what its parent has left.
 
         Raises :class:`PolicyDenied`.
         """
@@ -138,11 +138,11 @@ class Parent:
 
 
 def no_parent(job_id: str, tenant: str | None) -> PolicyDenied:
-    """For one that never was, has ended, waits, or is somebody else's: nothing tells these apart."""
+    """The error for a parent that is unknown, has ended, waits, or is another tenant's: always one text."""
     whose = f" of tenant {tenant!r}" if tenant is not None else ""
     return PolicyDenied("parent", f"no job {job_id}{whose} is running")
 
 
 def too_poor(left_micros: int) -> PolicyDenied:
-    """For one whose parent has given its money to others meanwhile."""
+    """The error for a nested run whose parent has lent its money to other nested runs meanwhile."""
     return PolicyDenied("parent", f"it has {left_micros} micros left, less than this run may cost")

@@ -1,4 +1,4 @@
-"""Which plan a job is on, and whether what it asks for is within it."""
+"""Finds the plan of a job, and checks that the job's requests are within it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cellblock_config.prices import Prices, load_prices
 
 _log = logging.getLogger(__name__)
 
-#: How often a file of plans is looked at.
+#: The file of plans is checked for changes at most once in this time.
 _LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Entitled:
-    """What one job may: its plan under governance, role and stake; ``whose`` says so in words."""
+    """What one job is allowed: its plan after governance, role and stake. ``whose``: the same in words."""
 
     name: str
     whose: str
@@ -33,7 +33,7 @@ class Entitled:
     settings: Settings
 
     def granted(self, spec: JobSpec) -> JobSpec:
-        """The job with the plan's word where it has none of its own. Raises :class:`PolicyDenied`."""
+        """The job with the plan's values where it has none of its own. Raises :class:`PolicyDenied`."""
         level = self._level(spec)
         limits = spec.limits.model_copy(update=self._limits(spec, level))
         for field in ("max_cost_micros", "nested_cost_micros"):
@@ -45,7 +45,7 @@ class Entitled:
             self._one_of("level", spec.level, self.plan.levels)
         if spec.level in self.plan.levels:
             return spec.level
-        return max(self.plan.levels, key=list(LEVELS).index)  # it named none: the strictest there is
+        return max(self.plan.levels, key=list(LEVELS).index)  # it names no level: the plan's strictest
 
     def _image(self, spec: JobSpec) -> str:
         images = self.plan.images
@@ -82,15 +82,15 @@ class Entitled:
 class PlanFile:
     """The plans of a fleet, read again when their file changes. Thread-safe.
 
-    A file that has become invalid changes nothing: the plans before stay in force, and the log says why.
+    A file that becomes invalid changes nothing: the earlier plans stay in force, and the log says why.
     """
 
     def __init__(
         self, settings: Settings, overrides: Callable[[str], Override] = lambda tenant: Override()
     ) -> None:
-        """``overrides``: what was set at run time for a tenant.
+        """``overrides``: a tenant's overrides, set at run time.
 
-        Raises :class:`PlansError`, :class:`PricesError`: nothing is in force yet that could stay.
+        Raises :class:`PlansError`, :class:`PricesError` for bad files: there are no earlier plans to keep.
         """
         self._overrides = overrides
         self._settings = settings
@@ -119,15 +119,15 @@ class PlanFile:
 
     @property
     def prices(self) -> Prices:
-        """What runs cost: read once, so that two estimates of one process agree."""
+        """The prices of runs. Read once, so that two estimates of one process agree."""
         return self._prices
 
     def entitled(self, spec: JobSpec, *, keyed: bool = False, nested: bool = False) -> Entitled | None:
         """The plan of this job; None if neither it, its tenant nor the settings name one.
 
-        ``keyed``: it comes in the name of an API key, whose holder chooses neither plan nor role. ``nested``:
-        its plan is its parent's, whatever its tenant is on by now. Raises :class:`PolicyDenied` for a plan or
-        a role that there is not, or that is not the tenant's.
+        ``keyed``: an API key submits it, and its holder chooses neither plan nor role. ``nested``: it has its
+        parent's plan, even if its tenant's plan has changed. Raises :class:`PolicyDenied` for a plan or a
+        role that does not exist or is not the tenant's.
         """
         book = self.book
         tenant = book.tenants.get(spec.tenant)
@@ -148,7 +148,7 @@ class PlanFile:
         return self._entitled(name, spec, book, tenant.stake if tenant is not None else 0)
 
     def _name(self, spec: JobSpec, tenant: Tenant | None, *, keyed: bool) -> str | None:
-        """Which plan the job is on, by what it asks and who may ask that."""
+        """The name of the job's plan, from its request and from who may choose one; None without a plan."""
         if tenant is not None:
             if spec.plan not in {None, tenant.plan}:
                 raise PolicyDenied(
@@ -164,7 +164,7 @@ class PlanFile:
         return spec.plan or self._default
 
     def _entitled(self, name: str, spec: JobSpec, book: PlanBook, stake: int) -> Entitled:
-        # Governance first: a role may lower what it says, and nothing may raise it.
+        # Governance comes first: a role can lower its values, and nothing can raise them.
         plan = book.plans[name]
         for governed in (book.overrides(spec.tenant), self._overrides(spec.tenant)):
             plan = governed.applied(plan)
@@ -177,21 +177,21 @@ class PlanFile:
 
 
 def _check_role(spec: JobSpec, tenant: Tenant | None) -> None:
-    """Whoever comes with an API key is only what [tenants] lets its tenant's be."""
+    """Refuses a role that [tenants] does not give to this tenant's jobs when an API key submits them."""
     if spec.role is not None and (tenant is None or spec.role not in tenant.roles):
         allowed = ", ".join(tenant.roles) if tenant is not None and tenant.roles else "none"
         raise PolicyDenied("role", f"{spec.role!r} is asked with an API key; its tenant's may name {allowed}")
 
 
 def amount(field: str, value: float) -> str:
-    """A limit for people: bytes also in mebibytes, money in micros."""
+    """A limit as text for messages: bytes also in mebibytes, money in micros."""
     if field.endswith("_bytes"):
         return f"{value:.0f} ({value / MIB:g}M)" if value >= MIB else f"{value:.0f}"
     return f"{value:.0f} micros" if field.endswith("_micros") else f"{value:g}"
 
 
 def _stamp(file: Path | None) -> tuple[int, int, int] | None:
-    """Changes whenever the file does, also when another is put in its place; None if there is none."""
+    """A value that changes with the file, also when another file replaces it; None without a file."""
     try:
         found = file.stat() if file is not None else None
     except OSError:

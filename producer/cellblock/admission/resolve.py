@@ -1,4 +1,4 @@
-"""From what a caller asked to what will run: the operator's bounds, checked before anything is stored."""
+"""Turns a JobSpec into the manifest that will run, within the operator's bounds; nothing is stored yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cellblock_config.signing import KEY_ID
 
 
 class ResolvedLimits(BaseModel):
-    """Every limit of one run, none left open."""
+    """Every limit of one run, each with a value."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,7 +33,7 @@ class ResolvedLimits(BaseModel):
 
 
 class Signature(BaseModel):
-    """Who vouches for a manifest: base64 under a key's name. Made and checked in signing.py alone."""
+    """The signature of a manifest: base64, and the name of its key. Only signing.py makes and checks it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,7 +42,7 @@ class Signature(BaseModel):
 
 
 class BlobRef(BaseModel):
-    """A part that is in the blob store."""
+    """A reference to a part of a job in the blob store."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -51,7 +51,7 @@ class BlobRef(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What the ledger stores and a worker runs: a JobSpec with nothing left to decide."""
+    """The job that the ledger stores and a worker runs: a JobSpec with every value decided."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -72,8 +72,8 @@ class Manifest(BaseModel):
     artifacts: tuple[str, ...]
     tenant: str
     plan: str | None = None
-    charge: Charge | None = None  #: of jobs with a plan
-    parent: str | None = None  #: of nested runs, which are at least one deep
+    charge: Charge | None = None  #: only for jobs with a plan
+    parent: str | None = None  #: only for nested runs, whose depth is at least 1
     depth: int = 0
     level: LevelName
     image: str
@@ -83,17 +83,17 @@ class Manifest(BaseModel):
     retries: int
     trace_id: str
     submitted: float
-    modules: tuple[str, ...] | None = None  #: what it may import; None: everything its image has
-    seal_to: str | None = None  #: of confidential jobs: the public key their result is sealed to
+    modules: tuple[str, ...] | None = None  #: modules it may import; None: everything in its image
+    seal_to: str | None = None  #: only for confidential jobs: the public key to which the result is sealed
     evaluation: Evaluation | None = None  #: in place of a program
-    blobs: dict[str, BlobRef] = {}  #: parts that are elsewhere, by name (claim_check.py)
-    long_results: bool = False  #: who submitted it can fetch a result from the blob store
-    payload: bytes | None = None  #: of confidential jobs: what their author wrote, sealed (sealing.py)
+    blobs: dict[str, BlobRef] = {}  #: parts in the blob store, by name (claim_check.py)
+    long_results: bool = False  #: whether its caller can fetch a result from the blob store
+    payload: bytes | None = None  #: only for confidential jobs: what the author wrote, sealed (sealing.py)
     signature: Signature | None = None
 
 
 def resolve(spec: JobSpec, settings: Settings) -> Manifest:
-    """Fill in the level's defaults and hold every value to the operator's bounds.
+    """Fills in the level's defaults and checks every value against the operator's bounds.
 
     Raises :class:`InvalidJob` naming field, value and bound.
     """
@@ -141,7 +141,7 @@ def resolve_limits(
 ) -> ResolvedLimits:
     """The job's own limits where it named them, else its level's; each within the operator's bounds.
 
-    ``of_trials``: they hold each trial of an evaluation.
+    ``of_trials``: the limits apply to each trial of an evaluation. Raises :class:`InvalidJob`.
     """
     default, bounds = LEVELS[level], settings.sandbox
     output_max = "trial_output_max_bytes" if of_trials else "output_max_bytes"
@@ -149,7 +149,7 @@ def resolve_limits(
     cpus = asked.cpus or max(bounds.cpus_min, min(default.cpus, bounds.cpus_max))
     limits = ResolvedLimits(
         timeout_s=timeout_s,
-        # More than one process can burn within the timeout: the wall limit speaks first unless asked.
+        # More than one process can burn within the timeout: the wall limit comes first, unless cpu_s is set.
         cpu_s=asked.cpu_s or timeout_s + 1,
         memory_bytes=asked.memory_bytes
         or max(bounds.memory_min_bytes, min(default.memory_bytes, bounds.memory_max_bytes)),
@@ -217,7 +217,7 @@ def _check_environment(env: dict[str, str], bounds: SandboxSettings) -> None:
 def _check_bound(
     name: str, value: float, bounds: SandboxSettings, most: str, least: str | None = None
 ) -> None:
-    """``most`` and ``least`` are settings."""
+    """Raises :class:`InvalidJob` for a value beyond the settings named ``most`` and ``least``."""
     if value > getattr(bounds, most):
         raise InvalidJob(f"limits.{name}", f"{value} is above the bound of {_bound(bounds, most)}")
     if least is not None and value < getattr(bounds, least):

@@ -1,10 +1,10 @@
-"""Confidential jobs (requirements D7, D8): the one place that seals, and the one that opens.
+"""Confidential jobs (requirements D7, D8): the one place that seals and opens them.
 
-Stops whoever can read Redis, its files, logs, events, Flower or error reports from reading a confidential
-job: what it is made of is sealed to the fleet before it is stored, what it says to its tenant before it
-leaves the worker, each to a public key that can only seal (libsodium's sealed boxes: X25519,
-XSalsa20-Poly1305). In the clear stay ids, limits, sizes and the outcome. What a worker's memory holds while
-it runs the job is not covered.
+Stops readers of Redis, its files, logs, events, Flower or error reports from reading a confidential job. The
+job's contents are sealed to the fleet before it is stored; its output is sealed to its tenant before it
+leaves the worker. Each is sealed to a public key that can only seal (libsodium's sealed boxes: X25519,
+XSalsa20-Poly1305). Ids, limits, sizes and the outcome stay in the clear. A worker's memory, while it runs
+the job, is not covered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cellblock.contract.values import TableValue
 from cellblock.errors import CannotOpen, NotConfigured
 from cellblock_config.sealing import SealingSettings, sealing_key
 
-#: Everything of a manifest that its author wrote, as it is where that is sealed.
+#: Every field of a manifest that its author wrote, with its value in a sealed manifest.
 _EMPTY: dict[str, Any] = {
     "code": None,
     "files": {},
@@ -39,13 +39,13 @@ _SHAPE_DEPTH = 3
 
 
 def new_pair() -> tuple[str, str]:
-    """A fresh private and public key, as values of settings. Raises :class:`NotConfigured`."""
+    """A fresh private key and its public key, as values of settings. Raises :class:`NotConfigured`."""
     private = _nacl().PrivateKey.generate()
     return _setting("x25519", bytes(private)), _setting("x25519-public", bytes(private.public_key))
 
 
 def tenant_key(spec: JobSpec, settings: SealingSettings) -> str:
-    """What this job's result is sealed to. Raises :class:`NotConfigured`, naming the remedy."""
+    """The public key that this job's result is sealed to. Raises :class:`NotConfigured` with the remedy."""
     key = settings.tenant_keys.get(spec.tenant)
     if key is None:
         raise NotConfigured(
@@ -57,9 +57,9 @@ def tenant_key(spec: JobSpec, settings: SealingSettings) -> str:
 
 
 def seal_manifest(job_id: str, manifest: Manifest, settings: SealingSettings) -> Manifest:
-    """The manifest with all that its author wrote sealed to the fleet. Raises :class:`NotConfigured`.
+    """The manifest with everything its author wrote sealed to the fleet. Raises :class:`NotConfigured`.
 
-    Inside stands whose it is: what is sealed opens for no other job, tenant or reader.
+    The sealed part names its owner, so it opens for no other job, tenant or reader.
     """
     if settings.fleet_key is None:
         raise NotConfigured(
@@ -74,10 +74,10 @@ def seal_manifest(job_id: str, manifest: Manifest, settings: SealingSettings) ->
 
 
 def open_manifest(job_id: str, manifest: Manifest, settings: SealingSettings) -> Manifest:
-    """What :func:`seal_manifest` sealed; other manifests as they are.
+    """The manifest with the part that :func:`seal_manifest` sealed opened; other manifests unchanged.
 
-    Raises :class:`NotConfigured` without the fleet's key, :class:`CannotOpen` for what it does not open, or
-    what was sealed for another job.
+    Raises :class:`NotConfigured` without the fleet's key, :class:`CannotOpen` where the key does not fit or
+    the part was sealed for another job.
     """
     if manifest.payload is None:
         return manifest
@@ -105,8 +105,8 @@ def _bound(job_id: str, manifest: Manifest) -> dict[str, str | None]:
 
 
 def seal_result(result: JobResult, public_key: str) -> JobResult:
-    """The result with all that the job said sealed; what remains are sizes, counts and how it ended."""
-    if result.isolation is None:  # nothing of it ran: all of this is our own
+    """The result with all of the job's output sealed; sizes, counts and the outcome stay in the clear."""
+    if result.isolation is None:  # the job never ran: the result holds our own text only
         return result
     sealed = _seal(result.model_dump_json().encode(), public_key)
     error = JobError(type="Sealed", message="sealed to its tenant; open it with the private key")
@@ -139,10 +139,10 @@ _CLEAR = [
 
 
 def open_result(result: JobResult, private_key: str) -> JobResult:
-    """A confidential job's result with all that it said; others as they are.
+    """A confidential job's result with its output opened; other results unchanged.
 
     ``private_key``: ``x25519:<base64>``, as ``cellblock seal-key new`` makes it. Raises :class:`CannotOpen`
-    for another tenant's key, and for what is not this job's.
+    for another tenant's key, and for a sealed output of another job.
     """
     if result.sealed is None:
         return result
@@ -153,12 +153,12 @@ def open_result(result: JobResult, private_key: str) -> JobResult:
         raise CannotOpen("what was sealed is no result of this version") from None
     if (opened.job_id, opened.attempt, opened.outcome) != (result.job_id, result.attempt, result.outcome):
         raise CannotOpen("what was sealed is another job's result")
-    # When it ended and what was taken for it is known only after it was sealed.
+    # The time of its end and its cost are known only after the result was sealed.
     return opened.model_copy(update={"timings": result.timings, "cost_micros": result.cost_micros})
 
 
 def open_if_fitting(result: JobResult, settings: SealingSettings) -> JobResult:
-    """A confidential result, where ``sealing.private_key`` fits; another tenant's stays as it is."""
+    """Opens a confidential result if ``sealing.private_key`` fits; else returns it unchanged."""
     if settings.private_key is None:
         return result
     try:
@@ -168,7 +168,7 @@ def open_if_fitting(result: JobResult, settings: SealingSettings) -> JobResult:
 
 
 def _without_names(result: JobResult) -> tuple[RedactionCount, ...]:
-    """What was taken out, without what an operator calls the values registered."""
+    """The redaction counts without the names that an operator gave to registered values."""
     counted: Counter[tuple[str, str]] = Counter()
     for one in result.redactions:
         counted[one.kind.partition(":")[0], one.stream] += one.count
@@ -190,7 +190,7 @@ def _summary(result: JobResult) -> ResultSummary:
 
 
 def _shape(value: object, depth: int = 0) -> str:
-    """What kind of value it is, without a name or a character of it."""
+    """The kind of a value, without any name or character from it."""
     if isinstance(value, TableValue):
         return f"table of {len(value.ipc)} bytes"
     if isinstance(value, dict | list):
@@ -229,7 +229,7 @@ def _setting(kind: str, material: bytes) -> str:
 
 
 def _nacl() -> ModuleType:
-    # Only where something is sealed: the base install knows no such jobs.
+    # Imported only when something is sealed: the base install has no confidential jobs.
     try:
         import nacl.public
     except ModuleNotFoundError as error:

@@ -1,12 +1,12 @@
-"""Signed jobs (requirement O5): the one place that signs a manifest, and the one that judges it.
+"""Signed jobs (requirement O5): the one place that signs manifests and checks their signatures.
 
-Stops whoever can write to Redis, and holds no key, from having code run or a job changed. Signed are the
-job's id and every field of the manifest but the signature itself, so a job can neither be altered nor run
-under another id; ``submitted`` is among them, so its age is known. What Redis says *about* a job (its
+Stops an attacker who can write to Redis, but holds no key, from running code or changing a job. The signature
+covers the job's id and every field of the manifest except itself, so a job can neither be altered nor run
+under another id. It covers ``submitted``, so the job's age is known. What Redis says *about* a job (its
 state, events, result) is not signed.
 
-A signature says no more than the name of its key: how it is checked is decided by the worker's own
-settings alone, so no public key can be passed off as an HMAC secret.
+A signature holds only the name of its key. The worker's own settings alone decide how it is checked, so a
+public key cannot be passed off as an HMAC secret.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from cellblock.errors import NotConfigured
 from cellblock_config import SigningSettings
 from cellblock_config.signing import key_material
 
-#: No byte string signed here can mean anything elsewhere, nor the other way round.
+#: Separates these signatures from all others: a text signed here is valid nowhere else, nor the reverse.
 _DOMAIN = b"cellblock-job-v1\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job may not run, with the remedy."""
+    """Why a job must not run, with the remedy."""
 
     kind: Literal["SignatureMissing", "SignatureKeyUnknown", "SignatureInvalid", "SignatureExpired"]
     why: str
 
 
 class Signer:
-    """Signs with ``signing.key``; leaves jobs as they are where there is none.
+    """Signs with ``signing.key``; leaves jobs unsigned without one.
 
     Raises :class:`NotConfigured` when the key's extra is not installed, or when the key and the one
     trusted under its id do not belong together.
@@ -84,7 +84,7 @@ class Verifier:
         self._keys |= {key_id: _checking_key(key) for key_id, key in settings.trusted.items()}
 
     def refusal(self, job_id: str, manifest: Manifest) -> Refusal | None:
-        """Why this job may not run here; None when it may. A signature that is there always counts."""
+        """Why this job must not run here; None if it may. A signature that is there is always checked."""
         signature = manifest.signature
         if signature is None:
             if not self._required:
@@ -101,8 +101,8 @@ class Verifier:
                 f"signed with the key {signature.key_id!r}, which this worker does not know: "
                 "add it to CELLBLOCK_SIGNING_TRUSTED",
             )
-        # Only what the stored document states: a field that a later version adds with a default is not
-        # in it, and leaving out one that was signed changes the message.
+        # Only the fields in the stored document: a field that a later version adds with a default is not
+        # in it, and leaving out a signed field changes the message.
         stated = manifest.model_dump(mode="json", exclude={"signature"}, exclude_unset=True)
         if not key.fits(_message(job_id, stated), _decoded(signature.value)):
             return Refusal(
@@ -125,8 +125,8 @@ class Verifier:
 
 
 def new_key(kind: Literal["hmac", "ed25519"]) -> tuple[str, str]:
-    """A fresh key as two settings' values: what signs, and what checks. Secret: both for hmac, the first
-    for ed25519. Raises :class:`NotConfigured` without the extra."""
+    """A fresh key as values of two settings: the signing key and the checking key. Secret: both for hmac,
+    the first for ed25519. Raises :class:`NotConfigured` without the extra."""
     material = secrets.token_bytes(32)
     if kind == "hmac":
         return (_setting("hmac", material),) * 2
@@ -140,7 +140,7 @@ def _message(job_id: str, fields: Mapping[str, Any]) -> bytes:
 
 
 def _decoded(value: str) -> bytes:
-    """The signature's bytes; none for what is not base64, which fits nothing."""
+    """The signature's bytes; no bytes, which fit nothing, for a text that is not base64."""
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
@@ -160,7 +160,7 @@ class _SigningKey(_CheckingKey, Protocol):
 
 
 class _Hmac:
-    """Whoever can check can also sign."""
+    """One secret for both: a holder who can check signatures can also sign."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -208,7 +208,7 @@ def _checking_key(key: SecretStr) -> _CheckingKey:
 
 
 def _ed25519() -> ModuleType:
-    # Only where such a key is used: the base install knows HMAC alone.
+    # Imported only when such a key is used: the base install has HMAC alone.
     try:
         import nacl.signing
     except ModuleNotFoundError as error:

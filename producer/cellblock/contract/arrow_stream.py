@@ -1,7 +1,7 @@
-"""A look at an Arrow stream before a library unpacks it: bombs are told by the stream's own headers.
+"""Checks an Arrow stream by its own headers before a library unpacks it, and so detects bombs.
 
-Stops a job's table of a few bytes from becoming gigabytes in the process of whoever asks for it: buffers
-that would have to be decompressed, and more rows than the bytes could hold. Our guest writes neither.
+Stops a job's table of a few bytes from becoming gigabytes in the process of its reader: buffers that would
+have to be decompressed, and more rows than the bytes could hold. Our guest writes neither.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NODE_BYTES = 16  # struct FieldNode: length and null count, 64 bits each
 
 
 def check_stream(pyarrow: Any, ipc: bytes) -> None:
-    """Raises ValueError for a stream that grows when it is read, or that is none."""
+    """Raises ValueError for a stream that grows when it is read, and for bytes that are not a stream."""
     for message in pyarrow.ipc.MessageReader.open_stream(ipc):
         try:
             _check_message(message.metadata.to_pybytes(), 8 * len(ipc))
@@ -56,7 +56,7 @@ def _check_message(metadata: bytes, rows_most: int) -> None:
 
 
 def check_expansion(pyarrow: Any, table: Any) -> None:
-    """Raises ValueError for a table in which one value can stand in many places, each a copy in pandas."""
+    """Raises ValueError for a table in which one value can stand in many places: pandas copies it to each."""
     for field in table.schema:
         # At the top a dictionary becomes a categorical, which holds each value once.
         kind = field.type.value_type if pyarrow.types.is_dictionary(field.type) else field.type
@@ -77,12 +77,12 @@ def _shared(pyarrow: Any, kind: Any) -> str | None:
 
 
 def _follow(data: bytes, place: int) -> int:
-    """Where the offset that stands here points to."""
+    """The position that the offset stored at ``place`` points to."""
     return place + int(struct.unpack_from("<I", data, place)[0])
 
 
 def _field(data: bytes, table: int, index: int) -> int | None:
-    """Where a table's field stands; None if it is not there."""
+    """The position of a table's field; None if the table does not have it."""
     entries = table - int(struct.unpack_from("<i", data, table)[0])
     if entries < 0:
         raise struct.error("a table before the beginning")

@@ -10,9 +10,9 @@ from cellblock.errors import InvalidJob
 
 
 class Contract(BaseModel):
-    """A frozen model that says no more of bad input than where it is wrong."""
+    """A frozen model. Its errors name where the input is wrong and never show the input itself."""
 
-    # hide_input: a validation error may end up in a log, and its input is somebody's code.
+    # hide_input: a validation error can end up in a log, and its input is a tenant's code.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 

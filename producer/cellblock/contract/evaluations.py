@@ -1,7 +1,7 @@
-"""An evaluation: many programs to judge in one job, and what came of each.
+"""An evaluation: many programs to judge in one job, and the verdict on each.
 
-A job's own costs (admission, message, claim, result) are the evaluation's, so they are shared; the sandbox
-is each trial's alone.
+The trials of an evaluation share the costs of one job (admission, message, claim, result). Each trial has a
+sandbox of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cellblock.contract.outcomes import JobError, Outcome, Usage
 from cellblock.errors import InvalidJob
 
 TRIALS_MAX = 256
-#: Sandboxes of one series at most, all made ahead: a job pays for those of its last that it leaves unused.
+#: The most sandboxes of one series. All are made ahead: a job also pays for unused ones of its last series.
 SERIES_MOST = 32
 CASES_MAX = 1000
 FILES_MAX = 256
@@ -32,19 +32,19 @@ CompareMode = Literal["exact", "whitespace", "float"]
 
 
 class TrialVerdict(StrEnum):
-    """What came of one program."""
+    """The verdict on one program."""
 
     PASSED = "passed"
     FAILED = "failed"
     TIMED_OUT = "timed_out"
-    #: What it gives or is given are no plain values: judged inline, or not at all.
+    #: Its arguments or results are not plain values: only the mode ``inline`` can judge it.
     NEEDS_INLINE = "needs_inline"
-    UNJUDGED = "unjudged"  #: our fault: to be tried again, and no part of any score
-    UNUSABLE = "unusable"  #: its problem's tests are to be mended first: no part of any score either
+    UNJUDGED = "unjudged"  #: our fault: try it again; it counts in no score
+    UNUSABLE = "unusable"  #: the tests of its problem do not work: mend them first; it counts in no score
 
     @property
     def scored(self) -> bool:
-        """Whether it says something about the program."""
+        """Whether the verdict is about the program itself, so that it counts in scores."""
         return self not in (TrialVerdict.UNJUDGED, TrialVerdict.UNUSABLE)
 
 
@@ -65,17 +65,17 @@ class FunctionCheck(CheckedModel):
 
 
 class StdioCase(CheckedModel):
-    """What a program reads from its standard input, and what it has to print then."""
+    """The standard input of one run, and the output that the program has to print for it."""
 
     stdin: Source
     stdout: Source
 
 
 class StdioCheck(CheckedModel):
-    """Cases of a program that reads and prints. Each is a run of its own, within the job's limits.
+    """Cases for a program that reads and prints. Each case is a run of its own, within the job's limits.
 
-    ``checker``: a Python program that decides instead of a comparison. It is run with three files named in
-    its arguments, input, printed and expected, and accepts by ending with 0.
+    ``checker``: a Python program that decides instead of a comparison. Its arguments name three files:
+    input, printed output and expected output. It accepts by ending with exit code 0.
     """
 
     kind: Literal["stdio"] = "stdio"
@@ -96,7 +96,7 @@ class StdioCheck(CheckedModel):
 
 
 class TextFile(CheckedModel):
-    """A file by its relative path."""
+    """A text file and its relative path."""
 
     name: Source
     text: Source
@@ -144,12 +144,12 @@ Check = Annotated[FunctionCheck | StdioCheck | PytestCheck, Field(discriminator=
 
 
 def channel_of(check: Check, mode: VerdictMode) -> VerdictMode:
-    """What a verdict by this check rests on: what is printed is always compared outside."""
+    """The mode that a verdict by this check rests on: printed output is always compared outside (split)."""
     return "split" if isinstance(check, StdioCheck) else mode
 
 
 def sandboxes(check: Check) -> int:
-    """How many a program takes that passes it."""
+    """The number of sandboxes that a program uses when it passes this check."""
     if not isinstance(check, StdioCheck):
         return 1
     return len(check.cases) * (1 if check.checker is None else 2)
@@ -166,9 +166,9 @@ class Trial(CheckedModel):
 class Evaluation(CheckedModel):
     """Programs and the checks they have to pass.
 
-    ``split``: tests run in a sandbox of their own, and only plain values cross; what a program does to its
-    own interpreter changes nothing there. ``inline``: program and tests share one interpreter, for what needs
-    more than values; a program that means to can forge that verdict.
+    ``split``: tests run in a sandbox of their own, and only plain values cross; a program cannot change the
+    interpreter of its tests. ``inline``: program and tests share one interpreter, for tests that need more
+    than plain values; a hostile program can forge that verdict.
     """
 
     checks: tuple[Check, ...] = Field(min_length=1, max_length=TRIALS_MAX)
@@ -187,22 +187,22 @@ class Evaluation(CheckedModel):
 
     @property
     def runs(self) -> int:
-        """How many runs its trials may take: each is begun anew once, and twice more where calls deviate. A
-        judge may take as long as one of them."""
+        """The most runs that its trials can take: each starts again once, and twice more where calls deviate.
+        A judge can take as long as one run."""
         checks = [self.checks[trial.check] for trial in self.trials]
         judged: dict[type, int] = {FunctionCheck: 3 + 1, PytestCheck: 1 + 1}
         return 2 * sum(judged.get(type(one)) or sandboxes(one) for one in checks)
 
     @property
     def size_bytes(self) -> int:
-        """How much of it is text."""
+        """The size of all its texts, in bytes."""
         texts = [trial.source for trial in self.trials]
         texts += [text for check in self.checks for text in check.texts]
         return sum(len(text.encode("utf-8", "replace")) for text in texts)
 
 
 class TrialResult(Contract):
-    """What came of one trial. ``channel`` says what the verdict rests on."""
+    """The verdict on one trial. ``channel``: the mode that the verdict rests on."""
 
     id: str
     verdict: TrialVerdict

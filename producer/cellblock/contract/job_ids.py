@@ -1,7 +1,7 @@
-"""Job ids: 32 hexadecimal digits, of which the first three say in which bucket their tenant is.
+"""Job ids: 32 hexadecimal digits. The first three are the bucket of the job's tenant.
 
-A fleet of several stores finds a job's store by its id alone, without asking anybody (docs/adr/0019). The
-buckets and the hash are fixed for ever; which store has which bucket is not.
+A fleet of several stores finds a job's store by its id alone, without any request (docs/adr/0019). The
+buckets and the hash are fixed for ever; which store has which bucket can change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def new_job_id(tenant: str) -> str:
 
 
 def bucket_in(job_id: str) -> int:
-    """The bucket that an id names. Raises :class:`ValueError` for what is no id."""
+    """The bucket that an id names. Raises :class:`ValueError` for a text that is not an id."""
     if len(job_id) != _DIGITS:
         raise ValueError(f"{job_id!r:.80} is no job id")
     return int(job_id[:_BUCKET_DIGITS], 16)

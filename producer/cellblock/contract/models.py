@@ -1,6 +1,6 @@
 """The contract: what a job is, how it can end, and what comes back.
 
-Over 400 lines, because it is one document: whoever submits jobs or reads results finds all of it here.
+Over 400 lines, because it is one document: callers who submit jobs or read results find all of it here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cellblock_config.plans import COST_MOST_MICROS
 PriorityClass = Literal["high", "normal", "low"]
 PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("high", "normal", "low")
 
-#: What a job of one program may have, and what one of many has no place for.
+#: Fields that a job with one program may have, and an evaluation must not have.
 _NOT_OF_EVALUATIONS = (
     *("code", "files", "entrypoint", "args", "stdin", "inputs", "context_path", "artifacts"),
     *("confidential", "retries"),
@@ -44,7 +44,7 @@ _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a
 
 
 class JobState(StrEnum):
-    """Where the ledger has a job; ARCHITECTURE.md draws the arrows."""
+    """Where a job is in the ledger; ARCHITECTURE.md draws the transitions."""
 
     QUEUED = "queued"
     PARKED = "parked"  #: waits until its tenant has a free slot
@@ -70,7 +70,7 @@ class JobState(StrEnum):
 
 
 class Limits(CheckedModel):
-    """What one run may use. What is left out comes from the level; the operator's settings bound the rest."""
+    """The limits of one run. The level gives values that are left out; the operator's settings bound all."""
 
     timeout_s: float | None = Field(None, gt=0, description="Wall-clock seconds.")
     cpu_s: float | None = Field(
@@ -90,7 +90,7 @@ FileBytes = Annotated[bytes, BeforeValidator(_as_bytes)]
 
 
 class ReducedContext(CheckedModel):
-    """What a confidential job sees of its matter in place of plain text, as its variable ``ctx``."""
+    """What a confidential job gets as its variable ``ctx``, in place of its context as plain text."""
 
     summary: str = Field("", max_length=64 * 1024)
     embeddings: tuple[tuple[float, ...], ...] = Field((), max_length=4096)
@@ -301,7 +301,7 @@ class SkippedArtifact(Contract):
 
 
 class RedactionCount(Contract):
-    """How often something of a kind was taken out of what a job said."""
+    """How often the filter took out one kind of text from a job's output."""
 
     kind: str = Field(description="A secret's form, high_entropy, context_echo, hidden_reasoning, control.")
     stream: str = Field(description="stdout, stderr, value, error, artifacts, or all.")
@@ -309,7 +309,7 @@ class RedactionCount(Contract):
 
 
 class ResultSummary(Contract):
-    """What of a confidential job's result is in the clear."""
+    """The part of a confidential job's result that is not encrypted."""
 
     stdout_bytes: int
     stdout_lines: int
@@ -323,8 +323,8 @@ class ResultSummary(Contract):
 class JobResult(Contract):
     """How one job ended. User failures are data here, never exceptions.
 
-    ``value`` is what the program computed, by its own word: its variable ``result`` where it sets one, else
-    its last expression. Plain Python for what JSON can hold, a :class:`TableValue` for a table.
+    ``value`` is what the program claims to have computed: its variable ``result`` where it sets one, else
+    its last expression. Plain Python for everything JSON can hold, a :class:`TableValue` for a table.
     """
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -389,7 +389,7 @@ class JobResult(Contract):
 
 
 class JobStatus(Contract):
-    """A look at a job that may still be under way."""
+    """The state of a job at one moment, whether or not it has ended."""
 
     job_id: str
     state: JobState
@@ -409,14 +409,14 @@ class JobStatus(Contract):
 
 
 class JobPage(Contract):
-    """Jobs that have ended. ``cursor``: what asks for the next page; None on the last."""
+    """Jobs that have ended. ``cursor``: pass it to get the next page; None on the last page."""
 
     jobs: list[JobStatus]
     cursor: str | None = None
 
 
 class Counts(Contract):
-    """How many jobs are where at this moment, and how many workers have been heard of."""
+    """The numbers of jobs in each state at this moment, and the number of live workers."""
 
     waiting: int = Field(description="For a worker.")
     delayed: int = Field(description="For the end of the pause before a retry.")
@@ -434,7 +434,7 @@ class Counts(Contract):
 
 
 class DayUsage(Contract):
-    """What one tenant used on one day (UTC), by its plan. Money is in millionths of the unit of account."""
+    """What one tenant with a plan used on one day (UTC). Money is in millionths of the unit of account."""
 
     tenant: str
     day: date
@@ -444,7 +444,7 @@ class DayUsage(Contract):
 
 
 class PastAttempt(Contract):
-    """An attempt that did not simply end."""
+    """An attempt that was lost, given back or tried again, or that was the last of a dead letter."""
 
     fence: int
     worker: str
@@ -454,7 +454,7 @@ class PastAttempt(Contract):
 
 
 class DeadLetter(Contract):
-    """A job that ended through our fault: its payload is kept, and an operator may let it run again."""
+    """A job that ended through our fault: its payload is kept, and an operator can let it run again."""
 
     job_id: str
     tenant: str
@@ -467,7 +467,7 @@ class DeadLetter(Contract):
     trace_id: str
 
 
-#: Not of a job: the reader was too slow, and events up to this one are gone.
+#: About no job: the reader was too slow, and events up to this one are gone.
 GAP: Literal["agent.events.gap"] = "agent.events.gap"
 EventType = Literal[
     "agent.events.gap",
@@ -500,12 +500,12 @@ class Event(Contract):
 
     @property
     def terminal(self) -> bool:
-        """Whether the job ended with this event; every accepted job has exactly one such."""
+        """Whether the job ended with this event; every accepted job has exactly one such event."""
         return self.type not in {GAP, "agent.run.queued", "agent.run.started", "agent.run.retried"}
 
     @classmethod
     def from_fields(cls, stream_id: str, fields: dict[str, str]) -> Self:
-        """Read one stream entry."""
+        """The event that one entry of the stream holds."""
         given: dict[str, Any] = {name: value for name, value in fields.items() if value != ""}
         given["at"] = int(given.pop("at_ms")) / 1000
         return cls(id=stream_id, **given)

@@ -1,4 +1,4 @@
-"""How a run can end, and what is known of it then: the same words for a job and for each run within one."""
+"""How a run can end, and what is then known about it. A job and each run within a job use the same words."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Outcome(StrEnum):
     PIDS = "pids"  #: failed after the kernel refused it another process
     DISK = "disk"  #: failed with no byte or no file left in its work folder
     OUTPUT_LIMIT = "output_limit"
-    COST_CAP = "cost_cap"  #: stopped when it had cost all it may
-    LEAK_BLOCKED = "leak_blocked"  #: it printed or returned its context, so nothing it said is here
+    COST_CAP = "cost_cap"  #: stopped when it reached its cost cap
+    LEAK_BLOCKED = "leak_blocked"  #: it printed or returned its context, so its whole output is withheld
     SYSCALL = "syscall"  #: killed for a system call no honest program makes
     CANCELLED = "cancelled"
     REJECTED = "rejected"  #: a rule forbids it here: it was never run
@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 
 
 class JobError(Contract):
-    """Why a job did not end ``ok``. What the code raised, or the limit that stopped it."""
+    """Why a job did not end ``ok``: the exception that its code raised, or the limit that stopped it."""
 
     type: str
     message: str
@@ -39,9 +39,10 @@ class JobError(Contract):
 class Usage(Contract):
     """What the run used, measured by the host's kernel where it can be (``evidence`` says by whom).
 
-    ``filter_cpu_ms``: what looking through its words took, in a process of the worker's. ``start_cpu_ms``:
-    what starting its sandbox took, where that was started for this job alone (limits that others seldom ask
-    for, a context, a series of trials). Both cost what the run's own CPU time costs, and are not part of it.
+    ``filter_cpu_ms``: CPU time that filtering its output took, in a process of the worker's.
+    ``start_cpu_ms``: CPU time that starting its sandbox took, where it was started for this job alone
+    (unusual limits, a context, a series of trials). Both have the price of the run's own CPU time, and are
+    not part of it.
     """
 
     wall_ms: int = 0

@@ -1,4 +1,4 @@
-"""Names a caller gives to what stands in a sandbox: they lead nowhere else, and mean one thing each."""
+"""Checks names that callers give to files and variables: each stays inside the sandbox and is unambiguous."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESERVED = frozenset({"ctx", "result"})
 
 
 def check_relative(path: str) -> None:
-    """A path (or glob) below the work folder, in its one spelling. Raises ValueError."""
+    """Checks that a path (or glob) is below the work folder and normalised. Raises ValueError."""
     shown = f"{path!r:.200}"
     if not path or path.startswith("/"):
         raise ValueError(f"{shown} is not a relative path")
@@ -28,7 +28,7 @@ def check_relative(path: str) -> None:
 
 
 def check_absolute(path: str) -> None:
-    """An absolute path without detours. Raises ValueError."""
+    """Checks that a path is absolute and normalised. Raises ValueError."""
     shown = f"{path!r:.200}"
     if not path.startswith("/") or ".." in path.split("/"):
         raise ValueError(f"{shown} is not an absolute path without '..'")
@@ -36,7 +36,7 @@ def check_absolute(path: str) -> None:
 
 
 def check_files(names: Iterable[str]) -> None:
-    """Relative paths, none of which is a folder of another. Raises ValueError."""
+    """Checks that the paths are relative and that none is a folder of another. Raises ValueError."""
     folders = {}
     known = set(names)
     for name in known:
@@ -48,7 +48,7 @@ def check_files(names: Iterable[str]) -> None:
 
 
 def check_variable(name: str) -> None:
-    """A global's name that is free to be given. Raises :class:`InvalidJob`."""
+    """Checks that a caller may use this name for a global. Raises :class:`InvalidJob`."""
     if not name.isidentifier() or keyword.iskeyword(name) or len(name) > 128:
         raise InvalidJob(f"{name!r:.80}", "is not a variable's name")
     if name in RESERVED or name.startswith("__"):

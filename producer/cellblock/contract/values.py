@@ -1,7 +1,7 @@
-"""What goes into a job's globals, and what its value is: JSON for values, Arrow for tables, never pickle.
+"""The inputs of a job and its value: JSON for plain values, Arrow for tables, never pickle.
 
-A value is the job's own claim. It is read here within bounds and executed nowhere; a table stays the bytes
-it came as until its owner asks for it.
+A value is the job's own claim. This module reads it within bounds and never executes it; a table stays
+unread bytes until its owner asks for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEPTH_LIMIT = 100
 
 
 class InputValue(BaseModel):
-    """One input, ready to travel."""
+    """One input, encoded as bytes."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -36,9 +36,10 @@ class InputValue(BaseModel):
 
 
 class TableValue:
-    """A table that a job returned: an Arrow IPC stream, taken apart only when asked.
+    """A table that a job returned: an Arrow IPC stream, decoded only on request.
 
-    ``ipc`` are its bytes. They are the job's, so let no other reader than these two at them unwarned.
+    ``ipc`` are its bytes. The job wrote them: do not pass them to a reader that trusts its input. The two
+    methods of this class check them first.
     """
 
     def __init__(self, ipc: bytes) -> None:
@@ -54,9 +55,10 @@ class TableValue:
         return f"TableValue(<{len(self.ipc)} bytes of Arrow>)"
 
     def to_table(self) -> Any:
-        """As a ``pyarrow.Table``, every offset and length checked; one that would grow when read is refused.
+        """The table as a ``pyarrow.Table``, with every offset and length checked.
 
-        Raises ValueError when the bytes are no table, :class:`NotConfigured` without the extra ``arrow``.
+        Raises ValueError when the bytes are not a table or would grow when read, :class:`NotConfigured`
+        without the extra ``arrow``.
         """
         pyarrow = _arrow("reading a table")
         try:
@@ -68,8 +70,8 @@ class TableValue:
         return table
 
     def to_pandas(self) -> Any:
-        """As a ``pandas.DataFrame``. Raises what :meth:`to_table` raises, and ValueError for a table whose
-        values stand in many places at once."""
+        """The table as a ``pandas.DataFrame``. Raises what :meth:`to_table` raises, and ValueError for a
+        table in which one value stands in many places."""
         pyarrow = _arrow("reading a table", "pandas")
         table = self.to_table()
         check_expansion(pyarrow, table)
@@ -77,7 +79,7 @@ class TableValue:
 
 
 def encode_input(name: str, value: object) -> InputValue:
-    """A plain value, a ``pyarrow.Table`` or a ``pandas.DataFrame`` as bytes. Raises :class:`InvalidJob`."""
+    """Encodes a plain value, a ``pyarrow.Table`` or a ``pandas.DataFrame``. Raises :class:`InvalidJob`."""
     if isinstance(value, InputValue):
         return value
     kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
@@ -104,7 +106,7 @@ def encode_input(name: str, value: object) -> InputValue:
 
 
 def _check_plain(value: object, place: str, depth: int) -> None:
-    """Exactly what JSON can hold, so that what arrives is what was given."""
+    """Accepts only values that JSON holds exactly, so that the job gets what the caller gave."""
     if depth > DEPTH_LIMIT:
         raise InvalidJob(place[:200], f"is nested deeper than {DEPTH_LIMIT} levels, or contains itself")
     kind = type(value)
@@ -129,8 +131,8 @@ def _check_plain(value: object, place: str, depth: int) -> None:
 
 
 def read_json_value(data: bytes) -> object:
-    """A job's JSON value as plain Python. Raises ValueError for everything that is not strictly JSON of
-    finite numbers and Unicode text, at most 100 levels deep."""
+    """A job's JSON value as plain Python. Raises ValueError unless it is strict JSON of finite numbers and
+    Unicode text, at most 100 levels deep."""
     try:
         value = json.loads(data, parse_constant=_no_constant)
     except RecursionError:
@@ -169,12 +171,12 @@ def _check_text(text: str) -> None:
 
 
 def table_from_base64(text: str) -> TableValue:
-    """The table a stored result holds. Raises ValueError."""
+    """The table in a stored result, from its base64. Raises ValueError."""
     return TableValue(base64.b64decode(text, validate=True))
 
 
 def _arrow(what: str, *also: str) -> Any:
-    """pyarrow, loaded only where a table is really in play."""
+    """Imports pyarrow, and only when a table is used. Raises :class:`NotConfigured` without the extra."""
     try:
         for name in ("pyarrow.ipc", *also):
             importlib.import_module(name)

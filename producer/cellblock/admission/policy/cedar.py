@@ -15,25 +15,25 @@ from cellblock.admission.policy.decision import Decision, Principal, Question
 from cellblock.errors import PolicyError, PolicyUnavailable
 
 _log = logging.getLogger(__name__)
-#: How often the folder is looked at.
+#: The folder is checked for changes at most once in this time.
 _LOOK_S = 1.0
 
 
 class CedarPolicies:
-    """Reads all ``*.cedar`` of a folder, again when they change. Thread-safe.
+    """Reads all ``*.cedar`` of a folder, and reads them again when they change. Thread-safe.
 
-    Policies that have become unreadable change nothing: those before stay in force, and the log says why.
+    Policies that become unreadable change nothing: the earlier ones stay in force, and the log says why.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Raises :class:`PolicyError` when there are none before that could stay."""
+        """Raises :class:`PolicyError` for unreadable policies: there are no earlier ones to keep."""
         self._folder = folder
         self._stamp = self._look()
         self._policies, self._names = _read(folder)
         self._looked = time.monotonic()
 
     def decide(self, question: Question) -> Decision:
-        """Ask the policies in force. Raises :class:`PolicyUnavailable` if one of them cannot be evaluated."""
+        """Asks the policies in force. Raises :class:`PolicyUnavailable` if one cannot be evaluated."""
         self._refresh()
         names = self._names
         answer = cedarpy.is_authorized(_request(question), self._policies, _entities(question))

@@ -1,4 +1,4 @@
-"""Which policy decides, as the settings say."""
+"""Chooses the policy that decides, from the settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cellblock_config.policy import PolicySettings
 
 
 class NoPolicy:
-    """The decision point where none is configured: everybody who can reach the store may run jobs."""
+    """The decision point where none is configured: every process that can reach the store may run jobs."""
 
     def decide(self, question: Question) -> Decision:
         """Always yes."""

@@ -10,11 +10,11 @@ from typing import Any
 
 
 class Deadline:
-    """Cuts a connection when its time is over, as a context around one request.
+    """Cuts a connection when its time is over; a context manager around one request.
 
-    httpx bounds each read by itself, and one byte is enough for it to go on. The request needs a connection
-    of its own, and :meth:`on_event` as the extension ``trace``. Where the end of the connection is no error,
-    :attr:`over` tells.
+    httpx bounds each single read, and one byte is enough to start the next. The request needs a connection
+    of its own, and :meth:`on_event` as the extension ``trace``. A cut connection can look like the normal end
+    of an answer: check :attr:`over`.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -26,15 +26,15 @@ class Deadline:
 
     @property
     def over(self) -> bool:
-        """Whether it was cut: what came before may look whole."""
+        """Whether the connection was cut: an answer from it might be incomplete although it looks whole."""
         return self._over
 
     def on_event(self, name: str, info: Mapping[str, Any]) -> None:
-        """httpx's trace: hear of the connection as soon as there is one."""
+        """httpx's trace: learns of the connection as soon as it exists."""
         if name in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:  # two objects
             with self._lock:
                 self._socket = info["return_value"].get_extra_info("socket")
-                if self._over:  # it came while the name and the connection took too long
+                if self._over:  # the deadline passed while the name was looked up or the connection made
                     self._cut()
 
     def __enter__(self) -> None:
@@ -50,5 +50,5 @@ class Deadline:
 
     def _cut(self) -> None:
         if self._socket is not None:
-            with suppress(OSError):  # it has ended by itself
+            with suppress(OSError):  # the connection has ended by itself
                 self._socket.shutdown(socket.SHUT_RDWR)

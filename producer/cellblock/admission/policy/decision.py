@@ -1,4 +1,4 @@
-"""What is asked of a policy, and what it answers."""
+"""The question to a policy, and its answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RUN = "agent.run.invoke"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks: the holder of a key, or the producer itself, which no key bounds."""
+    """Who asks: the holder of an API key, or the producer itself, which no key limits."""
 
     key_id: str | None = None
     tenant: str | None = None  #: whose key it is
@@ -23,7 +23,7 @@ PRODUCER = Principal()
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """May this principal do this, for this tenant, in these circumstances?"""
+    """Whether this principal may do this action, for this tenant, in this context."""
 
     principal: Principal
     action: str
@@ -33,15 +33,15 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``reasons`` are the names of the policies that decided; none: nothing permits it."""
+    """A policy's answer. ``reasons``: the names of the policies that decided; empty if none permits it."""
 
     allowed: bool
     reasons: tuple[str, ...] = ()
 
 
 class DecisionPoint(Protocol):
-    """Answers. Raises :class:`PolicyUnavailable` where it cannot: that is no permission."""
+    """Answers questions. Raises :class:`PolicyUnavailable` where it cannot, which counts as a denial."""
 
     def decide(self, question: Question) -> Decision:
-        """The answer, and what it rests on."""
+        """The decision, and the policies that it rests on."""
         ...

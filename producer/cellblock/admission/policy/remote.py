@@ -1,4 +1,4 @@
-"""Decisions by a service of the operator's, asked over HTTP: no answer, or one that is none, is a denial."""
+"""Decisions by a service of the operator's, asked over HTTP. A missing or malformed answer is a denial."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Answer(BaseModel):
 class RemotePolicies:
     """Asks by POST: ``{"principal", "action", "tenant", "context"}``, expects ``{"allowed", "reasons"}``.
 
-    Thread-safe. An answer is good for ``cache_s``; nothing else is remembered.
+    Thread-safe. An answer is reused for ``cache_s`` seconds; nothing else is remembered.
     """
 
     def __init__(self, settings: PolicySettings) -> None:
@@ -49,7 +49,7 @@ class RemotePolicies:
         self._cached: OrderedDict[str, tuple[float, Decision]] = OrderedDict()
 
     def decide(self, question: Question) -> Decision:
-        """Ask, unless it was just asked. Raises :class:`PolicyUnavailable`."""
+        """Asks the service, unless the cache has the answer. Raises :class:`PolicyUnavailable`."""
         body = json.dumps(asdict(question), sort_keys=True, default=dict)
         known = self._known(body)
         if known is not None:
@@ -84,7 +84,7 @@ class RemotePolicies:
                 if got.status_code != 200:
                     raise PolicyUnavailable(f"the policy decision point answered {got.status_code}")
                 said = b""
-                for chunk in got.iter_raw():  # compressed, it would be no JSON: nobody asked for that
+                for chunk in got.iter_raw():  # unrequested compression makes it invalid JSON
                     said += chunk
                     if len(said) > _ANSWER_MAX_BYTES:
                         raise PolicyUnavailable("the policy decision point's answer is too long")
