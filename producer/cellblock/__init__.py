@@ -1,4 +1,4 @@
-"""cellblock: run code nobody trusts, one throw-away sandbox per job.
+"""cellblock: run untrusted code, one throw-away sandbox per job.
 
 >>> from cellblock import Client, JobSpec                                  # doctest: +SKIP
 >>> with Client() as client:                                               # doctest: +SKIP

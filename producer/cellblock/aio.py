@@ -1,4 +1,4 @@
-"""The same client for asyncio: submissions on a thread, waiting without one."""
+"""The client for asyncio: calls run on a thread, waiting for results takes no thread."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class AsyncJob:
         return f"AsyncJob({self.id!r})"
 
     async def result(self, timeout_s: float | None = None) -> JobResult:
-        """Wait for the end. Raises :class:`ResultTimeout`; the job goes on."""
+        """Waits for the job's end. Raises :class:`ResultTimeout` after ``timeout_s``; the job goes on."""
         return await self._client.result(self.id, timeout_s=timeout_s)
 
     async def status(self) -> JobStatus:
-        """Where the job is now."""
+        """The state of the job now."""
         return await self._client.status(self.id)
 
     async def cancel(self) -> Literal["cancelled", "requested", "terminal"]:
-        """End the job."""
+        """Ends the job: at once while it waits, through its worker while it runs."""
         return await self._client.cancel(self.id)
 
 
 class AsyncClient:
     """:class:`Client` for asyncio: the same methods, the same errors, one implementation underneath.
 
-    What operators do, ``governance`` and ``api_keys``, is :class:`Client`'s.
+    The parts for operators, ``governance`` and ``api_keys``, are only in :class:`Client`.
     """
 
     def __init__(self, redis_url: str | None = None, *, settings: Settings | None = None) -> None:
@@ -58,32 +58,32 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection; accepted jobs go on."""
+        """Closes every connection; accepted jobs go on."""
         await asyncio.to_thread(self._client.close)
 
     async def submit(self, spec: JobSpec, *, api_key: str | None = None) -> AsyncJob:
-        """Accept a job and wake a worker for it; errors as :meth:`Client.submit`."""
+        """Accepts a job and wakes a worker for it; raises as :meth:`Client.submit`."""
         return AsyncJob(self, (await asyncio.to_thread(self._client.submit, spec, api_key=api_key)).id)
 
     async def submit_many(
         self, specs: Iterable[JobSpec], *, api_key: str | None = None
     ) -> list[AsyncJob | CellblockError]:
-        """Accept jobs, dozens in one round trip; returns for each its job or the error that refused it."""
+        """Accepts jobs, dozens in one round trip. Returns for each its job, or the error that refused it."""
         answers = await asyncio.to_thread(self._client.submit_many, specs, api_key=api_key)
         return [AsyncJob(self, answer.id) if isinstance(answer, Job) else answer for answer in answers]
 
     async def estimate(self, spec: JobSpec, *, api_key: str | None = None) -> Estimate:
-        """What this job may cost, without submitting it."""
+        """The most this job can cost; it is not submitted."""
         return await asyncio.to_thread(self._client.estimate, spec, api_key=api_key)
 
     def job(self, job_id: str) -> AsyncJob:
-        """A handle on a job accepted elsewhere; looks nothing up."""
+        """A handle on a job accepted elsewhere. It does not check that the job exists."""
         return AsyncJob(self, job_id)
 
     async def result(
         self, job_id: str, *, timeout_s: float | None = None, tenant: str | None = None
     ) -> JobResult:
-        """Wait for a job's end without holding a thread; as :meth:`Client.result`."""
+        """Waits for a job's end without holding a thread; otherwise as :meth:`Client.result`."""
         future = await asyncio.to_thread(lambda: self._client.result_future(job_id, tenant=tenant))
         try:
             # shield: giving up on the wait must not cancel the future other waiters share.
@@ -96,21 +96,21 @@ class AsyncClient:
             raise ResultTimeout(f"job {job_id} has not ended after {timeout_s:g} s; it goes on") from None
 
     async def status(self, job_id: str, *, tenant: str | None = None) -> JobStatus:
-        """Where a job is now. Raises :class:`UnknownJob`."""
+        """The state of a job now. Raises :class:`UnknownJob`."""
         return await asyncio.to_thread(lambda: self._client.status(job_id, tenant=tenant))
 
     async def usage(self, tenant: str | None = None, day: date | None = None) -> list[DayUsage]:
-        """What tenants with a plan used, by day (UTC)."""
+        """The use of tenants with a plan, by day (UTC)."""
         return await asyncio.to_thread(self._client.usage, tenant, day)
 
     async def counts(self) -> Counts:
-        """How many jobs wait, are parked, run or are dead letters now."""
+        """The numbers of jobs that wait, are parked, run or are dead letters now."""
         return await asyncio.to_thread(self._client.counts)
 
     async def cancel(
         self, job_id: str, *, tenant: str | None = None
     ) -> Literal["cancelled", "requested", "terminal"]:
-        """Stop a job. Idempotent; raises :class:`UnknownJob`."""
+        """Stops a job. Idempotent; raises :class:`UnknownJob`."""
         return await asyncio.to_thread(lambda: self._client.cancel(job_id, tenant=tenant))
 
     async def dead(self, *, limit: int = 100) -> list[DeadLetter]:
@@ -118,15 +118,15 @@ class AsyncClient:
         return await asyncio.to_thread(lambda: self._client.dead(limit=limit))
 
     async def dead_letter(self, job_id: str) -> DeadLetter:
-        """One of them. Raises :class:`UnknownJob`."""
+        """One dead letter. Raises :class:`UnknownJob` for a job that is not one."""
         return await asyncio.to_thread(self._client.dead_letter, job_id)
 
     async def retry_dead(self, job_id: str) -> AsyncJob:
-        """Let a dead letter run again. Raises :class:`UnknownJob`."""
+        """Lets a dead letter run again. Raises :class:`UnknownJob`."""
         return AsyncJob(self, (await asyncio.to_thread(self._client.retry_dead, job_id)).id)
 
     async def drop_dead(self, job_id: str) -> None:
-        """Forget a dead letter and its payload. Raises :class:`UnknownJob`."""
+        """Forgets a dead letter and its payload. Raises :class:`UnknownJob`."""
         await asyncio.to_thread(self._client.drop_dead, job_id)
 
     async def events(
@@ -147,15 +147,15 @@ class AsyncClient:
         )
 
     async def acknowledge(self, group: str, events: Iterable[Event]) -> None:
-        """These events are done with; the group sees them no more."""
+        """Marks events as done: the group does not get them again."""
         await asyncio.to_thread(self._client.acknowledge, group, list(events))
 
     async def rewind(self, group: str, after: str = "0") -> None:
-        """The group reads again from after this stream id."""
+        """Makes the group read again from after this stream id."""
         await asyncio.to_thread(self._client.rewind, group, after)
 
     async def forget_group(self, group: str) -> bool:
-        """Nobody reads in this group any more; whether there was one."""
+        """Removes this group. Returns whether it existed."""
         return await asyncio.to_thread(self._client.forget_group, group)
 
     async def evaluate(
@@ -164,8 +164,8 @@ class AsyncClient:
         options: EvaluationOptions | None = None,
         total: int | None = None,
     ) -> AsyncIterator[tuple[Sample, TrialResult]]:
-        """As :meth:`Client.evaluate`; the iterable is read on a thread. A task that is cancelled stops its
-        jobs too."""
+        """As :meth:`Client.evaluate`; the iterable is read on a thread. Cancelling the task also stops its
+        jobs."""
         campaign = self._client.campaign(options or EvaluationOptions())
         results = campaign.run(samples, total)
         try:

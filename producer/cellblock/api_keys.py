@@ -1,7 +1,7 @@
-"""API keys: whose runs they are, and that they can do nothing but run (requirement D18).
+"""API keys: each belongs to one tenant and allows nothing but runs (requirement D18).
 
-A key is ``cbk_<id>_<secret>``. Redis keeps its id, tenant, capabilities and the SHA-256 of the secret: nobody
-who reads Redis can use a key. The secret is 256 random bits, so no slower hash is needed.
+A key is ``cbk_<id>_<secret>``. Redis keeps its id, tenant, capabilities and the SHA-256 of the secret, so a
+reader of Redis cannot use a key. The secret is 256 random bits, so no slower hash is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cellblock.ledger.keys import Keys
 from cellblock_config.names import NAME
 
 _TOKEN = re.compile(r"cbk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
-#: Everything a key may carry: running, and tools. No other endpoint is a key's.
+#: All capabilities that a key can carry: running, and tools. A key gives access to no other endpoint.
 _CAPABILITY = re.compile(r"agent\.run\.invoke|tool\.[a-z][a-z0-9_-]{0,63}\.invoke")
 
 
@@ -37,7 +37,7 @@ _REPLACE = (
 
 
 class ApiKey(BaseModel):
-    """What is known of a key; its secret is not."""
+    """A stored key, without its secret."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -57,7 +57,7 @@ class ApiKeys:
         self._replace = redis.register_script(_REPLACE)
 
     def create(self, tenant: str, capabilities: Sequence[str] = (RUN,)) -> str:
-        """A new key, shown this once. Raises :class:`InvalidJob` for what no key may carry."""
+        """A new key, shown only now. Raises :class:`InvalidJob` for a capability that no key can have."""
         if not re.fullmatch(NAME, tenant):
             raise InvalidJob("tenant", f"{tenant!r:.80} is no tenant's name")
         if not capabilities:
@@ -74,32 +74,32 @@ class ApiKeys:
         return token
 
     def list(self) -> list[ApiKey]:
-        """All of them, oldest first."""
+        """All keys, oldest first."""
         with store_errors("listing API keys"):
             found = cast(dict[str, str], self._redis.hgetall(self._stored))
         return sorted((_parsed(text) for text in found.values()), key=lambda one: one.created)
 
     def rotate(self, key_id: str) -> str:
-        """A new secret for this key; the old one is worth nothing from now on. Raises :class:`InvalidJob`."""
+        """The key with a new secret; the old one is invalid from now on. Raises :class:`InvalidJob`."""
         known = self._find(key_id)
         if known is None:
             raise InvalidJob("KEY", "there is none of this id; cellblock api-key list shows them")
         token, stored = _issued(known.id, known.tenant, known.capabilities)
         with store_errors("storing an API key"):
-            # Not what was revoked meanwhile.
+            # A key that was revoked meanwhile must not come back.
             if not self._replace(keys=[self._stored], args=[known.id, stored]):
                 raise InvalidJob("KEY", "it was revoked meanwhile")
         return token
 
     def revoke(self, key_id: str) -> bool:
-        """The key, by its id or whole, is worth nothing from now on. Whether there was one."""
+        """Revokes a key, named by its id or whole. Returns whether it existed."""
         match = _TOKEN.fullmatch(key_id)
         key_id = match[1] if match else key_id
         with store_errors("revoking an API key"):
             return bool(self._redis.hdel(self._stored, key_id))
 
     def principal(self, token: str) -> Principal:
-        """Whose key this is. Raises :class:`PolicyDenied`, which says nothing of the key."""
+        """The principal of this key. Raises :class:`PolicyDenied`, whose text does not show the key."""
         match = _TOKEN.fullmatch(token)
         known = self._find(match[1]) if match else None
         given = _digest(match[2] if match else "")
@@ -114,7 +114,7 @@ class ApiKeys:
 
 
 def _issued(key_id: str, tenant: str, capabilities: tuple[str, ...]) -> tuple[str, str]:
-    """A new token, and what is stored of it."""
+    """A new token, and the text to store for it."""
     secret = secrets.token_urlsafe(32)
     stored = {
         "id": key_id,

@@ -1,8 +1,8 @@
-"""The blob store: bytes by their SHA-256, beside Redis, for what is too long for it.
+"""The blob store: bytes by their SHA-256, beside Redis, for parts that are too long for Redis.
 
-A blob is named ``<period>/<sha256>``: the period, ``sweep_after_s`` long, in which it was put there. Nobody
-writes any more where the sweep removes, for what is put again later gets another name. So the sweep is safe
-against a submission under way, without a lock.
+A blob is named ``<period>/<sha256>``: the period, ``sweep_after_s`` long, in which it was put there. The
+sweep only removes from old periods, and the same bytes put again later get another name. So the sweep cannot
+conflict with a submission under way, without a lock.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ class Blobs(Protocol):
     """Bytes kept under their digests. Raises :class:`BlobsUnavailable`. Thread-safe."""
 
     def put(self, data: bytes) -> str:
-        """Keep these bytes; returns their name. The same bytes twice are one blob for some hours."""
+        """Stores these bytes and returns their name. Within one period, the same bytes are one blob."""
 
     def get(self, name: str, size_bytes: int) -> bytes:
-        """The bytes of this name. Raises :class:`BlobLost` where they are not what was put there."""
+        """The bytes of this name. Raises :class:`BlobLost` where they are missing or altered."""
 
     def owner(self) -> str | None:
-        """The store whose blobs these are; None if none has said so."""
+        """The store that owns these blobs; None without an owner."""
 
     def own(self, store: str) -> str:
-        """Take the blobs for this store, unless they have an owner. Returns the owner."""
+        """Makes this store the owner of the blobs, unless they have one. Returns the owner."""
 
     def old(self) -> Iterator[list[str]]:
-        """Names nobody puts anything under any more, in pages."""
+        """Names in periods that get no new blobs, in pages."""
 
     def expired(self, name: str) -> bool:
         """Whether a blob is older than any job."""
 
     def put_before(self, name: str, when: float) -> bool:
-        """Whether a blob may be from before this time (Unix seconds)."""
+        """Whether a blob might be from before this time (Unix seconds)."""
 
     def remove(self, names: Sequence[str]) -> None:
-        """These are gone."""
+        """Removes these blobs."""
 
 
 def open_blobs(settings: BlobSettings) -> Blobs | None:
-    """The blob store of these settings, None without one. Nothing is connected to yet.
+    """The blob store of these settings; None without one. It does not connect yet.
 
-    Raises :class:`NotConfigured` without the extra, or for an address that the library does not take.
+    Raises :class:`NotConfigured` without the extra, or for an address that the library does not accept.
     """
     if settings.url is None:
         return None
@@ -77,14 +77,14 @@ def open_blobs(settings: BlobSettings) -> Blobs | None:
     if url.startswith("file:"):
         _make_folder(url)
     else:
-        # One request may be tried twice; all of it within the time.
+        # A request can be tried twice; both tries together must fit into timeout_s.
         each_s = max(1, round(settings.timeout_s / 2))
         in_the_clear = os.environ.get("AWS_ALLOW_HTTP", "").lower() in {"true", "1"}
         options = {
             "client_options": {
                 "timeout": f"{each_s}s",
                 "connect_timeout": f"{min(3, each_s)}s",
-                "allow_http": in_the_clear,  # the library's own variable, which these options outweigh
+                "allow_http": in_the_clear,  # the library also reads a variable for this; these options win
             },
             "retry_config": {"max_retries": 1, "retry_timeout": timedelta(seconds=settings.timeout_s)},
         }
@@ -97,7 +97,7 @@ def open_blobs(settings: BlobSettings) -> Blobs | None:
 
 
 def _make_folder(url: str) -> None:
-    """Make the folder, but not its parents: if they are missing, the address is probably wrong."""
+    """Makes the folder, but not its parents: if they are missing, the address is probably wrong."""
     folder = unquote(urlsplit(url).path)
     try:
         Path(folder).mkdir(exist_ok=True)
@@ -106,7 +106,7 @@ def _make_folder(url: str) -> None:
 
 
 class ObjectBlobs:
-    """In an object store: S3, Google's, Azure's, or a folder."""
+    """Blobs in an object store: S3, Google's, Azure's, or a folder."""
 
     def __init__(self, store: Any, settings: BlobSettings, now: Callable[[], float] = time.time) -> None:
         self._store = store
@@ -114,13 +114,13 @@ class ObjectBlobs:
         self._now = now
 
     def put(self, data: bytes) -> str:
-        """Keep these bytes; returns their name."""
+        """Stores these bytes and returns their name."""
         from obstore.exceptions import AlreadyExistsError
 
         name = f"{self._period():08x}/{hashlib.sha256(data).hexdigest()}"
         with _errors("keeping a blob"):
             try:
-                with suppress(AlreadyExistsError):  # then it has these bytes: its name is their digest
+                with suppress(AlreadyExistsError):  # then the bytes are there: the name is their digest
                     self._store.put(name, data, mode="create")
             except NotImplementedError:  # a server without conditional puts
                 self._store.put(name, data)
@@ -134,7 +134,7 @@ class ObjectBlobs:
         with _errors("fetching a blob"):
             try:
                 found = self._store.get(name)
-                if int(found.meta["size"]) != size_bytes:  # before it is read: it could be of any length
+                if int(found.meta["size"]) != size_bytes:  # before reading: it could have any length
                     raise BlobLost(digest, f"it has {found.meta['size']} bytes, and had {size_bytes}")
                 data = bytes(found.bytes())
             except FileNotFoundError:
@@ -146,7 +146,7 @@ class ObjectBlobs:
         return data
 
     def owner(self) -> str | None:
-        """The store whose blobs these are; None if none has said so."""
+        """The store that owns these blobs; None without an owner."""
         with _errors("asking whose blobs these are"):
             try:
                 found = bytes(self._store.get(OWNER).bytes())
@@ -155,7 +155,7 @@ class ObjectBlobs:
         return found.decode(errors="replace")[:_OWNER_MOST]
 
     def own(self, store: str) -> str:
-        """Take the blobs for this store, unless they have an owner. Returns the owner."""
+        """Makes this store the owner of the blobs, unless they have one. Returns the owner."""
         from obstore.exceptions import AlreadyExistsError
 
         if (owner := self.owner()) is not None:
@@ -169,7 +169,7 @@ class ObjectBlobs:
         return self.owner() or store
 
     def old(self) -> Iterator[list[str]]:
-        """Names of two periods ago and before."""
+        """Names from at least two periods ago, in pages."""
         with _errors("listing blobs"):
             periods = cast(list[str], self._store.list_with_delimiter("")["common_prefixes"])
         for period in sorted(periods):
@@ -183,15 +183,15 @@ class ObjectBlobs:
         return self._now() - self._put_at(name) > self._settings.ttl_s
 
     def put_before(self, name: str, when: float) -> bool:
-        """Whether a blob may be from before this time (Unix seconds)."""
+        """Whether a blob might be from before this time (Unix seconds)."""
         return self._put_at(name) < when
 
     def _put_at(self, name: str) -> int:
-        """The earliest: when its period began (Unix seconds)."""
+        """The earliest time it can have been put there: when its period began (Unix seconds)."""
         return int(name[:8], 16) * self._settings.sweep_after_s
 
     def remove(self, names: Sequence[str]) -> None:
-        """These are gone."""
+        """Removes these blobs."""
         if names:
             with _errors("removing blobs"):
                 self._store.delete(list(names))
@@ -201,7 +201,7 @@ class ObjectBlobs:
 
 
 def of_another(owner: str, store: str) -> str:
-    """What to do about blobs that are another store's."""
+    """The message about blobs that another store owns, with the remedy."""
     return (
         f"the blobs at CELLBLOCK_BLOBS_URL belong to the store {owner!r}, and this one is {store!r}: give "
         f"each store a path of its own; where the other is gone for good, remove the object {OWNER!r} there"
@@ -209,13 +209,13 @@ def of_another(owner: str, store: str) -> str:
 
 
 def check_blobs(blobs: Blobs) -> None:
-    """Put something there and fetch it. Raises :class:`BlobsUnavailable`, :class:`BlobLost`."""
+    """Stores a blob and fetches it, as a test. Raises :class:`BlobsUnavailable`, :class:`BlobLost`."""
     blobs.get(blobs.put(_PROBE), len(_PROBE))
 
 
 @contextmanager
 def _errors(doing: str) -> Iterator[None]:
-    """The store's own errors leave without their text, which may name addresses and credentials."""
+    """Translates the library's errors without their text, which can name addresses and credentials."""
     from obstore.exceptions import BaseError
 
     try:

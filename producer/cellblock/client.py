@@ -1,4 +1,4 @@
-"""What backend services import: submit jobs, wait for results, stream batches."""
+"""The client that backend services import: it submits jobs, waits for results and streams batches."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _EVENT_ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
 _GROUP_MAX = 64
 _LISTED_MOST = 1000
 _FIRST_DAY = date(1970, 1, 1)
-#: A batch waits so long for room; for what comes back tomorrow it does not.
+#: The longest wait of a batch for room. It does not wait for a limit that returns only tomorrow.
 _PATIENCE_S = 60.0
 
 
@@ -85,22 +85,22 @@ class Job:
         return f"Job({self.id!r})"
 
     def result(self, timeout_s: float | None = None) -> JobResult:
-        """Wait for the end. Raises :class:`ResultTimeout` after ``timeout_s``; the job goes on."""
+        """Waits for the job's end. Raises :class:`ResultTimeout` after ``timeout_s``; the job goes on."""
         return self._client.result(self.id, timeout_s=timeout_s)
 
     def status(self) -> JobStatus:
-        """Where the job is now."""
+        """The state of the job now."""
         return self._client.status(self.id)
 
     def cancel(self) -> Literal["cancelled", "requested", "terminal"]:
-        """End the job: at once while it waits, through its worker while it runs."""
+        """Ends the job: at once while it waits, through its worker while it runs."""
         return self._client.cancel(self.id)
 
 
 class Client:
     """A connection to the fleet. Thread-safe; use as a context manager or call :meth:`close`.
 
-    Signs what it submits where ``signing.key`` is set.
+    Signs the jobs it submits where ``signing.key`` is set.
 
     >>> with Client() as client:                                        # doctest: +SKIP
     ...     client.submit(JobSpec(code="print(6*7)")).result(timeout_s=30).stdout
@@ -138,7 +138,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close every connection; accepted jobs go on."""
+        """Closes every connection; accepted jobs go on."""
         self._waiter.close()
         if self._archive is not None:
             self._archive.close()
@@ -146,11 +146,11 @@ class Client:
         self._redis.close()
 
     def submit(self, spec: JobSpec, *, api_key: str | None = None) -> Job:
-        """Accept a job and wake a worker for it; where an API key is given, in its name and its tenant's.
+        """Accepts a job and wakes a worker for it. With an API key, the job belongs to the key's tenant.
 
         Raises :class:`InvalidJob`, :class:`PolicyDenied` (nothing stored), :class:`RateLimited` (too much
         waits), :class:`StoreFull`, :class:`StoreUnavailable`. Submitting again with the same
-        ``idempotency_key`` returns the first job, whatever its plan or its parent would say by now.
+        ``idempotency_key`` returns the first job, even if its plan or parent would refuse it by now.
         """
         (job,) = self.submit_many([spec], api_key=api_key)
         if isinstance(job, CellblockError):
@@ -160,18 +160,18 @@ class Client:
     def submit_many(
         self, specs: Iterable[JobSpec], *, api_key: str | None = None
     ) -> list[Job | CellblockError]:
-        """Accept jobs as :meth:`submit` does, dozens in one round trip. Returns for each, in their order, its
-        job or what :meth:`submit` would raise for it: one that is refused does not keep the others out.
+        """Accepts jobs as :meth:`submit` does, dozens in one round trip. Returns for each, in order, its job,
+        or the error that :meth:`submit` would raise: a refused job does not stop the others.
 
-        Where that is :class:`StoreUnavailable` the job may have been accepted; with an ``idempotency_key`` it
-        is safe to submit it again. Raises :class:`PolicyDenied` for a wrong API key. See :meth:`map` for more
-        jobs than memory or the queue holds.
+        A job whose error is :class:`StoreUnavailable` might have been accepted; with an ``idempotency_key``
+        it is safe to submit it again. Raises :class:`PolicyDenied` for a wrong API key. See :meth:`map` for
+        more jobs than memory or the queue holds.
         """
         answers = self._submission.submit(specs, self._principal(api_key))
         return [Job(self, answer) if isinstance(answer, str) else answer for answer in answers]
 
     def estimate(self, spec: JobSpec, *, api_key: str | None = None) -> Estimate:
-        """What this job may cost, without submitting it. Raises as :meth:`submit`, but asks no policy."""
+        """The most this job can cost; it is not submitted. Raises as :meth:`submit`, but asks no policy."""
         return self._submission.estimate(spec, self._principal(api_key))
 
     def _principal(self, api_key: str | None) -> Principal:
@@ -179,22 +179,23 @@ class Client:
 
     @property
     def governance(self) -> Governance:
-        """Overrides of plans at run time, and the record of who set them."""
+        """Overrides of plans at run time, and the audit of who set them."""
         return self._governance
 
     @property
     def api_keys(self) -> ApiKeys:
-        """The API keys of this fleet: to create, list, rotate and revoke."""
+        """The API keys of this fleet: create, list, rotate and revoke them here."""
         return self._api_keys
 
     def job(self, job_id: str) -> Job:
-        """A handle on a job accepted elsewhere; looks nothing up."""
+        """A handle on a job accepted elsewhere. It does not check that the job exists."""
         return Job(self, job_id)
 
     def result(self, job_id: str, *, timeout_s: float | None = None, tenant: str | None = None) -> JobResult:
-        """Wait for a job's end. Raises :class:`ResultTimeout`, :class:`UnknownJob`.
+        """Waits for a job's end. Raises :class:`ResultTimeout`, :class:`UnknownJob`.
 
-        ``tenant``: in whose name it is asked for; another's job is unknown, here and in all that follow.
+        ``tenant``: asks in the name of this tenant, for which other tenants' jobs are unknown. The methods
+        below do the same.
         """
         future = self.result_future(job_id, tenant=tenant)
         try:
@@ -210,17 +211,17 @@ class Client:
         return self._waiter.wait_for(job_id)
 
     def status(self, job_id: str, *, tenant: str | None = None) -> JobStatus:
-        """Where a job is now. Raises :class:`UnknownJob`."""
+        """The state of a job now. Raises :class:`UnknownJob`."""
         self._ledger.reads.require_tenant(job_id, tenant)
         return self._ledger.reads.status(job_id)
 
     def usage(
         self, tenant: str | None = None, day: date | None = None, since: date | None = None
     ) -> list[DayUsage]:
-        """What tenants with a plan used, by day (UTC): the last forty, and with an archive those before.
+        """The use of tenants with a plan, by day (UTC): the last forty, and earlier ones with an archive.
 
-        ``since``: only from this day on. Raises :class:`InvalidJob` for a day and ``since``, and where a day
-        before those forty is asked for :class:`NotConfigured`, :class:`ArchiveUnavailable`.
+        ``since``: only from this day on. Raises :class:`InvalidJob` if both ``day`` and ``since`` are given;
+        for a day before those forty, :class:`NotConfigured` and :class:`ArchiveUnavailable`.
         """
         if day is not None and since is not None:
             raise InvalidJob("since", "is for several days, and day for one: give one of them")
@@ -263,9 +264,9 @@ class Client:
         limit: int = 100,
         cursor: str | None = None,
     ) -> JobPage:
-        """Jobs that have ended and are in the archive, the last to end first; ``cursor`` of a page goes on.
+        """Ended jobs in the archive, the last to end first. Pass a page's ``cursor`` to get the next page.
 
-        Raises :class:`NotConfigured` without an archive, :class:`InvalidJob` for a filter that is none,
+        Raises :class:`NotConfigured` without an archive, :class:`InvalidJob` for an invalid filter,
         :class:`ArchiveUnavailable`.
         """
         if self._archive is None:
@@ -279,13 +280,13 @@ class Client:
         return JobPage(jobs=[status_of(one.job_id, one.record) for one in found], cursor=on)
 
     def counts(self) -> Counts:
-        """How many jobs wait, are parked, run or are dead letters now."""
+        """The numbers of jobs that wait, are parked, run or are dead letters now."""
         return self._ledger.reads.counts()
 
     def cancel(
         self, job_id: str, *, tenant: str | None = None
     ) -> Literal["cancelled", "requested", "terminal"]:
-        """Stop a job. Idempotent; raises :class:`UnknownJob`."""
+        """Stops a job. Idempotent; raises :class:`UnknownJob`."""
         self._ledger.reads.require_tenant(job_id, tenant)
         done = self._ledger.cancel(job_id)
         self._publisher.wake(done.wake)
@@ -297,20 +298,20 @@ class Client:
             raise ValueError(f"limit must be at least 1 (got {limit})")
         letters = []
         for job_id in self._ledger.reads.dead(limit=limit):
-            with suppress(UnknownJob):  # kept for long enough meanwhile
+            with suppress(UnknownJob):  # its time was over meanwhile
                 letters.append(self._ledger.reads.dead_letter(job_id))
         return letters
 
     def dead_ids(self) -> list[str]:
-        """The ids of all of them, latest first."""
+        """The ids of all dead letters, latest first."""
         return self._ledger.reads.dead(limit=0)
 
     def dead_letter(self, job_id: str) -> DeadLetter:
-        """One of them. Raises :class:`UnknownJob`."""
+        """One dead letter. Raises :class:`UnknownJob` for a job that is not one."""
         return self._ledger.reads.dead_letter(job_id)
 
     def retry_dead(self, job_id: str) -> Job:
-        """Let a dead letter run again, its counts at zero. Raises :class:`UnknownJob`."""
+        """Lets a dead letter run again, with its counts at zero. Raises :class:`UnknownJob`."""
         done = self._ledger.retry_dead(job_id, uuid.uuid4().hex)
         if done.word is not RetryWord.RETRIED:
             why = "its payload has expired" if done.word is RetryWord.GONE else "it is no dead letter"
@@ -319,7 +320,7 @@ class Client:
         return Job(self, job_id)
 
     def drop_dead(self, job_id: str) -> None:
-        """Forget a dead letter and its payload; its result stays. Raises :class:`UnknownJob`."""
+        """Forgets a dead letter and its payload; its result stays. Raises :class:`UnknownJob`."""
         if not self._ledger.upkeep.drop_dead(job_id, uuid.uuid4().hex):
             raise UnknownJob(f"job {job_id} is no dead letter")
 
@@ -336,9 +337,9 @@ class Client:
         """Events after a stream id, oldest first; waits up to ``wait_s`` seconds for the first.
 
         With ``group`` each event goes to one ``consumer`` of the group (by default this host and process),
-        at least once: :meth:`acknowledge` what is done with, or it comes again after ``redeliver_s``. A new
-        group starts after ``after``; :meth:`rewind` replays. Raises :class:`InvalidJob` for what is no id or
-        name.
+        at least once: :meth:`acknowledge` handled events, or they come again after ``redeliver_s``. A new
+        group starts after ``after``; :meth:`rewind` replays. Raises :class:`InvalidJob` for a malformed id
+        or name.
         """
         if limit < 1:
             raise InvalidJob("limit", f"{limit}: at least 1")
@@ -352,18 +353,18 @@ class Client:
         )
 
     def acknowledge(self, group: str, events: Iterable[Event]) -> None:
-        """These events are done with; the group sees them no more."""
+        """Marks events as done: the group does not get them again."""
         _check_group(group)
         self._groups.acknowledge(group, [event.id for event in events])
 
     def rewind(self, group: str, after: str = "0") -> None:
-        """The group reads again from after this stream id; ``0`` is the oldest event kept."""
+        """Makes the group read again from after this stream id; ``0`` is the oldest event kept."""
         _check_group(group)
         _check_event_id(after, end=True)
         self._groups.rewind(group, after)
 
     def forget_group(self, group: str) -> bool:
-        """Nobody reads in this group any more, so no event waits for it. Whether there was one."""
+        """Removes this group, so that no event waits for it. Returns whether it existed."""
         _check_group(group)
         return self._groups.forget(group)
 
@@ -376,13 +377,13 @@ class Client:
         progress: Progress | None = None,
         api_key: str | None = None,
     ) -> Iterator[JobResult]:
-        """Run a batch of any size: at most ``window`` jobs are in flight, results stream out.
+        """Runs a batch of any size: at most ``window`` jobs are in flight, results stream out.
 
         ``ordered=False`` yields in the order of ending. ``progress`` is called with the number of
         results so far and the newest one. Infinite or huge iterables are read lazily.
 
         Waits for room in the queue and for the rate of its plan; raises :class:`RateLimited` (also
-        :class:`BudgetExceeded`) when that would take longer than a minute. Accepted jobs go on then.
+        :class:`BudgetExceeded`) when that would take longer than a minute. Accepted jobs then go on.
         ``api_key``: as for :meth:`submit`.
         """
         if window < 1:
@@ -425,24 +426,24 @@ class Client:
         options: EvaluationOptions | None = None,
         total: int | None = None,
     ) -> Iterator[tuple[Sample, TrialResult]]:
-        """Judge samples (``cellblock.evaluation``), each in a sandbox of its own, in the order of ending.
+        """Judges samples (``cellblock.evaluation``), each in a sandbox of its own, in the order of ending.
 
-        Read lazily, and as many on their way as ``options`` says; ``total``: how many there are, where
-        ``samples`` cannot say it. Who stops reading stops what is on its way. Raises as :meth:`map`.
+        Reads samples lazily; ``options`` bounds those in flight. ``total``: their number, where ``samples``
+        has no length. A caller that stops reading stops the jobs in flight. Raises as :meth:`map`.
         """
         return self.campaign(options or EvaluationOptions()).run(samples, total)
 
     def campaign(self, options: EvaluationOptions) -> Campaign:
-        """What runs samples through this fleet, in jobs of the size that it admits."""
+        """A campaign that runs samples through this fleet, in jobs of the size that it admits."""
         job_bytes = self._settings.ledger.evaluation_bytes
         return Campaign(self.start, options, self.abandon, job_bytes=job_bytes)
 
     def start(self, spec: JobSpec, *, api_key: str | None = None) -> Future[JobResult]:
-        """Submit as :meth:`map` does, waiting for room, and have the result as a future."""
+        """Submits as :meth:`map` does, waiting for room. Returns the result as a future."""
         return self.result_future(self._start(spec, api_key))
 
     def abandon(self, future: Future[JobResult]) -> None:
-        """Nobody wants this result of :meth:`start` now: its job is stopped, where that can be asked."""
+        """Stops the job of a future from :meth:`start`, if the store can be reached. Its result is lost."""
         job_id = self._waiter.job_of(future)
         if job_id is not None:
             with suppress(UnknownJob, StoreUnavailable):
@@ -454,22 +455,22 @@ class Client:
                 job_id = self.submit(spec, api_key=api_key).id
             except (RateLimited, StoreFull) as refusal:
                 if refusal.retry_after_s > _PATIENCE_S:
-                    raise  # the day's runs or money: nobody wants a batch that sleeps until tomorrow
+                    raise  # the day's runs or money: a batch must not sleep until tomorrow
                 time.sleep(refusal.retry_after_s)  # the batch waits for room instead of ending half-way
                 continue
-            self.result_future(job_id)  # watched from the start, so a short job's end is heard
+            self.result_future(job_id)  # watch from the start, so that a short job's end is noticed
             return job_id
 
 
 def _unix(when: datetime | None) -> float | None:
-    """A time without a zone is the host's. Raises :class:`InvalidJob` for what is no time."""
+    """Unix seconds. A time without a zone is the host's. Raises :class:`InvalidJob` for other types."""
     if when is not None and not isinstance(when, datetime):
         raise InvalidJob("since or before", f"{when!r:.80} is no datetime")
     return when.timestamp() if when is not None else None
 
 
 def _check_event_id(after: str, *, end: bool) -> None:
-    """``end``: whether ``$``, the end of the stream, has a meaning: a group remembers where that was."""
+    """``end``: whether ``$``, the end of the stream, is allowed. Only a group remembers where that was."""
     if not _EVENT_ID.fullmatch(after) and not (end and after == "$"):
         raise InvalidJob(
             "after", f"{after!r} is no event id; one looks like 1795282613989-0, 0 is the oldest"
@@ -486,7 +487,7 @@ def _check_group(group: str) -> None:
 
 
 def _take_done(flight: Counter[Future[JobResult]], *, timeout_s: float | None) -> Iterator[JobResult]:
-    """Take finished futures out of the flight, waiting up to ``timeout_s`` for the first."""
+    """Takes finished futures out of ``flight``, waiting up to ``timeout_s`` for the first."""
     done, _ = wait_futures(flight, timeout=timeout_s, return_when=FIRST_COMPLETED)
     for future in done:
         for _ in range(flight.pop(future)):

@@ -6,15 +6,15 @@
     ├── CallerError                 the caller changes the request
     │   ├── InvalidJob              a field is wrong; names field, value and bound
     │   ├── PolicyDenied            the plan does not allow it; names field, asked and allowed
-    │   ├── CannotOpen              what is sealed is not opened by this key
+    │   ├── CannotOpen              this key does not open the sealed job or result
     │   ├── UnknownJob              no such job, or its result has expired
     │   ├── RateLimited             come back after ``retry_after_s``
-    │   │   └── BudgetExceeded      nor is there money left today
+    │   │   └── BudgetExceeded      the day's money is used
     │   └── ResultTimeout           the wait ended before the job did
-    └── OperatorError               whoever runs the fleet acts
+    └── OperatorError               the operator of the fleet acts
         ├── NotConfigured           a needed setting or extra is missing
         ├── PolicyError             policies that cannot be read; names file and reason
-        ├── PolicyUnavailable       nobody could decide whether a job may run, so it may not
+        ├── PolicyUnavailable       no policy could decide whether a job may run, so it is refused
         ├── StoreUnavailable        Redis cannot be reached or refuses
         │   ├── StoreFull           it has no room now; come back after ``retry_after_s``
         │   └── BlobsUnavailable    the blob store cannot be reached or refuses
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-#: Fields of a job whose content belongs into no message: somebody's code, data or secret.
+#: Fields of a job whose content must not be in a message: a tenant's code, data or secrets.
 _NEVER_SHOWN = {
     *("code", "files", "entrypoint", "args", "stdin", "env", "inputs", "artifacts"),
     *("evaluation", "reduced_context", "summary", "embeddings", "roles", "metadata"),
@@ -38,7 +38,7 @@ _NEVER_SHOWN = {
 
 
 class CellblockError(Exception):
-    """The root of everything cellblock raises."""
+    """The base of all exceptions that cellblock raises."""
 
 
 class CallerError(CellblockError):
@@ -59,13 +59,13 @@ class InvalidJob(CallerError, ValueError):
 
     @classmethod
     def from_validation(cls, error: ValidationError) -> InvalidJob:
-        """Name the first wrong field, what is wrong, and the value where it is short enough to show."""
+        """The error for the first wrong field: what is wrong, and the value if it is short enough to show."""
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         inner = first.get("ctx", {}).get("error")
         if isinstance(inner, InvalidJob):  # a model within the model has named it already
             return cls(f"{field}.{inner.field}".strip("."), inner.problem)
-        field = "metadata" if field.startswith("metadata.") else field or "job"  # its names are content too
+        field = "metadata" if field.startswith("metadata.") else field or "job"  # its keys are content too
         problem = first["msg"].removeprefix("Value error, ")
         given = repr(first.get("input"))
         if first["type"] == "extra_forbidden":
@@ -80,8 +80,8 @@ class InvalidJob(CallerError, ValueError):
 class PolicyDenied(CallerError, PermissionError):
     """A job that its tenant's plan does not allow; raised before anything is stored.
 
-    ``field`` is the JobSpec field, or the plan's limit or the policy's action that speaks against it;
-    ``problem`` says what was asked and what is allowed.
+    ``field`` is the JobSpec field, the plan's limit or the policy's action that forbids it; ``problem`` says
+    what was asked and what is allowed.
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -91,7 +91,7 @@ class PolicyDenied(CallerError, PermissionError):
 
 
 class CannotOpen(CallerError):
-    """What was sealed, a confidential job or its result, is not opened by the key at hand."""
+    """The key at hand does not open a confidential job or its result."""
 
 
 class UnknownJob(CallerError, LookupError):
@@ -102,7 +102,7 @@ class RateLimited(CallerError):
     """Too much is waiting already, or its plan's limit is used; ``retry_after_s`` says when to come back.
 
     ``limit`` is the limit's name in the file of plans, ``allowed`` its value and ``used`` the present use,
-    money in micros. None where it is the fleet's queue that is full.
+    money in micros. All three are None if the fleet's queue is full.
     """
 
     def __init__(
@@ -122,9 +122,9 @@ class RateLimited(CallerError):
 
 
 class BudgetExceeded(RateLimited):
-    """The tenant's budget of the day is spent or held; days are UTC's.
+    """The tenant's budget of the day is spent or held; a day is a day in UTC.
 
-    ``retry_after_s`` is a moment while what is held may come back, else until the next day begins.
+    ``retry_after_s`` is a few seconds while held money can come back, else the time to the next day.
     """
 
 
@@ -133,7 +133,7 @@ class ResultTimeout(CallerError, TimeoutError):
 
 
 class OperatorError(CellblockError):
-    """Whoever runs the fleet has to act; the job itself may be fine."""
+    """The operator of the fleet has to act; the job itself can be fine."""
 
 
 class NotConfigured(OperatorError):
@@ -149,11 +149,11 @@ class PolicyUnavailable(OperatorError):
 
 
 class StoreUnavailable(OperatorError):
-    """Redis cannot be reached, or answered with an error; nothing was half-written."""
+    """Redis cannot be reached, or answered with an error; nothing was written by half."""
 
 
 class StoreFull(StoreUnavailable):
-    """The store has no room for a new job; those it has go on. ``retry_after_s``: when to come back."""
+    """The store has no room for a new job; accepted jobs go on. ``retry_after_s``: when to come back."""
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
@@ -165,7 +165,7 @@ class BlobsUnavailable(StoreUnavailable):
 
 
 class ArchiveUnavailable(OperatorError):
-    """The archive cannot be reached, or refuses; jobs go on, and what is still in Redis is found there."""
+    """The archive cannot be reached, or refuses; jobs go on, and jobs still in Redis are found there."""
 
 
 class BlobLost(OperatorError):

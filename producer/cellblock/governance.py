@@ -18,7 +18,7 @@ from cellblock.ledger.keys import Keys
 from cellblock_config.names import NAME
 from cellblock_config.plans import EVERYBODY, Override, override_from
 
-#: How long a process may go on with what it read last.
+#: How long a process uses the overrides that it read last.
 _FRESH_S = 1.0
 _AUDIT_KEPT = 100_000
 _WHO_MAX = 200
@@ -39,7 +39,7 @@ class OverrideChange(BaseModel):
 
 
 class Governance:
-    """What was set at run time, for one tenant or for all. Thread-safe. Raises :class:`StoreUnavailable`."""
+    """Overrides set at run time, for one tenant or all. Thread-safe. Raises :class:`StoreUnavailable`."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
@@ -49,7 +49,7 @@ class Governance:
         self._read_at = float("-inf")
 
     def overrides(self, tenant: str) -> Override:
-        """What holds for this tenant now: its own outweigh everybody's."""
+        """The overrides for this tenant now: its own win over those for all tenants."""
         now = time.monotonic()
         if now - self._read_at > _FRESH_S:
             self._read, self._read_at = self._stored(), now
@@ -63,7 +63,7 @@ class Governance:
             ) from None
 
     def set(self, tenant: str, key: str, value: str, who: str) -> OverrideChange:
-        """Set one key for a tenant, or ``*``. Raises :class:`InvalidJob` naming key, value and reason."""
+        """Sets a key for a tenant, or all (``*``). Raises :class:`InvalidJob` with key, value and reason."""
         try:
             parsed: Any = json.loads(value)
         except (ValueError, RecursionError):
@@ -82,7 +82,7 @@ class Governance:
         return self._changed(tenant, key, json.dumps(parsed), who)
 
     def unset(self, tenant: str, key: str, who: str) -> OverrideChange:
-        """The plan's own word holds again."""
+        """Removes an override, so that the plan's own value applies again."""
         if key not in Override.names():
             raise InvalidJob(key, f"there is no such key; there are {', '.join(Override.names())}")
         return self._changed(tenant, key, "", who)
@@ -143,7 +143,7 @@ def _entry(name: str, fields: Mapping[str, str]) -> OverrideChange:
 
 
 def shown(change: OverrideChange) -> Iterator[str]:
-    """A change in words."""
+    """A change as lines of text."""
     before, after = (
         json.dumps(value) if value is not None else "-" for value in (change.before, change.after)
     )

@@ -1,7 +1,7 @@
-"""The queue that wakes workers: which list of Redis it is, and how a message gets there.
+"""The queue that wakes workers: its list in Redis, and how a message gets there.
 
-Messages are Celery's (protocol 2, as kombu's Redis transport frames them), written without either: one call
-sends any number of them, and it succeeds in a full Redis too, where the jobs they wake are what makes room.
+Messages are Celery's (protocol 2, as kombu's Redis transport frames them), written without Celery or kombu.
+One call sends any number of them. It succeeds in a full Redis too: there the jobs they wake make room.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from cellblock_config import Settings
 _log = logging.getLogger(__name__)
 
 RUN_TASK = "cellblock.run"
-#: One queue: which job a message lets run is the ledger's word, by plan, tenant and priority.
+#: There is one queue. The ledger decides which job a message lets run, by plan, tenant and priority.
 QUEUE = "cellblock.jobs"
-#: Messages that wait at most: a longer backlog is in the ledger, and the sweep sends as the queue drains.
+#: The most waiting messages. A longer backlog stays in the ledger, and the sweep sends as the queue drains.
 MESSAGES_MOST = 5_000
 
 
 def broker_prefix(settings: Settings) -> str:
-    """What Celery's own keys start with; fleets with different prefixes can share a Redis."""
+    """The prefix of Celery's keys; fleets with different prefixes can share a Redis."""
     return f"{settings.redis.key_prefix}:broker:"
 
 
@@ -48,14 +48,14 @@ class Publisher:
         self._script = broker.register_script(source)
 
     def wake(self, job_ids: Sequence[str]) -> None:
-        """Send the messages of jobs that can be claimed; what cannot be sent now is left to the sweep."""
+        """Sends the messages of jobs that can be claimed; the sweep sends those that fail now."""
         try:
             self.publish(job_ids)
         except StoreUnavailable as error:
             _log.warning("wake-ups of %d jobs were not sent (%s); the sweep will", len(job_ids), error)
 
     def publish(self, job_ids: Iterable[str]) -> None:
-        """Wake a worker for each of these. Harmless to repeat: with nothing to claim it is dropped.
+        """Wakes a worker for each of these jobs. Safe to repeat: a message with nothing to claim is dropped.
 
         Raises :class:`StoreUnavailable` when the broker is out of reach.
         """
@@ -66,9 +66,9 @@ class Publisher:
 
 
 def _message(job_id: str, origin: str) -> str:
-    """A call of the one task, as a worker's Celery reads it.
+    """A call of the one task, as a worker's Celery reads it, without optional fields.
 
-    https://docs.celeryq.dev/en/stable/internals/protocol.html; what may be left out is.
+    https://docs.celeryq.dev/en/stable/internals/protocol.html
     """
     return json.dumps(
         {

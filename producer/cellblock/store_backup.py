@@ -1,7 +1,7 @@
-"""A copy of the store at one moment in a folder, and an empty store filled from it.
+"""Copies the store to a folder, and fills an empty store from such a copy.
 
-Redis makes the copy, as it would for a replica, so it is of one moment and nothing stands still meanwhile. To
-fill a store, a Redis of our own in a private folder loads the copy, and every key is carried over.
+Redis makes the copy as for a replica, so the copy shows one moment and jobs go on meanwhile. To fill a store,
+a temporary Redis in a private folder loads the copy, and every key is copied from there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What a folder holds. ``at``: Unix seconds, when the copy was begun."""
+    """The contents of a backup folder. ``at``: when the copy began (Unix seconds)."""
 
     at: float
     schema: int
@@ -49,9 +49,9 @@ class Backup:
 
 
 def back_up(settings: Settings, folder: Path) -> Backup:
-    """Copy the store into this folder, which is made if need be and may hold no other copy.
+    """Copies the store into this folder, which is made if it is missing and must not hold another copy.
 
-    Redis copies the whole server: also keys of others, where it has any.
+    Redis copies the whole server, also keys that are not the fleet's.
 
     Raises :class:`NotConfigured`, :class:`StoreUnavailable`, :class:`SchemaMismatch`.
     """
@@ -77,13 +77,13 @@ def back_up(settings: Settings, folder: Path) -> Backup:
 
 
 def _copy(settings: Settings, part: Path) -> None:
-    """By redis-cli, which speaks as a replica; the password goes through its environment."""
+    """Copies by redis-cli, which acts as a replica; the password goes through its environment."""
     program = shutil.which("redis-cli")
     if program is None:
         raise NotConfigured("a backup needs redis-cli: apt-get install redis-tools")
     with closing(connect(settings)) as redis, store_errors("looking for the server"):
         redis.ping()
-        # Its address may be a sentinel's word: the connection knows where it has led.
+        # A sentinel might have named the server: the connection knows the real address.
         connection = redis.connection_pool.get_connection()
         host, port = str(connection.host), int(connection.port)
         redis.connection_pool.release(connection)
@@ -110,12 +110,12 @@ def _copy(settings: Settings, part: Path) -> None:
 
 
 def restore(settings: Settings, folder: Path, progress: Progress = lambda count: None) -> tuple[Backup, int]:
-    """Fill the configured store, which has to be empty, from the copy in this folder.
+    """Fills the configured store, which must be empty, from the copy in this folder.
 
-    Returns what was restored, and how many keys. Jobs that ran then are found by the reaper and run again;
-    what happened after the copy was made did not happen. Until all is there everybody refuses the store; a
-    restore that was interrupted may be run again. Raises :class:`NotConfigured`,
-    :class:`StoreUnavailable`, :class:`SchemaMismatch`.
+    Returns the backup, and the number of keys. The reaper finds jobs that ran at that time, and they run
+    again; everything after the copy is lost. All processes refuse the store until it is complete; an
+    interrupted restore can be run again. Raises :class:`NotConfigured`, :class:`StoreUnavailable`,
+    :class:`SchemaMismatch`.
     """
     backup = _checked(folder)
     source_keys, keys = Keys(backup.key_prefix), Keys(settings.redis.key_prefix)
@@ -151,8 +151,8 @@ def _checked(folder: Path) -> Backup:
 
 
 def _carry(source: Redis, target: Redis, source_keys: Keys, keys: Keys, progress: Progress) -> int:
-    """Every key with its value and the rest of its life; not the schema's, and not who the store was: two of
-    one name would remove each other's blobs."""
+    """Copies every key with its value and remaining life, except the schema and the store's identity: two
+    stores with one identity would remove each other's blobs. Returns the number of keys."""
     before, after = source_keys.prefix.encode(), keys.prefix.encode()
     left_out = {source_keys.schema.encode(), source_keys.store.encode()}
     count, cursor = 0, 0
@@ -188,7 +188,7 @@ def _put(pipe: Pipeline) -> None:
 
 @contextmanager
 def _loaded(copy: Path, db: int) -> Iterator[Redis]:
-    """A Redis of our own that has loaded this copy, for as long as the block."""
+    """A temporary Redis that has loaded this copy; it ends with the block."""
     program = shutil.which("redis-server")
     if program is None:
         raise NotConfigured("to restore needs redis-server on this host: apt-get install redis-server")
@@ -221,7 +221,7 @@ def _wait(redis: Redis, process: subprocess.Popen[bytes]) -> None:
 
 
 def _raw(settings: Settings) -> Redis:
-    """The store, with its values as bytes."""
+    """A connection to the store that returns values as bytes."""
     redis = connect(settings)
     redis.connection_pool.connection_kwargs["decode_responses"] = False
     return redis

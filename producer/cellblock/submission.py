@@ -1,4 +1,4 @@
-"""A client's jobs on their way into the ledger: asked for by somebody, decided on, admitted, announced."""
+"""Brings a client's jobs into the ledger: decides on them, admits them and wakes workers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from cellblock.queue import Publisher
 
 
 class Submission:
-    """Submits in the name of a principal. Thread-safe."""
+    """Submits jobs in the name of a principal. Thread-safe."""
 
     def __init__(self, ledger: Ledger, publisher: Publisher, intake: Callable[[], Intake]) -> None:
-        """``intake``: called when something is submitted, not before: a wrong file of plans keeps nobody from
-        cancelling or asking."""
+        """``intake``: called only when a job is submitted or estimated: a wrong file of plans must not stop
+        callers from cancelling or asking."""
         self._ledger = ledger
         self._publisher = publisher
         self._intake = intake
 
     def submit(self, specs: Iterable[JobSpec], principal: Principal) -> list[str | CellblockError]:
-        """Returns for each its job's id, or the error that refused it."""
+        """Returns for each spec the id of its job, or the error that refused it."""
         found: list[str | CellblockError | Candidate] = [self._begun(spec, principal) for spec in specs]
         candidates = {at: one for at, one in enumerate(found) if isinstance(one, Candidate)}
         admitted = self._ledger.admissions.admit_many(list(candidates.values()))
@@ -40,12 +40,12 @@ class Submission:
         return [one for one in found if not isinstance(one, Candidate)]
 
     def estimate(self, spec: JobSpec, principal: Principal) -> Estimate:
-        """What this job may cost, without submitting it. Asks no policy."""
+        """The most this job can cost; it is not submitted. Asks no policy."""
         spec = _asked_by(spec, principal)
         return self._intake().estimate(spec, principal, self._parent(spec))
 
     def _begun(self, spec: JobSpec, principal: Principal) -> str | CellblockError | Candidate:
-        """What the ledger is to admit; or the job that it was before, or why it is none."""
+        """The candidate for the ledger, or the id of the job accepted before, or the error of a refusal."""
         try:
             spec = _asked_by(spec, principal)
             idempotency = IdempotencyKey.of(spec)
@@ -54,7 +54,7 @@ class Submission:
             try:
                 return self._candidate(spec, principal, idempotency)
             except PolicyDenied:
-                # The same job from elsewhere may have been accepted just now, and taken what this one misses.
+                # The same job might just have been accepted from elsewhere, and have taken the limit itself.
                 if (known := self._accepted(spec, idempotency)) is not None:
                     return known
                 raise
@@ -81,7 +81,7 @@ class Submission:
             return error
 
     def _accepted(self, spec: JobSpec, idempotency: IdempotencyKey | None) -> str | None:
-        """What was accepted before comes before anything is decided: the day's money may be over by now."""
+        """The id of the job accepted under this key. Asked first: its plan might refuse it by now."""
         if idempotency is None:
             return None
         tenant: str | None = spec.tenant
@@ -96,7 +96,7 @@ class Submission:
 
 
 def _asked_by(spec: JobSpec, principal: Principal) -> JobSpec:
-    """The job in its principal's tenant. Raises :class:`InvalidJob`, :class:`PolicyDenied`."""
+    """The job with its principal's tenant. Raises :class:`InvalidJob`, :class:`PolicyDenied`."""
     if not isinstance(spec, JobSpec):
         raise InvalidJob("job", f"is a {type(spec).__name__}; write JobSpec(code=...)")
     if principal.key_id is None:

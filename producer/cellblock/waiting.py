@@ -1,7 +1,7 @@
-"""Waiting for results by notification: one thread and one subscription for all jobs of a client.
+"""Waits for results by notification: one thread and one subscription for all jobs of a client.
 
-The ledger publishes on a job's channel when it ends. Notifications can be lost (a reconnect), so the
-waiting set is also swept, all jobs in one round trip, every few seconds.
+The ledger publishes on a job's channel when it ends. Notifications can be lost (a reconnect), so every few
+seconds the thread also asks for all jobs that are waited for, in one round trip.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _SWEEP_S = 2.0
 
 
 class ResultWaiter:
-    """Hands out a future per job id, completed with its JobResult or the error of fetching it."""
+    """Gives one future per job id, which ends with its JobResult or the error of fetching it."""
 
     def __init__(
         self, redis: Redis, ledger: Ledger, opened: Callable[[JobResult], JobResult] = lambda result: result
     ) -> None:
-        """``opened``: what to make of a result before it is handed out."""
+        """``opened``: applied to each result, for instance to open a sealed one."""
         self._opened = opened
         self._redis = redis
         self._ledger = ledger
@@ -42,7 +42,7 @@ class ResultWaiter:
         self._closed = threading.Event()
 
     def wait_for(self, job_id: str) -> Future[JobResult]:
-        """A future for the job's result. Subscribes first and looks second, so no end is missed."""
+        """A future for the job's result. It subscribes first and looks then, so it misses no end."""
         with self._lock:
             known = self._waiting.get(job_id)
             if known is not None:
@@ -63,18 +63,18 @@ class ResultWaiter:
         return future
 
     def job_of(self, future: Future[JobResult]) -> str | None:
-        """Which job this future waits for; None when it waits no more."""
+        """The id of the job that this future waits for; None if it does not wait any more."""
         with self._lock:
             return next((job_id for job_id, one in self._waiting.items() if one is future), None)
 
     def forget(self, job_id: str) -> None:
-        """Stop watching a job nobody waits for any more."""
+        """Stops watching a job that no caller waits for."""
         with self._lock:
             if self._waiting.pop(job_id, None) is not None:
                 self._over.add(self._ledger.keys.done(job_id))
 
     def close(self) -> None:
-        """Stop the thread; futures still open are cancelled."""
+        """Stops the thread and cancels the open futures."""
         with self._lock:
             self._closed.set()
             thread = self._thread
@@ -92,7 +92,7 @@ class ResultWaiter:
             self._pubsub = self._redis.pubsub()
         channel = self._ledger.keys.done(job_id)
         self._over.discard(channel)
-        # Who has heard from the store before waits for it, by the sweep: it may be failing over.
+        # A client that has reached the store before goes on waiting by the sweep: the store might fail over.
         ok = self._quietly(self._pubsub.subscribe, channel) or self._thread is not None
         if self._thread is None:
             self._thread = threading.Thread(target=self._listen, name="cellblock-results", daemon=True)
@@ -106,7 +106,7 @@ class ResultWaiter:
         while not self._closed.is_set():
             try:
                 message: dict[str, Any] | None = self._pubsub.get_message(timeout=0.2)
-            except Exception:  # whatever goes wrong here, the thread has to go on: everybody waits on it
+            except Exception:  # the thread has to go on after any error: all callers wait on it
                 # redis-py resubscribes by itself on the next call; the sweep covers the gap.
                 self._closed.wait(0.2)
                 message = None
@@ -114,7 +114,7 @@ class ResultWaiter:
                 next_sweep = time.monotonic() + _SWEEP_S
                 self._sweep()
             if message is not None and message["type"] in {"message", "subscribe"}:
-                # "subscribe" is the server's word that later ends will be heard: look now for an earlier one.
+                # "subscribe" confirms that later ends will be heard: look now for an earlier one.
                 told = str(message["data"]) if message["type"] == "message" else ""
                 self._settle(str(message["channel"])[prefix:], told)
 
@@ -122,18 +122,18 @@ class ResultWaiter:
         with self._lock:
             waiting = list(self._waiting)
             over, self._over = self._over, set()
-            if over and self._pubsub is not None:  # together: each by itself is a round trip
+            if over and self._pubsub is not None:  # all in one call: each call is a round trip
                 self._quietly(self._pubsub.unsubscribe, *over)
         try:
             settled = self._ledger.reads.settled(waiting) if waiting else []
         except CellblockError:
-            return  # the store is away; whoever waits keeps waiting, up to its own timeout
+            return  # the store is away; callers keep waiting, up to their own timeouts
         for job_id in settled:
             self._settle(job_id)
 
     def _settle(self, job_id: str, told: str = "") -> None:
-        """Complete the future of a job that has ended, by what was told or what the store says; an
-        unreachable store is asked again later."""
+        """Completes the future of a job that has ended, from its notification or from the store. A store that
+        is out of reach is asked again later."""
         with self._lock:
             future = self._waiting.get(job_id)
         if future is None or future.done():
@@ -143,7 +143,7 @@ class ResultWaiter:
             result = result and self._opened(result)
         except StoreUnavailable:
             return
-        except Exception as error:  # handed to whoever waits for this job
+        except Exception as error:  # for the callers that wait for this job
             self.forget(job_id)
             if not future.done():
                 future.set_exception(error)
@@ -155,7 +155,7 @@ class ResultWaiter:
 
     @staticmethod
     def _quietly(call: Any, *channels: str) -> bool:
-        """Subscriptions are a speed-up; the sweep is what makes waiting sure."""
+        """Calls a subscription method and returns whether it worked. The sweep makes up for failures."""
         try:
             call(*channels)
         except (RedisError, OSError):

@@ -1,4 +1,4 @@
-"""Signatures of webhooks: how a receiver tells our deliveries from anybody's.
+"""Signatures of webhooks: by them a receiver recognises our deliveries.
 
 A delivery is a POST of one event as JSON with two headers: ``Cellblock-Event-Id``, the same for every try of
 one event, and ``Cellblock-Signature: t=<unix seconds>,v1=<hex>``, HMAC-SHA256 over ``<t>.<body>``.
@@ -24,7 +24,7 @@ def verify(
 ) -> bool:
     """Whether these bytes were signed with this secret within ``tolerance_s`` of now.
 
-    Of a request without the header too: it was not.
+    False for a request without the header.
 
     >>> verify(b"{}", sign(b"{}", "a secret", time.time()), "a secret")
     True

@@ -1,4 +1,4 @@
-"""The archive: jobs that have ended, in an SQL database, for longer than Redis could keep them."""
+"""The archive: ended jobs in an SQL database, for longer than Redis could keep them."""
 
 from cellblock.archive.database import Archive, ArchivedJob, open_archive
 

@@ -1,4 +1,4 @@
-"""What the archive takes and what can be asked of it."""
+"""Writes to the archive, and questions to it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _DAY_MS = 86_400_000
 _BUSY_S = 15
 _CONNECT_S = 5
 _STATEMENT_MS = 20_000
-#: Of a pruning: each page is a transaction of its own.
+#: The most rows that one transaction removes.
 _PAGE = 1000
 _CURSOR_MOST = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedJob:
-    """One job: its record as the ledger had it, and its result as ``ledger/results.py`` stores it, or None
-    when that has expired."""
+    """One job: its record as the ledger had it, and its result as ``ledger/results.py`` stores it; None if
+    that has expired."""
 
     job_id: str
     record: Mapping[str, str]
@@ -40,7 +40,7 @@ class ArchivedJob:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs: of this tenant, that ended since and before (Unix seconds), with this outcome."""
+    """Selects jobs: of this tenant, ended since and before (Unix seconds), with this outcome."""
 
     tenant: str | None = None
     since: float | None = None
@@ -49,9 +49,9 @@ class JobFilter:
 
 
 def open_archive(settings: ArchiveSettings) -> Archive | None:
-    """The archive of these settings, None without one. Nothing is connected to yet.
+    """The archive of these settings; None without one. It does not connect yet.
 
-    Raises :class:`NotConfigured` without the extra, or for an address that the library does not take.
+    Raises :class:`NotConfigured` without the extra, or for an address that the library does not accept.
     """
     if settings.url is None:
         return None
@@ -66,7 +66,7 @@ def open_archive(settings: ArchiveSettings) -> Archive | None:
         ) from error
     try:
         url = make_url(settings.url.get_secret_value())
-    except (ArgumentError, ValueError):  # its text may hold the password
+    except (ArgumentError, ValueError):  # its text can hold the password
         raise NotConfigured(
             "CELLBLOCK_ARCHIVE_URL is no address of a database: write sqlite:////folder/jobs.db or "
             "postgresql://user:password@host:5432/database, with one host, and with %40 for @ in a password"
@@ -93,7 +93,7 @@ def open_archive(settings: ArchiveSettings) -> Archive | None:
 
 
 def _tune_sqlite(engine: Engine) -> None:
-    """Readers do not wait for the writer."""
+    """Sets SQLite up so that readers do not wait for the writer."""
     from sqlalchemy import event
 
     @event.listens_for(engine, "connect")
@@ -102,15 +102,15 @@ def _tune_sqlite(engine: Engine) -> None:
 
 
 class Archive:
-    """Thread-safe. Raises :class:`ArchiveUnavailable`; reading raises :class:`SchemaMismatch` for a database
-    of another version."""
+    """An archive. Thread-safe. Raises :class:`ArchiveUnavailable`; reading raises :class:`SchemaMismatch` for
+    a database of another version."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._schema_checked = False
 
     def check_schema(self) -> None:
-        """Raises :class:`SchemaMismatch`."""
+        """Raises :class:`SchemaMismatch` unless the database has this version's schema."""
         from cellblock.archive.schema import check_version
 
         with archive_errors("looking at its schema", self.engine), self.engine.connect() as connection:
@@ -125,7 +125,7 @@ class Archive:
             yield connection
 
     def write(self, jobs: Sequence[Mapping[str, Any]]) -> None:
-        """Keep these, rows of tables.JOBS. A job that is there already is replaced by a later end of it."""
+        """Stores rows of tables.JOBS. A later end of a job replaces its earlier row."""
         from sqlalchemy.dialects import postgresql, sqlite
 
         from cellblock.archive.tables import JOBS
@@ -145,7 +145,7 @@ class Archive:
             connection.execute(statement, list(jobs))
 
     def job(self, job_id: str) -> ArchivedJob | None:
-        """A job; None if there is none of this id."""
+        """The job of this id; None if there is none."""
         from cellblock.archive.tables import JOBS
 
         with self._reading("looking for a job") as connection:
@@ -153,8 +153,8 @@ class Archive:
         return None if row is None else _archived(dict(row))
 
     def accepted(self, tenant: str, key: str) -> tuple[str, str] | None:
-        """The last job accepted under an idempotency key of a tenant's: its id and digest. None when what it
-        said is forgotten: nobody could have its result, so the key is free."""
+        """The last job accepted under an idempotency key of a tenant's: its id and digest. None if its result
+        has been removed: no caller could get it, so the key is free."""
         from cellblock.archive.tables import JOBS
 
         query = (
@@ -168,9 +168,9 @@ class Archive:
         return None if row is None else (str(row["job_id"]), str(row["digest"]))
 
     def jobs(self, asked: JobFilter, limit: int, cursor: str | None) -> tuple[list[ArchivedJob], str | None]:
-        """Jobs without their results, the last to end first; and where to go on, None at the end.
+        """Jobs without their results, the last to end first, and the next page's cursor, None at the end.
 
-        Raises :class:`InvalidJob` for a cursor that is none.
+        Raises :class:`InvalidJob` for a malformed cursor.
         """
         from sqlalchemy import select, tuple_
 
@@ -192,7 +192,7 @@ class Archive:
     def usage(
         self, tenant: str | None, since: date, until: date | None = None
     ) -> list[tuple[str, date, int, int]]:
-        """What jobs with a plan used that were admitted from one day (UTC) to another, both included.
+        """The use of jobs with a plan that were admitted from one day (UTC) to another, both included.
 
         Returns a row for each tenant and day: tenant, day, number of runs, micros.
         """
@@ -215,10 +215,10 @@ class Archive:
         return [(str(who), _EPOCH + timedelta(days=int(n)), runs, int(cost)) for who, n, runs, cost in rows]
 
     def expire_outputs(self, now_ms: int, settings: ArchiveSettings) -> list[str]:
-        """What jobs said is forgotten when its time is over, a page of them. Returns the blobs it was in, one
-        entry for each job: ``""`` where it was in none.
+        """Removes the results of a page of jobs whose time is over. Returns the blobs that held them, one
+        entry for each job: ``""`` where there was no blob.
 
-        Each job is returned to one caller only, also where several forget at once.
+        Each job is returned to one caller only, also where several callers remove at once.
         """
         from sqlalchemy import and_, or_, select
 
@@ -229,14 +229,14 @@ class Archive:
         newest_ms = now_ms - 1000 * min(settings.output_ttl_s, settings.failed_output_ttl_s)
         over = (
             select(JOBS.c.job_id)
-            # The first two are as the index has them; what is forgotten already is not in it.
+            # The first two conditions are the index's own: removed results are not in it.
             .where(JOBS.c.result.is_not(None), JOBS.c.finished_ms < newest_ms)
             .where(or_(well, JOBS.c.finished_ms < oldest_ms))
             .limit(_PAGE)
         )
         emptied = (
             JOBS.update()
-            # The second condition is looked at again when the row is locked: another may have been faster.
+            # The database checks the second condition again on the locked row: another caller can be faster.
             .where(JOBS.c.job_id.in_(over), JOBS.c.result.is_not(None))
             .values(result=None)
             .returning(JOBS.c.result_blob)
@@ -245,7 +245,7 @@ class Archive:
             return [blob or "" for blob in connection.execute(emptied).scalars()]
 
     def expire_records(self, now_ms: int, settings: ArchiveSettings) -> int:
-        """Records are forgotten when their time is over, a page of them. Returns how many."""
+        """Removes a page of records whose time is over. Returns their number."""
         from sqlalchemy import select
 
         from cellblock.archive.tables import JOBS
@@ -259,7 +259,7 @@ class Archive:
             return connection.execute(JOBS.delete().where(JOBS.c.job_id.in_(old))).rowcount
 
     def close(self) -> None:
-        """Close every connection."""
+        """Closes every connection."""
         self.engine.dispose()
 
 
@@ -267,7 +267,7 @@ _MAYBE = ("plan", "parent", "worker", "idempotency", "digest", "result_blob")
 
 
 def row_of(job_id: str, record: Mapping[str, str], result: str) -> dict[str, Any]:
-    """A row of tables.JOBS, from what the ledger has of an ended job."""
+    """A row of tables.JOBS, from the ledger's record and result of an ended job."""
 
     def number(field: str) -> int | None:
         return int(record[field]) if field in record else None
@@ -286,7 +286,7 @@ def row_of(job_id: str, record: Mapping[str, str], result: str) -> dict[str, Any
 
 
 def _archived(row: dict[str, Any]) -> ArchivedJob:
-    """As the ledger would have it."""
+    """A row as a job with a record in the ledger's form."""
     row["cost"] = row.pop("cost_micros")
     job_id, result = str(row.pop("job_id")), row.pop("result", None)
     return ArchivedJob(job_id, {name: str(value) for name, value in row.items() if value is not None}, result)

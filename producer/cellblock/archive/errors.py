@@ -1,4 +1,4 @@
-"""How a database's own errors leave the archive: without their text, which may hold values and passwords."""
+"""Translates a database's errors without their text, which can hold values and passwords."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cellblock.errors import ArchiveUnavailable
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-#: What to say, by the beginning of PostgreSQL's error code (its documentation, appendix A).
+#: Texts by the beginning of PostgreSQL's error code (its documentation, appendix A).
 _BY_CODE = {
     "28": "the login was refused: user and password?",
     "3D": "there is no such database",
@@ -22,7 +22,7 @@ _BY_CODE = {
     "53300": "it has too many connections",
     "57014": "it took too long",
 }
-#: What to say, by words of libpq: before a login there is no code.
+#: Texts by words in libpq's message: before a login there is no code.
 _BY_WORDS = {
     "refused": "nobody listens there: is it running?",
     "resolve": "there is no such host",
@@ -37,7 +37,7 @@ _BY_WORDS = {
 
 @contextmanager
 def archive_errors(doing: str, engine: Engine) -> Iterator[None]:
-    """Raises :class:`ArchiveUnavailable`, which names the place, the cause and what to look at."""
+    """Raises :class:`ArchiveUnavailable` instead, which names the place, the cause and the remedy."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:

@@ -1,4 +1,4 @@
-"""The archive's schema: which version a database has, and how it gets this one."""
+"""The archive's schema: reads the version of a database, and upgrades it to this one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cellblock.errors import NotConfigured, SchemaMismatch
 
 
 def version_of(connection: Connection) -> str | None:
-    """The version a database has; None for one that is empty."""
+    """The version of a database; None for an empty one."""
     if not inspect(connection).has_table(VERSIONS):
         return None
     found = connection.execute(text(f"SELECT version_num FROM {VERSIONS}")).scalar()  # noqa: S608 - a constant
@@ -19,7 +19,7 @@ def version_of(connection: Connection) -> str | None:
 
 
 def check_version(connection: Connection) -> None:
-    """Raises :class:`SchemaMismatch` for a database that is not of this version."""
+    """Raises :class:`SchemaMismatch` for a database of another version."""
     found = version_of(connection)
     if found != HEAD:
         raise _mismatch(found)
@@ -36,10 +36,9 @@ def _mismatch(found: str | None) -> SchemaMismatch:
 
 
 def upgrade(engine: Engine) -> tuple[str | None, str]:
-    """Bring the database to this version. Returns the version before and after.
+    """Upgrades the database to this version. Returns the version before and after.
 
-    Raises :class:`SchemaMismatch` for one that a later version wrote, :class:`NotConfigured` without
-    Alembic.
+    Raises :class:`SchemaMismatch` for a database of a later version, :class:`NotConfigured` without Alembic.
     """
     try:
         from alembic import command  # heavy, and reading does not need it
@@ -62,6 +61,6 @@ def upgrade(engine: Engine) -> tuple[str | None, str]:
 
 
 def is_empty(engine: Engine) -> bool:
-    """Whether nobody has made the table yet."""
+    """Whether the database does not have the table yet."""
     with engine.connect() as connection:
         return version_of(connection) is None and not inspect(connection).has_table(JOBS.name)

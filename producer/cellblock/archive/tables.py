@@ -12,7 +12,7 @@ METADATA = MetaData()
 
 
 def _of_rows(name: str, column: str, *, where: str) -> Index:
-    """An index of some rows only."""
+    """An index of only the rows that meet a condition."""
     return Index(name, column, postgresql_where=text(where), sqlite_where=text(where))
 
 

@@ -1,4 +1,4 @@
-"""Programs on their way, and the jobs they go in."""
+"""Programs in flight, and the jobs that carry them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cellblock.evaluation.samples import Sample
 
 #: A job with more text than this takes no more samples.
 _BYTES = 512 * 1024
-#: Nor one that would have more sandboxes: what it has found is known when all of it has ended.
+#: Nor does a job that would use more sandboxes: its results are known only when all of it has ended.
 _SANDBOXES = 256
 
 
 @dataclass(slots=True)
 class SampledProgram:
-    """One program on its way, and every sample that is this program."""
+    """One program in flight, and every sample that is this program."""
 
     source: str
     check: Check
@@ -26,18 +26,17 @@ class SampledProgram:
 
     @property
     def size_bytes(self) -> int:
-        """How much of a job it takes, without its tests."""
+        """The size of the program, without its tests."""
         return len(self.source.encode())
 
     @property
     def task_id(self) -> str:
-        """Its problem's."""
+        """The id of its problem."""
         return self.samples[0].problem.task_id
 
 
 class Batch:
-    """The programs of one job, ``most`` of them, or fewer where they are large: never more than ``job_bytes``
-    with their tests."""
+    """The programs of one job: at most ``most``, and at most ``job_bytes`` together with their tests."""
 
     def __init__(self, most: int, job_bytes: int) -> None:
         self.programs: list[SampledProgram] = []
@@ -50,11 +49,11 @@ class Batch:
 
     @property
     def full(self) -> bool:
-        """Whether it takes no more."""
+        """Whether the job takes no more programs."""
         return self._full or len(self.programs) >= self._most
 
     def add(self, program: SampledProgram) -> bool:
-        """One more, if there is room for it; else it is full."""
+        """Adds a program if there is room for it; else marks the batch full. Returns whether it was added."""
         tests = 0 if program.check in self._checks else program.samples[0].problem.check_bytes
         size = self._bytes + tests + program.size_bytes
         if self.programs and size > self._job_bytes:
@@ -69,7 +68,7 @@ class Batch:
         return True
 
     def spec(self, options: EvaluationOptions) -> JobSpec:
-        """The job; its trials are named by their places among ``programs``."""
+        """The job to submit; its trials are numbered as in ``programs``."""
         trials = [
             Trial(id=str(number), source=one.source, check=self._checks[one.check])
             for number, one in enumerate(self.programs)

@@ -1,4 +1,4 @@
-"""Samples in, results out: batches on their way to a fleet, a bounded number at a time."""
+"""Runs samples through a fleet in batches, with a bounded number of them in flight."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from cellblock.evaluation.batches import Batch, SampledProgram
 from cellblock.evaluation.options import BATCH_LEAST, JOB_BYTES, EvaluationOptions
 from cellblock.evaluation.samples import Invalid, Sample
 
-#: Puts a job on its way.
+#: Submits a job.
 Start = Callable[[JobSpec], "Future[JobResult]"]
-#: Stops a job whose result nobody will read.
+#: Stops a job whose result is not needed.
 Abandon = Callable[["Future[JobResult]"], object]
-#: Of so many programs of late the result is known, should one come again.
+#: The number of recent programs whose results are remembered, in case one comes again.
 _REMEMBERED = 8192
-#: So many samples are on their way at most, for each that the jobs of a window hold: some are one program.
+#: Bounds samples in flight, as a multiple of window x batch: samples of one program share its run.
 _HELD_FACTOR = 4
-#: Nor more text of them than this: one large program may come again a thousand times.
+#: Bounds the text of samples in flight: one large program can come again a thousand times.
 _HELD_CHARS = 64 * 1024 * 1024
 
 
 class Campaign:
-    """Runs samples through a fleet, once. Holds what is on its way, the results of some programs, no more."""
+    """Runs samples through a fleet, once. In memory are the samples in flight and some results, no more."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class Campaign:
         solved: Iterable[str] = (),
         job_bytes: int = JOB_BYTES,
     ) -> None:
-        """``abandon``: what to do about a job when nobody reads on; ``solved``: problems done before;
-        ``job_bytes``: how much text a job may have (``ledger.evaluation_bytes``)."""
-        self.submitting = False  #: whether a job is on its way that :meth:`stop` does not know yet
+        """``abandon``: stops a job whose result is not needed any more; ``solved``: problems solved before;
+        ``job_bytes``: the most text of one job (``ledger.evaluation_bytes``)."""
+        self.submitting = False  #: whether a job is being submitted that :meth:`stop` does not know yet
         self._stopped = False
         self._start = start
         self._options = options
@@ -46,8 +46,8 @@ class Campaign:
         self._solved = set(solved)
         self._job_bytes = job_bytes
         self._flight: dict[Future[JobResult], list[SampledProgram]] = {}
-        self._again: deque[SampledProgram] = deque()  # ours was the fault
-        self._returned: deque[SampledProgram] = deque()  # by jobs that had not come to them, or had no room
+        self._again: deque[SampledProgram] = deque()  # to run again, after a fault of ours
+        self._returned: deque[SampledProgram] = deque()  # their job did not reach them, or had no room
         self._held = 0
         self._held_chars = 0
         self._pending: dict[bytes, SampledProgram] = {}
@@ -58,7 +58,7 @@ class Campaign:
     ) -> Generator[tuple[Sample, TrialResult], None, None]:
         """Every sample with its result, in the order of ending.
 
-        ``total``: how many they are, where they cannot say it themselves. Raises RuntimeError if it has run.
+        ``total``: their number, where ``samples`` has no length. Raises RuntimeError on a second run.
         """
         if self._stopped:
             raise RuntimeError("a campaign runs once: make another")
@@ -66,15 +66,15 @@ class Campaign:
             total = len(samples)
         try:
             yield from self._run(iter(samples), self._options.batch_of(total))
-        finally:  # nobody reads on, or the fleet refused
+        finally:  # the caller stopped reading, or the fleet refused a job
             self.stop()
 
     def begin_no_more(self) -> None:
-        """What is on its way is the last. From anywhere, signal handlers included."""
+        """Submits no more jobs; those in flight go on. Safe to call anywhere, also in signal handlers."""
         self._stopped = True
 
     def stop(self) -> None:
-        """Begin nothing more, and stop what is on its way. From any thread."""
+        """Submits no more jobs, and stops those in flight. Safe to call from any thread."""
         self.begin_no_more()
         for future in list(self._flight):
             self._abandon(future)
@@ -88,9 +88,9 @@ class Campaign:
                 if not (fills or self._again or self._returned):
                     break
                 batch = Batch(size, self._job_bytes)
-                if self._again:  # by itself: whatever went wrong, it may have been one of its company
+                if self._again:  # alone: another program of its job can have caused the fault
                     self._take(self._again, 1, batch)
-                else:  # as much to each job that can be on its way: they may all be slow
+                else:  # equal shares for all jobs of the window: each program can be slow
                     self._take(self._returned, max(BATCH_LEAST, len(self._returned) // window), batch)
                     if fills:
                         more = yield from self._fill(batch, source, most)
@@ -100,7 +100,7 @@ class Campaign:
                 yield from self._landed()
 
     def _take(self, waiting: deque[SampledProgram], share: int, batch: Batch) -> None:
-        """Up to so many that wait, without those that nobody needs any more."""
+        """Moves waiting programs into the batch until it has ``share``; drops those of solved problems."""
         while waiting and len(batch.programs) < share and not batch.full:
             program = waiting.popleft()
             if self._done_with(program.task_id):
@@ -124,9 +124,9 @@ class Campaign:
     def _fill(
         self, batch: Batch, source: Iterator[Sample], most: int
     ) -> Generator[tuple[Sample, TrialResult], None, bool]:
-        """Draw samples until there are enough to run, with those on the way whose result is known already.
+        """Draws samples until the batch is full; yields those whose result is known already.
 
-        Whether there may be more.
+        Returns whether there might be more samples.
         """
         while not batch.full and self._has_room(most):
             sample = next(source, None)
@@ -142,7 +142,7 @@ class Campaign:
         return True
 
     def _look_up(self, sample: Sample, batch: Batch) -> TrialResult | None:
-        """What is known of this program already; else it is on its way now, or waits for the one that is."""
+        """The result of this program if it is known; else None, and the sample is in flight from now on."""
         digest = _digest(sample)
         if self._options.dedupe and (known := self._known.get(digest)) is not None:
             self._known.move_to_end(digest)
@@ -172,7 +172,7 @@ class Campaign:
                     yield from self._ended(program, result or self._unjudged(program.check, job))
 
     def _failed(self, sample: Sample, invalid: Invalid) -> TrialResult:
-        """Of a sample that nobody can run: a model gains nothing by writing such."""
+        """The result of a sample that cannot be run. It has failed: a model gains nothing by writing one."""
         return TrialResult(
             id="",
             verdict=TrialVerdict.FAILED,
@@ -182,7 +182,7 @@ class Campaign:
         )
 
     def _unjudged(self, check: Check, job: JobResult) -> TrialResult:
-        """Of a job that ended without a word on its trials: none of it is the programs' doing."""
+        """The result for each trial of a job that ended without results: the programs are not to blame."""
         why = job.error.message if job.error else job.outcome.value
         return TrialResult(
             id="",
@@ -208,7 +208,7 @@ class Campaign:
             yield sample, result
 
     def _forget(self, program: SampledProgram) -> bytes:
-        """It is on its way no more. Its digest."""
+        """Removes a program from those in flight. Returns its digest."""
         digest = _digest(program.samples[0])
         self._pending.pop(digest, None)
         self._held -= len(program.samples)
@@ -217,6 +217,6 @@ class Campaign:
 
 
 def _digest(sample: Sample) -> bytes:
-    """The same for programs that are judged alike."""
+    """A digest that is equal for samples with the same program and the same tests."""
     text = sample.source.encode()
     return hashlib.sha256(sample.problem.task_id.encode() + b"\0" + text).digest()

@@ -1,15 +1,15 @@
-"""Two runs over the same problems: is one better, or would chance do as much?
+"""Compares two runs over the same problems: is one better, or can chance explain the difference?
 
-Paired, problem by problem, as a problem is as hard in one as in the other. Of each problem judged in both, d
-is its pass rate in B less that in A; the difference is the mean of d.
+The comparison is paired, problem by problem, because a problem is equally hard in both runs. For each problem
+judged in both, d is its pass rate in B minus that in A; the difference of the runs is the mean of d.
 
-* **p** is the sign-flip permutation test's (Fisher, "The Design of Experiments", 1935, section 21; for paired
-  systems: Smucker, Allan and Carterette, CIKM 2007). If A and B were alike, each d might as well have had the
-  other sign; p is the share of all choices of signs whose mean is as far from 0 as the real one, or farther.
-  Every choice is tried where at most 16 of d are not 0. Else 10,000 are drawn, and p is (1 + as far) / (1 +
-  drawn), which is never 0 (Phipson and Smyth, "Permutation p-values should never be zero", 2010). It is
-  counted in whole numbers, so that no rounding takes a tie for a difference.
-* The **interval** is the percentile bootstrap's of the mean of d, over problems (Efron and Tibshirani, "An
+* **p** is from the sign-flip permutation test (Fisher, "The Design of Experiments", 1935, section 21; for
+  paired systems: Smucker, Allan and Carterette, CIKM 2007). If A and B were alike, each d could equally have
+  the other sign; p is the share of all choices of signs whose mean is at least as far from 0 as the real one.
+  The test tries every choice if at most 16 values of d are not 0. Otherwise it draws 10,000, and p is
+  (1 + as far) / (1 + drawn), which is never 0 (Phipson and Smyth, "Permutation p-values should never be
+  zero", 2010). It counts in whole numbers, so that no rounding takes a tie for a difference.
+* The **interval** is the percentile bootstrap of the mean of d, over problems (Efron and Tibshirani, "An
   Introduction to the Bootstrap", 1993, chapter 13).
 """
 
@@ -31,9 +31,9 @@ from cellblock.evaluation.results import asked_of, rows, summary_of
 
 EXACT_MOST = 16
 FLIPS = 10_000
-#: From this p on, a difference is said to be no more than chance would make.
+#: From this p on, the difference counts as chance.
 ALPHA = 0.05
-#: One byte of chance flips so many signs.
+#: The number of signs that one random byte flips.
 _BITS = 8
 
 
@@ -61,16 +61,16 @@ class Pair:
 
     @property
     def difference(self) -> Fraction:
-        """How much more of it passed in B."""
+        """The pass rate in B minus that in A."""
         return self.b.rate - self.a.rate
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What two runs say of each other. Rates and their differences are shares of 1.
+    """The comparison of two runs. Rates and their differences are shares of 1.
 
-    ``pairs``: every problem judged in both, the greatest loss first. ``differs``: what the runs were asked
-    for where it is not the same, with A's word and B's.
+    ``pairs``: every problem judged in both, the greatest loss first. ``differs``: the options in which the
+    runs differ, with A's value and B's.
     """
 
     pairs: tuple[Pair, ...]
@@ -86,30 +86,30 @@ class Comparison:
 
     @property
     def worse(self) -> tuple[Pair, ...]:
-        """Problems of which less passed in B, the greatest loss first."""
+        """The problems with a lower pass rate in B, the greatest loss first."""
         return tuple(pair for pair in self.pairs if pair.difference < 0)
 
     @property
     def better(self) -> tuple[Pair, ...]:
-        """Problems of which more passed in B, the greatest gain first."""
+        """The problems with a higher pass rate in B, the greatest gain first."""
         gained = [pair for pair in self.pairs if pair.difference > 0]
         return tuple(sorted(gained, key=lambda pair: (-pair.difference, pair.task_id)))
 
     @property
     def same(self) -> int:
-        """Of how many as much passed."""
+        """The number of problems with equal pass rates in both."""
         return len(self.pairs) - len(self.worse) - len(self.better)
 
     @property
     def conclusion(self) -> Literal["better", "worse", "chance"]:
-        """What B is, if it is more than chance."""
+        """Whether B is better or worse than A, or the difference counts as chance."""
         if self.p >= ALPHA:
             return "chance"
         return "better" if self.difference > 0 else "worse"
 
     @property
     def sentence(self) -> str:
-        """The same in words."""
+        """The conclusion as a sentence, with p."""
         changed = len(self.better) + len(self.worse)
         if self.conclusion == "chance" and 2.0 ** (1 - changed) >= ALPHA:
             return f"Of {changed} problems that differ, nothing could be more than chance (p = {self.p:.3g})."
@@ -119,11 +119,11 @@ class Comparison:
 
 
 def compare(a: Path, b: Path, seed: int = 0) -> Comparison:
-    """Two folders of results, each read once. The same seed gives the same; A and B the other way round give
-    the same p and the difference with the other sign.
+    """Compares two folders of results, each read once. The same seed gives the same result; A and B exchanged
+    give the same p and the difference with the other sign.
 
-    Raises :class:`InvalidJob` where a run has not ended, samples were left out for what came of others,
-    the runs were given different files of problems, or no problem was judged in both.
+    Raises :class:`InvalidJob` where a run has not ended, samples were left out because of the results of
+    others, the runs had different files of problems, or no problem was judged in both.
     """
     asked_a, asked_b = asked_of(a), asked_of(b)
     for folder in (a, b):
@@ -182,7 +182,7 @@ def _compared(
 
 
 def sign_flip_p(differences: Sequence[Fraction], seed: int = 0) -> float:
-    """How likely a mean as far from 0 is, were every sign a matter of chance."""
+    """The probability of a mean at least as far from 0, if every sign were random."""
     found = [one for one in differences if one]
     scale = math.lcm(*(one.denominator for one in found))
     whole = [int(one * scale) for one in found]
@@ -193,7 +193,7 @@ def sign_flip_p(differences: Sequence[Fraction], seed: int = 0) -> float:
         for table in tables:
             sums = [one + other for one in sums for other in table]
         return sum(abs(total - 2 * one) >= abs(total) for one in sums) / len(sums)
-    draw = random.Random(seed)  # noqa: S311 - a test wants it repeatable
+    draw = random.Random(seed)  # noqa: S311 - the test must be repeatable
     as_far = 0
     for _ in range(FLIPS):
         chosen = draw.randbytes(len(tables))
@@ -203,28 +203,28 @@ def sign_flip_p(differences: Sequence[Fraction], seed: int = 0) -> float:
 
 
 def interval(differences: Sequence[Fraction], seed: int = 0) -> tuple[float, float]:
-    """Bounds of the mean difference, 95 of 100 times. Raises ValueError where there are none."""
+    """The 95 % interval of the mean difference. Raises ValueError without any differences."""
     if not differences:
         raise ValueError("no differences: there is no such interval")
     values = [float(one) for one in differences]
-    draw = random.Random(seed)  # noqa: S311 - a bootstrap wants it repeatable
+    draw = random.Random(seed)  # noqa: S311 - the bootstrap must be repeatable
     means = sorted(sum(draw.choices(values, k=len(values))) / len(values) for _ in range(RESAMPLES))
     cut = round((1 - SHARE) / 2 * RESAMPLES)
     return means[cut], means[-1 - cut]
 
 
 def write_comparison(found: Comparison, path: Path, names: tuple[str, str]) -> None:
-    """Make a page of the problems that changed. ``names``: of A and B. Raises as :func:`pages.save` does."""
+    """Writes a page of the problems that changed. ``names``: of A and B. Raises as :func:`pages.save`."""
     pages.save(path, "compare.html.j2", found=found, names=names, widest=_widest(found))
 
 
 def _widest(found: Comparison) -> float:
-    """How far the interval's bar reaches to either side."""
+    """How far the bar of the interval reaches to either side, as a share of 1."""
     return max(abs(found.low), abs(found.high), abs(found.difference), 0.01)
 
 
 def _sides(folder: Path) -> dict[str, Side]:
-    """Every problem that was judged."""
+    """Every judged problem of a run, by its id."""
     found: dict[str, Side] = {}
     for result, line in rows(folder):
         if not result.verdict.scored:
@@ -238,7 +238,7 @@ def _sides(folder: Path) -> dict[str, Side]:
 
 
 def _flipped(values: Sequence[int]) -> list[int]:
-    """Sums of all subsets: how much would have the other sign, for each choice of them."""
+    """The sums of all subsets: for each choice of signs, the sum of the values that change their sign."""
     sums = [0]
     for value in values:
         sums += [one + value for one in sums]

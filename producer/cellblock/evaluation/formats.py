@@ -1,6 +1,6 @@
-"""Problem sets as they are published: what a program has to pass, read line by line.
+"""Published formats of problem sets, read line by line.
 
-Known by their fields:
+A line's fields show its format:
 
 ===========  ==========================================================================================
 HumanEval    ``task_id``, ``prompt``, ``entry_point``, ``test``
@@ -41,15 +41,15 @@ from cellblock.contract.evaluations import (
 from cellblock.errors import InvalidJob
 from cellblock.evaluation.json_lines import BadLine, Line
 
-#: A job takes the tests of its samples with it (``ledger.evaluation_bytes``).
+#: The most text of a problem's tests, which a job carries (``ledger.evaluation_bytes``).
 CHECK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem: what a completion is put behind, and what the whole has to pass.
+    """One problem: the prompt before a completion, and the check that the whole program has to pass.
 
-    ``check_bytes``: how much text that is, which a job takes with it.
+    ``check_bytes``: the size of the check, which a job carries.
     """
 
     task_id: str
@@ -62,7 +62,7 @@ class Problem:
         object.__setattr__(self, "check_bytes", size)
 
     def source(self, completion: str) -> str:
-        """The program that a completion makes of the prompt."""
+        """The whole program: the prompt and a completion."""
         return self.prompt + completion
 
 
@@ -82,7 +82,7 @@ class _Fields(BaseModel):
     task_id: _Id
 
     def problem(self) -> Problem:
-        """What it comes to. Raises :class:`InvalidJob`, SyntaxError and ValueError."""
+        """The problem of these fields. Raises :class:`InvalidJob`, SyntaxError and ValueError."""
         raise NotImplementedError
 
 
@@ -97,7 +97,7 @@ class _HumanEval(_Fields):
         if "check" not in _defined(self.test):
             raise InvalidJob("test", "defines no function check, which is what is called")
         check = FunctionCheck(
-            setup=self.prompt if _is_python(self.prompt) else "",  # a half function helps no test
+            setup=self.prompt if _is_python(self.prompt) else "",  # half a function is of no use to a test
             functions=(self.entry_point,),
             tests=f"{self.test}\n\ncheck({self.entry_point})\n",
         )
@@ -191,7 +191,7 @@ class _Files(_Fields):
         return Problem(self.task_id, "", PytestCheck(module=module, files=files, tests=tests))
 
 
-#: Which field tells a format, and which field is to blame for what is no Python there.
+#: For each format the field that shows it, its model, and the field to name where its Python is invalid.
 _KINDS: tuple[tuple[str, type[_Fields], str], ...] = (
     ("test_list", _Mbpp, "test_list"),
     ("input_output", _Apps, "input_output"),
@@ -203,8 +203,8 @@ _KINDS: tuple[tuple[str, type[_Fields], str], ...] = (
 
 
 def read_problem(line: Line) -> Problem:
-    """The problem this line is. Raises :class:`BadLine`."""
-    for_pytest = isinstance(line.fields.get("tests"), dict)  # MBPP and others may have tests of another kind
+    """The problem in this line. Raises :class:`BadLine`."""
+    for_pytest = isinstance(line.fields.get("tests"), dict)  # in other formats, "tests" can be something else
     kinds = _KINDS[-1:] if for_pytest else _KINDS
     found = next((one for one in kinds if one[0] in line.fields), None)
     if found is None:
@@ -238,7 +238,7 @@ def read_problem(line: Line) -> Problem:
 
 
 def _called(tests: str, *, of: set[str] | None) -> tuple[str, ...]:
-    """What the tests call that is neither theirs nor Python's."""
+    """The names that the tests call and that neither they nor Python define."""
     known = _defined(tests) | set(dir(builtins))
     nodes = (node.func for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Call))
     calls = [node.id for node in nodes if isinstance(node, ast.Name)]
@@ -257,7 +257,7 @@ def _is_python(source: str) -> bool:
 
 
 def _defined(source: str) -> set[str]:
-    """Every name that this source gives a meaning to, anywhere in it."""
+    """Every name that this source defines, anywhere in it."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

@@ -1,4 +1,4 @@
-"""JSON lines, plain or gzipped, read one at a time: where each stands is known, and what is wrong with it."""
+"""Reads JSON lines, plain or gzipped, one at a time, and reports where a bad line is and why it is bad."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from pydantic import ValidationError
 
 from cellblock.errors import InvalidJob
 
-#: Of so many it is told what is wrong; of the others, how many there are.
+#: The most bad lines that are described; the others are only counted.
 _BAD_NAMED = 100
 #: The largest program of a job, every character of it escaped, fits in a line.
 _LINE_BYTES = 64 * 1024 * 1024
-#: Of a longer line its start and its end are kept: the task's id is at one of them.
+#: The bytes kept of each end of a longer line: the task's id is at its start or its end.
 _ENDS_BYTES = 64 * 1024
-#: Inside a JSON text every quotation mark has a backslash before it, so no completion can say this.
+#: Inside a JSON text every quotation mark has a backslash before it, so no completion can contain this.
 _TASK_ID = re.compile(r'(?<!\\)"task_id"\s*:\s*("(?:[^"\\]|\\.){0,1000}"|-?\d{1,100})')
 
 
 class BadLine(InvalidJob):
-    """A line that cannot be used: where, which field, and why."""
+    """A line that cannot be used; the message names the place, the field and the reason."""
 
     def __init__(self, where: str, field: str, why: str) -> None:
         super().__init__(f"{where}, {field}" if field else where, why)
 
     @classmethod
     def of(cls, where: str, error: ValidationError) -> BadLine:
-        """The first field that is wrong."""
+        """The error for the first wrong field."""
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         missing = first["type"] == "missing"
@@ -44,7 +44,7 @@ class BadLine(InvalidJob):
 
 
 class Unreadable(BadLine):
-    """A line too long or too deep to be read whole. ``task_id``: what it says of its task, all the same."""
+    """A line too long or too deep to be read whole. ``task_id``: the id of its task, if it was found."""
 
     def __init__(self, where: str, why: str, text: str) -> None:
         super().__init__(where, "", why)
@@ -53,7 +53,7 @@ class Unreadable(BadLine):
 
 
 class BadLines:
-    """Lines that were left out: how many, and the first of them."""
+    """The number of lines that were left out, and the errors of the first of them."""
 
     def __init__(self, *, skip: bool = False) -> None:
         self.skip = skip
@@ -61,7 +61,7 @@ class BadLines:
         self.first: list[str] = []
 
     def note(self, bad: BadLine) -> None:
-        """One more. Raises it unless such are skipped."""
+        """Counts a bad line. Raises it unless bad lines are skipped."""
         if not self.skip:
             raise bad
         self.count += 1
@@ -71,7 +71,7 @@ class BadLines:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line's object. ``where``: file and number, as messages say it."""
+    """One line's object. ``where``: its file and number, for messages."""
 
     where: str
     fields: dict[str, Any]
@@ -79,7 +79,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class RawLine:
-    """One line's text. Bytes that are no UTF-8 are lone surrogates in it; ``cut``: its middle is missing."""
+    """One line's text. Bytes that are not UTF-8 become lone surrogates. ``cut``: its middle is missing."""
 
     where: str
     text: str
@@ -87,7 +87,7 @@ class RawLine:
 
 
 def read_lines(file_path: Path | str) -> Iterator[RawLine]:
-    """Every line but the empty ones, in memory that no line can make grow.
+    """Every line except empty ones. The memory is bounded, however long a line is.
 
     Raises :class:`InvalidJob` for a file that cannot be read.
     """
@@ -117,7 +117,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _end_of_line(file: BinaryIO, seen: bytes) -> bytes:
-    """The last bytes of the line that ``seen`` is a part of."""
+    """Reads to the end of the line that ``seen`` is a part of. Returns its last bytes."""
     while not seen.endswith(b"\n") and (more := file.readline(_LINE_BYTES)):
         seen = (seen + more)[-_ENDS_BYTES:]
     return seen
@@ -130,16 +130,16 @@ def _without_mark(path: Path, raw: bytes) -> bytes:
 
 
 def parse(line: RawLine) -> Line:
-    """One line's fields. Raises :class:`BadLine`, of one that cannot be read whole :class:`Unreadable`."""
+    """One line's fields. Raises :class:`BadLine`, or :class:`Unreadable` if it cannot be read whole."""
     if line.cut:
         raise Unreadable(line.where, f"is longer than {_LINE_BYTES} bytes", line.text)
     try:
-        fields = json.loads(line.text, strict=False)  # control characters in a text are its own
+        fields = json.loads(line.text, strict=False)  # allows control characters in texts
     except json.JSONDecodeError as error:
         raise BadLine(line.where, "", f"is no JSON: {error.msg} (character {error.pos + 1})") from None
     except RecursionError:
         raise Unreadable(line.where, "is nested too deeply", line.text) from None
-    except ValueError:  # the interpreter's own bound (sys.set_int_max_str_digits)
+    except ValueError:  # the interpreter's bound for digits (sys.set_int_max_str_digits)
         raise Unreadable(line.where, "has a number of too many digits", line.text) from None
     if not isinstance(fields, dict):
         raise BadLine(line.where, "", f"is a {type(fields).__name__}; an object with named fields is wanted")

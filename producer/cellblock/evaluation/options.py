@@ -1,4 +1,4 @@
-"""How samples are run."""
+"""The options of an evaluation."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from cellblock.contract.evaluations import SERIES_MOST, TRIALS_MAX, VerdictMode
 from cellblock.errors import InvalidJob
 from cellblock_config import LedgerSettings
 
-#: Samples of one job where nobody knows how many there will be, and where it is known: at least and at most.
-#: What a job takes by itself (a judge, a message, a claim, a result) is shared by them: docs/performance.md.
+#: Samples of one job: where their total number is unknown; and where it is known, at least and at most.
+#: They share the costs of a job (a judge, a message, a claim, a result): docs/performance.md.
 BATCH_OF_A_STREAM, BATCH_LEAST, BATCH_MOST = 32, 4, 128
-#: How much text a job may have where nobody says (the default of ``ledger.evaluation_bytes``).
+#: The most text of one job by default (the default of ``ledger.evaluation_bytes``).
 JOB_BYTES = LedgerSettings().evaluation_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOptions:
-    """How samples are run.
+    """The options of an evaluation.
 
-    ``batch``: samples of one job, None: by how many there are; ``window``: jobs on their way at once;
-    ``retries``: how often what is our fault is tried again; ``dedupe``: whether a program that comes again is
-    judged once; ``stop_early``: a problem is done with its first pass, and no sample of it is begun after it;
-    ``fields``: of each job besides, such as level, limits and tenant.
+    ``batch``: samples of one job, None: chosen from their number; ``window``: jobs in flight at once;
+    ``retries``: how often a program is tried again after a fault of ours; ``dedupe``: whether equal programs
+    are judged once; ``stop_early``: whether a problem ends with its first pass, so that no more of its
+    samples begin; ``fields``: further fields of each job, such as level, limits and tenant.
     """
 
     verdict: VerdictMode = "split"
@@ -35,7 +35,7 @@ class EvaluationOptions:
     fields: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises :class:`InvalidJob` for what no run could have."""
+        """Raises :class:`InvalidJob` for impossible values."""
         if self.batch is not None and not 1 <= self.batch <= TRIALS_MAX:
             raise InvalidJob("batch", f"is {self.batch}; it is 1 to {TRIALS_MAX}")
         if self.window < 1:
@@ -46,8 +46,8 @@ class EvaluationOptions:
             raise InvalidJob("verdict", f"is {self.verdict!r:.80}; it is {' or '.join(known)}")
 
     def batch_of(self, total: int | None) -> int:
-        """Samples of one job, where there are so many in all: as many as leave something for every job of the
-        window. None: nobody knows."""
+        """The number of samples of one job, small enough to give every job of the window some. ``total``: the
+        number of all samples; None if it is unknown."""
         if self.batch is not None:
             return self.batch
         if total is None:

@@ -1,8 +1,8 @@
 """HTML pages that are one file, load nothing and run nothing, whatever programs wrote into them.
 
-Three things keep it so, each by itself: every text is escaped, a Content-Security-Policy in the page allows
-only its own style, and characters that act on the reader's eye are shown as escapes. (No policy keeps a page
-from sending its reader elsewhere: that is for the escaping alone.)
+Three independent protections: every text is escaped, a Content-Security-Policy in the page allows only its
+own style, and characters that change what the reader sees are shown as escapes. (No policy stops a page from
+sending its reader elsewhere: only the escaping does.)
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from cellblock.egress.controls import clean
 from cellblock.errors import InvalidJob, NotConfigured
 from cellblock.evaluation.report_data import shortened
 
-#: Of a name or a value that is no output.
+#: The most characters of a name, or of a value that is not output.
 _NAME_CHARS = 120
 
 
 def save(path: Path, template: str, **values: Any) -> None:
-    """Write a page of these values. The same values make the same bytes.
+    """Writes a page with these values. The same values give the same bytes.
 
     Raises :class:`NotConfigured` without jinja2, :class:`InvalidJob` where the file cannot be written.
     """
@@ -47,32 +47,32 @@ def save(path: Path, template: str, **values: Any) -> None:
 
 
 def percent(share: float) -> str:
-    """A share of 1."""
+    """A share of 1 as a percentage."""
     return f"{share:.1%}"
 
 
 def points(share: float) -> str:
     """A difference of two shares, in percentage points."""
-    return f"{100 * share:+.1f}".replace("-", "−")  # noqa: RUF001 - a minus as wide as the plus
+    return f"{100 * share:+.1f}".replace("-", "−")  # noqa: RUF001 - this minus is as wide as the plus
 
 
 def number(count: int) -> str:
-    """A count, by thousands."""
+    """A count with its thousands separated."""
     return f"{count:,}"
 
 
 def name(text: object) -> str:
-    """A name, however long somebody made it."""
+    """A name as text, cut to a bounded length."""
     return shortened(str(text), _NAME_CHARS)
 
 
 def ms(value: float) -> str:
-    """Milliseconds as people say them."""
+    """Milliseconds as text, with a fitting unit."""
     return f"{value:.3g} ms" if value < 999.5 else f"{value / 1000:,.2f} s"
 
 
 def size(value: float) -> str:
-    """Bytes as people say them."""
+    """Bytes as text, with a fitting unit."""
     for unit in ("B", "KiB", "MiB"):
         if value < 999.5:
             return f"{value:.3g} {unit}"
@@ -81,5 +81,5 @@ def size(value: float) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Every text of every page passes here, but for what the templates made themselves."""
+    """Makes a value safe to show. Every text of every page passes here, except the templates' own."""
     return clean(value)[0] if isinstance(value, str) and not hasattr(value, "__html__") else value

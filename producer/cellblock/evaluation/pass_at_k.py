@@ -1,9 +1,8 @@
-"""pass@k: the chance that at least one of k programs passes, estimated from n of which c did.
+"""pass@k: the chance that at least one of k programs passes, estimated from n programs of which c passed.
 
-The estimator without bias of Chen et al., "Evaluating Large Language Models Trained on Code" (2021),
-equation 1: 1 - C(n-c, k) / C(n, k), in the product form of its appendix. Its mean over problems is what is
-reported; the interval is the bootstrap's, over problems (Efron 1979): which problems a set has is what its
-figure hangs on.
+The unbiased estimator of Chen et al., "Evaluating Large Language Models Trained on Code" (2021), equation 1:
+1 - C(n-c, k) / C(n, k), in the product form of its appendix. Reported is its mean over problems. The interval
+is the bootstrap over problems (Efron 1979), because the figure depends most on which problems a set has.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class PassAtK:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Of one problem. Raises ValueError unless 0 <= c <= n and 1 <= k <= n."""
+    """pass@k of one problem. Raises ValueError unless 0 <= c <= n and 1 <= k <= n."""
     if not (0 <= c <= n and 1 <= k <= n):
         raise ValueError(f"pass@{k} of {c} passed among {n}: there is no such estimate")
     missed = 1.0
@@ -36,11 +35,11 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def mean_pass_at_k(counts: Sequence[tuple[int, int]], k: int, seed: int = 0) -> PassAtK | None:
-    """Over problems, of each the samples judged and those passed. The same seed gives the same interval."""
+    """The mean over problems. ``counts``: (judged, passed) of each. The same seed gives the same interval."""
     if not counts or any(n < k for n, _ in counts):
         return None
     values = [pass_at_k(n, c, k) for n, c in counts]
-    draw = random.Random(seed)  # noqa: S311 - a bootstrap wants it repeatable
+    draw = random.Random(seed)  # noqa: S311 - the bootstrap must be repeatable
     means = sorted(sum(draw.choices(values, k=len(values))) / len(values) for _ in range(RESAMPLES))
     cut = round((1 - SHARE) / 2 * RESAMPLES)
     return PassAtK(sum(values) / len(values), means[cut], means[-1 - cut])

@@ -13,14 +13,14 @@ from cellblock.evaluation.json_lines import BadLine, BadLines, Line, parse, read
 
 @dataclass(slots=True)
 class ProblemSet:
-    """Problems by their task's id, in the order of the file."""
+    """Problems by the id of their task, in the order of the file."""
 
     problems: dict[str, Problem] = field(default_factory=dict)
     bad: BadLines = field(default_factory=BadLines)
 
     @classmethod
     def read(cls, path: Path | str, *, skip_bad: bool = False) -> ProblemSet:
-        """Raises :class:`InvalidJob` naming line, field and reason; ``skip_bad`` keeps such lines apart."""
+        """Raises :class:`InvalidJob` naming line, field and reason; with ``skip_bad`` counts such lines."""
         found = cls(bad=BadLines(skip=skip_bad))
         for line in read_lines(path):
             try:
@@ -32,7 +32,7 @@ class ProblemSet:
         return found
 
     def add(self, line: Line) -> None:
-        """One more problem. Raises :class:`BadLine`."""
+        """Adds the problem of a line. Raises :class:`BadLine`."""
         problem = read_problem(line)
         if problem.task_id in self.problems:
             raise BadLine(line.where, "task_id", f"{problem.task_id!r} is there twice")

@@ -1,4 +1,4 @@
-"""``report.html``: what a run came to, on one page for people."""
+"""``report.html``: the results of a run on one page for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cellblock.evaluation.samples import InvalidReason
 
 FILE = "report.html"
 
-#: More problems than this share a cell of the strip; the table has so many, and says so.
+#: The most cells of the strip, where further problems share cells, and the most rows of the table.
 _CELLS = 1_000
 _SLOWEST = 10
 _BARS = 7
@@ -42,7 +42,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One problem of the strip, or several that stand next to each other."""
+    """One cell of the strip: one problem, or several neighbours."""
 
     name: str
     judged: int
@@ -51,7 +51,7 @@ class Cell:
 
     @property
     def rate(self) -> float | None:
-        """The share that passed; None where none was judged."""
+        """The share of judged samples that passed; None if none was judged."""
         return self.passed / self.judged if self.judged else None
 
 
@@ -69,7 +69,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A histogram with a logarithmic axis. ``ticks`` and ``marks``: a value, and how far along it stands."""
+    """A histogram with a logarithmic axis. ``ticks`` and ``marks``: values with their places on the axis."""
 
     count: int
     columns: tuple[Column, ...]
@@ -79,7 +79,7 @@ class Chart:
 
     @classmethod
     def of(cls, spread: Spread) -> Chart:
-        """Drawn from what was counted."""
+        """The chart of these counts."""
         bars = spread.bars(_BARS)
         highest = max((bar.count for bar in bars), default=1)
         wide = 100 / max(1, len(bars))
@@ -99,11 +99,11 @@ class Chart:
 
 
 def write_report(folder: Path, files: Mapping[str, str] | None = None) -> Path:
-    """Make ``report.html`` of a folder that has results and a summary; where it is.
+    """Writes ``report.html`` into a folder that has results and a summary. Returns its path.
 
-    ``files``: names of what was read, which no file of the folder has. The results are read once, a line at a
-    time. The same files make the same bytes. Raises :class:`InvalidJob` where one of them cannot be used, and
-    :class:`NotConfigured` without jinja2.
+    ``files``: the names of the input files, which the folder does not record. The results are read once, a
+    line at a time. The same files give the same bytes. Raises :class:`InvalidJob` where one of them cannot be
+    used, and :class:`NotConfigured` without jinja2.
     """
     summary, digest = summary_of(folder), Digest(rows(folder))
     asked = asked_of(folder)
@@ -149,7 +149,7 @@ def _problem(name: str, task: Mapping[str, int], digest: Digest) -> tuple[Cell, 
 
 
 def _ticks(bounds: tuple[float, float]) -> Iterator[float]:
-    """Whole doublings between the bounds, evenly apart."""
+    """Powers of two between the bounds, at equal distances on the axis."""
     first, last = math.ceil(math.log2(bounds[0])), math.floor(math.log2(bounds[1]))
     return (2.0**power for power in range(first, last + 1, math.ceil((last - first + 1) / _TICKS) or 1))
 

@@ -1,4 +1,4 @@
-"""Results read once, one at a time, and what a report shows of them: a hundred thousand take no more room."""
+"""The figures of a report, from results read once, one at a time: memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from cellblock.contract.evaluations import TrialVerdict
 from cellblock.evaluation.results import SampleResult
 
-#: Steps of each doubling: a quantile is within 4.5 % of the value itself.
+#: Steps per doubling: a quantile is within 4.5 % of the exact value.
 _STEPS = 8
-#: Of them in one bar.
+#: Steps per bar of a histogram.
 _BAR_STEPS = 4
-#: So many kinds of failures are told apart; the rest is OTHERS.
+#: The most kinds of failures that are told apart; all others count as OTHERS.
 _KINDS_KEPT = 200
 OTHERS = "others"
 _EXAMPLES = 3
@@ -26,7 +26,7 @@ _OUTPUT_CHARS = 1200
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """How many values there are from ``low`` to below ``high``."""
+    """The number of values from ``low`` to below ``high``."""
 
     low: float
     high: float
@@ -34,8 +34,8 @@ class Bar:
 
 
 class Spread:
-    """How values are spread, in buckets whose bounds grow by 9 %: any number of values takes the same room.
-    What is below 1 counts as 1."""
+    """A distribution of values in buckets whose bounds grow by 9 %: its memory does not grow with the values.
+    Values below 1 count as 1."""
 
     def __init__(self) -> None:
         self._steps: Counter[int] = Counter()
@@ -43,13 +43,13 @@ class Spread:
         self.most = 0
 
     def add(self, value: int) -> None:
-        """One more."""
+        """Counts a value."""
         self._steps[math.floor(_STEPS * math.log2(max(1, value)))] += 1
         self.count += 1
         self.most = max(self.most, value)
 
     def quantile(self, share: float) -> float:
-        """The value that this share of all does not exceed, to within 4.5 %; 0 where there is none."""
+        """The value that this share of all values does not exceed, to within 4.5 %; 0 without values."""
         wanted, seen = math.ceil(share * self.count), 0
         for step, count in sorted(self._steps.items()):
             seen += count
@@ -58,8 +58,8 @@ class Spread:
         return 0.0
 
     def bars(self, least: int = 1) -> list[Bar]:
-        """Two for each doubling, from the first that has values to the last, the empty ones as well; with
-        empty ones to either side where they were fewer than ``least``. None where there are no values."""
+        """Two bars per doubling, from the first with values to the last, including empty ones. Fewer than
+        ``least`` get empty bars added on either side. Without values the list is empty."""
         found: Counter[int] = Counter()
         for step, count in self._steps.items():
             found[step // _BAR_STEPS] += count
@@ -85,7 +85,7 @@ class Example:
 
     @classmethod
     def of(cls, result: SampleResult, line: dict[str, Any]) -> Example:
-        """What of a line is shown."""
+        """The part of a line that the report shows."""
         error = line.get("error") or {}
         return cls(
             task_id=shortened(result.task_id, _NAME_CHARS),
@@ -98,7 +98,7 @@ class Example:
 
 @dataclass(slots=True)
 class Failures:
-    """All that failed alike. ``examples``: of the first problems it was seen with, one each."""
+    """Samples that failed in the same way. ``examples``: one from each of the first problems with it."""
 
     verdict: TrialVerdict
     error: str
@@ -108,10 +108,10 @@ class Failures:
 
 
 class Digest:
-    """Time, memory and failures of a run. Holds some numbers for each problem, and a few texts."""
+    """Time, memory and failures of a run. It holds some numbers for each problem, and a few texts."""
 
     def __init__(self, results: Iterable[tuple[SampleResult, dict[str, Any]]]) -> None:
-        """``results``: as :func:`cellblock.evaluation.results.rows` has them; read once."""
+        """``results``: those of :func:`cellblock.evaluation.results.rows`; read once."""
         self.wall_ms, self.memory_bytes = Spread(), Spread()
         self.unmeasured = 0
         self.by_task: dict[str, Spread] = {}
@@ -123,16 +123,16 @@ class Digest:
 
     @property
     def failures(self) -> list[Failures]:
-        """Each kind, the most frequent first."""
+        """Each kind of failure, the most frequent first."""
         return sorted(self._failures.values(), key=lambda one: (-one.count, one.verdict, one.error))
 
     def slowest(self, most: int) -> Iterator[tuple[str, Spread]]:
-        """Problems by their median time, at most so many, the slowest first."""
+        """The ``most`` slowest problems by median time, the slowest first."""
         order = sorted(self.by_task.items(), key=lambda one: (-one[1].quantile(0.5), -one[1].most, one[0]))
         yield from order[:most]
 
     def _measure(self, result: SampleResult) -> None:
-        """What was not judged did not run, or not to an end of its own; nor did what is invalid."""
+        """Counts a sample's time and memory. Samples that were not judged or are invalid have none."""
         if not result.verdict.scored or result.invalid is not None:
             return
         self.wall_ms.add(result.wall_ms)
@@ -154,7 +154,7 @@ class Digest:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text; of a longer one its start and its end, and how much is left out between them."""
+    """The text; if it is longer than ``most``, its start, its end, and the number of characters left out."""
     if len(text) <= most:
         return text
     tail = most // 3

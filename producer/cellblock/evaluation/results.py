@@ -1,4 +1,4 @@
-"""What came of each sample, and the file that has it: the memory of a run that is to be resumed."""
+"""The result of each sample, and the file that holds the results, from which a run can be resumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cellblock.evaluation.samples import Sample
 FILE = "results.jsonl"
 RUN = "run.json"
 SUMMARY = "summary.json"
-#: Of the summary: another number where an older reader would misread it.
+#: The schema of the summary: increased whenever an older reader would misread it.
 SCHEMA = 1
 
 _WORDS = {
@@ -31,7 +31,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:
-    """One sample's line in the results: what numbers are made of, without its text."""
+    """One sample's line in the results, without its texts: the fields that figures are computed from."""
 
     index: int
     task_id: str
@@ -44,12 +44,12 @@ class SampleResult:
 
     @property
     def passed(self) -> bool:
-        """Whether it passed."""
+        """Whether the verdict is passed."""
         return self.verdict is TrialVerdict.PASSED
 
     @classmethod
     def of(cls, sample: Sample, result: TrialResult) -> SampleResult:
-        """What of a trial's result numbers are made of."""
+        """The fields of a trial's result that figures are computed from."""
         return cls(
             index=sample.index,
             task_id=sample.problem.task_id,
@@ -63,7 +63,7 @@ class SampleResult:
 
 
 def _row(sample: Sample, result: TrialResult) -> dict[str, Any]:
-    """A line of the results: the sample as it was given, HumanEval's ``result`` and ``passed``, and more."""
+    """A line of the results: the sample's own fields, HumanEval's ``result`` and ``passed``, and more."""
     error = result.error
     word = _WORDS.get(result.verdict) or f"failed: {error.message if error else ''}"
     return {
@@ -85,12 +85,12 @@ def _row(sample: Sample, result: TrialResult) -> dict[str, Any]:
 
 
 class ResultFile:
-    """``results.jsonl`` of one folder, appended to as samples end. Not for two processes at once: the folder
-    is locked while it is open."""
+    """``results.jsonl`` of one folder, to which a line is added whenever a sample ends. The folder is locked
+    while it is open, so two processes cannot use it at once."""
 
     def __init__(self, folder: Path, asked: dict[str, Any]) -> None:
-        """``asked``: what makes it this run and no other. Raises :class:`InvalidJob` where the folder holds
-        another run's results, or somebody else writes to them."""
+        """``asked``: the options that identify this run. Raises :class:`InvalidJob` where the folder holds
+        another run's results, or another process writes to them."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -107,23 +107,23 @@ class ResultFile:
             raise
 
     def __iter__(self) -> Iterator[SampleResult]:
-        """What is there already."""
+        """The results in the file."""
         with self._path.open("rb") as file:
             for number, text in enumerate(file, start=1):
                 yield _read(self._path, number, text)[0]
 
     def write(self, sample: Sample, result: TrialResult) -> None:
-        """One more line, on its way to the disk when this returns."""
+        """Adds a line. When this returns, the operating system has it."""
         line = _row(sample, result)
         self._file.write(json.dumps(line, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n")
         self._file.flush()
 
     def close(self) -> None:
-        """Let others have the folder."""
+        """Closes the file and unlocks the folder."""
         self._file.close()
 
     def _locked(self) -> BinaryIO:
-        """The file, and nobody else's: also not where its name went to another one meanwhile."""
+        """The opened and locked file. It checks that the name still belongs to the locked file."""
         file = self._path.open("ab")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -138,7 +138,7 @@ class ResultFile:
         return file
 
     def _drop_unjudged(self) -> None:
-        """What was our fault is tried again."""
+        """Removes lines of samples that were not judged for a fault of ours: they are tried again."""
         with self._path.open("rb") as file:
             dropped = {n for n, one in enumerate(self) if one.verdict is TrialVerdict.UNJUDGED}
             if not dropped:
@@ -153,7 +153,7 @@ class ResultFile:
         self._file = replaced
 
     def _cut_unfinished(self) -> None:
-        """A run that was killed may have left half a line."""
+        """Removes the half line that a killed run can leave."""
         with self._path.open("rb+") as file:
             size = end = file.seek(0, os.SEEK_END)
             while end:
@@ -169,10 +169,10 @@ class ResultFile:
 
 
 def rows(folder: Path) -> Iterator[tuple[SampleResult, dict[str, Any]]]:
-    """What a folder's run has come to, one at a time: the numbers of a sample, and its whole line.
+    """The results in a folder, one at a time: a sample's figures, and its whole line.
 
-    Half a line at the end, of a run that was killed, is no part of it. Raises :class:`InvalidJob` where there
-    are no results, or they are not this program's.
+    Half a line at the end, which a killed run can leave, is ignored. Raises :class:`InvalidJob` where there
+    are no results, or another program wrote them.
     """
     path = folder / FILE
     try:
@@ -186,14 +186,14 @@ def rows(folder: Path) -> Iterator[tuple[SampleResult, dict[str, Any]]]:
 
 
 def write_summary(folder: Path, summary: dict[str, Any]) -> None:
-    """Keep the figures of a run that has ended: all of them, or none."""
+    """Writes the figures of a run that has ended: the whole file or nothing."""
     new = folder / f"{SUMMARY}.new"
     new.write_text(json.dumps(summary, indent=2) + "\n")
     new.replace(folder / SUMMARY)
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
-    """The figures a folder's run came to. Raises :class:`InvalidJob` where it has not ended."""
+    """The figures of the run in a folder. Raises :class:`InvalidJob` if it has not ended."""
     found = _object(folder / SUMMARY, "run the same `cellblock eval` again")
     if found.get("schema") != SCHEMA:
         raise InvalidJob(str(folder / SUMMARY), "is another release's; run the same `cellblock eval` again")
@@ -201,7 +201,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 
 def asked_of(folder: Path) -> dict[str, Any]:
-    """What a folder's run was asked for, as its ``run.json`` says. Raises :class:`InvalidJob`."""
+    """The options of the run in a folder, from its ``run.json``. Raises :class:`InvalidJob`."""
     return _object(folder / RUN, "name the --out of a `cellblock eval`")
 
 
@@ -235,7 +235,7 @@ def _read(path: Path, number: int, text: bytes) -> tuple[SampleResult, dict[str,
 def _check(path: Path, asked: dict[str, Any]) -> None:
     if (
         not path.exists() or not (path.parent / FILE).stat().st_size
-    ):  # nothing has come of what was asked before
+    ):  # the earlier options have no results yet
         new = path.with_suffix(".new")
         new.write_text(json.dumps(asked, indent=2) + "\n")
         new.replace(path)

@@ -1,4 +1,4 @@
-"""Rewards for training loops: one number for each completion, in the order they were given."""
+"""Rewards for training loops: one number for each completion, in their order."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from cellblock.contract.evaluations import TrialResult, TrialVerdict
 from cellblock.evaluation.formats import Problem
 from cellblock.evaluation.samples import Sample
 
-#: Judges samples, in any order: what :meth:`cellblock.Client.evaluate` does.
+#: Judges samples, in any order, as :meth:`cellblock.Client.evaluate` does.
 Evaluate = Callable[[Iterable[Sample]], Iterator[tuple[Sample, TrialResult]]]
 
 
 def rewards(
     evaluate: Evaluate, problems: Sequence[Problem], completions: Sequence[str | None]
 ) -> list[float]:
-    """1.0 for each completion that passes its problem, 0.0 for one that does not or cannot be run, and NaN
-    for one that could not be judged: no fault of ours is ever taken for a wrong answer.
+    """1.0 for a completion that passes its problem, 0.0 for one that does not pass or cannot be run, and NaN
+    for one that could not be judged: a fault of ours never counts as a wrong answer.
 
     >>> rewards(client.evaluate, problems, completions)                 # doctest: +SKIP
     [1.0, 0.0, nan]

@@ -1,7 +1,7 @@
-"""What a model wrote, sample by sample, read as it is needed.
+"""The programs that a model wrote, read one at a time.
 
-Nothing that a model writes takes its sample out of the score: what cannot be run is *invalid*, and has
-failed. Only what is no sample (no JSON, no task) is a bad line.
+A model cannot take a sample out of the score, whatever it writes: a sample that cannot be run is *invalid*,
+and has failed. Only a line that is not a sample (no JSON, no task) is a bad line.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class InvalidReason(StrEnum):
 
     MISSING = "missing"  #: neither completion nor solution
     NOT_TEXT = "not_text"  #: a number, a list, null
-    NOT_UNICODE = "not_unicode"  #: a lone surrogate, or bytes of the file that are no UTF-8
-    TOO_LARGE = "too_large"  #: more than a job, or a line, may have
+    NOT_UNICODE = "not_unicode"  #: a lone surrogate, or bytes in the file that are not UTF-8
+    TOO_LARGE = "too_large"  #: longer than a job, or a line, can be
     UNREADABLE = "unreadable"  #: JSON nested too deeply, or a number of too many digits
 
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """Why one sample cannot be run, as a word and as a sentence."""
+    """Why a sample cannot be run, as a word and as a sentence."""
 
     reason: InvalidReason
     message: str
@@ -38,8 +38,8 @@ class Invalid:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One program to judge. ``index``: its place in the file, counted from 0, bad lines included;
-    ``invalid``: why it cannot be run, and has failed."""
+    """One program to judge. ``index``: its place in the file, counted from 0, including bad lines;
+    ``invalid``: why it cannot be run and has failed; None if it can be run."""
 
     index: int
     problem: Problem
@@ -51,7 +51,7 @@ class Sample:
     def of(
         cls, index: int, problem: Problem, given: object, fields: dict[str, Any], *, whole: bool = False
     ) -> Sample:
-        """What ``given`` makes, behind its problem's prompt unless it is a ``whole`` program."""
+        """The sample of ``given``, which follows its problem's prompt unless it is a ``whole`` program."""
         if not isinstance(given, str):
             kind = "null" if given is None else f"a {type(given).__name__}"
             invalid = Invalid(InvalidReason.NOT_TEXT, f"the completion is {kind}; text is wanted")
@@ -59,9 +59,9 @@ class Sample:
         return cls(index, problem, given if whole else problem.source(given), fields)
 
     def held_to(self, job_bytes: int) -> Sample:
-        """The same, invalid if it is no program that a job of so many bytes can carry.
+        """The sample, marked invalid if a job of ``job_bytes`` cannot carry its program.
 
-        Raises :class:`InvalidJob` where no program could be, for its problem's tests take all of that.
+        Raises :class:`InvalidJob` if the problem's tests alone fill such a job.
         """
         tests = self.problem.check_bytes
         if tests >= job_bytes:
@@ -87,8 +87,8 @@ class Sample:
 
 
 class SampleFile:
-    """Samples with ``task_id`` and either ``completion``, put behind its problem's prompt, or ``solution``,
-    a whole program."""
+    """A file of samples: ``task_id`` and either ``completion``, which follows its problem's prompt, or
+    ``solution``, a whole program."""
 
     def __init__(self, path: Path | str, problems: ProblemSet, *, skip_bad: bool = False) -> None:
         self._path = path
@@ -96,7 +96,7 @@ class SampleFile:
         self.bad = BadLines(skip=skip_bad)
 
     def __iter__(self) -> Iterator[Sample]:
-        """Raises :class:`InvalidJob` naming line, field and reason; with ``skip_bad`` goes on, and counts."""
+        """Raises :class:`InvalidJob` naming line, field and reason; with ``skip_bad`` counts and goes on."""
         for index, line in enumerate(read_lines(self._path)):
             try:
                 yield self._sample(index, line)
@@ -125,7 +125,7 @@ class SampleFile:
         given = [name for name in there if line.fields[name] is not None]
         if len(given) > 1:
             raise BadLine(line.where, "completion", "there is a solution as well; give one of the two")
-        if not there and not self.bad.skip:  # its writer's slip; skipped, it would be a way out of the score
+        if not there and not self.bad.skip:  # with skip_bad it must not leave the score
             raise BadLine(line.where, "completion", "give it, or a whole solution")
         if not there:
             invalid = Invalid(InvalidReason.MISSING, "there is neither completion nor solution")

@@ -1,4 +1,4 @@
-"""From results to figures: counted as they come, so that a hundred thousand of them take no room."""
+"""Computes figures from results as they come, so that memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from cellblock.contract.evaluations import TrialVerdict
 from cellblock.evaluation.pass_at_k import mean_pass_at_k, pass_at_k
 from cellblock.evaluation.results import SCHEMA, SampleResult
 
-#: So many kinds of errors are told apart; the rest is "others".
+#: The most kinds of errors that are told apart; all others count as "others".
 _ERRORS_KEPT = 200
 
 
 @dataclass(slots=True)
 class TaskScore:
-    """One problem: samples judged, of these passed and invalid (which have failed), not judged for a fault of
-    ours or of its tests, and in need of inline."""
+    """The counts of one problem: samples judged, and among them passed and invalid (which have failed);
+    samples not judged for a fault of ours or of its tests; samples that need inline."""
 
     judged: int = 0
     passed: int = 0
@@ -29,10 +29,10 @@ class TaskScore:
 
 
 class Scores:
-    """What a run has come to so far."""
+    """The counts of a run so far."""
 
     def __init__(self, task_ids: Iterable[str]) -> None:
-        """``task_ids``: every problem there is, whether samples of it come or not."""
+        """``task_ids``: every problem, also those without samples."""
         self.tasks = {task_id: TaskScore() for task_id in task_ids}
         self.verdicts: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
@@ -40,7 +40,7 @@ class Scores:
         self.invalid: Counter[str] = Counter()
 
     def add(self, result: SampleResult) -> None:
-        """One more."""
+        """Counts a result."""
         task = self.tasks[result.task_id]
         task.unjudged += result.verdict is TrialVerdict.UNJUDGED
         task.unusable += result.verdict is TrialVerdict.UNUSABLE
@@ -59,12 +59,12 @@ class Scores:
 
     @property
     def done(self) -> int:
-        """How many there were."""
+        """The number of results so far."""
         return self.verdicts.total()
 
     @property
     def passed(self) -> int:
-        """How many of them passed."""
+        """The number of samples that passed."""
         return self.verdicts[TrialVerdict.PASSED.value]
 
     def summary(
@@ -76,11 +76,11 @@ class Scores:
         bad_lines: Sequence[str] = (),
         lines_left_out: int = 0,
     ) -> dict[str, Any]:
-        """All figures, as JSON has them. A pass@k for which some problem has too few samples is null, and so
-        is every one where samples were ``not_run`` for what came of others: the estimator wants chance.
+        """All figures, ready for JSON. A pass@k is null if some problem has too few samples for it, or if
+        samples were ``not_run`` because of the results of others: the estimator needs random samples.
 
-        ``left_out``: lines that could not be used, of samples and of problems; ``bad_lines``: what was wrong
-        with the first of them; ``lines_left_out``: those of samples alone."""
+        ``left_out``: unusable lines of samples and of problems; ``bad_lines``: the errors of the first of
+        them; ``lines_left_out``: unusable lines of samples alone."""
         judged = {task_id: task for task_id, task in self.tasks.items() if task.judged}
         counts = [(task.judged, task.passed) for task in judged.values()]
         found = {k: None if not_run else mean_pass_at_k(counts, k, seed) for k in ks}
@@ -116,8 +116,8 @@ class Scores:
         }
 
     def _account(self, not_run: int, left_out: int) -> dict[str, int]:
-        """What became of all that was given: given = judged + unjudged + unusable_tests + not_run + left_out,
-        and judged = run + invalid."""
+        """The account of all input: given = judged + unjudged + unusable_tests + not_run + left_out, and
+        judged = run + invalid."""
         unjudged = self.verdicts[TrialVerdict.UNJUDGED.value]
         unusable = self.verdicts[TrialVerdict.UNUSABLE.value]
         judged, invalid = self.done - unjudged - unusable, self.invalid.total()

@@ -1,4 +1,4 @@
-"""The ledger: Redis keys, the Lua transitions, and the one class that calls them."""
+"""The ledger: Redis keys, the transitions in Lua, and the classes that call them."""
 
 from cellblock.ledger.admissions import Admission, Candidate
 from cellblock.ledger.claims import Claim, Dropped

@@ -1,7 +1,8 @@
-"""What each kind of process may do in Redis, as users of its ACL (Redis 7).
+"""The rights of each kind of process in Redis, as users of its ACL (Redis 7).
 
-Redis runs a script with the rights of its caller, so who admits jobs may write all that ``admit`` writes:
-these users keep each process from the server, and from keys of the others; what a job says, signing.py keeps.
+Redis runs a script with the rights of its caller, so a process that admits jobs may write all that ``admit``
+writes. These users keep each process away from the server's administration and from keys that other processes
+need; signing.py protects the contents of a job.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from cellblock.ledger.keys import Keys
 
 _TALK = "auth hello ping quit select multi exec discard watch unwatch time"
 _HEARS = "subscribe psubscribe unsubscribe punsubscribe"
-#: A script may do no more than its caller.
+#: Commands that run scripts. A script has the rights of its caller, and no more.
 _SCRIPTS = "evalsha script|load script|exists"
 _LOOKS = (
     "exists get hexists hget hgetall hkeys hmget llen lrange mget scard sismember smembers srandmember ttl "
@@ -34,9 +35,9 @@ _QUEUES = (
     "zrangebyscore zrevrangebyscore"
 )
 
-#: Celery's events. Whoever subscribes to a pattern needs it letter by letter.
+#: Celery's events. A user that subscribes to a pattern needs exactly this pattern in its rights.
 _EVENTS = "<p>:broker:/<db>.celeryev/* <p>:broker:/*"
-#: Where Flower asks what a worker does.
+#: The channel on which Flower asks workers about their state.
 _QUESTIONS = "<p>:broker:/<db>.celery.pidbox"
 _JOBS = (
     "job:* spec:* result:* attempts:* delayed ready:* slots:* lane_turns lane_heads parked plan_shares "
@@ -47,7 +48,7 @@ _JOBS = (
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One user: which keys behind the prefix it changes, which it reads, its channels and its commands."""
+    """One user of Redis: the keys it writes, the keys it reads, its channels and its commands."""
 
     name: str
     changes: str
@@ -56,7 +57,7 @@ class Role:
     commands: str
 
     def rules(self, prefix: str, db: int, password: str) -> str:
-        """Its line of an ACL file, with a digest in the password's place."""
+        """Its line of an ACL file, with a digest in place of the password."""
         literal = "".join(f"\\{one}" if one in "\\*?[]" else one for one in prefix)
         words = ["user", f"cellblock-{self.name}", "reset", "on"]
         words.append(f"#{hashlib.sha256(password.encode()).hexdigest()}")
@@ -116,7 +117,7 @@ ROLES = (
             "acl|log acl|whoami slowlog memory|usage client|list"
         ),
     ),
-    Role(  # a copy is of the whole server, whatever keys its user may name
+    Role(  # a copy has the whole server, whichever keys its user may name
         "backup",
         changes="*",
         reads="",
@@ -128,16 +129,16 @@ ROLES = (
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """``acl``: the text of the server's ACL file, without a secret. ``passwords``: of each user, by name."""
+    """``acl``: the text of the server's ACL file, without secrets. ``passwords``: by the user's name."""
 
     acl: str
     passwords: Mapping[str, str]
 
 
 def new_access(keys: Keys, db: int) -> Access:
-    """Users for this fleet, whose queues are in this database, with passwords of their own.
+    """Users for this fleet with fresh passwords. ``db``: the database of its queues.
 
-    Raises :class:`NotConfigured` for a prefix with blanks.
+    Raises :class:`NotConfigured` for a prefix with blanks or quotes.
     """
     if any(one.isspace() or one in "\"'" for one in keys.prefix):
         raise NotConfigured(

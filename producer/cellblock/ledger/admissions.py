@@ -1,4 +1,4 @@
-"""Jobs accepted into the ledger: one, or several in one round trip."""
+"""Admits jobs to the ledger: one, or several in one round trip."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cellblock.ledger.server import check_schema
 from cellblock.ledger.store import Store
 from cellblock.ledger.transitions import ms
 
-#: What is sent at once: Redis answers nobody else while it reads and runs it.
+#: The most sent in one round trip: Redis answers no other client while it reads and runs it.
 _TRIP_JOBS, _TRIP_BYTES = 64, 1024 * 1024
 _Answer = tuple[AdmitReply, str | None] | StoreUnavailable
 
@@ -29,8 +29,8 @@ _Answer = tuple[AdmitReply, str | None] | StoreUnavailable
 class Candidate:
     """A job that asks to be admitted.
 
-    ``gates``: what the tenant's plan allows, taken all together or not at all; without them the tenant is on
-    none from now on, unless the job comes from the holder of an API key (``keyed``).
+    ``gates``: the limits of the tenant's plan, booked all together or not at all. Without gates the tenant
+    has no plan from now on, unless the job comes from the holder of an API key (``keyed``).
     """
 
     job_id: str
@@ -42,10 +42,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """An accepted job; ``fresh`` is false when it had been accepted before under the same key.
+    """An accepted job; ``fresh`` is false if it was accepted before under the same id or key.
 
-    ``wake``: jobs of its tenant that can be claimed now; their messages have to be sent. Empty if the tenant
-    has no slot left, or if the job was accepted before.
+    ``wake``: jobs of its tenant that can be claimed now: the caller has to send their messages. Empty if the
+    tenant has no slot left, or if the job was accepted before.
     """
 
     job_id: str
@@ -54,7 +54,7 @@ class Admission:
 
 
 class Admissions:
-    """Takes jobs in. Raises :class:`StoreUnavailable`. Thread-safe."""
+    """Admits jobs. Raises :class:`StoreUnavailable`. Thread-safe."""
 
     def __init__(self, store: Store, reads: Reads) -> None:
         self._store = store
@@ -71,11 +71,11 @@ class Admissions:
         *,
         keyed: bool = False,
     ) -> Admission:
-        """Store the job and make it wait. Calling again with the same id or key changes nothing.
+        """Stores the job as queued. Calling again with the same id or key changes nothing.
 
-        As a :class:`Candidate`. Raises :class:`InvalidJob` when the key was used for a different job,
-        :class:`RateLimited` when too many jobs wait or come or hold too many bytes, :class:`BudgetExceeded`,
-        :class:`StoreFull`, :class:`SchemaMismatch` on a store of another version.
+        The arguments are those of :class:`Candidate`. Raises :class:`InvalidJob` when the key was used for a
+        different job, :class:`RateLimited` when too many jobs wait or come or hold too many bytes,
+        :class:`BudgetExceeded`, :class:`StoreFull`, :class:`SchemaMismatch` on a store of another version.
         """
         candidate = Candidate(job_id, manifest, idempotency=idempotency, gates=gates, keyed=keyed)
         (admitted,) = self.admit_many([candidate])
@@ -84,9 +84,9 @@ class Admissions:
         return admitted
 
     def admit_many(self, candidates: Sequence[Candidate]) -> list[Admission | CellblockError]:
-        """The admission of each, or what :meth:`admit` would raise for it; none depends on another.
+        """For each candidate its admission, or the error that :meth:`admit` would raise for it alone.
 
-        A :class:`StoreUnavailable` among them: that job may have been admitted. Raises
+        A job whose answer is :class:`StoreUnavailable` might have been admitted. Raises
         :class:`SchemaMismatch`.
         """
         calls = [self._call(candidate) for candidate in candidates]
@@ -95,7 +95,7 @@ class Admissions:
             try:
                 self._check_schema()
                 answers += self._scripts.call_each(AdmitReply, trip)
-            except StoreUnavailable as error:  # nor will it take the others
+            except StoreUnavailable as error:  # the store would refuse the others too
                 answers += [error] * (len(calls) - len(answers))
                 break
         return [
@@ -103,7 +103,7 @@ class Admissions:
         ]
 
     def _check_schema(self) -> None:
-        """Once: a store that is new becomes this version's with its first job."""
+        """Checks the schema once. The first job of a new store claims it for this version."""
         if not self._schema_checked:
             check_schema(self._redis, self._keys)
             self._schema_checked = True
@@ -127,12 +127,12 @@ class Admissions:
             return self._refusal(candidate, reply)
         if reply.job_id != candidate.job_id:
             return Admission(reply.job_id, fresh=False)
-        # A resent admission finds its own first sending: that job is as fresh as can be.
+        # A resent admission finds the job of its own first sending: that job counts as fresh.
         wake = reply.wake if reply.word is AdmitWord.ADMITTED else (reply.job_id,)
         return Admission(reply.job_id, fresh=True, wake=wake)
 
     def _refusal(self, candidate: Candidate, reply: AdmitReply) -> CellblockError:
-        """Why the script admitted nothing."""
+        """The error for a candidate that the script did not admit."""
         manifest, gates, refused = candidate.manifest, candidate.gates, reply.refused
         if reply.word is AdmitWord.ORPHAN:
             return no_parent(manifest.parent or "", manifest.tenant)
@@ -203,7 +203,7 @@ class Admissions:
 
 
 def _trips(calls: Sequence[ScriptCall]) -> Iterator[list[ScriptCall]]:
-    """Parts that are each sent at once."""
+    """Splits calls into parts that are each sent in one round trip."""
     trip: list[ScriptCall] = []
     size_bytes = 0
     for call in calls:

@@ -1,4 +1,4 @@
-"""What the ledger and its archivers tell each other."""
+"""The state that the ledger and its archiver share."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from cellblock.ledger.event_retention import EventStream
 from cellblock.ledger.store import Store
 from cellblock.ledger.upkeep_replies import OwedReply, ReleaseBlobsReply
 
-#: Of `cellblock archiver`; nobody else may read events in its name.
+#: The consumer group of `cellblock archiver`; no other reader may use it.
 ARCHIVE_GROUP = "archive"
 _PAGE = 500
 _READ_BYTES = 8 * 1024 * 1024
-#: An archiver that lives says so more often.
+#: A live archiver reports more often than this.
 _SILENT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiverState:
-    """What the archiver last said of itself.
+    """The archiver's last report.
 
-    ``silent_s``: since then. ``behind_s``: how old the last event was that it had taken, 0 if it had taken
-    all. ``error``: what it waited for.
+    ``silent_s``: the time since that report. ``behind_s``: the age of the last event that it had taken, 0 if
+    it had taken all. ``error``: what it waited for; None if it did not wait.
     """
 
     silent_s: float
@@ -36,12 +36,12 @@ class ArchiverState:
 
     @property
     def late_s(self) -> float:
-        """How old what it has not written may be."""
+        """The highest possible age of an event that it has not written, in seconds."""
         return round(max(self.behind_s, self.silent_s if self.silent_s > _SILENT_S else 0.0), 1)
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with it, in words; None if nothing is."""
+        """What is wrong with the archiver, in words; None if all is well."""
         if self.silent_s > _SILENT_S:
             silent = f"no archiver was heard of for {self.silent_s:.0f} s: is cellblock archiver running?"
             return f"{silent} Its last word: {self.error}" if self.error else silent
@@ -49,10 +49,10 @@ class ArchiverState:
 
 
 class Archiving:
-    """Raises :class:`StoreUnavailable`. Thread-safe.
+    """What the ledger knows about its archive. Raises :class:`StoreUnavailable`. Thread-safe.
 
-    The archive *owes* a look at every ended job when it cannot know of all of them by their events: it is
-    new, or events were dropped that it had not read.
+    The archive *owes* a look at every ended job when events do not tell it about all of them: it is new, or
+    events were dropped that it had not read.
     """
 
     def __init__(self, store: Store) -> None:
@@ -61,7 +61,7 @@ class Archiving:
         self._stream = EventStream(store.redis, store.keys)
 
     def state(self) -> ArchiverState | None:
-        """None if no archiver has ever run."""
+        """The archiver's last report; None if no archiver has ever run."""
         with store_errors("asking after the archiver"):
             said = cast(str | None, self._redis.hget(self._keys.upkeep, "archiver"))
             now_s = self._store.now_ms() / 1000
@@ -71,51 +71,51 @@ class Archiving:
         return ArchiverState(max(0.0, now_s - told["at"]), told["behind_s"], told.get("error") or None)
 
     def problem(self) -> str | None:
-        """What is wrong with the archiver, in words; None if nothing is, or if there is no archive."""
+        """What is wrong with the archiver, in words; None if all is well, or if there is no archive."""
         state = self.state()
         if state is None:
             return "no archiver has ever run: run cellblock archiver" if self._store.has_archive else None
         return state.problem
 
     def report(self, *, behind_s: float, error: str = "") -> None:
-        """The archiver says that it lives, how far it is behind, and what it waits for."""
+        """Stores the archiver's report: that it lives, how far it is behind, and what it waits for."""
         with store_errors("reporting on the archive"):
             at = self._store.now_ms() / 1000
             said = {"at": at, "behind_s": round(behind_s, 1), "error": error}
             self._redis.hset(self._keys.upkeep, "archiver", json.dumps(said))
 
     def is_known(self) -> bool:
-        """Whether some archiver has read events of this store before."""
+        """Whether an archiver has ever read events of this store, and has not been detached."""
         return self._stream.first_open(ARCHIVE_GROUP) is not None
 
     def detach(self) -> bool:
-        """The store has no archive from now on: what has ended leaves without waiting for one. Whether it had
-        one. To be called when no archiver runs, and before workers start that have none."""
+        """Detaches the archive, so that ended jobs leave the store without waiting for it. Returns whether
+        the store had one. Call it while no archiver runs, and before workers start that have no archive."""
         with store_errors("detaching the archive"):
             self._redis.hdel(self._keys.upkeep, "archiver", "archive_owes")
             return self._stream.drop_group(ARCHIVE_GROUP)
 
     def owes_since(self) -> str | None:
-        """The event since which the archive owes a look at every ended job; None if it owes none."""
+        """The event since which the archive owes a look at every ended job; None if it does not owe one."""
         with store_errors("asking what the archive owes"):
             return cast(str | None, self._redis.hget(self._keys.upkeep, "archive_owes"))
 
     def let_it_owe(self) -> None:
-        """From now on the archive owes that look."""
+        """Notes that the archive owes a look at every ended job."""
         with store_errors("noting what the archive owes"):
             self._redis.hsetnx(self._keys.upkeep, "archive_owes", "0-0")
 
     def settle(self, since: str) -> None:
-        """It has looked, as it owed since this event; if more were dropped meanwhile it still owes."""
+        """Notes that the archive has looked, as it owed since this event. It still owes if more left."""
         self._scripts.call(OwedReply, {"upkeep": self._keys.upkeep}, {"since": since})
 
     def kept_pages(self) -> Iterator[list[str]]:
-        """Ids of all ended jobs that are still here, in pages."""
+        """The ids of all ended jobs that are still in the store, in pages."""
         with store_errors("listing ended jobs"):
             keepers = [str(keeper) for keeper, _ in self._redis.zscan_iter(self._keys.keepers)]
         for keeper in keepers:
             tenant, _, seconds = keeper.rpartition(" ")
-            # From the end: the leader takes away at the beginning meanwhile.
+            # From the end: meanwhile the leader removes entries at the beginning.
             last = -1
             while True:
                 with store_errors("listing ended jobs"):
@@ -126,8 +126,8 @@ class Archiving:
                 last -= _PAGE
 
     def ended(self, job_ids: list[str]) -> list[tuple[str, dict[str, str], str]]:
-        """Id, record and stored result of the first of these jobs that have ended and are still here: as many
-        as fit into a few megabytes, one at least. Those it has not looked at stay in ``job_ids``."""
+        """Id, record and stored result of the first of these jobs that have ended and are still in the store:
+        a few megabytes at most, but at least one job. Jobs not yet looked at stay in ``job_ids``."""
         with store_errors("reading ended jobs"):
             pipe = self._redis.pipeline(transaction=False)
             for job_id in job_ids:
@@ -144,7 +144,7 @@ class Archiving:
         return [(job_id, record, result) for job_id, record, result in triples if result is not None]
 
     def release_blobs(self, names: Sequence[str]) -> None:
-        """Archived results in these blobs are forgotten: the sweep may remove them."""
+        """Notes that the archive has removed its results in these blobs: the sweep may remove the blobs."""
         self._scripts.call(
             ReleaseBlobsReply,
             {"upkeep": self._keys.upkeep, "blobs": self._keys.blobs},

@@ -1,4 +1,4 @@
-"""Jobs claimed from the ledger by workers: those that are next, several in two or three round trips."""
+"""Hands the next jobs to workers: several jobs in two or three round trips."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cellblock.ledger.transitions import Transitions, ms, plan_ttl_s
 
 _log = logging.getLogger(__name__)
 
-#: How many picked jobs a call may lose to claims that are faster.
+#: The most picked jobs that one call loses to faster claims before it gives up.
 _RACES_MAX = 100
 
 
@@ -39,21 +39,21 @@ class Claim:
     manifest: Manifest
     admitted: float
     started: float
-    charged_micros: int = 0  #: what earlier attempts used
-    lent_micros: int = 0  #: what nested runs have of its money
+    charged_micros: int = 0  #: used by earlier attempts
+    lent_micros: int = 0  #: held by its nested runs
     plan_ttl_s: int = 0  #: how long its plan keeps its result; 0 without a plan
 
     @property
     def owner(self) -> JobOwner:
-        """Whose job it is."""
+        """The owner of the job."""
         return JobOwner(self.manifest.tenant, self.manifest.parent or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A delivery with nothing to do: the message is acknowledged and forgotten.
+    """A delivered message with nothing to do: the worker acknowledges it and drops it.
 
-    ``why``: what its job is: unknown, running, terminal, delayed, parked, late; or contended.
+    ``why``: the state of its job (unknown, running, terminal, delayed, parked, late), or contended.
     """
 
     why: str
@@ -81,10 +81,10 @@ class Claims:
         self._transitions = transitions
 
     def claim_next(self, *, message: str, worker: str, operation: str) -> Claim | Dropped:
-        """Become the one running attempt of the job that is next, with a fresh fence and lease.
+        """Claims the next job: its one running attempt, with a fresh fence and lease.
 
-        ``message``: the job whose message was delivered. It says that something waits; what runs is the first
-        job of the tenant whose turn it is.
+        ``message``: the job whose message was delivered. A message only says that some job waits; the claim
+        takes the first job of the tenant whose turn it is.
         """
         (claimed,) = self.claim_next_many(messages=[message], worker=worker, operation=operation)
         return claimed
@@ -92,10 +92,10 @@ class Claims:
     def claim_next_many(
         self, *, messages: Sequence[str], worker: str, operation: str
     ) -> list[Claim | Dropped]:
-        """Claim as many jobs as messages were delivered, as :meth:`claim_next` does one after the other.
+        """Claims one job per delivered message, as :meth:`claim_next` does one after the other.
 
-        Where the tenant whose turn it is has fewer jobs or slots than turns, the next one's come a turn
-        early. Raises :class:`StoreUnavailable` where not a single one was claimed.
+        Where the tenant whose turn it is has fewer jobs or slots than turns, the next tenant's turns come
+        earlier. Raises :class:`StoreUnavailable` where not a single job was claimed.
         """
         claims: list[Claim] = []
         lost = 0
@@ -116,12 +116,12 @@ class Claims:
                 if isinstance(answer, StoreUnavailable):
                     if not claims:
                         raise answer
-                    lost = _RACES_MAX  # what was claimed has to run; the others are left to the sweep
-        # Each time another claim has succeeded; the sweep is the second net.
+                    lost = _RACES_MAX  # the claimed jobs have to run; the sweep finds the others
+        # Each lost race means that another claim succeeded; if it did not, the sweep sends messages again.
         return [*claims, *(Dropped("contended") for _ in messages[len(claims) :])]
 
     def _pick(self, count: int) -> list[Picked]:
-        """The jobs that are next; fewer where a lane has fewer than turns, none where nothing waits."""
+        """The next jobs; fewer where a lane has fewer jobs than turns, an empty list where no job waits."""
         keys = self._keys
         picked = self._scripts.call(
             PickReply,
@@ -144,7 +144,7 @@ class Claims:
         ]
 
     def _lines(self, lanes: Sequence[str], turns: Counter[str]) -> list[Iterator[str]]:
-        """The first jobs of each lane, as many as it has turns."""
+        """For each lane its first jobs, one for each of its turns."""
         if not lanes:
             return []
         with store_errors("reading whose jobs are next"):
@@ -200,7 +200,7 @@ class Claims:
         except StoreUnavailable as error:
             return error
         except (UnknownJob, KeyError, ValueError):
-            # Nothing can be done about it here, and what was claimed with it has to run.
+            # This code cannot repair it, and the jobs that were claimed with it have to run.
             _log.error("the record of job %s is not whole: its lease runs out", picked.job_id)
             return ClaimWord.PASSED
         return Claim(
@@ -216,7 +216,7 @@ class Claims:
         )
 
     def _why_not(self, job_id: str) -> str:
-        """Why a message's job is not there to claim, when no other is either."""
+        """Why the job of a message cannot be claimed, when no other job can be either."""
         try:
             state = self._reads.status(job_id).state
         except UnknownJob:
@@ -228,7 +228,7 @@ class Claims:
         return "late" if self._reads.due_in_s(job_id) is None else "delayed"
 
     def _reject_unreadable(self, picked: Picked, fence: int, operation: str) -> None:
-        """End a job whose stored manifest is none. Nobody could run it: trying again changes nothing."""
+        """Ends a job whose stored manifest is unreadable: no worker could run it, now or later."""
         record = self._reads.record(picked.job_id)
         result = ledger_result(picked.job_id, record, Outcome.REJECTED, ledger_results.UNREADABLE)
         self._transitions.move(

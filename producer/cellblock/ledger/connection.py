@@ -1,4 +1,4 @@
-"""How cellblock connects to Redis, and how Redis's own errors leave this package."""
+"""Connections to Redis, and the translation of Redis's errors into cellblock's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PIPELINED = re.compile(r"^Command # \d+ \(.*\) of pipeline caused error: ", re.
 
 
 def address_of(settings: Settings, *, broker: bool = False) -> RedisAddress:
-    """Where the ledger is, or Celery's queues. Raises :class:`NotConfigured` without an address."""
+    """The address of the ledger, or (``broker``) of Celery's queues. Raises :class:`NotConfigured`."""
     url = settings.redis.broker_url if broker and settings.redis.broker_url else settings.redis.url
     if url is None:
         raise NotConfigured(
@@ -32,11 +32,11 @@ def address_of(settings: Settings, *, broker: bool = False) -> RedisAddress:
 
 
 def connect(settings: Settings, *, broker: bool = False) -> Redis:
-    """Connect lazily to the ledger's Redis; every call fails within about four seconds.
+    """Connects to the ledger's Redis on the first call; every call fails within about four seconds.
 
-    A broken connection is replaced and the command sent once more: it may have run already, but every
-    script knows its own operation id. A server that does not answer in time is not asked again. With
-    sentinels each new connection asks them who is the master.
+    A broken connection is replaced and the command sent once more: it might have run already, but every
+    script recognises its own operation id. A server that does not answer in time is not asked again. With
+    sentinels each new connection asks them for the master.
     """
     address = address_of(settings, broker=broker)
     options: dict[str, Any] = {
@@ -44,7 +44,7 @@ def connect(settings: Settings, *, broker: bool = False) -> Redis:
         "socket_connect_timeout": settings.redis.connect_timeout_s,
         "socket_timeout": settings.redis.socket_timeout_s,
         "socket_keepalive": True,
-        "health_check_interval": 5,  # a subscription whose other end is gone is found
+        "health_check_interval": 5,  # finds subscriptions whose server is gone
         "retry": Retry(ExponentialBackoff(cap=0.2, base=0.05), 1, supported_errors=(RedisConnectionError,)),
         **tls_options(address, settings.redis),
     }
@@ -58,7 +58,7 @@ def connect(settings: Settings, *, broker: bool = False) -> Redis:
 
 
 def tls_options(address: RedisAddress, settings: RedisSettings) -> dict[str, Any]:
-    """What redis-py needs for TLS: the server's certificate is always checked, its name too."""
+    """Options of redis-py for TLS. The server's certificate and its name are always checked."""
     if not address.tls:
         return {}
     files = {
@@ -75,7 +75,7 @@ def tls_options(address: RedisAddress, settings: RedisSettings) -> dict[str, Any
 
 
 def sentinel_options(address: RedisAddress, settings: RedisSettings) -> dict[str, Any]:
-    """How the sentinels themselves are spoken to: with a login of their own."""
+    """Options of redis-py for connections to the sentinels, which have a login of their own."""
     password = settings.sentinel_password
     return {
         "retry": Retry(NoBackoff(), 0),  # there is another one to ask
@@ -87,14 +87,14 @@ def sentinel_options(address: RedisAddress, settings: RedisSettings) -> dict[str
 
 
 def server_ms(redis: Redis) -> int:
-    """The server's clock, in milliseconds since 1970: the only one by which the ledger decides."""
+    """The server's clock, in milliseconds since 1970: the only clock by which the ledger decides."""
     seconds, micros = redis.time()
     return int(seconds) * 1000 + int(micros) // 1000
 
 
 @contextmanager
 def store_errors(doing: str) -> Iterator[None]:
-    """Turn Redis's exceptions into :class:`StoreUnavailable`, without the address's password."""
+    """Turns Redis's exceptions into :class:`StoreUnavailable`, without the address's password."""
     try:
         yield
     except (RedisConnectionError, RedisTimeoutError) as error:
@@ -110,16 +110,16 @@ def store_errors(doing: str) -> Iterator[None]:
 
 
 def _without_command(error: RedisError) -> str:
-    """Redis's own words. redis-py puts the command of a pipeline before them, and that may hold a payload."""
+    """Redis's own text. redis-py puts a pipeline's command before it, and a command can hold a payload."""
     return _PIPELINED.sub("", str(error))
 
 
 def _out_of_reach(doing: str, error: RedisError) -> str:
-    """And what to look at. The error's text names host, port and cause; a password is in the address only."""
+    """The message with its remedy. The error's text names host, port and cause, never the password."""
     text = str(error)
     if isinstance(error, AuthenticationError) or "HELLO must be called" in text:
         return f"Redis refused the login while {doing}: check user and password in CELLBLOCK_REDIS_URL"
-    if isinstance(error, MasterNotFoundError):  # its own text is the inside of the client
+    if isinstance(error, MasterNotFoundError):  # its own text describes redis-py's internals
         return (
             f"no sentinel named a master while {doing}: check the addresses and the service's name in "
             "CELLBLOCK_REDIS_URL, and CELLBLOCK_REDIS_SENTINEL_PASSWORD"

@@ -1,7 +1,7 @@
-"""What each script of scripts/ declares: its keys and arguments, in the order that it takes them.
+"""The declarations of the scripts in scripts/: keys and arguments, in the order that each script takes them.
 
 A script calls ``arguments('name number# ...', {'key', ...})`` once. A name with ``#`` is a whole number; a
-last name with ``...`` stands for a list. The prelude explains the same from the side of Lua.
+last name with ``...`` stands for a list. prelude.lua describes the same for Lua.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _LIST = "..."
 
 
 class BadCall(CellblockError):
-    """A script was called with arguments that do not fit, and changed nothing: a defect of ours."""
+    """A script was called with arguments that do not fit, and changed nothing: a defect of cellblock."""
 
 
-#: By name; a sequence for a declared list.
+#: Values by declared name; a sequence for a declared list.
 Keys = Mapping[str, str | Sequence[str]]
 Arguments = Mapping[str, str | int | Sequence[str]]
 
@@ -41,11 +41,11 @@ class Declaration:
     arguments: tuple[str, ...]
 
     def key_list(self, keys: Keys) -> list[str]:
-        """KEYS. Raises :class:`BadCall` for a name that is missing or not declared."""
+        """The call's KEYS in order. Raises :class:`BadCall` for a name that is missing or not declared."""
         return self._in_order(self.keys, keys)
 
     def argument_list(self, arguments: Arguments) -> list[str]:
-        """ARGV, truth values as 1 and 0. Raises :class:`BadCall` as :meth:`key_list`."""
+        """The call's ARGV in order, truth values as 1 and 0. Raises :class:`BadCall` as :meth:`key_list`."""
         return self._in_order(self.arguments, arguments)
 
     def _in_order(self, names: Sequence[str], given: Arguments) -> list[str]:
@@ -68,7 +68,7 @@ def _text(value: str | int) -> str:
 
 
 def script_names() -> list[str]:
-    """The scripts that there are."""
+    """The names of all scripts, sorted."""
     files = (Path(entry.name) for entry in FOLDER.iterdir())
     return sorted(file.stem for file in files if file.suffix == ".lua" and file.stem != PRELUDE)
 
@@ -81,7 +81,7 @@ def source_of(script: str) -> str:
 
 @cache
 def declaration_of(script: str) -> Declaration:
-    """What a script declares. Raises :class:`BadCall` for one that declares nothing."""
+    """The declaration of a script. Raises :class:`BadCall` for a script without one."""
     found = _CALL.search(source_of(script))
     if found is None:
         raise BadCall(f"{script}: no call of arguments(...) was found in it")

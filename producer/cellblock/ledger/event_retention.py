@@ -3,14 +3,14 @@
 ==================  ==================================================================================
 how full the store  an event leaves
 ==================  ==================================================================================
-is not above 75 %   when every group has read it and it is ``events_read_ttl_s`` old, which is for those
-                    who read without a group; in any case at ``events_ttl_s``
+is not above 75 %   when every group has read it and it is ``events_read_ttl_s`` old (for readers without a
+                    group); in any case at ``events_ttl_s``
 above 75 %          at once when every group has read it; where no group reads, at ``events_read_ttl_s``
 above 85 %          in any case at ``result_least_s``
 ==================  ==================================================================================
 
-Of more than ``events_kept`` the oldest leave: the last resort. The event that left last is noted, so that a
-reader that had not come as far is told.
+As a last resort, when there are more than ``events_kept`` events, the oldest leave. The ledger notes the
+event that left last, so that a reader that had not read so far gets a gap.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from cellblock.ledger.keys import Keys
 from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE, Pressure
 from cellblock_config import LedgerSettings
 
-#: Of a surplus, what leaves in one round.
+#: The most surplus events that leave in one round.
 _PAGE = 10_000
 
 
 def id_of(event_id: str) -> tuple[int, int]:
-    """A stream id as Redis orders it."""
+    """A stream id as two numbers, which sort as Redis sorts ids."""
     at_ms, _, number = event_id.partition("-")
     return int(at_ms), int(number or 0)
 
 
 def gap_to(event_id: str) -> Event:
-    """What tells a reader that events up to this one are gone."""
+    """The gap event: it tells a reader that events up to this one are gone."""
     at = id_of(event_id)[0] / 1000
     return Event(id=event_id, type=GAP, job_id="", tenant="", at=at, attempt=0, trace_id="")
 
@@ -51,15 +51,15 @@ def trim_before(
     read_by_all: str | None,
     oldest_kept: str | None,
 ) -> str:
-    """Events before this id leave.
+    """The stream id before which all events leave now.
 
-    ``read_by_all``: the first that some group has not done with; None without groups. ``oldest_kept``: the
-    first of the last ``events_kept``; None where there are fewer.
+    ``read_by_all``: the first event that some group has not finished with; None without groups.
+    ``oldest_kept``: the first of the last ``events_kept`` events; None where there are fewer.
     """
     read_ttl_s = 0 if pressure.above(LEAVE_ABOVE) else settings.events_read_ttl_s
     cuts = [f"{max(0, now_ms - 1000 * settings.events_ttl_s)}-0"]
     if read_by_all is None and pressure.above(LEAVE_ABOVE):
-        cuts.append(f"{max(0, now_ms - 1000 * settings.events_read_ttl_s)}-0")  # nobody reads in a group
+        cuts.append(f"{max(0, now_ms - 1000 * settings.events_read_ttl_s)}-0")  # no group reads
     if read_by_all is not None:
         cuts.append(min(read_by_all, f"{max(0, now_ms - 1000 * read_ttl_s)}-0", key=id_of))
     if pressure.above(ADMITS_BELOW):
@@ -70,31 +70,31 @@ def trim_before(
 
 
 class EventStream:
-    """What is asked of the stream as a whole. Raises :class:`StoreUnavailable`."""
+    """Questions about the stream as a whole. Raises :class:`StoreUnavailable`."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
         self._keys = keys
 
     def read_by_all(self) -> str | None:
-        """The first event that some group has not done with, or the next to come; None without groups."""
+        """The first event that some group has not finished with, or the next to come; None without groups."""
         firsts = [self._first_open(group) for group in self._groups()]
         return min(firsts, key=id_of) if firsts else None
 
     def first_open(self, group: str) -> str | None:
-        """The first event that this group has not done with, or the next to come; None without it."""
+        """The first event that this group has not finished with, or the next one; None without the group."""
         found = self._group(group)
         return self._first_open(found) if found is not None else None
 
     def drop_group(self, name: str) -> bool:
-        """This group is no more; whether there was one."""
+        """Removes this group. Returns whether it existed."""
         if self._group(name) is None:
             return False
         with store_errors("dropping a group of the event stream"):
             return bool(self._redis.xgroup_destroy(self._keys.events, name))
 
     def done_until_ms(self, group: str, now_ms: int) -> int:
-        """This group has done with all events before this time; 0 without it."""
+        """The time (ms) before which this group has finished with all events; 0 without the group."""
         found = self._group(group)
         if found is None:
             return 0
@@ -117,7 +117,7 @@ class EventStream:
                 raise
 
     def _first_open(self, group: Mapping[str, Any]) -> str:
-        """The first delivered and not acknowledged; if there is none, the one after the last delivered."""
+        """The first event delivered and not acknowledged; without one, the event after the last delivered."""
         if group["pending"]:
             with store_errors("looking at what a group has not acknowledged"):
                 pending = self._redis.xpending(self._keys.events, group["name"])
@@ -127,7 +127,7 @@ class EventStream:
         return f"{at_ms}-{number + 1}"
 
     def oldest_of_last(self, count: int) -> str | None:
-        """The first of the last ``count`` events; None where there are no more than that."""
+        """The first of the last ``count`` events; None where there are not more than ``count``."""
         with store_errors("measuring the event stream"):
             surplus = int(self._redis.xlen(self._keys.events)) - count
             if surplus <= 0:
@@ -136,13 +136,13 @@ class EventStream:
         return cast(list[tuple[str, dict[str, str]]], first)[-1][0]
 
     def beginning(self) -> str:
-        """What a group starts after that wants all there are: what has left already it cannot miss."""
+        """The id after which a new group starts to get all present events; earlier ones are not missed."""
         with store_errors("looking for the oldest event"):
             trimmed = self._redis.hget(self._keys.upkeep, "events_trimmed")
         return str(trimmed) if trimmed is not None else "0"
 
     def gap_after(self, event_id: str) -> Event | None:
-        """What tells a reader that has read up to here what it missed; None if nothing."""
+        """The gap event for a reader that has read up to this id; None if it has missed nothing."""
         with store_errors("looking for a gap"):
             trimmed = cast(str | None, self._redis.hget(self._keys.upkeep, "events_trimmed"))
         if trimmed is None or id_of(event_id) >= id_of(trimmed):
@@ -150,7 +150,7 @@ class EventStream:
         return gap_to(trimmed)
 
     def group_gap(self, group: str) -> Event | None:
-        """The same for a group, which goes on behind the gap from then on."""
+        """The gap event for a group, which then goes on behind the gap; None if it has missed nothing."""
         found = self._group(group)
         gap = self.gap_after(str(found["last-delivered-id"])) if found is not None else None
         if gap is not None:

@@ -1,4 +1,4 @@
-"""Consumer groups on the event stream: each event to one consumer of each group, at least once."""
+"""Consumer groups on the event stream: each event goes to one consumer of each group, at least once."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from cellblock.ledger.server import check_schema
 
 _log = logging.getLogger(__name__)
 
-#: Of `cellblock webhooks`; nobody else may read in its name.
+#: The group of `cellblock webhooks`; no other reader may use it.
 WEBHOOKS_GROUP = "webhooks"
 #: One blocking read must not outlast the socket's own timeout.
 _STEP_S = 1.0
-#: A consumer that was not heard of for a day, and how often to look for such.
+#: A consumer that has been idle for this long is removed, and the pause between two searches for them.
 _CONSUMER_IDLE_S = 86_400.0
 _PRUNE_S = 3600.0
 
 
 class EventGroups:
-    """Reading in groups. Raises :class:`StoreUnavailable`, :class:`SchemaMismatch`. Thread-safe."""
+    """Reads events in groups. Raises :class:`StoreUnavailable`, :class:`SchemaMismatch`. Thread-safe."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
@@ -45,11 +45,11 @@ class EventGroups:
     def read(
         self, group: str, consumer: str, *, after: str, limit: int, wait_s: float, redeliver_s: float
     ) -> list[Event]:
-        """Events nobody of the group has acknowledged, to be acknowledged by this consumer.
+        """Events that no consumer of the group has acknowledged, for this consumer to acknowledge.
 
-        First those that another reading delivered at least ``redeliver_s`` ago and that were never
-        acknowledged, then new ones; waits up to ``wait_s`` for the first. A group that is new starts after
-        the stream id ``after``. One that has missed events is told so (``agent.events.gap``), once.
+        First come events that were delivered at least ``redeliver_s`` ago and never acknowledged, then new
+        ones; waits up to ``wait_s`` for the first. A new group starts after the stream id ``after``. A group
+        that has missed events gets ``agent.events.gap`` once.
         """
         deadline = time.monotonic() + wait_s
         gap = self._events.group_gap(group)
@@ -62,7 +62,7 @@ class EventGroups:
                 left_s = deadline - time.monotonic()
                 found = found or self._new(group, consumer, limit, min(left_s, _STEP_S))
             except StoreUnavailable as error:
-                # Made only where there is none: a full store would refuse that, and reading empties no store.
+                # The group is created only if it is missing: a full store would refuse to create it.
                 if not str(error.__cause__).startswith("NOGROUP"):
                     raise
                 self._create(group, after)
@@ -71,21 +71,21 @@ class EventGroups:
                 return found
 
     def acknowledge(self, group: str, event_ids: Sequence[str]) -> int:
-        """These are done with: they come to nobody of the group again. How many were still open."""
+        """Marks events as done: no consumer of the group gets them again. Returns how many were open."""
         if not event_ids:
             return 0
         with store_errors("acknowledging events"):
             return int(self._redis.xack(self._stream, group, *event_ids))
 
     def rewind(self, group: str, after: str) -> None:
-        """The group reads on after this stream id, whatever it had read; creates it if it is new."""
+        """Makes the group read on after this stream id, whatever it has read; creates it if it is new."""
         self._create(group, after)
         start = self._start_after(after)
         with store_errors("rewinding a group"):
             self._redis.xgroup_setid(self._stream, group, start)
 
     def forget(self, group: str) -> bool:
-        """The group is no more; whether there was one."""
+        """Removes the group. Returns whether it existed."""
         return self._events.drop_group(group)
 
     def _missed(self, group: str, consumer: str, limit: int, redeliver_s: float) -> list[Event]:
@@ -97,9 +97,9 @@ class EventGroups:
                 )
             cursor, found, *trimmed = cast(tuple[str, list[tuple[str, dict[str, str]]], list[str]], reply)
             events = self._parsed(group, found)
-            if trimmed and trimmed[0]:  # delivered and not acknowledged, and gone meanwhile
+            if trimmed and trimmed[0]:  # delivered, not acknowledged, and trimmed meanwhile
                 events.insert(0, gap_to(max(trimmed[0], key=id_of)))
-            if events or cursor == "0-0":  # one call looks at a part of what is pending
+            if events or cursor == "0-0":  # one call scans only a part of the pending events
                 return events
 
     def _new(self, group: str, consumer: str, limit: int, wait_s: float) -> list[Event]:
@@ -109,7 +109,7 @@ class EventGroups:
         return self._parsed(group, entries(reply))
 
     def _parsed(self, group: str, found: Iterable[tuple[str, dict[str, str]]]) -> list[Event]:
-        """What this version can read; the rest is logged and done with, or it would come back for ever."""
+        """The events that this version can read. Others are logged and acknowledged, not delivered again."""
         events = []
         for name, fields in found:
             if not fields:  # trimmed meanwhile
@@ -122,7 +122,7 @@ class EventGroups:
         return events
 
     def _forget_consumers(self, group: str) -> None:
-        """Every process reads under a name of its own: those of long ago must not pile up."""
+        """Removes idle consumers: every process reads under a name of its own, so old names would pile up."""
         now = time.monotonic()
         if now - self._pruned.get(group, float("-inf")) > _PRUNE_S:
             with store_errors("forgetting consumers"):
@@ -130,7 +130,7 @@ class EventGroups:
             self._pruned[group] = now
 
     def _create(self, group: str, after: str) -> None:
-        check_schema(self._redis, self._keys)  # it may be this that makes the stream, in a store of nobody
+        check_schema(self._redis, self._keys)  # in a new store, this call creates the stream
         start = self._start_after(after)
         with store_errors("creating a group"):
             try:
@@ -140,5 +140,5 @@ class EventGroups:
                     raise
 
     def _start_after(self, after: str) -> str:
-        """``0`` is all there are: what has left before cannot be missed."""
+        """The id to start after. ``0`` means all present events: events that left earlier are not missed."""
         return self._events.beginning() if after == "0" else after

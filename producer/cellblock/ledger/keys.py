@@ -66,35 +66,35 @@ from cellblock_config import LedgerSettings
 
 @dataclass(frozen=True, slots=True)
 class JobOwner:
-    """Whose a job is: its tenant's, and of a nested run the job's that it runs in."""
+    """The owner of a job: its tenant, and for a nested run also the job that it runs in."""
 
     tenant: str
     parent: str = ""
 
     @property
     def lane(self) -> str:
-        """Where its jobs wait and hold slots: nested runs stand beside their tenant's others."""
+        """The lane where its jobs wait and hold slots: nested runs of a parent have a lane of their own."""
         return f"{self.tenant}/{self.parent}" if self.parent else self.tenant
 
     @classmethod
     def of_lane(cls, lane: str) -> JobOwner:
-        """Whose lane it is; no tenant's name has a slash."""
+        """The owner of a lane; a tenant's name has no slash."""
         tenant, _, parent = lane.partition("/")
         return cls(tenant, parent)
 
     @classmethod
     def of_record(cls, record: Mapping[str, str]) -> JobOwner:
-        """Whose job it is, by its record."""
+        """The owner of a job, from its record."""
         return cls(record["tenant"], record.get("parent", ""))
 
 
-#: For what concerns no tenant.
+#: The owner for calls that concern no tenant.
 NOBODY = JobOwner("-")
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """How long a job stays after its end: when it ended well, failed, or through our fault."""
+    """How long a job stays after its end, in seconds: if it ended well, failed, or is a dead letter."""
 
     well_s: int
     failed_s: int
@@ -102,14 +102,14 @@ class Stay:
 
     @classmethod
     def under(cls, settings: LedgerSettings, plan_ttl_s: int) -> Stay:
-        """A plan's word bounds it whatever it ended with; without one (0), what failed stays longer: somebody
-        has to find out why. What ended through our fault stays for the operator."""
+        """``plan_ttl_s``: how long the plan keeps results, also failed ones. Without a plan (0) failed jobs
+        stay longer, for their callers to find out why. Dead letters stay for the operator."""
         well_s = plan_ttl_s or settings.result_ttl_s
         failed_s = plan_ttl_s or max(settings.result_ttl_s, settings.failed_ttl_s)
         return cls(well_s, failed_s, settings.dead_ttl_s)
 
 
-#: For scripts that end no job.
+#: The stay for scripts that do not end jobs.
 NO_STAY = Stay(0, 0, 0)
 
 
@@ -238,7 +238,7 @@ class Keys:
         return f"{self.prefix}:rate:{tenant}"
 
     def idempotency(self, tenant: str, key: str) -> str:
-        # The length keeps apart what colons in names could make look alike.
+        # Tenant and key can contain colons: the length keeps different pairs apart.
         return f"{self.prefix}:idempotency:{len(tenant)}:{tenant}:{key}"
 
     def worker(self, name: str) -> str:
@@ -250,7 +250,7 @@ class Keys:
     def of_job(self, job_id: str, owner: JobOwner, stay: Stay = NO_STAY) -> dict[str, str]:
         """The keys of a script about one job, by name (OF_JOB in scripts/prelude.lua).
 
-        ``stay``: where it may end.
+        ``stay``: needed for scripts that can end the job.
         """
         return {
             "job": self.job(job_id),

@@ -1,8 +1,8 @@
 """The only owner of state changes: its parts, and the transitions of running jobs.
 
-Each transition is one script under scripts/, run on the server's clock and idempotent, by an operation id or
-by the state it finds, so a call resent after a lost reply changes nothing. What leaders call is in upkeep.py
-and retention.py.
+Each transition is one script under scripts/. It runs on the server's clock and is idempotent, by an operation
+id or by the state it finds, so a call resent after a lost reply changes nothing. The methods for leaders are
+in upkeep.py and retention.py.
 ARCHITECTURE.md draws the states.
 """
 
@@ -49,12 +49,12 @@ from cellblock.ledger.transitions import Transition, Transitions, ms, spread
 from cellblock.ledger.upkeep import Upkeep
 from cellblock_config import Settings
 
-#: Long results go one at a time: while Redis reads one, it is there twice.
+#: Long results are sent one at a time: while Redis reads a result, it holds it twice.
 _LONG_RESULT = threading.Lock()
 
 
 class Ledger:
-    """All that changes jobs, and what can be asked of them. Thread-safe.
+    """All changes of jobs, and all questions about them. Thread-safe.
 
     Every method, also of its parts, raises :class:`StoreUnavailable` when Redis is out of reach.
     """
@@ -68,7 +68,7 @@ class Ledger:
         blobs: Blobs | None = None,
         archive: Archive | None = None,
     ) -> None:
-        """``blobs``: where long results are. ``archive``: where jobs are that have left."""
+        """``blobs``: the store of long results. ``archive``: the store of jobs that have left Redis."""
         store = self._store = Store.of(redis, settings, embedded=embedded, blobs=blobs, archive=archive)
         self.keys = store.keys
         self._redis, self._scripts = store.redis, store.scripts
@@ -81,9 +81,9 @@ class Ledger:
         self.retention = Retention(store, self.reads, self.archiving)
 
     def parent(self, job_id: str, tenant: str | None = None) -> Parent:
-        """A running job, of this tenant if one is given, for a run nested in it.
+        """The parent for a nested run: a running job, of this tenant if one is given.
 
-        Raises :class:`PolicyDenied`.
+        Raises :class:`PolicyDenied` where no such job runs.
         """
         with store_errors("reading a parent"):
             pipe = self._redis.pipeline(transaction=False)
@@ -102,14 +102,14 @@ class Ledger:
             manifest,
             ran_s=(now_ms - int(record["started_ms"])) / 1000,
             reserved_micros=int(record.get("reserved", 0)) - int(record.get("charged", 0)),
-            # Until its worker hears what it lent, it may go on spending.
+            # It can go on spending until its worker hears of the loan.
             unheard_s=2 * self._store.settings.beat_s,
         )
 
     def beat(
         self, worker: str, held: Sequence[tuple[str, int]], status: Mapping[str, object]
     ) -> dict[tuple[str, int], Pulse]:
-        """Renew every lease this worker still owns, and say that the worker lives."""
+        """Renews every lease this worker still owns, and stores its status. Returns a pulse per attempt."""
         beat = self._scripts.call(
             BeatReply,
             {
@@ -129,9 +129,9 @@ class Ledger:
         return dict(zip(held, beat.pulses, strict=True))
 
     def retire(self, worker: str) -> None:
-        """This worker has ended: it is not among the live ones from now on."""
+        """Removes a worker that ends from the live ones."""
         with store_errors("signing a worker off"):
-            pipe = self._redis.pipeline(transaction=False)  # which a full store would refuse
+            pipe = self._redis.pipeline(transaction=False)  # a full store would refuse a transaction
             pipe.delete(self.keys.worker(worker))
             pipe.zrem(self.keys.workers, worker)
             pipe.execute()
@@ -141,10 +141,10 @@ class Ledger:
     ) -> Transition[FinishWord]:
         """``finished``: the job has ended with this result. ``retried``: it failed and will run again.
 
-        ``stale``: the attempt owns nothing any more, and nothing was written. ``no room``: nor was it for a
-        result so long that the store has no room for it now.
+        ``stale``: the attempt does not own the job any more, and nothing was written. ``no room``: the result
+        is too long for the store now, and nothing was written.
 
-        ``long_bytes``: a longer result goes to the blob store; None: none does. Raises
+        ``long_bytes``: longer results go to the blob store; None: every result stays in Redis. Raises
         :class:`BlobsUnavailable`.
         """
         text, blob = stored(result), ""
@@ -193,13 +193,13 @@ class Ledger:
             return ledger_result(
                 job_id, self.reads.record(job_id), Outcome.CANCELLED, ledger_results.CANCELLED
             )
-        except UnknownJob:  # the script finds no job either, and says so
+        except UnknownJob:  # the script will not find the job either, and returns stale
             return ""
 
     def release(self, claim: Claim, operation: str, *, ran: bool = True) -> Transition[ReleaseWord]:
-        """Give the job back uncounted: ``released``, ``cancelled`` if that had been asked, or ``stale``.
+        """Gives the job back without counting a loss: ``released``, ``cancelled`` if asked for, ``stale``.
 
-        ``ran``: whether its code had begun; one that never starts anywhere still meets its deadline.
+        ``ran``: whether its code had begun. If not, it keeps its deadline: it cannot be given back for ever.
         """
         return self._transitions.move(
             ReleaseReply,
@@ -215,9 +215,9 @@ class Ledger:
         )
 
     def cancel(self, job_id: str) -> Transition[CancelWord]:
-        """``cancelled``: a waiting job has ended now. ``requested``: its worker will stop a running one.
+        """``cancelled``: the job waited, and has ended now. ``requested``: its worker will stop it.
 
-        ``terminal``: it had ended. Idempotent. Raises :class:`UnknownJob`.
+        ``terminal``: it had ended before. Idempotent. Raises :class:`UnknownJob`.
         """
         done = self._transitions.cancel(job_id, ledger_results.CANCELLED)
         if done.word is CancelWord.UNKNOWN:
@@ -225,7 +225,7 @@ class Ledger:
         return done
 
     def retry_dead(self, job_id: str, operation: str) -> Transition[RetryWord]:
-        """Let a dead letter run again: ``retried``, ``alive`` if it is none, ``gone`` if its payload is.
+        """Lets a dead letter run again: ``retried``; ``alive``: not a dead letter; ``gone``: no payload.
 
         It costs its tenant nothing more: the fault was ours.
         Raises :class:`UnknownJob`.

@@ -1,4 +1,4 @@
-"""The results of jobs that no worker ended: cancelled while waiting, lost, too late, unreadable."""
+"""Results of jobs that the ledger itself ends: cancelled while waiting, lost, too late, unreadable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXPIRED = JobError(
 
 
 def ledger_result(job_id: str, record: Mapping[str, str], outcome: Outcome, error: JobError) -> str:
-    """The result of a job that the ledger itself ends."""
+    """The result of a job that the ledger ends, as text to store (see ``ledger/results.py``)."""
     result = JobResult(
         job_id=job_id,
         outcome=outcome,

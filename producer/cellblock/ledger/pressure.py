@@ -1,7 +1,7 @@
-"""How full the store may be, and what follows (docs/adr/0018). In percents of its memory:
+"""How full the store is, and the effects (docs/adr/0018). In percent of its memory:
 
 ====  ==============================================================================================
- 75   jobs that have ended leave before their time, those first that would leave first
+ 75   ended jobs leave before their time, in the order in which they would leave
  85   no job is admitted; claims, messages, results, events and cancellations go on
  95   results longer than 32 KiB wait in their workers, and ended jobs leave however young they are
 ====  ==============================================================================================
@@ -20,10 +20,10 @@ LEAVE_ABOVE = 75
 ADMITS_BELOW = 85
 TAKES_LARGE_BELOW = 95
 LARGE_BYTES = 32 * 1024
-#: Ended jobs leave until the store is no fuller than this: one round makes room for some seconds.
+#: Ended jobs leave until the store is at most this full: one round makes room for some seconds.
 LEAVE_DOWN_TO = 70
-#: Of a tenant's own limit: it is refused at all of it, and then what it keeps leaves down to this; what the
-#: archive does not have, down to less.
+#: Percent of a tenant's own limit. At WHOLE the tenant is refused; then its ended jobs leave until it holds
+#: DOWN_TO, but jobs that the archive does not have only until it holds TAKES_UNARCHIVED_TO.
 TENANT_DOWN_TO, TENANT_TAKES_UNARCHIVED_TO, TENANT_WHOLE = 80, 95, 100
 _RETRY_AFTER_S = 1.0
 _MIB = 1024 * 1024
@@ -31,24 +31,24 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """What the store uses of what it may, in bytes; a limit of 0 is none."""
+    """The bytes that the store uses, and its limit; a limit of 0 means no limit."""
 
     used_bytes: int = 0
     limit_bytes: int = 0
 
     @property
     def percent(self) -> float:
-        """0 where there is no limit."""
+        """The used part of the limit in percent; 0 without a limit."""
         return 100 * self.used_bytes / self.limit_bytes if self.limit_bytes else 0.0
 
     def above(self, percent: int, *, more: int = 0) -> int:
-        """How many bytes are used beyond this part of the limit, with so many more; 0 where none are."""
+        """The bytes used, plus ``more``, beyond this part of the limit; 0 if they are not beyond it."""
         used = self.used_bytes + more
         return max(0, used - self.limit_bytes * percent // 100) if self.limit_bytes else 0
 
 
 def no_room(used_bytes: int, limit_bytes: int) -> StoreFull:
-    """For a job that the store has no room for now."""
+    """The error for a job that the store has no room for now."""
     percent = Pressure(used_bytes, limit_bytes).percent
     return StoreFull(
         f"the store uses {percent:.0f} % of its {limit_bytes / _MIB:.0f} MiB, and takes jobs below "
@@ -61,7 +61,7 @@ def no_room(used_bytes: int, limit_bytes: int) -> StoreFull:
 def too_many_bytes(
     tenant: str, *, allowed: int, used: int, retry_after_ms: int, asked: int
 ) -> RateLimited | InvalidJob:
-    """For a job whose tenant holds too much of the store."""
+    """The error for a job whose tenant holds too many bytes of the store."""
     if asked > allowed:
         return InvalidJob(
             "job",

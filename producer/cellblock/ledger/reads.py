@@ -1,4 +1,4 @@
-"""What can be asked of the ledger; nothing here changes a job."""
+"""Questions to the ledger; nothing here changes a job."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from cellblock.ledger.store import Store
 from cellblock_config import LevelName
 
 _EVENTS_STEP_S = 1.0
-#: How much longer than asking an archive in vain the pause after it is.
+#: After a failed question to the archive, the pause is the time that the question took, times this factor.
 _ARCHIVE_PAUSE = 2
 _ARCHIVE_WARNS_S = 10.0
 _log = logging.getLogger(__name__)
-#: As many days of accounts as scripts/admit.lua keeps, counted from where it does.
+#: The days of accounts that scripts/admit.lua keeps; both count days in UTC, from 1970 on.
 _DAYS_KEPT, _DAY_MS = 40, 86_400_000
 _EPOCH = date(1970, 1, 1)
 
@@ -47,9 +47,9 @@ _UNKNOWN = "no job {job_id}: never accepted here, or its result has expired"
 
 
 class Reads:
-    """What can be asked of the ledger. Raises :class:`StoreUnavailable`."""
+    """Questions to the ledger. Every method raises :class:`StoreUnavailable`."""
 
-    _archive_asked_at = 0.0  #: not before this time (monotonic): it was away
+    _archive_asked_at = 0.0  #: the earliest time (monotonic) of the next question: it was away
     _archive_warned_at = float("-inf")
 
     def __init__(self, store: Store, archiving: Archiving) -> None:
@@ -59,18 +59,18 @@ class Reads:
         self._archiving = archiving
 
     def require_tenant(self, job_id: str, tenant: str | None) -> None:
-        """Raises :class:`UnknownJob` for a job of another tenant, in the same words as for none at all."""
+        """Raises :class:`UnknownJob` for a job of another tenant, with the text for a missing job."""
         if tenant is not None and self.record_anywhere(job_id)["tenant"] != tenant:
             raise UnknownJob(_UNKNOWN.format(job_id=job_id))
 
     def status(self, job_id: str) -> JobStatus:
-        """Where a job is. Raises :class:`UnknownJob`."""
+        """The status of a job. Raises :class:`UnknownJob`."""
         record = self.record_anywhere(job_id)
         found = status_of(job_id, record)
         return found.model_copy(update={"state": self._state(job_id, record)})
 
     def _state(self, job_id: str, record: Mapping[str, str]) -> JobState:
-        """Parked is who could be claimed, but for its tenant's slots."""
+        """The state of a job. A queued job is parked if it could be claimed except for its tenant's slots."""
         state, lane = JobState(record["state"]), JobOwner.of_record(record).lane
         if state is not JobState.QUEUED:
             return state
@@ -82,9 +82,9 @@ class Reads:
         return JobState.PARKED if parked and place is not None else state
 
     def result(self, job_id: str) -> JobResult | None:
-        """The result of an ended job, None while it is under way.
+        """The result of an ended job; None while it waits or runs.
 
-        Raises :class:`UnknownJob`, :class:`BlobLost` for a long one that is not in the blob store any more.
+        Raises :class:`UnknownJob`, :class:`BlobLost` for a long result that the blob store does not have.
         """
         with store_errors("reading a result"):
             pipe = self._redis.pipeline(transaction=False)
@@ -111,7 +111,7 @@ class Reads:
     def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
         """Events after a stream id, oldest first; waits up to ``wait_s`` for the first.
 
-        A reader that has missed some is told so first (``agent.events.gap``).
+        A reader that has missed events gets ``agent.events.gap`` first.
         """
         gap = self._stream.gap_after(after) if id_of(after) > (0, 0) else None
         if gap is not None:
@@ -128,13 +128,13 @@ class Reads:
                 return found
 
     def named_blobs(self, names: Sequence[str]) -> set[str]:
-        """Those of these blobs that a job names."""
+        """The subset of these blobs that some job names."""
         with store_errors("looking for blobs that jobs name"):
             counts = cast(list[str | None], self._redis.hmget(self._keys.blobs, list(names))) if names else []
         return {name for name, count in zip(names, counts, strict=True) if count is not None}
 
     def settled(self, job_ids: Sequence[str]) -> list[str]:
-        """Those of the jobs that have ended or are unknown, found in one round trip."""
+        """The subset of these jobs that have ended or are unknown, found in one round trip."""
         with store_errors("looking for results"):
             pipe = self._redis.pipeline(transaction=False)
             for job_id in job_ids:
@@ -145,25 +145,25 @@ class Reads:
         return [job_id for job_id, ended, known in pairs if ended or not known]
 
     def depth(self) -> int:
-        """How many jobs wait for a worker; those parked or delayed wait for something else."""
+        """The number of jobs that wait for a worker; parked and delayed jobs do not count."""
         return self._waiting()[0]
 
     def oldest_wait_s(self) -> float:
-        """How long the job waits that waits longest for a worker, of a hundred lanes; 0 for none."""
+        """How long the oldest job waits for a worker, in seconds, among a hundred lanes; 0 without one."""
         with store_errors("looking for the oldest waiting job"):
             heads = self.heads(cast(list[str], self._redis.zrange(self._keys.lane_turns, 0, 99)))
             since = [queued_ms for queued_ms in heads.values() if queued_ms is not None]
             return max(0.0, (self._store.now_ms() - min(since)) / 1000) if since else 0.0
 
     def pressure(self) -> Pressure:
-        """How full the store is, by the last measurement and what was taken since."""
+        """How full the store is: the last measurement, plus the bytes admitted since."""
         with store_errors("asking how full the store is"):
             found = self._redis.hmget(self._keys.pressure, "used_bytes", "taken_bytes", "limit_bytes")
         used, taken, limit = (int(value or 0) for value in cast(list[str | None], found))
         return Pressure(used + taken, limit)
 
     def counts(self) -> Counts:
-        """How many jobs are where."""
+        """The numbers of jobs by state, and of workers."""
         waiting, parked = self._waiting()
         with store_errors("counting jobs"):
             pipe = self._redis.pipeline(transaction=False)
@@ -185,7 +185,7 @@ class Reads:
         )
 
     def _waiting(self) -> tuple[int, dict[str, int]]:
-        """How many jobs wait for a worker, and for a slot of their tenant."""
+        """The number of jobs that wait for a worker; and by tenant, of those that wait for a slot."""
         keys = self._keys
         with store_errors("counting waiting jobs"):
             lanes = sorted(cast(set[str], self._redis.smembers(keys.parked)))
@@ -199,7 +199,7 @@ class Reads:
         return max(0, not_running - delayed - parked.total()), dict(parked)
 
     def usage(self, tenant: str | None = None, day: date | None = None) -> list[DayUsage]:
-        """What tenants with a plan used, by day; of one or all of them, on one day or all that are kept."""
+        """The use of tenants with a plan, by day: of one tenant or all, on one day or all that are kept."""
         with store_errors("reading accounts"):
             names = [tenant] if tenant is not None else self._accounts()
             pipe = self._redis.pipeline(transaction=False)
@@ -225,12 +225,12 @@ class Reads:
         ]
 
     def running(self) -> int:
-        """How many jobs hold a lease."""
+        """The number of jobs that hold a lease."""
         with store_errors("counting running jobs"):
             return self._redis.zcard(self._keys.leases)
 
     def workers(self) -> dict[str, dict[str, object]]:
-        """What every live worker last said of itself."""
+        """The last status report of every live worker, by its name."""
         with store_errors("listing workers"):
             now = self._store.now_ms()
             self._redis.zremrangebyscore(self._keys.workers, "-inf", now)
@@ -242,7 +242,7 @@ class Reads:
         return {name: json.loads(value) for name, value in zip(names, values, strict=True) if value}
 
     def due_in_s(self, job_id: str) -> float | None:
-        """How long a job's pause before its next attempt still lasts; None if it is in none."""
+        """The seconds left of a job's pause before its next attempt; None if it is not in a pause."""
         with store_errors("reading a job's pause"):
             due_ms = self._redis.zscore(self._keys.delayed, job_id)
             return None if due_ms is None else max(0.0, (float(due_ms) - self._store.now_ms()) / 1000)
@@ -259,12 +259,12 @@ class Reads:
         return past
 
     def dead(self, *, limit: int = 100) -> list[str]:
-        """Ids of jobs that ended through our fault and wait for an operator, latest first; 0: all."""
+        """The ids of dead letters, latest first. ``limit`` 0: all of them."""
         with store_errors("listing dead letters"):
             return cast(list[str], self._redis.zrange(self._keys.dead, 0, limit - 1, desc=True))
 
     def dead_letter(self, job_id: str) -> DeadLetter:
-        """What is known of a dead letter. Raises :class:`UnknownJob`."""
+        """A dead letter with its history. Raises :class:`UnknownJob`."""
         record = self.record(job_id)
         with store_errors("reading a dead letter"):
             if self._redis.zscore(self._keys.dead, job_id) is None:
@@ -283,14 +283,14 @@ class Reads:
         )
 
     def tenant(self, job_id: str) -> str | None:
-        """Whose job it is; None if there is none of this id."""
+        """The tenant of a job; None if there is no job of this id."""
         with store_errors("reading a job"):
             return cast(str | None, self._redis.hget(self._keys.job(job_id), "tenant"))
 
     def accepted(self, tenant: str, idempotency: IdempotencyKey) -> str | None:
-        """The job that was accepted under this key of the tenant's and is still known.
+        """The job accepted under this key of the tenant's; None if there is none or it has been forgotten.
 
-        Raises :class:`InvalidJob` when the key was used for a different one.
+        Raises :class:`InvalidJob` when the key was used for a different job.
         """
         with store_errors("looking for an idempotency key"):
             stored = cast(str | None, self._redis.get(self._keys.idempotency(tenant, idempotency.name)))
@@ -305,8 +305,8 @@ class Reads:
         return job_id
 
     def _archived_key(self, tenant: str, name: str) -> tuple[str, str] | None:
-        """While the archive is away jobs go on: a key whose job has left Redis is not known then. An archive
-        that takes long to answer is not asked each time."""
+        """The id and digest of a key whose job has left Redis; None while the archive is away, so that jobs
+        go on. An archive that answers slowly is not asked each time."""
         asked = time.monotonic()
         if self._store.archive is None or asked < self._archive_asked_at:
             return None
@@ -326,7 +326,7 @@ class Reads:
             return bool(self._redis.exists(self._keys.job(job_id)))
 
     def record_anywhere(self, job_id: str) -> Mapping[str, str]:
-        """The record of a job, also of one that has left for the archive. Raises :class:`UnknownJob`."""
+        """The record of a job in Redis or in the archive. Raises :class:`UnknownJob`."""
         try:
             return self.record(job_id)
         except UnknownJob:
@@ -336,7 +336,7 @@ class Reads:
             return found.record
 
     def record(self, job_id: str) -> dict[str, str]:
-        """The record of a job. Raises :class:`UnknownJob`."""
+        """The record of a job in Redis. Raises :class:`UnknownJob`."""
         with store_errors("reading a job"):
             record = cast(dict[str, str], self._redis.hgetall(self._keys.job(job_id)))
         if not record:
@@ -344,7 +344,7 @@ class Reads:
         return record
 
     def heads(self, lanes: Sequence[str]) -> dict[str, int | None]:
-        """Since when the first job of each lane waits (ms); None for one whose record has expired."""
+        """By lane, since when its first job waits (ms); None for a job whose record has expired."""
         if not lanes:
             return {}
         heads = cast(list[str | None], self._redis.hmget(self._keys.lane_heads, list(lanes)))
@@ -376,12 +376,12 @@ def _days(tenant: str, account: Mapping[str, str]) -> Iterator[DayUsage]:
 
 
 def literal(text: str) -> str:
-    """For a pattern of Redis: nothing in it is one."""
+    """The text escaped for a pattern of Redis, so that it matches only itself."""
     return re.sub(r"([\\*?\[\]])", r"\\\1", text)
 
 
 def status_of(job_id: str, record: Mapping[str, str]) -> JobStatus:
-    """What a record says of its job; whether it is parked it cannot know."""
+    """The status that a record shows. A record does not show whether the job is parked."""
     return JobStatus(
         job_id=job_id,
         state=JobState(record["state"]),
@@ -402,5 +402,5 @@ def status_of(job_id: str, record: Mapping[str, str]) -> JobStatus:
 
 
 def conflict(idempotency: IdempotencyKey, job_id: str) -> InvalidJob:
-    """For a key under which something else was asked."""
+    """The error for a key that was used for a different job."""
     return InvalidJob("idempotency_key", f"{idempotency.name!r} was used for another job, {job_id}")

@@ -1,6 +1,6 @@
-"""What each script answers, as a type: the word for what came of the call, and the values behind it.
+"""The reply of each script as a type: one word for the effect of the call, and the values behind it.
 
-The headers of the scripts say what each word means for the store; those whose reply carries jobs that can be
+The headers of the scripts say what each word means for the store. Replies that carry jobs which can be
 claimed now share :class:`WakingReply`.
 """
 
@@ -15,11 +15,11 @@ W = TypeVar("W", bound=StrEnum)
 
 
 class AdmitWord(StrEnum):
-    """What became of a candidate."""
+    """The answer to a candidate."""
 
     ADMITTED = "admitted"
     KNOWN = "known"  #: admitted before, under the same id or key
-    CONFLICT = "conflict"  #: its key is another job's
+    CONFLICT = "conflict"  #: its key belongs to another job
     FULL = "full"  #: too many jobs wait
     REFUSED = "refused"  #: by a limit of its plan, or by the bytes that its tenant holds
     ORPHAN = "orphan"  #: its parent does not run
@@ -29,7 +29,7 @@ class AdmitWord(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Which limit refused a job, what it allows, and what is used of it. Money is in micros."""
+    """The limit that refused a job, its value, and the present use. Money is in micros."""
 
     limit: str
     allowed: int
@@ -40,7 +40,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class AdmitReply:
-    """``numbers``: the jobs that wait, the micros that are left, or the bytes used of how many."""
+    """The reply of ``admit``. ``numbers``: waiting jobs, micros that are left, or bytes used and limit."""
 
     script: ClassVar[str] = "admit"
     word: AdmitWord
@@ -64,7 +64,7 @@ class AdmitReply:
 
 
 class PickWord(StrEnum):
-    """Whether anything could be claimed."""
+    """Whether there was a job to claim."""
 
     NEXT = "next"
     NONE = "none"
@@ -85,17 +85,17 @@ class PickReply:
 
 
 class ClaimWord(StrEnum):
-    """What became of a picked job."""
+    """The answer to the claim of a picked job."""
 
     CLAIMED = "claimed"
     AGAIN = "again"  #: another worker was faster
     PASSED = "passed"  #: it cannot run, and is not picked again
-    ORPHAN = "orphan"  #: its parent does not run any more: it has to be ended
+    ORPHAN = "orphan"  #: its parent does not run any more: the caller has to end it
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimReply:
-    """The numbers are 0 where nothing was claimed. ``plan_ttl_s``: 0 without a plan."""
+    """The reply of ``claim``. All numbers are 0 if nothing was claimed. ``plan_ttl_s``: 0 without a plan."""
 
     script: ClassVar[str] = "claim"
     word: ClaimWord
@@ -108,20 +108,20 @@ class ClaimReply:
 
     @classmethod
     def read(cls, values: Sequence[str]) -> Self:
-        """As :class:`Reply` says. Raises ValueError for a number that is none: the record is not ours."""
+        """As :class:`Reply` says. Raises ValueError where a number is malformed: the record is not ours."""
         return cls(ClaimWord(values[0]), *map(int, values[1:]))
 
 
 class PulseWord(StrEnum):
-    """What a beat learned of one attempt."""
+    """What a beat reports about one attempt."""
 
     HELD = "held"
     CANCEL = "cancel"  #: held, and asked to stop
-    LOST = "lost"  #: it has to stop, and may write nothing
+    LOST = "lost"  #: it has to stop, and must not write anything
 
 
 class Pulse(NamedTuple):
-    """``lent_micros``: what nested runs of the attempt have of its money now."""
+    """A beat's answer for one attempt. ``lent_micros``: what its nested runs hold of its money now."""
 
     word: PulseWord
     lent_micros: int = 0
@@ -129,7 +129,7 @@ class Pulse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BeatReply:
-    """One pulse for each attempt, in the order they were given."""
+    """One pulse for each attempt, in the order of the attempts in the call."""
 
     script: ClassVar[str] = "beat"
     pulses: tuple[Pulse, ...]
@@ -143,7 +143,7 @@ class BeatReply:
 
 @dataclass(frozen=True, slots=True)
 class WakingReply(Generic[W]):
-    """``wake``: jobs that can be claimed now; their messages have to be sent."""
+    """A reply with ``wake``: jobs that can be claimed now; the caller has to send their messages."""
 
     script: ClassVar[str]
     words: ClassVar[type[StrEnum]]
@@ -152,29 +152,29 @@ class WakingReply(Generic[W]):
 
     @classmethod
     def read(cls, values: Sequence[str]) -> Self:
-        """As :class:`Reply` says. Behind "stale" and "terminal" stands the state of the job."""
+        """As :class:`Reply` says. The state of the job, behind "stale" and "terminal", is not kept."""
         word: W = cls.words(values[0])  # type: ignore[assignment]
         return cls(word, () if values[0] in {"stale", "terminal"} else tuple(values[1:]))
 
 
 class FinishWord(StrEnum):
-    """What became of an attempt's end."""
+    """The answer to the end of an attempt."""
 
     FINISHED = "finished"
     RETRIED = "retried"  #: it failed and will run again
-    STALE = "stale"  #: the attempt owns nothing any more; nothing was written
-    NO_ROOM = "no room"  #: so long a result has to wait; nothing was written
+    STALE = "stale"  #: the attempt does not own the job any more; nothing was written
+    NO_ROOM = "no room"  #: the store is too full for a result of this length; nothing was written
 
 
 class FinishReply(WakingReply[FinishWord]):
-    """Of an end."""
+    """The reply of ``finish``."""
 
     script = "finish"
     words = FinishWord
 
 
 class ReleaseWord(StrEnum):
-    """What became of a job that was given back."""
+    """The answer to giving back a job."""
 
     RELEASED = "released"
     CANCELLED = "cancelled"  #: it had been asked to stop
@@ -182,38 +182,38 @@ class ReleaseWord(StrEnum):
 
 
 class ReleaseReply(WakingReply[ReleaseWord]):
-    """Of a job given back."""
+    """The reply of ``release``."""
 
     script = "release"
     words = ReleaseWord
 
 
 class CancelWord(StrEnum):
-    """What became of a cancellation."""
+    """The answer to a cancellation."""
 
     CANCELLED = "cancelled"  #: a waiting job has ended
-    REQUESTED = "requested"  #: the worker of a running one will stop it
-    TERMINAL = "terminal"  #: it had ended
+    REQUESTED = "requested"  #: its worker will stop the running job
+    TERMINAL = "terminal"  #: it had ended before
     UNKNOWN = "unknown"
 
 
 class CancelReply(WakingReply[CancelWord]):
-    """Of a cancellation."""
+    """The reply of ``cancel``."""
 
     script = "cancel"
     words = CancelWord
 
 
 class RetryWord(StrEnum):
-    """What became of an operator's retry."""
+    """The answer to an operator's retry."""
 
     RETRIED = "retried"
-    ALIVE = "alive"  #: it is no dead letter
+    ALIVE = "alive"  #: it is not a dead letter
     GONE = "gone"  #: its payload has expired
 
 
 class RetryReply(WakingReply[RetryWord]):
-    """Of a dead letter."""
+    """The reply of ``retry``."""
 
     script = "retry"
     words = RetryWord

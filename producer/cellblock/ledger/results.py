@@ -1,4 +1,4 @@
-"""How the store holds a result: without what the job's record says already, and without what says nothing."""
+"""How the store holds a result: without the fields that the job's record has, and without empty fields."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _IN_THE_RECORD = {
 
 
 def stored(result: JobResult) -> str:
-    """As it is kept beside the job's record."""
+    """The result as text, to be kept beside the job's record."""
     left_out = _IN_THE_RECORD if result.value_kind is not None else _IN_THE_RECORD | {"value"}
     return result.model_dump_json(exclude=left_out, exclude_defaults=True)
 
 
 def deposited(text: str, blobs: Blobs) -> tuple[str, str]:
-    """What stands in the place of so long a result, and the name of its blob."""
+    """Puts a long result into the blob store. Returns the text that replaces it, and the blob's name."""
     data = text.encode()
     name = blobs.put(data)
     return json.dumps({_BLOB: name, "size_bytes": len(data)}), name
 
 
 def within_reach(text: str, blobs: Blobs | None) -> str:
-    """What :func:`stored` made, fetched if it is elsewhere.
+    """The text that :func:`stored` made, fetched from the blob store if it is there.
 
     Raises :class:`BlobLost`, :class:`BlobsUnavailable`.
     """
@@ -46,7 +46,7 @@ def within_reach(text: str, blobs: Blobs | None) -> str:
 
 
 def restored(job_id: str, record: Mapping[str, str], text: str) -> JobResult:
-    """The result of an ended job, from its record and what :func:`stored` made."""
+    """The result of an ended job, from its record and the text that :func:`stored` made."""
     known: dict[str, object] = {
         "job_id": job_id,
         "outcome": record["outcome"],
@@ -57,13 +57,13 @@ def restored(job_id: str, record: Mapping[str, str], text: str) -> JobResult:
         "timings": timings(record).model_dump(),
         **({"cost_micros": int(record["cost"])} if "cost" in record else {}),
     }
-    # Side by side as text: what a job said may be long, and is parsed once. The last word is the ledger's.
+    # Joined as text: a job's output can be long, and is parsed once. Of equal names, the ledger's comes last.
     tail = json.dumps(known)[1:]
     return JobResult.model_validate_json(f"{text[:-1]}, {tail}" if text != "{}" else f"{{{tail}")
 
 
 def heard(job_id: str, notification: str) -> JobResult | None:
-    """The result that came with a job's notification; None where it has to be fetched."""
+    """The result in a job's notification; None where it has to be fetched."""
     record, _, text = notification.partition("\n")
     if not text or text.startswith(_ELSEWHERE):
         return None

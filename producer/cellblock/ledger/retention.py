@@ -1,4 +1,4 @@
-"""When jobs that have ended leave the store: in time, and earlier where memory is short."""
+"""Removes ended jobs from the store: when their time has come, and earlier where memory is short."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from cellblock.ledger.store import Store
 from cellblock.ledger.upkeep import Round
 from cellblock.ledger.upkeep_replies import ForgetReply, ForgetWord
 
-#: Jobs that leave in one call, and tenants looked at in one.
+#: The most jobs that leave in one call, and the most tenants looked at in one.
 _PAGE = 100
-#: How long each part of a round may take: what is left is the next one's.
+#: The most time for each part of a round: the next round does the rest.
 _WORK_S = 0.3
 #: The longest number that scripts take.
 _MOST = 10**15 - 1
-#: As long as scripts/prelude.lua has Redis itself wait for a leader.
+#: UNLED_S of scripts/prelude.lua: how long Redis itself waits for a leader.
 _UNARCHIVED_MS = 86_400_000
 #: A list that is due and has to wait is looked at again after this.
 _AGAIN_MS = 5000
-#: Between when a job ended and the id of that event.
+#: The most between the time of a job's end and the id of its event.
 _MARGIN_MS = 1000
 _DEAD = ("worker_lost", "sandbox_error")
 
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """What may leave before its time. What the archive has always may.
+    """Which jobs may leave before their time. Jobs that the archive has always may.
 
-    ``unarchived``: also what it does not have. ``young``: of that, also what ended less than
+    ``unarchived``: also jobs that it does not have. ``young``: among these, also jobs that ended less than
     ``result_least_s`` ago.
     """
 
@@ -53,8 +53,8 @@ class _Rules:
 
 
 _ALL = _Rules(young=True, unarchived=True)
-#: When a tenant was refused a job, its ended jobs leave by these rules until it holds no more than this many
-#: percents of its limit. Young ones leave only beyond the limit itself.
+#: When a tenant was refused a job, its ended jobs leave by these rules until it holds at most this percentage
+#: of its limit. Young ones leave only beyond the limit itself.
 _FOR_A_JOB = (
     (TENANT_DOWN_TO, _Rules()),
     (TENANT_TAKES_UNARCHIVED_TO, _Rules(unarchived=True)),
@@ -66,7 +66,7 @@ _FOR_A_RESULT = ((TENANT_DOWN_TO, _ALL),)
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """What left in one call: how many entries of a list, and their bytes by the ledger's own count."""
+    """The result of one call: the number of entries that left, and their bytes by the ledger's own count."""
 
     left: int
     freed_bytes: int
@@ -81,23 +81,23 @@ class Retention:
         self._reads = reads
         self._stream = EventStream(store.redis, store.keys)
         self._archiving = archiving
-        self._archived_until_ms = 0  #: what ended before is in the archive
-        self._looked_at = 0  #: how many lists were found too young before the time of a round was over
+        self._archived_until_ms = 0  #: jobs that ended before this are in the archive
+        self._looked_at = 0  #: lists that earlier rounds found too young: the next round goes on here
 
     def make_room(self, begun: Round) -> int:
-        """End the stay of jobs whose time has come, and of others where the store or a tenant needs room.
+        """Removes jobs whose time has come, and others where the store or a tenant needs room.
 
         Returns the bytes that were freed, by the ledger's own count.
         """
         self._archived_until_ms = self._archived_until()
-        # Each with a time of its own: none of them may keep the others from it.
+        # Each part has a time of its own, so that none keeps the others from their work.
         freed = self._forget_the_due(begun.epoch, time.monotonic() + _WORK_S)
         freed += self._relieve(begun.epoch, begun.pressure, time.monotonic() + _WORK_S)
         until = time.monotonic() + _WORK_S
         return freed + self._relieve_tenants(begun.epoch, begun.pressure.limit_bytes, until)
 
     def _archived_until(self) -> int:
-        """Until the archive has looked at everything again after it missed events, it counts as empty."""
+        """The time (ms) before which the archive has every ended job; 0 while it owes a look at all."""
         if self._store.hot_s is None or self._archiving.owes_since() is not None:
             return 0
         with store_errors("looking at the clock"):
@@ -109,7 +109,7 @@ class Retention:
         while time.monotonic() < until:
             with store_errors("looking for jobs whose time has come"):
                 now_ms = by_ms = self._store.now_ms()
-                if self._store.hot_s is not None:  # what the archive does not have is not looked at
+                if self._store.hot_s is not None:  # jobs that the archive does not have wait
                     by_ms = min(now_ms, self._archived_until_ms - 1 + 1000 * self._store.hot_s)
                 due = self._redis.zrange(self._keys.keepers, "-inf", by_ms, byscore=True, offset=0, num=_PAGE)
             left = 0
@@ -121,7 +121,7 @@ class Retention:
         return freed
 
     def _relieve(self, epoch: int, pressure: Pressure, until: float) -> int:
-        """Those leave first that would leave first, but nobody whose caller may not have looked yet."""
+        """Removes jobs in the order of their time, but not young ones: callers might not have read them."""
         wanted = pressure.above(LEAVE_DOWN_TO) if pressure.above(LEAVE_ABOVE) else 0
         rules = _Rules(
             young=pressure.above(TAKES_LARGE_BELOW) > 0,
@@ -143,7 +143,7 @@ class Retention:
         return freed
 
     def _that_may_leave(self, keepers: Sequence[str], rules: _Rules) -> list[str]:
-        """Those of these lists whose first job may leave, found in two round trips."""
+        """The subset of these lists whose first job may leave, found in two round trips."""
         if not keepers:
             return []
         with store_errors("looking for who may leave"):
@@ -167,7 +167,7 @@ class Retention:
         return not rules.unarchived or (young and not rules.young)
 
     def has_room(self, tenant: str, size_bytes: int) -> bool:
-        """Whether a long result of this tenant's fits into the store, and into its own part of it."""
+        """Whether a long result of this tenant's fits into the store, and into the tenant's part of it."""
         pressure = self._reads.pressure()
         if pressure.above(TAKES_LARGE_BELOW, more=size_bytes):
             return False
@@ -178,7 +178,7 @@ class Retention:
         return False
 
     def _relieve_tenants(self, epoch: int, limit_bytes: int, until: float) -> int:
-        """What tenants keep that were refused for it, or that keep large results."""
+        """Removes ended jobs of tenants that were refused for them, or that keep large results."""
         freed = 0
         with store_errors("looking for tenants without room"):
             found = self._redis.zrange(self._keys.crowded, 0, _PAGE - 1, withscores=True, desc=True)
@@ -191,19 +191,19 @@ class Retention:
                     left = self._forget_of(epoch, keeper, wanted, self._with_archive(rules), until)
                     freed, wanted = freed + left, wanted - left
             with store_errors("looking after a tenant"):
-                self._redis.zrem(self._keys.crowded, tenant)  # whoever is refused again says so again
+                self._redis.zrem(self._keys.crowded, tenant)  # a tenant that is refused again is added again
         return freed
 
     def _with_archive(self, rules: _Rules) -> _Rules:
         return rules if self._store.hot_s is not None else replace(rules, unarchived=True)
 
     def is_crowded(self) -> bool:
-        """Whether some tenant waits for room."""
+        """Whether a tenant waits for room."""
         with store_errors("looking for tenants without room"):
             return bool(self._redis.exists(self._keys.crowded))
 
     def _keepers_of(self, tenant: str) -> list[str]:
-        """Its lists of ended jobs, the one first whose first job leaves first."""
+        """The tenant's lists of ended jobs, sorted by when their first jobs leave."""
         with store_errors("looking for what a tenant keeps"):
             fields = cast(list[str], self._redis.hkeys(self._keys.account(tenant)))
             lists = [field.removeprefix("list:") for field in fields if field.startswith("list:")]
@@ -213,7 +213,7 @@ class Retention:
         return [name for _, name in sorted(found)]
 
     def _forget_of(self, epoch: int, keeper: str, wanted: int, rules: _Rules, until: float) -> int:
-        """Of one list, as much as is wanted and may leave."""
+        """Removes jobs of one list until ``wanted`` bytes are freed or no more may leave. Returns bytes."""
         freed = 0
         while freed < wanted and time.monotonic() < until:
             page = self._forget(epoch, keeper, wanted_bytes=wanted - freed, rules=rules)
@@ -223,7 +223,7 @@ class Retention:
         return freed
 
     def _beyond(self, tenant: str, limit_bytes: int, *, percent: int, more: int = 0) -> int:
-        """What a tenant keeps that is beyond this part of its limit, with so many bytes more."""
+        """The bytes of ended jobs that a tenant keeps, plus ``more``, beyond this part of its limit."""
         with store_errors("reading what a tenant holds"):
             found = self._redis.hmget(self._keys.account(tenant), "held_bytes", "kept_bytes", "bytes_held")
         held, kept, own = (int(value or 0) for value in cast(list[str | None], found))
@@ -240,7 +240,7 @@ class Retention:
         wanted_bytes: int = _MOST,
         rules: _Rules = _ALL,
     ) -> _Page:
-        """The first of a list leave, a page at most: those that would leave by then, as many as needed."""
+        """Removes the first jobs of a list that leave by then: a page at most, and only as many as needed."""
         keys, (tenant, _, seconds) = self._keys, keeper.rpartition(" ")
         stays_ms = 1000 * int(seconds)
         kept = keys.kept(tenant, int(seconds))
@@ -255,7 +255,7 @@ class Retention:
                 held = self._is_held(ended_ms, now_ms, rules)
                 if leaves_ms > leaves_by_ms or held or freed_bytes >= wanted_bytes:
                     next_ms = self._looked_at_ms(ended_ms, stays_ms, dead=outcome in _DEAD)
-                    if leaves_ms > leaves_by_ms:  # it waits for the archive, and not in front of others
+                    if leaves_ms > leaves_by_ms:  # it waits for the archive, and must not block others
                         next_ms = max(next_ms, now_ms + _AGAIN_MS)
                     break
                 if archived == len(leaving):
@@ -287,7 +287,7 @@ class Retention:
         return _Page(len(leaving) if forgot.word is ForgetWord.FORGOT else 0, forgot.freed_bytes)
 
     def _looked_at_ms(self, ended_ms: int, stays_ms: int, *, dead: bool) -> int:
-        """When a list with this first job is looked at, as scripts/prelude.lua says."""
+        """When (ms) the leader looks at a list with this first job; scripts/prelude.lua computes the same."""
         hot_ms = stays_ms if self._store.hot_s is None or dead else 1000 * self._store.hot_s
         return ended_ms + min(hot_ms, stays_ms)
 
@@ -295,8 +295,8 @@ class Retention:
         return ended_ms < self._archived_until_ms
 
     def _leaves_ms(self, ended_ms: int, stays_ms: int, *, dead: bool) -> int:
-        """What the archive has leaves early, but for dead letters, which an operator may retry; what it does
-        not have yet waits for it, a day beyond its time."""
+        """When (ms) a job leaves. An archived job leaves early, unless it is a dead letter, which an operator
+        can retry. A job that the archive does not have waits for it, up to a day beyond its time."""
         if self._store.hot_s is None or dead:
             return ended_ms + stays_ms
         if self._is_archived(ended_ms):
@@ -304,7 +304,7 @@ class Retention:
         return ended_ms + stays_ms + _UNARCHIVED_MS
 
     def _ends(self, entries: Sequence[str]) -> list[list[str | None]]:
-        """Of each: when it ended, None if it is gone or runs again; the key it was accepted under; how."""
+        """For each job when it ended (None if it is gone or runs again), its idempotency key, its outcome."""
         pipe = self._redis.pipeline(transaction=False)
         for entry in entries:
             pipe.hmget(self._keys.job(entry.partition(" ")[0]), "finished_ms", "idempotency", "outcome")

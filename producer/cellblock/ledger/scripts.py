@@ -16,9 +16,9 @@ from cellblock.ledger.declarations import PRELUDE, Arguments, BadCall, Keys, dec
 
 
 class Reply(Protocol):
-    """What a script answers (replies.py)."""
+    """The typed reply of a script (replies.py)."""
 
-    #: The name of its file.
+    #: The name of the script's file, without its suffix.
     script: ClassVar[str]
 
     @classmethod
@@ -34,7 +34,7 @@ R = TypeVar("R", bound=Reply)
 class ScriptCall:
     """One of several calls of a script.
 
-    ``get``: a key whose value is wanted as it is after the call. A long value does not go through Lua.
+    ``get``: a key whose value to read after the call. So a long value does not go through Lua.
     """
 
     keys: Keys
@@ -43,7 +43,7 @@ class ScriptCall:
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes on its way, without its keys."""
+        """The approximate size of the call on the wire, without its keys."""
         return sum(len(str(value)) for value in self.arguments.values())
 
 
@@ -59,7 +59,7 @@ class Scripts:
         self._scripts: dict[str, Script] = {}
 
     def call(self, reply: type[R], keys: Keys, arguments: Arguments) -> R:
-        """Call a script, its keys and arguments by name.
+        """Calls a script, its keys and arguments by name.
 
         Raises :class:`StoreUnavailable`, :class:`BadCall`.
         """
@@ -70,8 +70,8 @@ class Scripts:
     ) -> list[tuple[R, str | None] | StoreUnavailable]:
         """The reply to each call with the value of its ``get``, or why the store refused it.
 
-        All go in one round trip; calls of others may run between them. Raises :class:`StoreUnavailable` where
-        nothing came back, :class:`BadCall`.
+        All go in one round trip; calls of other clients can run between them. Raises
+        :class:`StoreUnavailable` where no reply came back, :class:`BadCall`.
         """
         declared, script = declaration_of(reply.script), self._script(reply.script)
         with store_errors(f"running {reply.script}"):
@@ -111,7 +111,7 @@ class Scripts:
 
     def _script(self, name: str) -> Script:
         if name not in self._scripts:
-            # A full Redis has to shed load at admission and still let running jobs beat and end.
+            # A full Redis must refuse admissions, and still let running jobs beat and end.
             flags = "" if self._embedded or name == "admit" else "#!lua flags=allow-oom\n"
             self._scripts[name] = self._redis.register_script(flags + source_of(PRELUDE) + source_of(name))
         return self._scripts[name]

@@ -1,4 +1,4 @@
-"""What the ledger needs of its Redis: one schema, and settings that keep what was acknowledged."""
+"""The ledger's demands on its Redis: one schema, and settings that keep acknowledged writes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from cellblock.errors import SchemaMismatch
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
 
-#: Raised whenever keys or fields change so that older workers would misread them.
+#: Increased whenever keys or fields change so that older workers would misread them.
 SCHEMA = 5
-_UNNUMBERED = 1  #: of versions that wrote none
-#: In its place, with the digest of the copy: not all is there yet.
+_UNNUMBERED = 1  #: the schema of versions that did not write a number
+#: Stands in place of the schema, with the digest of the copy, until a restore is complete.
 RESTORING = "restoring"
 _VERSION_LEAST = (7, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """A setting of the server that can lose what was promised. ``remedy``: the line for redis.conf."""
+    """A setting of the server that can lose acknowledged writes. ``remedy``: the line for redis.conf."""
 
     setting: str
     found: str
@@ -30,13 +30,13 @@ class Concern:
 
 
 def check_schema(redis: Redis, keys: Keys, *, claim: bool = True) -> None:
-    """Claim a fresh store for this version, or refuse another's. Without ``claim`` nothing is written.
+    """Claims a fresh store for this version, or refuses another version's. Without ``claim`` it never writes.
 
     Raises :class:`SchemaMismatch`, :class:`StoreUnavailable`.
     """
     with store_errors("reading the schema version"):
         found = cast(str | None, redis.get(keys.schema))
-        if found is None:  # nothing is written otherwise: a full store refuses even what changes nothing
+        if found is None:  # no write otherwise: a full store refuses even writes that change nothing
             found = str(_UNNUMBERED if redis.exists(keys.events) else SCHEMA)
             if claim:
                 redis.set(keys.schema, found, nx=True)
@@ -54,9 +54,9 @@ def check_schema(redis: Redis, keys: Keys, *, claim: bool = True) -> None:
 
 
 def concerns(redis: Redis, *, memory_bytes: int = 0) -> list[Concern]:
-    """Where the server is not set as docs and config/redis.conf say.
+    """The server's settings that differ from the documents and config/redis.conf.
 
-    ``memory_bytes``: what the settings say it may use. Raises :class:`StoreUnavailable`.
+    ``memory_bytes``: the memory that our settings give the store. Raises :class:`StoreUnavailable`.
     """
     with store_errors("reading the server's settings"):
         info = redis.info()

@@ -1,4 +1,4 @@
-"""What all parts of the ledger share."""
+"""The Redis, names, scripts and settings that all parts of the ledger share."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Store:
     keys: Keys
     scripts: Scripts
     settings: LedgerSettings
-    #: How long an ended job stays that the archive has; None without an archive. Whoever leads the upkeep
+    #: How long an archived job stays in Redis, in seconds; None without an archive. The upkeep's leader also
     #: learns of archives that its own settings do not name.
     hot_s: int | None
-    own_hot_s: int  #: the same by the settings, also where they name no archive
-    has_archive: bool  #: whether the settings name one, also where this process does not read it
+    own_hot_s: int  #: ``hot_s`` from the settings, also where they name no archive
+    has_archive: bool  #: whether the settings name an archive, also where this process does not read it
     embedded: bool  #: whether this is the in-process Redis of embedded runs
-    blobs: Blobs | None  #: where long results are
-    archive: Archive | None  #: where jobs are that have left
+    blobs: Blobs | None  #: the store of long results
+    archive: Archive | None  #: the store of jobs that have left Redis
 
     @classmethod
     def of(
@@ -41,7 +41,7 @@ class Store:
         blobs: Blobs | None = None,
         archive: Archive | None = None,
     ) -> Store:
-        """As the settings say."""
+        """The store that these settings describe."""
         has_archive = settings.archive.url is not None
         return cls(
             redis=redis,
@@ -57,5 +57,5 @@ class Store:
         )
 
     def now_ms(self) -> int:
-        """The server's clock."""
+        """The server's clock, in milliseconds since 1970."""
         return server_ms(self.redis)

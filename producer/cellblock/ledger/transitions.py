@@ -1,4 +1,4 @@
-"""How every script about a job is called, and what it answers: the base of the ledger's two halves."""
+"""Calls of the scripts about a job, and their answers: the base of the ledger's two halves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cellblock.ledger.reads import Reads
 from cellblock.ledger.replies import CancelReply, CancelWord, WakingReply
 from cellblock.ledger.store import Store
 
-#: Retries spread out: what failed together must not come back together.
+#: Spreads retries: jobs that failed together must not come back together.
 _SPREAD_PERCENT = (50, 150)
 #: Longer than any stay.
 _NEVER_S = 10**9
@@ -27,7 +27,7 @@ W = TypeVar("W", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Transition(Generic[W]):
-    """What became of a job. ``wake``: jobs that can be claimed now; the sweep finds what is not published."""
+    """The effect on a job. ``wake``: jobs that can be claimed now; the sweep finds those not published."""
 
     job_id: str
     word: W
@@ -51,7 +51,7 @@ class Transitions:
         *,
         plan_ttl_s: int,
     ) -> Transition[W]:
-        """Call the script of this reply for a job.
+        """Calls the script of this reply for a job.
 
         ``plan_ttl_s``: how long its plan keeps its result, 0 without a plan.
         """
@@ -74,7 +74,7 @@ class Transitions:
         return Transition(job_id, done.word, done.wake)
 
     def cancel(self, job_id: str, why: JobError) -> Transition[CancelWord]:
-        """End it now if it waits, else ask its worker to. Raises :class:`UnknownJob`."""
+        """Ends a waiting job now, or asks the worker of a running one to. Raises :class:`UnknownJob`."""
         record = self._reads.record(job_id)
         result = ledger_result(job_id, record, Outcome.CANCELLED, why)
         return self.move(
@@ -87,15 +87,15 @@ class Transitions:
 
 
 def spread() -> int:
-    """Percent of a pause: a random one."""
-    return random.randint(*_SPREAD_PERCENT)  # noqa: S311 - nobody gains by guessing it
+    """A random percentage, to multiply a pause by."""
+    return random.randint(*_SPREAD_PERCENT)  # noqa: S311 - guessing it gains an attacker nothing
 
 
 def plan_ttl_s(record: Mapping[str, str]) -> int:
-    """How long a job's plan keeps its result, 0 without a plan."""
+    """How long a job's plan keeps its result, in seconds; 0 without a plan."""
     return int(record.get("result_ttl_s", 0))
 
 
 def ms(seconds: float) -> int:
-    """Whole milliseconds, as scripts take them."""
+    """Seconds as whole milliseconds, which scripts take."""
     return round(seconds * 1000)

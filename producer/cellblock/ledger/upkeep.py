@@ -1,4 +1,4 @@
-"""The ledger's upkeep: what its leader calls every second."""
+"""The ledger's upkeep: the methods that its leader calls every second."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round of upkeep that has begun. ``epoch``: the fence of the lead. ``extended``: how many leases an
-    outage had it extend; None: there was none."""
+    """A round of upkeep that has begun. ``epoch``: the fence of the lead. ``extended``: the number of leases
+    that it extended after an outage; None without an outage."""
 
     epoch: int
     pressure: Pressure
@@ -51,7 +51,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A store, and since when it is (Unix seconds): what was put in the blob store before, it cannot know."""
+    """A store's name, and when it began (Unix seconds): it does not know blobs that are older."""
 
     name: str
     born: float
@@ -59,13 +59,13 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """Another leads the upkeep; unless it goes on, its lead ends in ``ends_in_s``."""
+    """Another worker leads the upkeep; unless it renews its lead, that ends in ``ends_in_s`` seconds."""
 
     ends_in_s: float
 
 
 class Upkeep:
-    """Lost, late, delayed and parked jobs, and messages that were lost. Each verdict is one script, so a
+    """Cares for lost, late, delayed and parked jobs, and for lost messages. Each decision is one script, so a
     leader that has been replaced without noticing does no harm.
 
     Raises :class:`StoreUnavailable`.
@@ -80,10 +80,10 @@ class Upkeep:
         self._archiving = archiving
 
     def tick(self, leader: str, *, failed: bool = False) -> Round | Following:
-        """Begin a round, where this leader leads or nobody does. To be called before :meth:`reap`.
+        """Begins a round if this leader leads, or if there is no leader. Call it before :meth:`reap`.
 
-        An outage is what the store itself saw: no round began for longer than a lease, or, if the caller's
-        last one ``failed``, for so long that leases may have run out unrenewed.
+        The store itself detects an outage: no round began for longer than a lease, or, if the caller's last
+        round ``failed``, for longer than ``quiet_s``, after which leases might have run out unrenewed.
         """
         settings, keys = self._store.settings, self._keys
         lease_ms = ms(settings.lease_s)
@@ -107,25 +107,26 @@ class Upkeep:
         )
         if ticked.word is TickWord.FOLLOWS:
             return Following(ticked.left_ms / 1000)
-        # An archiver may write although this process was not told of an archive, or be detached meanwhile.
+        # An archiver can exist that this process's settings do not name, or can have been detached meanwhile.
         has_archive = self._store.has_archive or self._archiving.is_known()
         self._store.hot_s = self._store.own_hot_s if has_archive else None
         return Round(ticked.epoch, Pressure(ticked.used_bytes, ticked.limit_bytes), ticked.extended)
 
     def lead_ends_in_s(self) -> float | None:
-        """How long the present lead lasts unless it is renewed; None: nobody leads."""
+        """How long the present lead lasts unless it is renewed, in seconds; None without a leader."""
         with store_errors("looking for the leader of the upkeep"):
             left_ms = self._redis.pttl(self._keys.leader)
         return left_ms / 1000 if left_ms > 0 else None
 
     def resign(self, leader: str) -> None:
-        """This leader ends: whoever asks next may lead."""
+        """Gives up the lead, so that the next worker that asks may lead."""
         self._scripts.call(ResignReply, {"leader": self._keys.leader}, {"name": leader})
 
     def reap(self, limit: int = 100) -> Iterator[Transition[ReapWord]]:
-        """Judge up to ``limit`` jobs whose lease has run out: ``requeued``, ``lost``, ``cancelled``.
+        """Decides on up to ``limit`` jobs whose lease has run out: ``requeued``, ``lost``, ``cancelled``.
 
-        Nobody is judged when the last :meth:`tick` was so long ago that leases may have run out unrenewed.
+        It decides on no job when the last :meth:`tick` was too long ago: leases might be unrenewed because
+        the store was away.
         """
         backoffs = ",".join(str(ms(pause_s)) for pause_s in self._store.settings.loss_backoff_s)
         for job_id, record in self._overdue(self._keys.leases, limit):
@@ -149,7 +150,7 @@ class Upkeep:
                 yield done
 
     def expire(self, limit: int = 100) -> Iterator[Transition[ExpireWord]]:
-        """End up to ``limit`` jobs that were not started in time: ``expired`` each."""
+        """Ends up to ``limit`` jobs that were not started in time: ``expired`` each."""
         for job_id, record in self._overdue(self._keys.deadlines, limit):
             late = ledger_result(job_id, record, Outcome.REJECTED, ledger_results.EXPIRED)
             done = self._transitions.move(
@@ -163,7 +164,7 @@ class Upkeep:
                 yield done
 
     def wake_delayed(self, limit: int = 1000) -> list[str]:
-        """End the pauses of up to ``limit`` jobs that are over. Returns what can be claimed now."""
+        """Makes up to ``limit`` jobs ready whose pauses are over. Returns jobs that can be claimed now."""
         wakes: list[str] = []
         for job_id, record in self._overdue(self._keys.delayed, limit):
             owner = JobOwner.of_record(record)
@@ -176,7 +177,8 @@ class Upkeep:
         return wakes
 
     def look_at_parked(self, limit: int = 100) -> list[str]:
-        """Jobs of up to ``limit`` lanes that have a free slot after all: nobody's, or by other settings."""
+        """Returns jobs of up to ``limit`` parked lanes that have a free slot after all: its holder has gone,
+        or the settings have changed."""
         with store_errors("looking for parked jobs"):
             lanes = cast(list[str], self._redis.srandmember(self._keys.parked, limit))
         for lane in lanes:
@@ -184,7 +186,7 @@ class Upkeep:
         return self._refresh(lanes)
 
     def _free_slots(self, lane: str) -> None:
-        """Take back the slots of nobody, those of nested runs first: theirs may be what holds a lane's."""
+        """Frees slots without a holder, first those of nested runs: they can keep their parent's slot."""
         owner = JobOwner.of_lane(lane)
         with store_errors("looking for slots of nobody"):
             holders = sorted(cast(set[str], self._redis.smembers(self._keys.slots(lane))))
@@ -195,14 +197,14 @@ class Upkeep:
                 self._scripts.call(FreeSlotReply, self._keys.of_job(job_id, owner), {"job_id": job_id})
 
     def unclaimed(self, limit: int = 100) -> list[str]:
-        """Jobs of up to ``limit`` lanes that could be claimed for longer than ``republish_after_s``.
+        """Returns jobs of up to ``limit`` lanes that could be claimed for longer than ``republish_after_s``.
 
-        Where no message is on its way, theirs were lost.
+        If no message is on its way, their messages were lost.
         """
         with store_errors("looking for jobs without a message"):
             before_ms = self._store.now_ms() - ms(self._store.settings.republish_after_s)
             heads = self._reads.heads(cast(list[str], self._redis.zrandmember(self._keys.lane_turns, limit)))
-        # A head without a record is of a job that has expired: whoever claims for its message forgets it.
+        # A head without a record belongs to an expired job: the claim that its message causes removes it.
         late = [lane for lane, queued_ms in heads.items() if queued_ms is None or queued_ms <= before_ms]
         return self._refresh(late, all=True)
 
@@ -218,7 +220,7 @@ class Upkeep:
         return wakes
 
     def forget_the_dead(self) -> None:
-        """Drop dead letters older than ``dead_ttl_s``, and of too many the oldest with their payloads."""
+        """Drops dead letters older than ``dead_ttl_s``; beyond ``dead_kept``, the oldest with payloads."""
         with store_errors("forgetting old dead letters"):
             before = self._store.now_ms() - 1000 * self._store.settings.dead_ttl_s
             self._redis.zremrangebyscore(self._keys.dead, "-inf", before)
@@ -230,7 +232,7 @@ class Upkeep:
             self.drop_dead(job_id, "-")
 
     def drop_dead(self, job_id: str, operation: str) -> bool:
-        """Forget a dead letter with its payload and history; its result stays. Whether it was one."""
+        """Forgets a dead letter, its payload and history; its result stays. Returns whether it was one."""
         tenant = self._reads.tenant(job_id)
         owner = JobOwner(tenant) if tenant is not None else NOBODY
         dropped = self._scripts.call(
@@ -239,7 +241,7 @@ class Upkeep:
         return dropped.word is DropWord.DROPPED
 
     def trim_events(self, begun: Round) -> int:
-        """Drop events whose time is over (event_retention.py). Returns how many."""
+        """Drops events whose time is over (event_retention.py). Returns their number."""
         with store_errors("looking at the clock"):
             now_ms = self._store.now_ms()
         before = trim_before(
@@ -257,26 +259,26 @@ class Upkeep:
         return trimmed.count
 
     def identity(self) -> Identity:
-        """Who this store is for the blob store, from the first time it is asked."""
+        """The identity of this store for the blob store. The first call creates it."""
         with store_errors("asking who the store is"):
             self._redis.set(self._keys.store, f"{secrets.token_hex(8)} {self._store.now_ms()}", nx=True)
             name, _, born_ms = str(self._redis.get(self._keys.store)).partition(" ")
         return Identity(name, int(born_ms) / 1000)
 
     def known_as(self) -> str | None:
-        """The name of this store in :meth:`identity`; None if nobody has asked yet."""
+        """The name of this store in :meth:`identity`; None before its first call."""
         with store_errors("asking who the store is"):
             found = cast(str | None, self._redis.get(self._keys.store))
         return None if found is None else found.partition(" ")[0]
 
     def unname_blobs(self, names: Sequence[str]) -> None:
-        """Forget these names: their blobs are gone, although jobs may name them."""
+        """Forgets these names: their blobs are gone, although jobs might name them."""
         if names:
             with store_errors("forgetting the names of blobs"):
                 self._redis.hdel(self._keys.blobs, *names)
 
     def _archive_at(self) -> str:
-        """The first event that the archive has not done with; without an archive nothing."""
+        """The first event that the archive has not finished with; "" without an archive."""
         if self._store.hot_s is None:
             return ""
         return self._stream.first_open(ARCHIVE_GROUP) or "0-1"
@@ -292,7 +294,7 @@ class Upkeep:
                 _check_whole(job_id, record)
             except UnknownJob:
                 pass
-            except (KeyError, ValueError):  # not written by us: it must not stop the others
+            except (KeyError, ValueError):  # not our record: it must not stop the others
                 _log.error("the record of job %s is not whole: %s leaves it alone now", job_id, index)
             else:
                 yield job_id, record
@@ -302,7 +304,7 @@ class Upkeep:
 
 
 def _check_whole(job_id: str, record: Mapping[str, str]) -> None:
-    """Raises KeyError, ValueError for what scripts and results could not use."""
+    """Raises KeyError, ValueError for a record that scripts and results could not use."""
     ledger_result(job_id, record, Outcome.CANCELLED, ledger_results.CANCELLED)
     for field in ("window_ms", "expires_ms"):
         int(record[field])

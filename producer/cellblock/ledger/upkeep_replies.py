@@ -1,4 +1,4 @@
-"""What the scripts of the upkeep answer; the others are in replies.py."""
+"""The replies of the scripts of the upkeep; those of other scripts are in replies.py."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cellblock.ledger.replies import WakingReply
 
 
 class ReapWord(StrEnum):
-    """What became of a job whose lease had run out."""
+    """The decision on a job whose lease had run out."""
 
-    LIVE = "live"  #: it has not, after all
+    LIVE = "live"  #: its lease has not run out, or cannot be judged now
     GONE = "gone"  #: the job does not run
     REQUEUED = "requeued"
     LOST = "lost"
@@ -21,14 +21,14 @@ class ReapWord(StrEnum):
 
 
 class ReapReply(WakingReply[ReapWord]):
-    """Of a lost job."""
+    """The reply of ``reap``."""
 
     script = "reap"
     words = ReapWord
 
 
 class ExpireWord(StrEnum):
-    """What became of a job whose time to start was over."""
+    """The decision on a job whose time to start was over."""
 
     LIVE = "live"
     GONE = "gone"
@@ -36,50 +36,50 @@ class ExpireWord(StrEnum):
 
 
 class ExpireReply(WakingReply[ExpireWord]):
-    """Of a late job."""
+    """The reply of ``expire``."""
 
     script = "expire"
     words = ExpireWord
 
 
 class WakeWord(StrEnum):
-    """What became of a pause."""
+    """Whether the pause of a job ended."""
 
     WOKEN = "woken"
     GONE = "gone"
-    LIVE = "live"  #: it is not over
+    LIVE = "live"  #: the pause is not over
 
 
 class WakeReply(WakingReply[WakeWord]):
-    """Of a delayed job."""
+    """The reply of ``wake``."""
 
     script = "wake"
     words = WakeWord
 
 
 class RefreshWord(StrEnum):
-    """There is one."""
+    """The only word of ``refresh_lane``."""
 
     REFRESHED = "refreshed"
 
 
 class RefreshReply(WakingReply[RefreshWord]):
-    """Of a lane."""
+    """The reply of ``refresh_lane``."""
 
     script = "refresh_lane"
     words = RefreshWord
 
 
 class FreeSlotWord(StrEnum):
-    """What became of a slot."""
+    """Whether a slot was freed."""
 
     FREED = "freed"
-    HELD = "held"  #: its job runs, or a nested run of it does
+    HELD = "held"  #: its job runs, or one of its nested runs does
 
 
 @dataclass(frozen=True, slots=True)
 class FreeSlotReply:
-    """Of a slot."""
+    """The reply of ``free_slot``."""
 
     script: ClassVar[str] = "free_slot"
     word: FreeSlotWord
@@ -91,15 +91,15 @@ class FreeSlotReply:
 
 
 class DropWord(StrEnum):
-    """What became of a dead letter."""
+    """Whether a dead letter was dropped."""
 
     DROPPED = "dropped"
-    ALIVE = "alive"  #: it is none
+    ALIVE = "alive"  #: it is not a dead letter
 
 
 @dataclass(frozen=True, slots=True)
 class DropReply:
-    """Of a dead letter."""
+    """The reply of ``drop``."""
 
     script: ClassVar[str] = "drop"
     word: DropWord
@@ -114,13 +114,13 @@ class TickWord(StrEnum):
     """Who leads the upkeep."""
 
     TICKED = "ticked"
-    EXTENDED = "extended"  #: the caller; the store was away, and leases got their full length again
-    FOLLOWS = "follows"  #: another
+    EXTENDED = "extended"  #: the caller leads; the store was away, and leases got their full length again
+    FOLLOWS = "follows"  #: another worker leads
 
 
 @dataclass(frozen=True, slots=True)
 class TickReply:
-    """``extended``: how many leases. ``left_ms``: how long the lead of the other lasts."""
+    """``extended``: the number of extended leases. ``left_ms``: how long another worker's lead lasts."""
 
     script: ClassVar[str] = "tick"
     word: TickWord
@@ -146,7 +146,7 @@ class ResignWord(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResignReply:
-    """Of the lead."""
+    """The reply of ``resign``."""
 
     script: ClassVar[str] = "resign"
     word: ResignWord
@@ -161,12 +161,12 @@ class ForgetWord(StrEnum):
     """Whether the jobs left."""
 
     FORGOT = "forgot"
-    STALE = "stale"  #: another leads, or the list is another by now
+    STALE = "stale"  #: another worker leads, or the list has changed
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetReply:
-    """``freed_bytes``: by the ledger's own count."""
+    """The reply of ``forget``. ``freed_bytes``: by the ledger's own count."""
 
     script: ClassVar[str] = "forget"
     word: ForgetWord
@@ -182,12 +182,12 @@ class TrimWord(StrEnum):
     """Whether events left."""
 
     TRIMMED = "trimmed"
-    STALE = "stale"  #: another leads by now
+    STALE = "stale"  #: another worker leads by now
 
 
 @dataclass(frozen=True, slots=True)
 class TrimReply:
-    """``count``: of events."""
+    """The reply of ``trim``. ``count``: the number of removed events."""
 
     script: ClassVar[str] = "trim"
     word: TrimWord
@@ -208,7 +208,7 @@ class OwedWord(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OwedReply:
-    """Of what the archive owed."""
+    """The reply of ``owed``."""
 
     script: ClassVar[str] = "owed"
     word: OwedWord
@@ -220,14 +220,14 @@ class OwedReply:
 
 
 class ReleaseBlobsWord(StrEnum):
-    """There is one."""
+    """The only word of ``release_blobs``."""
 
     RELEASED = "released"
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseBlobsReply:
-    """Of blobs."""
+    """The reply of ``release_blobs``."""
 
     script: ClassVar[str] = "release_blobs"
     word: ReleaseBlobsWord

@@ -1,1 +1,1 @@
-"""How the archive's schema changes, in the order of their numbers (Alembic)."""
+"""The changes of the archive's schema, in the order of their numbers (Alembic)."""

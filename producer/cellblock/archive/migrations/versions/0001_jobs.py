@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table and its indices."""
+    """Makes the table and its indices."""
     op.create_table(
         "cellblock_jobs",
         sa.Column("job_id", sa.String(64), primary_key=True),
@@ -45,5 +45,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """There is nothing before it."""
+    """Drops the table: this is the first version."""
     op.drop_table("cellblock_jobs")
