@@ -1,4 +1,4 @@
-"""Settings of the archive: the SQL database where jobs live once they have left Redis."""
+"""Settings of the archive: the SQL database for jobs that have left Redis."""
 
 from __future__ import annotations
 

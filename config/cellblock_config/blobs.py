@@ -1,4 +1,4 @@
-"""Settings of the blob store: where payloads and results go that are too long for Redis."""
+"""Settings of the blob store: the store for payloads and results that are too long for Redis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = "s3://bucket/prefix, gs://bucket, az://account/container, file:///var
 class BlobSettings(SettingsGroup):
     """Without an address everything stays in Redis.
 
-    Credentials come from where the provider's own tools find them (``AWS_ACCESS_KEY_ID``,
+    Credentials come from the variables of the provider's own tools (``AWS_ACCESS_KEY_ID``,
     ``AWS_ENDPOINT_URL``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_KEY``, ...).
     """
 

@@ -1,4 +1,4 @@
-"""What of a job's output is kept, and what may not leave at all."""
+"""Settings of a job's output: which part is kept, and which texts must not leave at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from cellblock_config.group import OptionalPath, SettingsGroup
 from cellblock_config.levels import MIB
 
-#: By these names answers of models carry what they thought and did not say.
+#: Field names under which answers of models carry hidden reasoning.
 _HIDDEN_FIELDS = (
     "reasoning_content",
     "reasoning_details",
@@ -92,7 +92,7 @@ class EgressSettings(SettingsGroup):
 
     @cached_property
     def registered(self) -> dict[str, str]:
-        """Every value that may never leave, by its name."""
+        """Every registered value that must not leave, by its name."""
         held = {name: value.get_secret_value() for name, value in self.secrets.items()}
         return held if self.secrets_file is None else {**_read_secrets(self.secrets_file), **held}
 

@@ -1,4 +1,4 @@
-"""What every group of settings is: nothing unknown in it, no number that is none, and fixed once read."""
+"""The base of all groups of settings: no unknown names, no infinite numbers, no changes after reading."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
-#: Set to nothing is not set: the folder one happens to be in is nobody's file, and no text is a secret.
+#: An empty text means not set: it must not become the working directory, or an empty secret.
 OptionalPath = Annotated[Path | None, BeforeValidator(lambda given: given or None)]
 OptionalSecret = Annotated[SecretStr | None, BeforeValidator(lambda given: given or None)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
 class SettingsGroup(BaseModel):
-    """One group; its fields are the settings ``CELLBLOCK_<GROUP>_<NAME>``."""
+    """One group of settings; its fields are the settings ``CELLBLOCK_<GROUP>_<NAME>``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

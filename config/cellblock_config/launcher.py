@@ -1,4 +1,4 @@
-"""Where and how a host's launcher makes sandboxes."""
+"""Settings of a host's launcher: where and how it makes sandboxes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pydantic import Field, model_validator
 
 from cellblock_config.group import PositiveSeconds, SettingsGroup
 
-#: Host ids for sandboxes, from launcher.first_user_id on: each way of making them has a share of its own.
+#: User ids of the host for sandboxes, from launcher.first_user_id on: each way has a range of its own.
 USER_IDS_EACH, USER_IDS_APART = 60_000, 100_000
 USER_IDS = 2 * USER_IDS_APART + USER_IDS_EACH
-#: The kernel's last id is none, and below this are accounts, nobody, and what useradd gives its first users.
+#: The kernel's last id means "no user"; below the first are accounts, `nobody`, and useradd's first users.
 _FIRST_USER_ID, _LAST_USER_ID = 100_000, 2**32 - 2
-#: Whom a worker becomes that root has started, where there is no account for it.
+#: The user id that a worker started by root takes, where it has no account.
 WORKER_USER_ID = 299_999
 #: The two ways to start a container.
 ContainerBackend = Literal["oci", "docker"]
@@ -27,7 +27,7 @@ def _default_launcher_socket() -> Path:
         return Path(runtime_dir) / "cellblock" / "launcher.sock"
     if os.geteuid() == 0:
         return Path("/run/cellblock/launcher.sock")
-    return Path(f"/tmp/cellblock-{os.getuid()}/launcher.sock")  # noqa: S108 - a shared folder is no use to others
+    return Path(f"/tmp/cellblock-{os.getuid()}/launcher.sock")  # noqa: S108 - others cannot use this folder
 
 
 def _default_state() -> Path:

@@ -19,7 +19,7 @@ MIB = 1024 * 1024
 class LevelDefaults:
     """The limits of a job that names only its level; a job may set its own within the operator's bounds.
 
-    ``chain``: the first of these that a host has and proves is what runs; nothing outside it does.
+    ``chain``: the first of these isolations that a host has and proves runs the job; no other one may.
     ``modules``: what a job can import where ``sandbox.module_guard`` is on.
     """
 

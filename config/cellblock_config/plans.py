@@ -1,4 +1,4 @@
-"""Plans: what each customer may do, from a file that operators edit. The units of money are micros."""
+"""Plans: what each tenant may use, from a file that operators edit. Money is in micros."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from cellblock_config.levels import LevelName
 from cellblock_config.names import NAME
 
 MICROS = 1_000_000
-#: Sums of a day stay exact in Redis' doubles.
+#: With this bound, the sums of a day stay exact in Redis' doubles.
 COST_MOST_MICROS = 10**12
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG])(?:i?B)?", re.IGNORECASE)
 _FACTOR = {"K": 1024, "M": 1024**2, "G": 1024**3}
 
 
 def _micros(amount: object) -> int:
-    """An amount of the unit of account, as it stands in the file, in micros. Exact, or refused."""
+    """An amount of the unit of account, as written in the file, in micros. Raises ValueError if inexact."""
     if isinstance(amount, bool) or not isinstance(amount, int | float):
         raise ValueError("must be an amount, such as 0.02")
     exact = Decimal(str(amount)) * MICROS
@@ -46,7 +46,7 @@ def _bytes(size: object) -> object:
 Cost = Annotated[int, BeforeValidator(_micros), Field(ge=0, le=COST_MOST_MICROS)]
 Size = Annotated[int, BeforeValidator(_bytes), Field(ge=16 * 1024**2, le=1024**4, strict=True)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1024**2, le=1024**4, strict=True)]
-#: One run in 28 hours; the ledger counts its microseconds.
+#: The lowest rate: one run in 28 hours. The ledger counts it in microseconds.
 _RATE_LEAST = 0.00001
 Percent = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 Parallel = Annotated[int, Field(ge=1, le=10_000, strict=True)]
@@ -59,7 +59,7 @@ NameOrAll = Annotated[str, Field(pattern=rf"^\*$|{NAME}")]
 
 
 class Modifier(SettingsGroup):
-    """What a role or a stake makes of a plan's limits: percents of them."""
+    """The percentages by which a role or a stake changes a plan's limits."""
 
     parallel_percent: Percent = Field(100, description="Percent of the plan's parallel runs.")
     rate_percent: Percent = Field(100, description="Percent of the plan's rate.")
@@ -70,15 +70,15 @@ class Modifier(SettingsGroup):
 
 
 class StakeBand(Modifier):
-    """What holds from this stake on."""
+    """The modifier for stakes from this value on."""
 
     at_least: Stake
 
 
 class Plan(SettingsGroup):
-    """One plan. ``…_most`` is how far modifiers may raise a limit; without it they can only lower it.
+    """One plan. ``…_most`` is how far modifiers can raise a limit; without it they can only lower it.
 
-    They multiply the rate whatever it is.
+    The rate has no such bound: modifiers always multiply it.
     """
 
     parallel: Parallel = Field(description="Jobs of one tenant that run at once.")
@@ -137,7 +137,7 @@ class Plan(SettingsGroup):
         return self
 
     def modified(self, *modifiers: Modifier) -> Plan:
-        """The plan under a role and a stake: each limit times all percents, and no more than it allows."""
+        """The plan under a role and a stake: each limit times all percentages, within the plan's bounds."""
 
         def scaled(usual: float, percent: str, most: float | None) -> float:
             value = usual
@@ -161,12 +161,12 @@ class Plan(SettingsGroup):
         )
 
 
-#: In place of a tenant's name.
+#: Stands for all tenants, in place of a tenant's name.
 EVERYBODY = "*"
 
 
 class Override(SettingsGroup):
-    """What governance says in place of a plan; what it does not say is the plan's."""
+    """Values of governance that replace those of a plan; the other values stay the plan's."""
 
     parallel: Parallel | None = Field(None, description="Jobs of the tenant that run at once.")
     timeout_s: Timeout | None = Field(None, description="Wall-clock seconds that a job may ask for.")
@@ -184,23 +184,23 @@ class Override(SettingsGroup):
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """As they are written in files and on the command line."""
+        """The names of its keys in files and on the command line."""
         return tuple(field.alias or name for name, field in cls.model_fields.items())
 
     def applied(self, plan: Plan) -> Plan:
-        """The plan under it; what it says, no role and no stake raises."""
+        """The plan with these values; a role or a stake cannot raise them."""
         said = self.model_dump(exclude_none=True)
         ceilings = {"parallel": "parallel_most", "timeout_s": "timeout_most_s"}
         return plan.model_copy(update=said | {ceilings[key]: None for key in ceilings if key in said})
 
 
 def override_from(given: Mapping[str, object]) -> Override:
-    """Read one; raises pydantic's ValidationError."""
+    """The override with these values. Raises pydantic's ValidationError."""
     return Override.model_validate(given)
 
 
 class Tenant(SettingsGroup):
-    """What is known of a tenant beforehand."""
+    """A tenant's entry in the file of plans."""
 
     plan: str = Field(description="The tenant's plan, where a job names none.")
     stake: Stake = Field(0, description="The tenant's stake, which chooses a band of the stakes.")
@@ -212,7 +212,7 @@ def _tenant(given: object) -> object:
 
 
 class PlanBook(SettingsGroup):
-    """All plans of a fleet, and who is on which."""
+    """All plans of a fleet, and the tenants on each."""
 
     plans: dict[Name, Plan] = Field(min_length=1, description="Every plan, by its name.")
     roles: dict[Name, Modifier] = Field(
@@ -241,7 +241,7 @@ class PlanBook(SettingsGroup):
         return self
 
     def overrides(self, tenant: str) -> Override:
-        """What the file's governance says of this tenant: its own outweigh everybody's."""
+        """The file's overrides for this tenant: its own win over those for all tenants."""
         said = [self.governance.get(name, Override()) for name in (EVERYBODY, tenant)]
         both: dict[str, object] = {}
         for one in said:
@@ -249,7 +249,7 @@ class PlanBook(SettingsGroup):
         return Override.model_construct(**both)  # type: ignore[arg-type]
 
     def band(self, stake: int) -> Modifier:
-        """What this stake makes of a plan: the highest band that it reaches."""
+        """The modifier for this stake: the highest band that it reaches."""
         reached = [band for band in self.stake if stake >= band.at_least]
         return reached[-1] if reached else Modifier()
 
@@ -259,7 +259,7 @@ class PlansError(ValueError):
 
 
 def load_plans(file: Path | None = None) -> PlanBook:
-    """Read a file of plans; without one, those cellblock ships with. Raises :class:`PlansError`."""
+    """The plans of a file; without one, those that cellblock ships with. Raises :class:`PlansError`."""
     try:
         text = (
             (resources.files(__package__) / "plans.toml").read_text()
@@ -275,7 +275,7 @@ def load_plans(file: Path | None = None) -> PlanBook:
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise PlansError(f"{file}: not TOML: {error}") from None
-    except (ValueError, OverflowError, RecursionError) as error:  # numbers and nesting beyond all use
+    except (ValueError, OverflowError, RecursionError) as error:  # numbers or nesting beyond Python's limits
         raise PlansError(f"{file}: cannot be used: {type(error).__name__}") from None
 
 

@@ -1,4 +1,4 @@
-"""Settings of policy: who decides whether a job may run at all."""
+"""Settings of policy: which service or policies decide whether a job may run at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cellblock_config.group import OptionalPath, OptionalSecret, SettingsGroup
 
 
 class PolicySettings(SettingsGroup):
-    """Without either a folder or an address nobody is asked: the producer's word is enough."""
+    """Without a folder or an address no policy is asked: every job of the producer may run."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 

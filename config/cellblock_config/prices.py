@@ -1,4 +1,4 @@
-"""What a run costs: a table of prices, from the user's own file where there is one (requirement R13)."""
+"""The prices of runs: a table, from the user's own file where there is one (requirement R13)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pydantic import BeforeValidator, Field, ValidationError
 from cellblock_config.group import SettingsGroup
 from cellblock_config.levels import LevelName
 
-#: Prices are held in millionths of a micro, so that a second's price may be far below one.
+#: Prices are held in millionths of a micro, so that the price of a second can be far below one micro.
 _PICOS = 10**12
 _PICOS_PER_MICRO = 10**6
 _GIB = 1024**3
-#: The highest price there may be: more is a slip of the pen.
+#: The highest price: a higher one is a mistake.
 _MOST = 1000
 
 
@@ -39,7 +39,7 @@ Price = Annotated[int, BeforeValidator(_picos)]
 
 
 class Rates(SettingsGroup):
-    """What one level's runs cost, in trillionths of the unit of account; the percent is the level's."""
+    """The prices of one level's runs, in trillionths of the unit of account, and the level's percentage."""
 
     per_run: int = Field(ge=0, description="For each run.")
     per_cpu_second: int = Field(ge=0, description="For each second of CPU time.")
@@ -49,7 +49,7 @@ class Rates(SettingsGroup):
     percent: int = Field(ge=1, description="What the level makes of the sum.")
 
     def cost_micros(self, *, cpu_ms: int, wall_ms: int, memory_bytes: int) -> int:
-        """What this much of a run costs, rounded up to a whole micro.
+        """The cost of this use, rounded up to a whole micro.
 
         (per run + CPU seconds + wall seconds x GiB of memory) x the level's percent.
         """
@@ -60,7 +60,7 @@ class Rates(SettingsGroup):
         return -(-picos * self.percent // (100 * thousands * _PICOS_PER_MICRO))
 
     def cpu_s_for(self, micros: int, *, cpu_ms: int, wall_ms: int, memory_bytes: int) -> float | None:
-        """How much more CPU time this much money is enough for, beside what was used; None if it is free."""
+        """The CPU seconds that this money buys beyond the given use; None if CPU time is free."""
         if not self.per_cpu_second:
             return None
         used = self.cost_micros(cpu_ms=cpu_ms, wall_ms=wall_ms, memory_bytes=memory_bytes)
@@ -82,7 +82,7 @@ class PriceTable(SettingsGroup):
     )
 
     def rates(self, level: LevelName) -> Rates:
-        """Those of one level."""
+        """The prices of one level."""
         return Rates(
             per_run=self.per_run,
             per_cpu_second=self.per_cpu_second,
@@ -93,7 +93,7 @@ class PriceTable(SettingsGroup):
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """A table and what to tell of it. ``warning``: why it may be out of date, None if it is not."""
+    """A table of prices. ``warning``: why it might be out of date; None if it is not."""
 
     table: PriceTable
     source: str
@@ -105,15 +105,15 @@ class PricesError(ValueError):
 
 
 def default_file() -> Path:
-    """Where a user's own prices are looked for: pricing.json in their configuration directory."""
+    """The path of a user's own prices: pricing.json in the user's configuration directory."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "cellblock" / "pricing.json"
 
 
 def load_prices(file: Path | None = None, *, today: date | None = None) -> Prices:
-    """The prices of this file, or of the user's own, or else those cellblock ships with.
+    """The prices of this file, else of the user's own file, else those that cellblock ships with.
 
-    Raises :class:`PricesError`; a file that was named has to be there.
+    Raises :class:`PricesError`, also if the named file is missing.
     """
     chosen = file or default_file()
     day = today or date.today()
@@ -152,5 +152,5 @@ def _table(text: str, name: str) -> PriceTable:
             for one in error.errors()
         ]
         raise PricesError("; ".join(wrong).replace(": : ", ": ")) from None
-    except (ValueError, OverflowError) as error:  # numbers beyond all use
+    except (ValueError, OverflowError) as error:  # numbers beyond Python's limits
         raise PricesError(f"{name}: cannot be used: {type(error).__name__}") from None

@@ -1,4 +1,4 @@
-"""Where Redis is: one server, or the master that a set of sentinels names."""
+"""The address of Redis: one server, or the master that a set of sentinels names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RedisAddress:
 
     @classmethod
     def parse(cls, url: str) -> RedisAddress:
-        """Raises :class:`ValueError` that says what is wrong, and nothing of what may be secret."""
+        """Parses an address. Raises :class:`ValueError` that says what is wrong, without any secret."""
         scheme, _, rest = url.partition("://")
         if scheme not in _SCHEMES:
             raise ValueError(f"must start with {', '.join(f'{one}://' for one in _SCHEMES)}: {EXAMPLES}")

@@ -1,4 +1,4 @@
-"""What a sandbox is allowed, level by level."""
+"""Settings of sandboxes: the limits, images and isolations that jobs can ask for, level by level."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from cellblock_config.group import PositiveSeconds, SettingsGroup
 from cellblock_config.levels import LEVELS, MIB, Isolation, LevelName, Unisolated
 
-#: Of the top alone: numpy stands for numpy.linalg too.
+#: The name of a top-level module: numpy stands for numpy.linalg too.
 ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
@@ -25,7 +25,7 @@ _PRELOAD = {"python": _STDLIB, "datascience": (*_STDLIB, "numpy", "pandas")}
 
 
 class SandboxSettings(SettingsGroup):
-    """What a job may ask for, and which isolations satisfy it."""
+    """The limits, images and isolations that a job can ask for."""
 
     isolations: tuple[Isolation, ...] = Field(
         ("gvisor", "runc", "systemd", "namespaces"),
@@ -168,12 +168,12 @@ class SandboxSettings(SettingsGroup):
         return self
 
     def allowed_modules(self, level: LevelName) -> tuple[str, ...] | None:
-        """What a job of this level may import; None for everything its image has."""
+        """The modules that a job of this level may import; None for everything in its image."""
         return self.modules.get(level, LEVELS[level].modules) if self.module_guard else None
 
     def preloaded(self, image: str) -> list[str]:
-        """What a sandbox with an interpreter of its own imports before its job comes."""
-        # What the guest needs of the standard library is there; more of it costs gVisor 3 ms for each module.
+        """The modules that a sandbox with an interpreter of its own imports before its job comes."""
+        # The guest has imported its part of the standard library; each further module costs gVisor 3 ms.
         return [name for name in self.preload.get(image, ()) if name not in sys.stdlib_module_names]
 
     @property
@@ -185,7 +185,7 @@ class SandboxSettings(SettingsGroup):
         """The isolations this host may use for a level, best first; empty where it may use none."""
         chain = self.chains.get(level)
         if chain is None:
-            # Below every other level's floor: for those the operator has to write the chain down.
+            # Too weak for every other level: for those the operator has to write the chain down.
             last = (self.unisolated,) if self.unisolated and level == "permissive" else ()
             chain = (*LEVELS[level].chain, *last)
         return tuple(isolation for isolation in chain if isolation in self.usable)

@@ -1,4 +1,4 @@
-"""Keys of confidential jobs (requirement D8): what their results and their programs are sealed to."""
+"""Settings of confidential jobs (requirement D8): the keys that their programs and results are sealed to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEY_BYTES = 32
 def sealing_key(text: str, kind: str) -> bytes:
     """The bytes of a key of this kind, ``x25519`` or ``x25519-public``.
 
-    Raises ValueError with a message that holds nothing of the key.
+    Raises ValueError; its message does not contain any part of the key.
     """
     given, _, encoded = text.partition(":")
     if given != kind:
@@ -41,7 +41,7 @@ PublicKey = Annotated[str, AfterValidator(_public)]
 
 
 class SealingSettings(SettingsGroup):
-    """Producers need the public keys, workers ``fleet_private_key``, and ``private_key`` who reads results.
+    """Producers need the public keys, workers ``fleet_private_key``, readers of results ``private_key``.
 
     ``cellblock seal-key new`` makes the pairs.
     """
@@ -67,7 +67,7 @@ class SealingSettings(SettingsGroup):
     @field_validator("tenant_keys", mode="before")
     @classmethod
     def _tenants_are_names(cls, keys: object) -> object:
-        # Unnamed: whoever swaps tenant and key may not find the key in a log.
+        # The error does not show the name: if tenant and key are swapped, the key must not be in a log.
         if isinstance(keys, dict) and not all(re.fullmatch(NAME, str(name)) for name in keys):
             raise ValueError("names a tenant by what is no tenant's name")
         return keys

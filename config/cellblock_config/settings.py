@@ -1,4 +1,4 @@
-"""Every setting of cellblock, read once at the edge and passed in.
+"""Every setting of cellblock, read once at the start and passed on.
 
 Environment variables are ``CELLBLOCK_<GROUP>_<NAME>`` (``CELLBLOCK_REDIS_URL``,
 ``CELLBLOCK_WORKER_CONCURRENCY``); a ``.env`` file in the working directory is read too.
@@ -187,7 +187,7 @@ class LedgerSettings(SettingsGroup):
 
     @property
     def quiet_s(self) -> float:
-        """However a store goes away, no lease runs out sooner: the last beat before may be a beat old."""
+        """A lease lasts at least this long after a store goes away: the last beat can be one beat old."""
         return self.lease_s - 2 * self.beat_s
 
     @model_validator(mode="after")
@@ -262,7 +262,7 @@ class MonitorSettings(SettingsGroup):
 
 
 class PlansSettings(SettingsGroup):
-    """Who may do how much, and what it costs."""
+    """The plans of tenants, and the prices of runs."""
 
     file: OptionalPath = Field(
         None, description="Plans, roles and tenants, as TOML; cellblock's own by default."
@@ -274,7 +274,7 @@ class PlansSettings(SettingsGroup):
 
 
 class Settings(BaseSettings):
-    """All groups. Construct through :func:`load_settings` to get readable errors."""
+    """All groups of settings. Use :func:`load_settings` to get readable errors."""
 
     model_config = SettingsConfigDict(
         env_prefix="CELLBLOCK_",
@@ -343,9 +343,9 @@ class Settings(BaseSettings):
 
 
 def load_settings(**groups: object) -> Settings:
-    """Read the environment and ``.env``; keyword arguments (one per group) win over both.
+    """Reads the environment and ``.env``; keyword arguments (one per group) win over both.
 
-    Raises :class:`SettingsError` naming each wrong setting, without its value (it may be a secret).
+    Raises :class:`SettingsError` naming each wrong setting, without its value, which can be a secret.
     """
     dotenv = dotenv_values(".env") if Path(".env").is_file() else {}
     for name in (*os.environ, *dotenv):
@@ -360,8 +360,8 @@ def load_settings(**groups: object) -> Settings:
                 f"there is no group {group!r}; the groups are {', '.join(Settings.model_fields)}"
             )
     try:
-        return Settings(**groups)  # type: ignore[arg-type]  # pydantic coerces; that is the point
-    except SourceError as error:  # a variable that should be JSON and is not; says which
+        return Settings(**groups)  # type: ignore[arg-type]  # pydantic converts the values
+    except SourceError as error:  # a variable is not the JSON it has to be
         raise SettingsError(
             f"{_not_json() or error}: lists and tables are JSON, for example "
             "CELLBLOCK_SANDBOX_ISOLATIONS='[\"gvisor\"]'"
@@ -378,12 +378,12 @@ def _in_words(error: ErrorDetails) -> str:
         meant = get_close_matches(wrong, known, n=1) or sorted(known)
         return f"{name}: there is no such setting; did you mean {' or '.join(meant)}?"
     problem = error["msg"].removeprefix("Value error, ")
-    # What a group as a whole is refused for names its settings itself.
+    # An error about a group as a whole names its settings itself.
     return problem if len(error["loc"]) == 1 and error["type"] == "value_error" else f"{name}: {problem}"
 
 
 def _not_json() -> str | None:
-    """Which variables that have to be JSON are not, without their values."""
+    """The names of variables that have to be JSON and are not, without their values; None if all are."""
     variables = {**dotenv_values(".env"), **os.environ} if Path(".env").is_file() else dict(os.environ)
     wrong = []
     for group, described in Settings.model_fields.items():

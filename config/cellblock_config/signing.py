@@ -1,4 +1,4 @@
-"""Settings of signed jobs: who signs, and whose signature a worker takes (requirement O5)."""
+"""Settings of signed jobs: the signing key, and the keys that a worker trusts (requirement O5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ED25519_BYTES = 32
 class SigningSettings(SettingsGroup):
     """Producers need ``key`` and ``key_id``, workers ``trusted``; ``cellblock sign-key new`` makes both.
 
-    A process takes what it signs itself without naming its own key in ``trusted``.
+    A process trusts its own key without an entry in ``trusted``.
     """
 
     # hide_input: two of these values are secrets.
@@ -55,7 +55,7 @@ class SigningSettings(SettingsGroup):
     @field_validator("trusted", mode="before")
     @classmethod
     def _ids_are_ids(cls, trusted: object) -> object:
-        # Before anything else, and unnamed: whoever swaps id and key may not find the key in a log.
+        # First of all, and without the name: if id and key are swapped, the key must not be in a log.
         if isinstance(trusted, dict) and not all(re.fullmatch(KEY_ID, str(name)) for name in trusted):
             raise ValueError("names a key by more than letters, digits, '_', '.' and '-', 64 at most")
         return trusted
@@ -95,7 +95,7 @@ class SigningSettings(SettingsGroup):
 
 
 def key_material(key: SecretStr) -> tuple[str, bytes]:
-    """The kind and the bytes of a key. Raises ValueError with a message that holds nothing of the key."""
+    """The kind and the bytes of a key. Raises ValueError; its message contains no part of the key."""
     kind, _, encoded = key.get_secret_value().partition(":")
     try:
         material = base64.b64decode(encoded, validate=True)

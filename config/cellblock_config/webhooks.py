@@ -1,4 +1,4 @@
-"""Settings of webhooks: where events are posted, and how stubbornly."""
+"""Settings of webhooks: the addresses that get events, and how often a delivery is tried."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import ConfigDict, Field, SecretStr, field_validator, model_valida
 
 from cellblock_config.group import OptionalSecret, PositiveSeconds, SettingsGroup
 
-#: A shorter secret could be found from one delivery, offline.
+#: A shorter secret could be guessed from one delivery, offline.
 _SECRET_LEAST = 16
 
 
-#: As cellblock.contract.models has them; this package imports nothing of it, and a test compares the two.
+#: The names in cellblock.contract.models; this package does not import it, so a test compares the two.
 EventName = Literal[
     "agent.events.gap",
     "agent.run.queued",
@@ -27,7 +27,7 @@ EventName = Literal[
 
 
 class WebhookSettings(SettingsGroup):
-    """What ``cellblock webhooks`` does. An address may hold a token, so none is ever shown whole."""
+    """How ``cellblock webhooks`` delivers events. An address can hold a token, so it is never shown whole."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 

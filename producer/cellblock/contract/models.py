@@ -484,8 +484,8 @@ EventType = Literal[
 class Event(Contract):
     """One entry of the event stream. Carries ids and the outcome, never code or output.
 
-    ``agent.events.gap`` is none: it tells a reader that events after those it has read, up to this id, had to
-    leave before it came. It names no job.
+    ``agent.events.gap`` is not about a job: it tells a reader that events after those it has read, up to this
+    id, have left the stream before it came.
     """
 
     id: str = Field(description="Redis stream id; resume after it.")

@@ -1,4 +1,4 @@
-"""Egress: pure filters between a sandbox and the result store. Nothing leaves without passing here."""
+"""Egress: pure filters between a sandbox and the result store. All output of a job passes through them."""
 
 from cellblock.egress.context import ContextSource
 from cellblock.egress.filtering import FilterReport, Redaction, filter_text

@@ -1,4 +1,4 @@
-"""A job's files on their way out: text is filtered, what is none leaves whole or not at all."""
+"""Filters a job's files: text is redacted, any other file leaves whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from cellblock.egress.filtering import Redaction, is_echo, redact
 from cellblock.egress.redaction_counts import Tally
 from cellblock.egress.withholding import KIND, Guard, OutOfBounds, piece, reason
 
-#: Of each file so much is compared with the context together with the others'.
+#: The beginning of each file that is compared with the context together with those of all other files.
 _SHORT_CHARS = 4096
 _STREAM = "artifacts"
-#: Not even the name of which can be told.
+#: Stands for a file whose name must not leave either.
 _NAMELESS_FILE = SkippedArtifact(path="?", reason="withheld: its name could not be looked through")
 
 
 class ArtifactFilter:
-    """Takes a job's files one after the other, for each may be large; all are unpacked within one budget."""
+    """Filters a job's files one after the other, as each can be large; all share one budget for unpacking."""
 
     def __init__(self, tally: Tally, context: ContextSource | None, guard: Guard) -> None:
         """``guard`` bounds each name and each file."""
@@ -28,13 +28,13 @@ class ArtifactFilter:
         self._guard = guard
         self._budget = files.UnpackBudget()
         self._short: list[str] = []
-        #: One of them, or all together, repeat the context.
+        #: Whether one of the files, or all together, repeat the context.
         self.echo = False
 
     def filtered(
         self, artifacts: tuple[Artifact, ...]
     ) -> tuple[tuple[Artifact, ...], tuple[SkippedArtifact, ...]]:
-        """Those that may leave, and why the others may not."""
+        """The files that may leave, and the reasons why the others must not."""
         names = [piece(self._guard, partial(self._name, file.path), lambda why: None) for file in artifacts]
         done = [self._within_bounds(file, name) for file, name in zip(artifacts, names, strict=True)]
         return (
@@ -43,13 +43,13 @@ class ArtifactFilter:
         )
 
     def skipped(self, skipped: tuple[SkippedArtifact, ...]) -> tuple[SkippedArtifact, ...]:
-        """The words on those that were left out before."""
+        """The entries of files that were skipped before, with names and reasons filtered."""
         return tuple(
             piece(self._guard, partial(self._skipped, one), lambda why: _NAMELESS_FILE) for one in skipped
         )
 
     def compare_together(self) -> None:
-        """The beginnings of all files: each may hold a part of a copy."""
+        """Compares the beginnings of all files as one text: each can hold a part of a copy."""
         self._compare("\n".join(self._short))
 
     def _skipped(self, one: SkippedArtifact) -> SkippedArtifact:
@@ -66,7 +66,7 @@ class ArtifactFilter:
         return piece(self._guard, partial(self._filtered, file, path), withheld)
 
     def _name(self, path: str) -> str:
-        """A file's name as it may be told; what is odd in it is its finder's to escape."""
+        """A file's name, filtered; control characters stay, and the code that shows the name escapes them."""
         report = redact(path, self._tally.find(path), controls=False)
         self._tally.add(_STREAM, report.redactions)
         return report.text

@@ -1,6 +1,6 @@
-"""Codecs of numbers and of rarer bases, as a table: how a run of each is recognised, and what makes bytes of it.
+"""A table of codecs for numbers and rarer bases: the pattern that recognises a run, and its decoder.
 
-A run counts as encoded when all of it reads as text: what an alphabet alone would take for its own is words.
+A run counts as encoded only if all of it decodes to text: by their alphabets alone, words would match too.
 """
 
 # ruff: noqa: E501
@@ -22,7 +22,7 @@ _OF_45 = {char: value for value, char in enumerate(_BASE45)}
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _Z85_VALUE = {char: value for value, char in enumerate(_Z85)}
 _CROCKFORD = str.maketrans("0123456789ABCDEFGHJKMNPQRSTVWXYZ", "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
-#: Numbers of more digits take long to read; Python reads no longer ones from decimal digits.
+#: Numbers of more digits take long to convert; Python refuses longer decimal ones.
 _NUMBER_CHARS, _RUN_CHARS = 4000, 16 * 1024
 _SWAPPED_CASE = bytes(byte ^ 0x20 for byte in range(256))
 _UU = re.compile(
@@ -32,7 +32,7 @@ _UU = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """``runs`` recognises one, ``decode`` makes bytes of it or raises ValueError; longer runs than ``most`` are none."""
+    """``runs`` recognises a run, at most ``most`` long; ``decode`` returns its bytes or raises ValueError."""
 
     name: str
     runs: re.Pattern[str]
@@ -109,12 +109,12 @@ CODECS: tuple[Codec, ...] = (
     Codec("xor", re.compile(r"(?<![A-Za-z0-9])(?:[0-9a-f]{2}){10,}(?![A-Za-z0-9])"), _swapped_hex),
 )
 _BOTH = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])")
-#: With a digit among its first characters: words have none.
+#: A run must have a digit among its first characters: words have none.
 _RUN = re.compile(r"(?=[^\d\s]{0,40}\d)[!-~]{14,}")
 
 
 def others(text: str, near: int) -> Decoded | None:
-    """What reads as text by one of these codecs; the runs in their order."""
+    """The text with every run decoded that one of these codecs turns into text; None without such a run."""
     found = sorted({*_runs(text), *_uuencoded(text)})
     kept: list[Found] = []
     for one in found:
@@ -124,7 +124,7 @@ def others(text: str, near: int) -> Decoded | None:
 
 
 def _runs(text: str) -> Iterator[Found]:
-    """One sweep finds what stands unbroken and has a digit; the codecs look at that alone."""
+    """Decoded runs. One sweep finds unbroken runs with a digit; the codecs search only those."""
     spaced = CODECS[0]
     for match in spaced.runs.finditer(text):
         if _BOTH.match(match[0]) and (shown := _shown(spaced, match[0])) is not None:

@@ -1,6 +1,6 @@
-"""Steps that undo what was done to a text's characters: escapes, invisible ones, separators, other letters.
+"""Steps that undo changes of single characters: escapes, invisible characters, separators, other letters.
 
-As in encodings.py, each answers with another reading of the text or with None, in time proportional to it.
+As in encodings.py, each step returns another reading of the text or None, in time proportional to the text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ESCAPES = re.compile(
     r"|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|[\\%]u[0-9A-Fa-f]{4}|\\u\{[0-9A-Fa-f]{1,6}\}|\\U[0-9A-Fa-f]{8}"
     r"|\\[nrt\"'/\\]|&#\d{1,7};|&#[xX][0-9A-Fa-f]{1,6};|&[a-zA-Z]{2,6};|\\N\{[A-Z -]{1,60}\}"
 )
-#: Two escapes that are one character beyond the first 65,536.
+#: The length of two escapes that together are one character beyond the first 65,536.
 _PAIR_CHARS = 12
 _PLAIN_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "'": "'", "/": "/", "\\": "\\"}
 #: Encoders break lines at 76 characters.
@@ -36,9 +36,9 @@ _INVISIBLE = re.compile(
     "[\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]+"
 )
-#: Who hides something behind controls uses few of them.
+#: A text that hides something behind control characters has few of them.
 _CONTROL, _CONTROLS_MOST = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd]"), 8
-#: Secrets that are broken up are so to hide, not to be read.
+#: Bounds for text that was broken up to hide it: short equal lines, or equally spaced blanks.
 _WRAPPED_MOST, _EQUAL_LINES, _BLANKS_LEAST = 40, 2, 4
 _SWAPPED = str.maketrans({letter: letter.swapcase() for letter in string.ascii_letters})
 _FANCY = re.compile(
@@ -48,21 +48,21 @@ _LETTER = r"(?>'[ -~\u00a1-\uffff]'|\"[ -~\u00a1-\uffff]\"|[ -~\u00a1-\uffff])"
 _SPELLED = re.compile(
     rf"{_LETTER}(?P<between>[^A-Za-z0-9]{{1,6}}?)(?>{_LETTER}(?P=between)){{6,}}+(?:{_LETTER})?"
 )
-#: Four letters or digits that stand alone, as in everything that is spelled; cheaper to look for.
+#: Four letters or digits that stand alone: all spelled text has them, and this is cheaper to search.
 _ALONE = re.compile(r"(?:(?<![A-Za-z0-9])[A-Za-z0-9][^A-Za-z0-9]{1,12}){4}(?![A-Za-z0-9]{2})")
-#: A plus between two quotations is a program's way to put them together.
+#: A plus between two quotations joins them in programs, so it is left out.
 _UNBROKEN = re.compile(r"(?!\+[\s\"'`])[^\s\"'`,;|\[\]()\\]+")
 _NUMBERED = re.compile(r"(?m)^[ \t]{0,12}\d{1,9}[ \t]{0,3}[:.)|\]\t -][ \t]?")
 _PREFIXED = re.compile(r"(?m)^[ \t]{0,12}(?:[>#*|+-]|//)[ \t]?")
 
 
 def _invisible(text: str, near: int) -> Decoded | None:
-    """Without what takes no room on a screen, and with letters in their plain form."""
+    """The text without invisible characters, and with letters in their plain form."""
     plain = text if text.isascii() else _FANCY.sub(_plain_letter, text)
     found = [(m.start(), m.end(), "") for m in _INVISIBLE.finditer(plain)]
     if (
         len(found) > _CONTROLS_MOST and len({*_CONTROL.findall(plain)}) > _CONTROLS_MOST
-    ):  # bytes of a file, no text
+    ):  # bytes of a file, not text
         found = []
     if found:
         return replaced(plain, found, near)
@@ -70,7 +70,7 @@ def _invisible(text: str, near: int) -> Decoded | None:
 
 
 def _plain_letter(fancy: re.Match[str]) -> str:
-    """One letter for one letter: mathematical, circled and full-width ones become ASCII."""
+    """The ASCII letter for a mathematical, circled or full-width one; the length does not change."""
     plain = unicodedata.normalize("NFKC", fancy[0])
     return plain if len(plain) == 1 and plain < "\x80" else fancy[0]
 
@@ -120,7 +120,7 @@ def _unquoted(quoted: str) -> str:
 
 
 def _spelled(text: str, near: int) -> Decoded | None:
-    """Characters one by one with the same between them, as in a list."""
+    """The text with spelled words joined: single characters with equal separators, as in a list."""
     if not _ALONE.search(text):
         return None
     return replaced(text, _spellings(text), near)
@@ -137,7 +137,7 @@ def _spellings(text: str) -> Iterator[Found]:
 
 
 def _numbered(text: str, near: int) -> Decoded | None:
-    """Without what stands before every line: a number, or the sign of a quotation."""
+    """The text without the beginnings of its lines: numbers, or the signs of quotations."""
     for sign in (_NUMBERED, _PREFIXED):
         found = [(m.start(), m.end(), "") for m in sign.finditer(text)]
         if len(found) >= 3 and 2 * len(found) > text.count("\n"):
@@ -146,14 +146,14 @@ def _numbered(text: str, near: int) -> Decoded | None:
 
 
 def unwrapped(text: str, near: int) -> Decoded | None:
-    """Without the breaks or blanks that somebody put after every so many characters."""
+    """The text without line breaks or blanks that stand at equal distances."""
     return replaced(
         text, ((at, at + 1, "") for at in sorted({*_even_breaks(text), *_even_blanks(text)})), near
     )
 
 
 def _even_breaks(text: str) -> Iterator[int]:
-    """Where lines end of which several are equally long, with a shorter one as their last."""
+    """The ends of lines in groups of equally long lines, whose last line can be shorter."""
     at = 0
     runs = [(width, sum(1 for _ in run)) for width, run in groupby(map(len, text.split("\n")))]
     for (width, times), (following, _) in pairwise([*runs, (-1, 0)]):
@@ -169,7 +169,7 @@ def _even_blanks(text: str) -> Iterator[int]:
     start = 0
     for line in text.split("\n"):
         lengths = [len(word) for word in line.split(" ")] if line.count(" ") >= _BLANKS_LEAST else []
-        # With many lengths, none is half of them.
+        # With many different lengths, no length is that of half of the words.
         even = bool(lengths) and 2 * len(set(lengths)) <= len(lengths) + 2
         width, times = Counter(lengths).most_common(1)[0] if even else (0, 0)
         if 0 < width <= _WRAPPED_MOST and times >= _BLANKS_LEAST and 2 * times >= len(lengths):
@@ -179,12 +179,12 @@ def _even_blanks(text: str) -> Iterator[int]:
 
 
 def joined(text: str) -> Decoded | None:
-    """Everything that blanks, quotation marks and commas kept apart, in one."""
+    """The text without blanks, quotation marks, commas and brackets."""
     return _kept(text, _UNBROKEN)
 
 
 def _kept(text: str, wanted: re.Pattern[str]) -> Decoded | None:
-    """Only what the pattern finds, put together; its places are looked up when they are asked for."""
+    """The matches of the pattern, joined; their places are computed only on request."""
     joined = "".join(wanted.findall(text))
     if len(joined) == len(text) or len(joined) < LEAST:
         return None
@@ -200,12 +200,12 @@ def _places(text: str, wanted: re.Pattern[str]) -> list[Part]:
 
 
 def rot13(text: str) -> Decoded:
-    """Every letter thirteen on."""
+    """The text with every letter moved thirteen places on in the alphabet."""
     return _same_places(codecs.encode(text, "rot13"))
 
 
 def swapped(text: str) -> Decoded:
-    """Capitals for small letters and the reverse; only of ASCII, where each has one of the other."""
+    """The text with upper and lower case exchanged, in ASCII only, where each letter has both cases."""
     return _same_places(text.translate(_SWAPPED))
 
 
@@ -213,7 +213,7 @@ def _same_places(text: str) -> Decoded:
     return Decoded(text, lambda: [Part(0, 0, len(text), whole=False)])
 
 
-#: Steps after which what stood apart still does.
+#: Steps that do not join separate words.
 CLEANINGS: dict[str, Decoding] = {
     "invisible": _invisible,
     "escaped": _escaped,

@@ -1,4 +1,4 @@
-"""Where the bytes of a context are read from: a text, a file, an open descriptor."""
+"""Sources of the bytes of a context: a text, a file, an open descriptor."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-#: A context shorter than this is no material to copy from, nor is a text of half of it a copy.
+#: A shorter context is too short to be copied, and a text of less than half of it is not a copy.
 LEAST_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ContextSource:
-    """``read(start, length)`` gives bytes, fewer at the end; ``identity`` changes when the bytes may have.
+    """``read(start, length)`` returns bytes, fewer at the end; ``identity`` changes when the bytes can have.
 
-    Without an identity it is this very source alone: make one and use it for every text that is compared.
+    A source without an identity equals only itself: make one and use it for every text that is compared.
     """
 
     size: int
@@ -24,7 +24,7 @@ class ContextSource:
 
     @classmethod
     def of(cls, context: str | bytes | Path | ContextSource) -> ContextSource:
-        """A text or bytes as they are; a path is opened for every read, so it may be of any size."""
+        """The source of a text, of bytes or of a path. A path is opened for each read: it can be large."""
         if isinstance(context, ContextSource):
             return context
         if isinstance(context, Path):
@@ -34,7 +34,7 @@ class ContextSource:
 
     @classmethod
     def of_descriptor(cls, descriptor: int) -> ContextSource:
-        """An open file; it has to stay open as long as this is used."""
+        """The source of an open file, which has to stay open as long as the source is used."""
         found = os.fstat(descriptor)
         identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         return cls(found.st_size, lambda start, length: os.pread(descriptor, length, start), identity)

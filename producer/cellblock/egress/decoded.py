@@ -1,25 +1,25 @@
-"""What a step from one reading of a text to another is: a text, and where each part of it came from."""
+"""The result of one step from a reading of a text to another: a text, and the origin of each part of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-#: What stands around a decoded stretch can say what it is; further away it cannot.
+#: The characters kept on each side of a decoded stretch: they can show what it is, text further away cannot.
 NEAR = 300
-#: Fewer decoded characters than this are no secret of any form known here.
+#: Every form of secret known here has at least this many decoded characters.
 LEAST = 8
 
 
-#: What no text has, between what was decoded and what stands beside it.
+#: A character that no text has, between a decoded stretch and its surroundings.
 BORDER = "\ue000"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a decoded text, from ``at`` on, and where it came from.
+    """A stretch of a decoded text, from ``at`` on, and its origin, ``start`` to ``end`` in the source.
 
-    ``whole``: character by character there is no telling where each came from; else they are the same.
+    ``whole``: only the stretch as a whole has an origin; otherwise each character came from one character.
     """
 
     at: int
@@ -30,21 +30,21 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A text and, when somebody asks, the parts it was made of."""
+    """A text, and a function that computes the parts it was made of."""
 
     text: str
     parts: Callable[[], list[Part]]
 
 
 Decoding = Callable[[str, int], Decoded | None]
-#: A stretch, from where to where, and what it reads as.
+#: A stretch (start and end) and its decoded text.
 Found = tuple[int, int, str]
 
 
 def replaced(text: str, found: Iterable[Found], near: int, *, apart: bool = False) -> Decoded | None:
-    """What these stretches, in their order, read as, with so much of the text that stands beside them.
+    """The decoded stretches, in order, each with up to ``near`` characters of the text on either side.
 
-    ``apart``: a letter beside a stretch was no part of what it says.
+    ``apart``: puts a border between a stretch and a letter beside it, which is not part of its content.
     """
     pieces: list[str] = []
     parts: list[Part] = []
@@ -82,7 +82,7 @@ def replaced(text: str, found: Iterable[Found], near: int, *, apart: bool = Fals
 
 
 def as_text(raw: bytes) -> str:
-    """Bytes as UTF-8 or, if they are none, one character each."""
+    """Bytes as UTF-8; if they are not UTF-8, one character for each byte."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -1,13 +1,12 @@
-"""Whether an output is a copy of the context (requirement R7): its n-grams against those of context chunks.
+"""Finds outputs that copy the context (requirement R7): compares their n-grams with chunks of the context.
 
-Two steps, as sequence search does it. An index of the context holds a sample of its n-grams with the block
-each stands in; one pass makes it, in memory that has a bound whatever the context's size. An output's n-grams
-found in it point to blocks, and those alone are read again and compared in full, so what decides is exact: a
-chunk of the context of which the output has more than ``similarity`` of the n-grams, and an output that is
-long enough to be it.
+It takes two steps, as in sequence search. An index of the context holds a sample of its n-grams, each with
+its block; one pass builds it, in bounded memory whatever the context's size. An output's n-grams that are in
+the index point to blocks, and only those are read again and compared in full. So the decision is exact: the
+output has more than ``similarity`` of the n-grams of some chunk, and is long enough to be that chunk.
 
-Compared are letters and digits without case, so that indentation, line breaks, quotation marks and upper case
-hide nothing; what is encoded is read by views.py.
+Only letters and digits are compared, without case, so that indentation, line breaks, quotation marks and
+upper case hide nothing; views.py reads encoded text.
 """
 
 from __future__ import annotations
@@ -23,36 +22,36 @@ from numpy.typing import NDArray
 
 from cellblock.egress.context import LEAST_BYTES, ContextSource
 
-#: Long enough that two texts about the same thing share few, short enough for a cell of a table.
+#: Long enough that two texts about one subject share few n-grams, short enough for a cell of a table.
 _GRAM_BYTES = 16
 _READ_BYTES = 256 * 1024
 _BLOCK_BYTES = 16 * 1024
 _BLOCK_BITS = 20
 _ENTRY_BYTES = 8
-#: The least step of sampling: of 32 n-grams one is kept.
+#: The lowest step of sampling: one of 32 n-grams is kept.
 _LEAST_SHIFT = 5
-#: Blocks that are compared in full for one text: those the most n-grams point to.
+#: The most blocks compared in full for one text: those that most n-grams point to.
 _BLOCKS_COMPARED = 64
 _PLACES_LOOKED_AT = 64
 
 _LETTERS = bytes(c + 32 if 65 <= c <= 90 else c for c in range(256))
 _OTHERS = bytes(c for c in range(128) if not chr(c).isalnum())
 _KEPT = np.array([c >= 128 or chr(c).isalnum() for c in range(256)])
-# Odd constants of the usual multiplicative kind; any would do that mixes high bits.
+# Odd constants for multiplicative hashing; any constants that mix high bits would do.
 _K1, _K2, _K3 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xD6E8FEB86659FD93)
 
 Hashes = NDArray[np.uint64]
 
 
 def _plain(raw: bytes) -> bytes:
-    """Lower-case letters and digits; of other scripts every character."""
+    """The letters and digits in lower case; in other scripts every character is kept."""
     if not raw.isascii():
         raw = raw.decode("utf-8", "replace").lower().encode()
     return raw.translate(_LETTERS, _OTHERS)
 
 
 def _grams(plain: bytes) -> Hashes:
-    """A hash for every n-gram, by where it begins."""
+    """A hash for every n-gram, indexed by its first position."""
     count = len(plain) - _GRAM_BYTES + 1
     if count <= 0:
         return np.empty(0, np.uint64)
@@ -65,7 +64,7 @@ def _grams(plain: bytes) -> Hashes:
 
 
 def _distinct(hashes: Hashes) -> int:
-    """Sorts in place, each once, and says how many there are."""
+    """Sorts in place and removes duplicates. Returns the number of distinct hashes."""
     hashes.sort()
     if not len(hashes):
         return 0
@@ -80,7 +79,7 @@ def _sorted(hashes: Hashes) -> Hashes:
 
 @dataclass(frozen=True, slots=True)
 class ContextIndex:
-    """A sample of a context's n-grams: ``entries`` are each hash's high bits with its block below them."""
+    """A sample of a context's n-grams. ``entries``: the high bits of each hash, with its block below them."""
 
     source: ContextSource
     entries: Hashes
@@ -89,12 +88,12 @@ class ContextIndex:
 
     @property
     def memory_bytes(self) -> int:
-        """What it holds."""
+        """The memory of the index, in bytes."""
         return int(self.entries.nbytes)
 
     @classmethod
     def build(cls, source: ContextSource, *, memory_bytes: int) -> ContextIndex:
-        """One pass over the context, holding no more than ``memory_bytes``, and twice that at its end."""
+        """Builds the index in one pass, in at most ``memory_bytes``, and twice that at the end."""
         most = max(1024, memory_bytes // _ENTRY_BYTES)
         shift = max(_LEAST_SHIFT, (source.size // most).bit_length())
         block_bytes = _BLOCK_BYTES
@@ -103,7 +102,7 @@ class ContextIndex:
         entries, held, rest = np.empty(most, np.uint64), 0, b""
         for start in range(0, source.size, _READ_BYTES):
             found, rest = _sampled(source.read(start, _READ_BYTES), start, rest, shift, block_bytes)
-            if held + len(found) > most:  # text that repeats itself, or denser than most
+            if held + len(found) > most:  # repetitive or unusually dense text
                 held = _thin(entries[:held])
                 found = found[: most - held]
             entries[held : held + len(found)] = found
@@ -111,7 +110,7 @@ class ContextIndex:
         return cls(source, entries[: _distinct(entries[:held])].copy(), shift, block_bytes)
 
     def is_echoed(self, texts: Iterable[str], *, chunk_bytes: int, similarity: float) -> bool:
-        """Whether one of the texts has so much of a chunk's n-grams; of a short context, of all of it."""
+        """Whether a text has ``similarity`` of a chunk's n-grams. A short context counts as one chunk."""
         if self.source.size < LEAST_BYTES:
             return False
         chunk = min(chunk_bytes, self.source.size)
@@ -135,11 +134,11 @@ class ContextIndex:
         return False
 
     def _blocks(self, grams: Hashes) -> list[int]:
-        """Where the output's n-grams stand in the context, most of them first."""
+        """The blocks of the context that have n-grams of the output, those with most of them first."""
         sampled = grams >> np.uint64(_BLOCK_BITS)
         first = np.searchsorted(self.entries, sampled << np.uint64(_BLOCK_BITS))
         last = np.searchsorted(self.entries, (sampled + np.uint64(1)) << np.uint64(_BLOCK_BITS))
-        # What stands everywhere is as well looked at in a few places.
+        # For n-grams that are everywhere, a few blocks are enough.
         telling = [
             (a, min(b, a + _PLACES_LOOKED_AT))
             for a, b in zip(first.tolist(), last.tolist(), strict=True)
@@ -162,10 +161,11 @@ _NOWHERE = ContextSource(0, lambda start, length: b"")
 
 
 def index_of(source: ContextSource, *, memory_bytes: int) -> ContextIndex:
-    """The index of a context, made once; meanwhile those of other contexts can be used.
+    """The index of a context, built once; meanwhile indexes of other contexts can be used.
 
-    All that are kept for other sources of the same identity are within ``memory_bytes`` together, the latest
-    used longest; that of a source without identity goes with it.
+    Indexes of sources with an identity are kept for later sources of the same identity, within
+    ``memory_bytes`` together; the least recently used leaves first. The index of a source without identity
+    lives as long as the source.
     """
     if source.identity is None:
         index = _of_sources.get(source)
@@ -182,7 +182,7 @@ def index_of(source: ContextSource, *, memory_bytes: int) -> ContextIndex:
         if index is None:
             index = ContextIndex.build(source, memory_bytes=memory_bytes)
         with _look:
-            # What the context is read through belongs to whoever asks, and may be closed when they are done.
+            # The source belongs to its caller, who can close it afterwards: it must not be kept.
             _indexes[key] = replace(index, source=_NOWHERE)
             while len(_indexes) > 1 and sum(one.memory_bytes for one in _indexes.values()) > memory_bytes:
                 _indexes.popitem(last=False)
@@ -191,19 +191,19 @@ def index_of(source: ContextSource, *, memory_bytes: int) -> ContextIndex:
 
 
 def adopt(index: ContextIndex) -> None:
-    """Take this for the index of its source, which has no identity: somebody else made it."""
+    """Uses an index that another process built as that of its source, which has no identity."""
     _of_sources[index.source] = replace(index, source=_NOWHERE)
 
 
 def _is_sampled(hashes: Hashes, shift: int) -> NDArray[np.bool_]:
-    # The lowest bits of a product mix worst, and the highest are the entry: take some between.
+    # The lowest bits of a product mix worst, and the highest are the entry: use bits in between.
     bits = (hashes >> np.uint64(_BLOCK_BITS)) & np.uint64((1 << shift) - 1)
     sampled: NDArray[np.bool_] = bits == 0
     return sampled
 
 
 def _sampled(raw: bytes, start: int, before: bytes, shift: int, block_bytes: int) -> tuple[Hashes, bytes]:
-    """Entries for one stretch of the context, and the end of it that the next one begins with."""
+    """The entries of one stretch of the context, and its end, with which the next stretch begins."""
     blocks = [_plain(raw[at : at + block_bytes]) for at in range(0, len(raw), block_bytes)]
     plain = before + b"".join(blocks)
     hashes = _grams(plain)
@@ -211,7 +211,7 @@ def _sampled(raw: bytes, start: int, before: bytes, shift: int, block_bytes: int
     lengths = [len(before) + len(blocks[0]), *map(len, blocks[1:])] if blocks else []
     borders = np.cumsum(np.array(lengths, np.intp))
     numbers = _numbers_of(places, borders, start, block_bytes)
-    if len(hashes):  # and of each block the least, so that it has one however little its text varies
+    if len(hashes):  # plus the least hash of each block: every block has an entry
         least = _least_of_each(hashes, borders)
         places, numbers = (
             np.concatenate((places, least)),
@@ -222,7 +222,7 @@ def _sampled(raw: bytes, start: int, before: bytes, shift: int, block_bytes: int
 
 
 def _numbers_of(places: NDArray[np.intp], borders: NDArray[np.intp], start: int, block_bytes: int) -> Hashes:
-    """In which block of the context each of these places is."""
+    """The number of the context's block for each of these places."""
     return np.searchsorted(borders, places, side="right").astype(np.uint64) + np.uint64(start // block_bytes)
 
 
@@ -233,7 +233,8 @@ def _least_of_each(hashes: Hashes, borders: NDArray[np.intp]) -> NDArray[np.intp
 
 
 def _thin(entries: Hashes) -> int:
-    """What repeats itself counts once a block; of the rest every second goes while they fill over half."""
+    """Removes duplicates within a block, then every second entry while more than half of the space is full.
+    Returns the number of entries left."""
     held = _distinct(entries)
     while 2 * held > len(entries):
         entries[: (held + 1) // 2] = entries[:held:2].copy()
@@ -242,7 +243,7 @@ def _thin(entries: Hashes) -> int:
 
 
 def _has_chunk_of(raw: bytes, plain: bytes, grams: Hashes, chunk: int, similarity: float) -> bool:
-    """Whether the output has so much of any chunk in this stretch of the context, and is as long itself."""
+    """Whether the output has ``similarity`` of a chunk in this stretch of the context, and is long enough."""
     if not raw.isascii():
         raw = raw.decode("utf-8", "replace").lower().encode()
     kept = _KEPT[np.frombuffer(raw, np.uint8)]
@@ -251,7 +252,7 @@ def _has_chunk_of(raw: bytes, plain: bytes, grams: Hashes, chunk: int, similarit
         return False
     shared = _within(there, grams)
     covered = _reach(shared)
-    # Blanks and punctuation belong to what stands before them.
+    # Blanks and punctuation belong to the characters before them.
     place = np.cumsum(kept) - 1
     spread = np.where(place >= 0, covered[np.maximum(place, 0)], False)
     sums = np.concatenate(([0], np.cumsum(spread)))
@@ -259,7 +260,7 @@ def _has_chunk_of(raw: bytes, plain: bytes, grams: Hashes, chunk: int, similarit
     if best < similarity * chunk:
         return False
     own = _reach(_within(_grams(plain), _sorted(there[shared])))
-    # Of a chunk that repeats itself one line would do: the copy has to be there as well.
+    # One line can match all of a repetitive chunk: the output must also have enough matching text itself.
     return int(own.sum()) >= similarity * chunk * float(kept.mean())
 
 
@@ -269,7 +270,7 @@ def _within(hashes: Hashes, wanted: Hashes) -> NDArray[np.bool_]:
 
 
 def _reach(begins: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which characters lie in an n-gram that begins at one of these."""
+    """Marks the characters that lie in an n-gram beginning at one of these positions."""
     edges = np.zeros(len(begins) + _GRAM_BYTES, np.int32)
     edges[: len(begins)] += begins
     edges[_GRAM_BYTES:] -= begins

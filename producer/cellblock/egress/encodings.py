@@ -1,10 +1,8 @@
-"""Steps that show what was encoded: base64 and its relatives, hexadecimal, lists of character codes.
+"""Steps that decode text: base64 and its relatives, hexadecimal, lists of character codes.
 
-Each takes a text and how much beside a find is kept, and answers with another text in which everything that
-can be read this way has been, or with None if nothing can. All run in time proportional to the text.
+Each takes a text and the number of characters to keep beside a find. It returns a text in which everything of
+its encoding is decoded, or None if there is nothing. All run in time proportional to the text.
 """
-
-# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -18,32 +16,32 @@ from collections.abc import Callable, Iterator
 
 from cellblock.egress.decoded import BORDER, LEAST, Decoded, Decoding, Found, as_text, replaced
 
-#: As many in a row are no accident, whatever stands around them.
+#: So long a run is not an accident, whatever stands around it.
 _SURE = 16
-#: How gzip's and zlib's streams begin.
+#: The first bytes of gzip's and zlib's streams.
 _COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
-#: Text shrinks to a tenth when it is compressed, seldom to less.
+#: Bounds for unpacking: compressed text seldom shrinks to less than a tenth.
 _UNPACKED_FACTOR, _UNPACKED_LEAST = 16, 512
 _LZMA_BYTES = 64 * 1024 * 1024
-#: Stands for what grew beyond that and was not read.
+#: Stands for a part that grew beyond these bounds and was not read.
 TOO_LONG = f"{BORDER}packed{BORDER}"
 _PRINTABLE = rb"[\t\n\r -~]"
-#: Bytes that text in UTF-8 is made of, if one does not ask in which order.
+#: The bytes of UTF-8 text, in any order.
 _TEXTLIKE = rb"[\t\n\r -~\x80-\xf4]"
 _IN_FEW_BYTES = (re.compile(_TEXTLIKE + b"{%d,}" % LEAST), re.compile(_PRINTABLE + b"{%d,}" % LEAST))
 _IN_MANY_BYTES = (re.compile(_TEXTLIKE + b"{%d,}" % _SURE), re.compile(_PRINTABLE + b"{%d,}" % _SURE))
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
-#: The same in lines, as encoders wrap it and letters quote it.
+#: Base64 in lines, as encoders wrap it and mails quote it.
 _BASE64_LINES = re.compile(
     r"(?m)^[ \t>]{0,8}(?:[A-Za-z0-9+/_-]{4,}\r?\n[ \t>]{0,8})+[A-Za-z0-9+/_-]{1,}={0,2}"
     r"(?=[ \t]{0,8}(?:\r?\n|\Z))"
 )
 _BASE32 = re.compile(r"(?:[A-Z2-7]{16,}|[a-z2-7]{16,})={0,6}")
-#: Possessive, here and below: what may be given back again is remembered, hundreds of bytes for each byte.
+#: Possessive, here and below: for backtracking, `re` would remember hundreds of bytes per byte of text.
 _HEX = re.compile(r"(?:(?:0[xX]|\\x|%)?[0-9A-Fa-f]{2}(?:,? |[:,;\n-])?){8,}+")
 _BASE85_MOST = 16 * 1024
 _BASE85 = re.compile(r"[!-~]{20,}")
-#: Some of these stand in every run of base85, and few in a path, a name or a call.
+#: Every run of base85 has some of these signs; paths, names and calls have few.
 _SIGNS, _SIGNS_LEAST = re.compile(r"[!#$%&*+;<>?@^`{|}~]"), 3
 _NUMBERS = re.compile(r"\b\d{1,3}\b(?:[\s,;|\[\]()']{1,4}\d{1,3}\b){7,}+")
 _OCTETS = re.compile(r"(?:[01]{8}[\s,]{0,2}){8,}+")
@@ -54,7 +52,7 @@ _DUMP = re.compile(
 
 
 def reads_as_text(run: str) -> bool:
-    """Whether most of what this base64 or base32 stands for is text, and so has been read."""
+    """Whether this base64 or base32 decodes mostly to text, so that the filter has read it."""
     bare = "".join(run.split()).rstrip("=")
     if "=" in bare:
         return False
@@ -65,7 +63,7 @@ def reads_as_text(run: str) -> bool:
 
 
 def reads_as_hex(run: str) -> bool:
-    """The same of one run of hexadecimal digits."""
+    """Whether this run of hexadecimal digits decodes mostly to text."""
     return 10 * 2 * _shown(list(_hex_readings(run))) >= 7 * len(run)
 
 
@@ -74,7 +72,7 @@ def _base64(text: str, near: int) -> Decoded | None:
 
 
 def _base64_lines(text: str, near: int) -> Decoded | None:
-    """Base64 that an encoder has wrapped: all lines but the last are equally long."""
+    """Decodes base64 that an encoder has wrapped: all lines except the last are equally long."""
     return replaced(text, _wrapped(text), near, apart=True)
 
 
@@ -97,7 +95,7 @@ def _in_runs(
 
 
 def _base64_readings(run: str) -> Iterator[tuple[int, int, str]]:
-    """What of a run is text, by the alignment of four that shows most of it."""
+    """The parts of a run that decode to text, in the one of four alignments that gives most text."""
     if run.islower() or run.isupper():  # a name: text in base64 has both
         return iter(())
     body = run.rstrip("=").replace("-", "+").replace("_", "/")
@@ -111,7 +109,7 @@ def _base64_readings(run: str) -> Iterator[tuple[int, int, str]]:
         ]
         if _shown(readings) > _shown(best):
             best = readings
-        if readings and 3 * len(body) <= 5 * _shown(readings):  # nearly all of it: no other reads better
+        if readings and 3 * len(body) <= 5 * _shown(readings):  # nearly all of it: no other is better
             break
     if not best and len(body) >= 24:
         raw = binascii.a2b_base64(body[: len(body) // 4 * 4] + _filled(body))
@@ -123,20 +121,20 @@ def _base64_readings(run: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _filled(usable: str) -> str:
-    """The last incomplete group of a run, with its padding."""
+    """The run with padding for its last incomplete group."""
     rest = usable[len(usable) // 4 * 4 :]
     return rest + "=" * (4 - len(rest)) if len(rest) > 1 else ""
 
 
 def _shown(readings: list[tuple[int, int, str]]) -> int:
-    """How many bytes of text they are."""
+    """The total length of these readings."""
     return sum(
         len(piece) if piece.isascii() else len(piece.encode("utf-8", "replace")) for _, _, piece in readings
     )
 
 
 def _readable(raw: bytes) -> Iterator[tuple[int, int, str]]:
-    """The stretches of bytes that are text, also of what was compressed or is UTF-16."""
+    """The stretches of bytes that are text, also compressed text and UTF-16."""
     content = unpacked(raw)
     if content is not None:
         yield 0, len(raw), content
@@ -160,7 +158,8 @@ def _stretches(raw: bytes) -> Iterator[tuple[int, int, str]]:
 
 
 def unpacked(raw: bytes) -> str | None:
-    """What was compressed by gzip, zlib, bzip2 or xz; a sign instead of what would be far longer than it is itself."""
+    """The content of bytes compressed by gzip, zlib, bzip2 or xz; a sign if it would be far longer than they;
+    None if they are not compressed."""
     most = _UNPACKED_LEAST + _UNPACKED_FACTOR * len(raw)
     try:
         if raw.startswith(_COMPRESSED):
@@ -180,7 +179,7 @@ def unpacked(raw: bytes) -> str | None:
 
 
 def _deflated(raw: bytes) -> str | None:
-    """The same of a bare stream, which nothing marks: only if it is text to its end."""
+    """The content of a bare deflate stream, which has no marker: only if it is text to its end."""
     stream = zlib.decompressobj(wbits=-15)
     try:
         content = stream.decompress(raw, _UNPACKED_LEAST + _UNPACKED_FACTOR * len(raw))
@@ -250,7 +249,7 @@ def _base85_readings(run: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _numbers(text: str, near: int) -> Decoded | None:
-    """Lists of character codes: decimal, octal, or as eight bits."""
+    """Decodes lists of character codes: decimal, octal, or as eight bits."""
     found = [(m.start(), m.end(), r"\d+", 10) for m in _NUMBERS.finditer(text)]
     found += [(m.start(), m.end(), r"\d+", 8) for m in _OCTAL_LIST.finditer(text)]
     found += [(m.start(), m.end(), "[01]{8}", 2) for m in _OCTETS.finditer(text)]
@@ -269,7 +268,7 @@ def _codes(text: str, found: list[tuple[int, int, str, int]]) -> Iterator[Found]
 
 
 def _dumped(text: str, near: int) -> Decoded | None:
-    """What a hex dump shows, its lines put together."""
+    """Decodes a hex dump, with its lines joined."""
     lines = list(_DUMP.finditer(text))
     if len(lines) < 2:
         return None
@@ -284,7 +283,7 @@ def _even(digits: str) -> bool:
     return all(len(group) % 2 == 0 for group in digits.split())
 
 
-#: Steps that show what was encoded; it has borders of its own, whatever stood around it.
+#: Steps that decode text. Decoded text gets borders of its own, whatever stood around it.
 ENCODINGS: dict[str, Decoding] = {
     "base64": _base64,
     "base64 lines": _base64_lines,

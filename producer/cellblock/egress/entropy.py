@@ -1,8 +1,7 @@
-"""Runs of encoded-looking text that are too random to be anything a program says (requirement R6).
+"""Finds runs of encoded-looking text that are too random for normal output (requirement R6).
 
-Shannon's entropy of a whole output says nothing: a traceback has more of it than a key in hex. So candidates
-are runs in one alphabet, each is held to what that alphabet can reach, and what is public or was readable is
-left alone.
+Shannon's entropy of a whole output is of no use: a traceback has more of it than a key in hex. So candidates
+are runs in one alphabet, compared with the most that this alphabet can reach. Public and decodable runs stay.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from collections.abc import Iterator
 
 from cellblock.egress.encodings import reads_as_hex, reads_as_text
 
-#: R6's own words.
+#: The notice that requirement R6 prescribes.
 NOTICE = "[SECURITY REDACTION: High Entropy Data Detected - Potential Secret Leak]"
 
 _LINE_CHARS = 32
-#: Lists have short lines; what is wrapped for people or machines has longer ones.
+#: Lists have short lines; text that is wrapped for people or machines has longer ones.
 _ITEM_CHARS = 60
 _RUN = re.compile(
     rf"[A-Za-z0-9+/_=-]{{{_LINE_CHARS},}}(?:\r?\n[ \t>]{{0,12}}[A-Za-z0-9+/_=-]{{{_LINE_CHARS},}})*+"
@@ -28,19 +27,19 @@ _RUN = re.compile(
 )
 _HEX_ONLY = re.compile(r"[0-9a-fA-F\s]+")
 _HEX_LINE = re.compile(r"[0-9a-fA-F]+")
-#: What stands before keys and signatures that are made to be shown.
+#: The text before keys and signatures that are meant to be public.
 _PUBLIC_BEFORE = re.compile(
     r"(?:-----BEGIN (?:[A-Z0-9]+ ){0,3}(?:CERTIFICATE|PUBLIC KEY|CERTIFICATE REQUEST|CRL|PUBLIC KEY BLOCK"
     r"|SIGNATURE|MESSAGE|PARAMETERS)-----\s{0,4}(?:\w{1,20}: [^\n]{0,200}\n){0,5}\s{0,4}"
     r"|(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3}|sk-\S{1,60}) )\Z"
 )
-#: The end of one whose beginning is not in the text.
+#: The end of a certificate whose beginning is not in the text.
 _PUBLIC_AFTER = re.compile(r"\s{0,4}-----END (?:TRUSTED |X509 )?CERTIFICATE-----")
 _PUBLIC_REACH = 400
 _SSH_BEGINNINGS = ("AAAAB3NzaC1", "AAAAC3NzaC1", "AAAAE2VjZHNh", "AAAAG", "AAAAI")
 _PICTURE = "iVBORw0KGgo"
 _PNG = b"\x89PNG\r\n\x1a\n"
-#: Of a hexadecimal digit there are four bits to know; of random ones this share shows in a few hundred.
+#: A hexadecimal digit has four bits; a few hundred random digits show this share of them.
 _HEX_SHARE = 0.93
 
 
@@ -51,10 +50,10 @@ def bits_per_char(text: str) -> float:
 
 
 def find(text: str, *, least_bits: float, least_chars: int) -> Iterator[tuple[int, int]]:
-    """Where runs of at least so many characters have more than so many bits in each.
+    """The places of runs of at least ``least_chars`` characters with more than ``least_bits`` bits in each.
 
-    Hexadecimal ones are held to the same share of what sixteen digits can reach, within one unbroken run:
-    lists of hashes are lines, and no line of them is as long.
+    Hexadecimal runs have to reach the same share of four bits, within one unbroken line: lists of hashes
+    consist of lines that are shorter.
     """
     for match in _RUN.finditer(text):
         run, start = match[0], match.start()
@@ -71,7 +70,7 @@ def find(text: str, *, least_bits: float, least_chars: int) -> Iterator[tuple[in
 def _is_public(text: str, start: int, run: str) -> bool:
     before = text[max(0, start - _PUBLIC_REACH) : start]
     if _PUBLIC_BEFORE.search(before):
-        if "PGP" in before:  # says nothing of its own length
+        if "PGP" in before:  # a PGP block does not state its length
             return True
         return (
             run.startswith(_SSH_BEGINNINGS) if before.endswith(" ") else run.startswith("MI")
@@ -80,7 +79,7 @@ def _is_public(text: str, start: int, run: str) -> bool:
 
 
 def _is_picture(run: str) -> bool:
-    """Whether this is a PNG and nothing else: every chunk with its checksum, nothing behind the last."""
+    """Whether this is exactly one PNG: every chunk with its checksum, and nothing behind the last chunk."""
     try:
         data = base64.b64decode("".join(run.split()), validate=True)
     except ValueError:
@@ -103,9 +102,9 @@ def _hex_lines(start: int, run: str, least_bits: float, least_chars: int) -> Ite
 
 
 def _is_list(run: str) -> bool:
-    """Lines that are each a whole of their own: checksums in base64, names, identifiers.
+    """Whether each line is a whole of its own: checksums in base64, names, identifiers.
 
-    Encoders wrap at a multiple of four.
+    Encoders wrap at a multiple of four, so lines of other lengths are items of a list.
     """
     lines = run.split()
     if len(lines) < 2:
@@ -115,5 +114,5 @@ def _is_list(run: str) -> bool:
 
 
 def _is_of_items(lines: list[str]) -> bool:
-    length, *others = map(len, lines[1:-1] or lines[:1])  # the first may begin with other words
+    length, *others = map(len, lines[1:-1] or lines[:1])  # the first line can begin with other words
     return any(other != length for other in others) or (length < _ITEM_CHARS and length % 4 != 0)

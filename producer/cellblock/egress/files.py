@@ -1,7 +1,7 @@
-"""What can be read in a file: its text, its strings, and those of what is packed in it.
+"""Reads the texts in a file: its text, its strings, and those of files packed in it.
 
-Archives and compressed files are looked into within bounds. Stops secrets and copies of the context from
-leaving in a zip of a gzip, and an archive from growing into memory that nobody granted.
+Archives and compressed files are opened within bounds. Stops secrets and copies of the context from leaving
+in a zip of a gzip, and an archive from growing beyond its memory budget.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MEMBERS = 2000
 _DEPTH = 3
 _PIECE_BYTES = 64 * 1024
 _ZIP_MEMBER = b"PK\x03\x04"
-#: What we have no means to open: xz's old form, zstd, 7z, lz4, rar.
+#: The first bytes of formats that we cannot open: xz's old form, zstd, 7z, lz4, rar.
 _UNKNOWN = (b"\x5d\0\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c", b"\x04\x22\x4d\x18", b"Rar!\x1a\x07")
 _LZMA_BYTES = 64 * 1024 * 1024
 _ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2}
@@ -35,31 +35,31 @@ _WIDE_STRINGS = re.compile(rb"(?:[\t\n\r -~]\0){6,}|(?:[\t\n\r -~]\0\0\0){6,}")
 
 
 class Opaque(Exception):
-    """A file that cannot be looked into; the message says why, without anything of its content."""
+    """A file that cannot be opened; the message says why, without any of its content."""
 
 
 @dataclass
 class UnpackBudget:
-    """What all that is unpacked of one job's files may come to."""
+    """The bytes and files that may be unpacked from all files of one job."""
 
     bytes_left: int = _UNPACKED_BYTES
     members_left: int = _MEMBERS
 
     def take(self, size: int) -> None:
-        """So many bytes more. Raises :class:`Opaque`."""
+        """Takes ``size`` bytes from the budget. Raises :class:`Opaque` if it is used up."""
         self.bytes_left -= size
         if self.bytes_left < 0:
             raise Opaque(f"it unpacks to more than {_UNPACKED_BYTES} bytes")
 
     def take_member(self) -> None:
-        """One file more. Raises :class:`Opaque`."""
+        """Takes one file from the budget. Raises :class:`Opaque` if it is used up."""
         self.members_left -= 1
         if self.members_left < 0:
             raise Opaque(f"it holds more than {_MEMBERS} files")
 
 
 def as_text(data: bytes) -> str | None:
-    """The content, if it is plain text in UTF-8."""
+    """The content if it is plain text in UTF-8, else None."""
     if b"\0" in data:
         return None
     try:
@@ -69,9 +69,9 @@ def as_text(data: bytes) -> str | None:
 
 
 def read(data: bytes, budget: UnpackBudget) -> list[str] | str:
-    """Everything in a file that somebody could read, its strings and those of what is packed in it.
+    """All readable texts of a file: its strings and those of files packed in it.
 
-    Of what is locked, broken or grows beyond bounds: why it cannot be looked into.
+    For a file that is locked, broken or beyond the bounds: the reason as one text.
     """
     try:
         return list(_texts(data, budget, _DEPTH))
@@ -108,9 +108,9 @@ def _texts(data: bytes, budget: UnpackBudget, depth: int) -> Iterator[str]:
     if text is not None:
         yield text
         return
-    # Of a container too: comments, and what stands between or behind its members.
+    # Of a container too: it can have comments, and text between or behind its members.
     yield "\n".join(_strings(data))
-    if data[:4] != _ZIP_MEMBER:  # whose members are such streams, and listed
+    if data[:4] != _ZIP_MEMBER:  # members of a zip are such streams, and read above
         yield from _streams_within(data, after=int(packed))
 
 
@@ -124,7 +124,7 @@ def _strings(data: bytes) -> Iterator[str]:
 
 
 def _unpacked(data: bytes, budget: UnpackBudget) -> Iterator[tuple[str, bytes]]:
-    """The members of what this is the container of; none if it is no container."""
+    """The members of a container with their names; nothing for a file that is not a container."""
     if data[:4] in {_ZIP_MEMBER, b"PK\x05\x06"} or zipfile.is_zipfile(io.BytesIO(data)):
         yield from _zip_members(data, budget)
     elif data[:2] == b"\x1f\x8b":
@@ -168,9 +168,9 @@ def _tar_members(data: bytes, budget: UnpackBudget) -> Iterator[tuple[str, bytes
 
 
 def _streams_within(data: bytes, after: int) -> Iterator[str]:
-    """Compressed streams that stand anywhere in a file, as in a PDF or behind another: how each begins.
+    """The beginnings of compressed streams anywhere in a file, as in a PDF or behind another stream.
 
-    Pictures are such streams as well, and large, so that what goes beyond is no reason to withhold one.
+    Pictures are such streams too, and large: a stream beyond the bound is not a reason to withhold a file.
     """
     whole = memoryview(data)
     for found in islice(_STREAM_BEGINS.finditer(data, after), _STREAMS_MOST):

@@ -1,10 +1,8 @@
-"""The filter every text passes on its way out, of a job or on the command line.
+"""The filter for every text that leaves a job, also usable on the command line.
 
 It takes out secrets, random runs, hidden reasoning and control characters, and blocks copies of a context.
-Pure: a text and settings in, a report out.
+It is pure: a text and settings in, a report out.
 """
-
-# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -26,10 +24,10 @@ from cellblock_config.egress import EgressSettings
 
 ENTROPY_KIND = "high_entropy"
 ECHO_KIND = "context_echo"
-#: What a caller is told instead of output that repeats the context (requirement R7).
+#: The text in place of output that repeats the context (requirement R7).
 ECHO_MESSAGE = "Do not print raw context. Summarize it."
 
-#: Said of what nothing more exact was found for.
+#: Kinds for findings without a more exact kind.
 _GENERAL = {ENTROPY_KIND, PREFIXED_KIND}
 
 Context = str | bytes | Path | ContextSource
@@ -39,8 +37,8 @@ Context = str | bytes | Path | ContextSource
 class Redaction:
     """One stretch of the text that was taken out.
 
-    ``start`` and ``end`` are its place in the text as it came. ``how``: the steps by which it could be read
-    (``("base64", "reversed")``); none for what stood there as it is.
+    ``start`` and ``end`` are its place in the original text. ``how``: the steps that made it readable
+    (``("base64", "reversed")``); empty if it was readable as it stood.
     """
 
     kind: str
@@ -52,7 +50,7 @@ class Redaction:
 
 @dataclass(frozen=True, slots=True)
 class FilterReport:
-    """What may leave. ``blocked``: the text repeats the context, and ``text`` says so in its place."""
+    """The text that may leave. ``blocked``: it repeats the context, and ``text`` is a message instead."""
 
     text: str
     redactions: tuple[Redaction, ...] = ()
@@ -60,7 +58,7 @@ class FilterReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many redactions there are of each kind."""
+        """The number of redactions of each kind."""
         counted: Counter[str] = Counter()
         for redaction in self.redactions:
             counted[redaction.kind] += redaction.count
@@ -70,12 +68,12 @@ class FilterReport:
 def filter_text(
     text: str, *, context: Context | None = None, settings: EgressSettings | None = None
 ) -> FilterReport:
-    """Take out of a text what may not leave.
+    """Takes out of a text everything that must not leave.
 
-    ``context`` is what the text may not repeat: a text, bytes, the path of a file of any size, or a
-    :class:`ContextSource` made of one, which is indexed once for any number of texts. Raises
-    :class:`NotConfigured` for a context without the extra ``egress``. Time and memory are in proportion to
-    the text, whatever it holds.
+    ``context``: the data that the text must not repeat: a text, bytes, the path of a file of any size, or a
+    :class:`ContextSource` of one, which is indexed once for any number of texts. Raises
+    :class:`NotConfigured` for a context without the extra ``egress``. Time and memory are proportional to
+    the length of the text, whatever it holds.
     """
     settings = settings or default_settings()
     report = redact(text, find(text, settings))
@@ -85,7 +83,7 @@ def filter_text(
 
 
 def find(text: str, settings: EgressSettings, budget: ReadingBudget | None = None) -> list[Finding]:
-    """What has to go, in the order of the text; places may overlap. ``budget`` is what a job's readings share."""
+    """The stretches to take out, in order; they can overlap. ``budget``: shared by all texts of a job."""
     found = secrets.find(text, settings.registered, budget)
     if settings.entropy_chars:
         found += [
@@ -118,12 +116,12 @@ def is_echo(texts: Iterable[str], context: Context, settings: EgressSettings) ->
 
 @cache
 def default_settings() -> EgressSettings:
-    """The settings of nobody in particular: nothing is read from the environment."""
+    """The default settings; nothing is read from the environment."""
     return EgressSettings()
 
 
 def _merged(found: Iterable[Finding]) -> Iterator[Finding]:
-    """Overlapping findings as one, named after the first of them that was known exactly."""
+    """Merges overlapping findings, under the kind of the first one that is exact."""
     held: Finding | None = None
     for finding in found:
         if held is None or finding.start >= held.end:
@@ -144,7 +142,7 @@ def redact(
 ) -> FilterReport:
     """``text[start:end]`` with a notice in the place of every finding, and control characters cleaned.
 
-    ``found`` is in the order of the text, of which all may have been searched.
+    ``found``: findings of the whole text, in its order.
     """
     end = len(text) if end is None else end
     pieces: list[str] = []
@@ -172,5 +170,5 @@ def redact(
 
 
 def notice(kind: str) -> str:
-    """What stands in the place of a redaction."""
+    """The notice that replaces a redaction of this kind."""
     return entropy.NOTICE if kind == ENTROPY_KIND else f"[REDACTED: {kind}]"

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from cellblock_config.egress import EgressSettings
 
 _SLACK_BYTES = 4096
-#: Beyond what is kept, this much stays readable for the filter: a secret that a cut goes through is
-#: only known by what lies on the other side. More than a key of 4096 bits printed a character a line.
+#: The filter also sees this much beyond a cut: a secret that a cut divides is recognised only by its other
+#: part. It is more than a key of 4096 bits printed one character a line.
 _MARGIN_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of a stream as text; what is kept of it is ``text[start:end]``."""
+    """A part of a stream as text; ``text[start:end]`` is kept, the rest is only for the filter."""
 
     text: str
     start: int
@@ -27,9 +27,9 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Governed:
-    """What is kept of a stream; ``dropped_bytes`` is 0 when all of it was.
+    """The kept part of a stream; ``dropped_bytes`` is 0 if all of it was kept.
 
-    ``stretches``: the same with what stood around it, one for the whole or two beside a cut.
+    ``stretches``: the kept text with its surroundings, one for a whole stream or two beside a cut.
     """
 
     text: str
@@ -38,12 +38,12 @@ class Governed:
 
     @property
     def marker(self) -> str:
-        """What stands for what was dropped."""
+        """The text that replaces the dropped bytes."""
         return f"... [TRUNCATED {self.dropped_bytes} bytes] ..."
 
 
 class Governor:
-    """Feed it chunks as they come; it holds the limit, a few margins and tails, and one chunk at most."""
+    """Takes a stream in chunks; it holds at most the limit, a few margins and tails, and one chunk."""
 
     def __init__(self, settings: EgressSettings) -> None:
         self._limit = settings.output_limit_bytes
@@ -51,12 +51,12 @@ class Governor:
         self._tail_bytes = settings.output_tail_bytes
         self._room = max(self._limit, self._head_bytes + _MARGIN_BYTES)
         self._reach = self._tail_bytes + _MARGIN_BYTES
-        self._start = bytearray()  # the first bytes, from which the head is cut
-        self._recent = bytearray()  # what followed, of which only the end matters
+        self._start = bytearray()  # the first bytes: the head is cut from them
+        self._recent = bytearray()  # the bytes after them: only their end matters
         self.total_bytes = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the stream."""
+        """Takes the next bytes of the stream."""
         self.total_bytes += len(chunk)
         room = self._room - len(self._start)
         if room > 0:
@@ -92,7 +92,7 @@ def _text(data: bytes | bytearray) -> str:
 
 
 def _without_split_end(data: bytes) -> bytes:
-    """Drop a multi-byte character that the cut left unfinished at the end."""
+    """The bytes without a multi-byte character that the cut left unfinished at the end."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 != 0x80:  # the last byte that starts a character
@@ -102,7 +102,7 @@ def _without_split_end(data: bytes) -> bytes:
 
 
 def _without_split_start(data: bytes) -> bytes:
-    """Drop up to three continuation bytes whose start was cut off."""
+    """The bytes without up to three continuation bytes whose start was cut off."""
     start = 0
     while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
         start += 1

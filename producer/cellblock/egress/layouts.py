@@ -1,7 +1,7 @@
-"""Layouts that take a text apart: concatenations, labelled parts, noise between, columns, indexes, other orders.
+"""Undoes layouts that split a text: concatenations, labelled parts, noise, columns, indexes, other orders.
 
-Those that change a whole text are tried on short ones only, and count only where a telling word comes out:
-any text can be read backwards, and means nothing.
+Steps that change a whole text are tried on short texts only, and count only if a telling word comes out: any
+text can be read backwards without a meaning.
 """
 
 # ruff: noqa: E501
@@ -37,9 +37,9 @@ _NUMBER = re.compile(r"\d+")
 _INDEXED = re.compile(
     r"(?m)^[ \t]{0,8}[\[(]?(?P<at>\d{1,5})[\])]?[ \t]{0,2}[:=.>|,-]{0,2}[ \t]?(?P<char>'.'|\".\"|.)?,?\r?$"
 )
-#: Pieces that somebody hides between other lines are short.
+#: Pieces that are hidden between other lines are at most this long.
 _PIECE_CHARS = 24
-#: What stands between them says more, and the same again.
+#: The lines between them are sentences, or repeat themselves.
 _SENTENCE_BLANKS, _NOISY_LINES, _NOISE_LEAST = 2, 400, 4
 _WORD_OR_BLANK = re.compile(r"\S+|\s+")
 _LETTERS = string.ascii_lowercase
@@ -47,7 +47,7 @@ _LETTERS = string.ascii_lowercase
 _TELLING = re.compile(
     r"(?i:passw|passphrase|secret|token|api[_-]?key|private|credential|access.?key|bearer |[a-z]_key\b|://[\w.-]+:)|ghp_|AKIA|eyJ[A-Za-z0-9_-]{8}|sk-|xox[bp]-|glpat-|\bpwd\b"
 )
-#: Letters of other scripts that look like ours (Unicode's confusables), for those that words are disguised with.
+#: Letters of other scripts that look like ASCII letters (Unicode's confusables) and can disguise words.
 _LOOK_ALIKE = str.maketrans(
     "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0458\u0455\u04bb\u0501\u051b\u0261\u0410\u0412\u0421\u0415\u041d\u041a\u041c\u041e\u0420\u0422\u0425\u0423\u0406\u0408\u0405"
     "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf\u03bd\u03c1\u03b1\u03b9\u03ba\u03c4\u03c5\u03c7\u0131\u0432\u043a\u043c\u043d\u0442",
@@ -65,13 +65,13 @@ def _concatenated(text: str, near: int) -> Decoded | None:
 
 
 def _closes(text: str, joint: re.Match[str]) -> bool:
-    """Whether its first quotation mark ends a quotation: an odd number of them stands before it in the line."""
+    """Whether its first quotation mark ends a quotation: an odd number of marks precedes it in the line."""
     line_start = max(text.rfind("\n", 0, joint.start()) + 1, joint.start() - _LINE_CHARS)
     return text.count(joint["quote"], line_start, joint.start()) % 2 == 1
 
 
 def _labelled(text: str, near: int) -> Decoded | None:
-    """Parts in lines whose labels differ in their number only, without the labels."""
+    """The text without labels, where lines have labels that differ only in their number."""
     lines = list(_LABELLED.finditer(text))
     if len(lines) < 2:
         return None
@@ -122,7 +122,7 @@ def _indexed(text: str, near: int) -> Decoded | None:
 
 
 def whole(text: str) -> Iterator[tuple[str, str, Callable[[], list[Part]]]]:
-    """Readings of a whole short text in which a telling word comes out: name, reading, and where it came from."""
+    """Readings of a whole short text in which a telling word comes out: name, reading, and its parts."""
     if len(text) > _SHORT_CHARS:
         return
     told = len(_TELLING.findall(text))
@@ -144,7 +144,7 @@ def whole(text: str) -> Iterator[tuple[str, str, Callable[[], list[Part]]]]:
 
 
 def _without_noise(text: str) -> Iterator[tuple[str, Callable[[], list[Part]]]]:
-    """The lines that others stand between: every second or third one, or those that stand there once."""
+    """Readings of the lines between noise: every second or third line, or the lines that occur once."""
     lines = text.split("\n")
     for step in (2, 3):
         for first in range(step if len(lines) > 2 * step else 0):
@@ -158,7 +158,7 @@ def _without_noise(text: str) -> Iterator[tuple[str, Callable[[], list[Part]]]]:
 
 
 def _is_repeated(text: str, reading: str) -> bool:
-    """Whether what stands between says the same again and again, and so is there to stand between."""
+    """Whether the dropped lines mostly repeat themselves, so that they are probably noise."""
     dropped = [line for line in text.split("\n") if line and line not in reading]
     return len(dropped) >= _NOISE_LEAST and 2 * len(set(dropped)) <= len(dropped)
 
@@ -181,7 +181,7 @@ def _lines(text: str, kept: frozenset[int]) -> list[Part]:
 
 
 def _words(text: str) -> list[Part]:
-    """Where each word is the same stretch, turned; and each blank itself."""
+    """The parts of a text with each word reversed: each word is one part, and each blank is itself."""
     return [
         Part(m.start(), m.start(), m.end(), whole=m[0].strip() != "") for m in _WORD_OR_BLANK.finditer(text)
     ]
@@ -208,12 +208,12 @@ def _whole(text: str) -> Iterator[tuple[str, str]]:
     for kept, dropped in ((text[::2], text[1::2]), (text[1::2], text[::2])):
         if 10 * sum(map(str.isalnum, dropped)) >= 9 * len(
             dropped
-        ):  # else it is a separator, and undone as such
+        ):  # else they are separators, which another step removes
             yield "every second", kept
     yield "words backwards", re.sub(r"\S+", lambda match: match[0][::-1], text)
 
 
-#: Steps after which what stood apart still does.
+#: Steps that do not join separate words.
 LAYOUTS: dict[str, Decoding] = {
     "concatenated": _concatenated,
     "labelled": _labelled,

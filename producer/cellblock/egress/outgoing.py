@@ -1,7 +1,7 @@
-"""All that one job says, filtered together: streams, value, error, traceback and files.
+"""Filters all output of one job together: streams, value, error, traceback and files.
 
-What a worker has of a job goes in, what may be stored comes out, with a count of every redaction by kind and
-stream. Pure, like filter_text, whose parts it is made of.
+The output as the worker has it goes in; the output that may be stored comes out, with a count of redactions
+by kind and stream. It is pure, like filter_text, and uses the same parts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cellblock_config.egress import EgressSettings
 
 Evidence = dict[str, bool | int | float | str]
 
-#: Of the end of one text and the beginning of another so much is read as one.
+#: The end of one text and the beginning of another, each of this length, are also searched as one text.
 _HALF_CHARS = 4096
 _EMPTY = Governed("", 0)
 _UNBOUNDED = Unbounded()
@@ -33,7 +33,7 @@ _UNBOUNDED = Unbounded()
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What one job wants to say, or after :func:`filter_outgoing` what of it may be heard."""
+    """The output of one job; after :func:`filter_outgoing`, the part that may leave."""
 
     stdout: Governed = _EMPTY
     stderr: Governed = _EMPTY
@@ -41,12 +41,12 @@ class Outgoing:
     value_kind: Literal["json", "table"] | None = None
     value_error: str | None = None
     error: JobError | None = None
-    #: Our own findings, which may quote what a sandbox sent.
+    #: Our own findings, which can quote a sandbox.
     evidence: Evidence = field(default_factory=dict)
     artifacts: tuple[Artifact, ...] = ()
     artifacts_skipped: tuple[SkippedArtifact, ...] = ()
     redactions: tuple[RedactionCount, ...] = ()
-    #: It repeats the context: nothing of it is left.
+    #: Whether the output repeats the context, so that all of it is withheld.
     blocked: bool = False
 
 
@@ -56,14 +56,14 @@ def filter_outgoing(
     context: Context | None = None,
     guard: Guard = _UNBOUNDED,
 ) -> Outgoing:
-    """What of it may leave. Where anything that is left repeats the context, nothing does: ``blocked``.
+    """Returns the output that may leave. If the rest still repeats the context, all of it is ``blocked``.
 
-    ``guard`` bounds what each piece may take: one that takes more is withheld, and says so in its place.
+    ``guard`` bounds the work for each piece: a piece that needs more is withheld, and a notice replaces it.
     """
-    source = None if context is None else ContextSource.of(context)  # one for all: it is indexed once
+    source = None if context is None else ContextSource.of(context)  # one for all texts: it is indexed once
     tally = Tally(settings)
     files = ArtifactFilter(tally, source, guard)
-    kept = _texts(said, tally, guard)  # they are short, and say how the job ended: before its files
+    kept = _texts(said, tally, guard)  # before the files: texts are short, and say how the job ended
     skipped = files.skipped(said.artifacts_skipped)
     artifacts, withheld = files.filtered(said.artifacts)
     kept = replace(
@@ -84,14 +84,14 @@ def filter_outgoing(
 
 
 def withhold_all(said: Outgoing, why: OutOfBounds) -> Outgoing:
-    """Nothing of it, and in each place the reason."""
+    """Withholds all output, with the reason in each place."""
     tally = Tally(EgressSettings())
     kept = _Withheld(tally).all_of(said)
     return replace(kept(why), redactions=tally.counts())
 
 
 def _texts(said: Outgoing, tally: Tally, guard: Guard) -> Outgoing:
-    """All but the files."""
+    """Filters everything except the files."""
     instead = _Withheld(tally)
     no_stdout, no_stderr = instead.stream("stdout", said.stdout), instead.stream("stderr", said.stderr)
     stdout = piece(guard, lambda: _stream("stdout", said.stdout, tally), no_stdout)
@@ -121,17 +121,17 @@ def _texts(said: Outgoing, tally: Tally, guard: Guard) -> Outgoing:
 
 
 class _Withheld:
-    """What stands in the place of pieces that took more than they may; each is counted."""
+    """Makes replacements for pieces that went beyond their bounds, and counts each."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
 
     def stream(self, name: str, governed: Governed) -> Callable[[OutOfBounds], Governed]:
-        """What stands in a stream's place."""
+        """Makes the replacement of a stream."""
         return lambda why: Governed(self.text(name)(why), governed.dropped_bytes)
 
     def text(self, name: str) -> Callable[[OutOfBounds], str]:
-        """What stands in a text's place."""
+        """Makes the replacement of a text."""
 
         def instead(why: OutOfBounds) -> str:
             self._tally.add(name, [Redaction(UNFILTERED_KIND, 0, 0)])
@@ -140,16 +140,16 @@ class _Withheld:
         return instead
 
     def value(self, why: OutOfBounds) -> tuple[None, str]:
-        """What stands in the value's place."""
+        """The replacement of the value."""
         self._tally.add("value", [Redaction(UNFILTERED_KIND, 0, 0)])
         return None, f"the value is {withheld_reason(why)}"
 
     def error(self, why: OutOfBounds) -> JobError:
-        """What stands in the place of what was raised."""
+        """The replacement of the exception that the job raised."""
         return JobError(type="Withheld", message=self.text("error")(why))
 
     def all_of(self, said: Outgoing) -> Callable[[OutOfBounds], Outgoing]:
-        """Of everything that was said; what says nothing stays so."""
+        """Makes the replacement of all output; empty parts stay empty."""
 
         def instead(why: OutOfBounds) -> Outgoing:
             streams = {
@@ -188,7 +188,7 @@ def _blocked(said: Outgoing) -> Outgoing:
 
 
 def _words(said: Outgoing) -> Iterator[str]:
-    """Each text alone, and all as one: half in stdout and half in stderr is a copy as well."""
+    """Each text alone, and all as one: a copy can be half in stdout and half in stderr."""
     error = said.error or JobError(type="", message="")
     texts = [
         said.stdout.text,
@@ -211,7 +211,7 @@ def _error(error: JobError | None, tally: Tally) -> JobError | None:
 
 
 def _stream(name: str, governed: Governed, tally: Tally) -> Governed:
-    """Filtered with what stood beyond the cut, and then cut where it was cut."""
+    """Filters a stream together with the text beyond its cut, and then cuts it there again."""
     shown: list[Governed] = []
     for stretch in governed.stretches or (Stretch(governed.text, 0, len(governed.text)),):
         report = redact(stretch.text, tally.find(stretch.text), stretch.start, stretch.end)
@@ -226,7 +226,7 @@ def _stream(name: str, governed: Governed, tally: Tally) -> Governed:
 def _without_halves(
     stream: str, first: Governed, second: Governed, tally: Tally
 ) -> tuple[Governed, Governed]:
-    """Two texts without the secret that the one begins and the other ends, whichever comes first."""
+    """Two texts without a secret that begins in one and ends in the other, in either order."""
     for turned in (False, True):
         before, after = (second, first) if turned else (first, second)
         head, tail = before.text.rstrip(), after.text.lstrip()
@@ -243,7 +243,7 @@ def _without_halves(
 
 
 def _within_bounds(kept: Governed, before_bytes: int, settings: EgressSettings) -> Governed:
-    """Notices and escapes can be longer than what they stand for: where by much, it is cut once more."""
+    """Cuts a stream again if notices and escapes made it much longer than it was."""
     data = _bytes(kept.text)
     if len(data) <= max(settings.output_limit_bytes, before_bytes) * 5 // 4:
         return kept

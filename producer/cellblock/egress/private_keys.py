@@ -1,7 +1,7 @@
-"""Private keys in every armour, whole, cut in half, or without it.
+"""Finds private keys: with any armour or without, whole or cut in half.
 
-A key is found by its first line, by its last, or by how its bytes begin; what of it stands there is taken
-along to where no more of it can follow.
+A key is found by its first line, by its last line, or by its first bytes. The find includes all of the key
+that is there, up to where no more of it can follow.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 KIND = "private_key"
 
-# In a text whose blanks were taken out, the words stand together.
+# Blanks are optional, because some readings of a text have none.
 _WORDS = r"(?:[A-Z0-9]{2,12} ?){0,3}PRIVATE ?KEY(?: ?BLOCK)?"
 _FIRST = re.compile(rf"-{{0,5}} ?BEGIN ?{_WORDS} ?-{{0,5}}")
 _LAST = re.compile(rf"-{{0,5}} ?END ?{_WORDS} ?-{{0,5}}")
 #: PuTTY's files have no armour.
 _PUTTY = re.compile(r"Private-Lines: ?\d{1,4}")
-#: How the bytes of keys begin, by ASN.1 (RFC 8017 A.1.2, RFC 5208, RFC 5915, RFC 8410) or by OpenSSH's own
+#: The first bytes of keys, by ASN.1 (RFC 8017 A.1.2, RFC 5208, RFC 5915, RFC 8410) or by OpenSSH's own
 #: magic, in base64 and in hex.
 _BARE = re.compile(
     r"MII[A-Za-z0-9+/_-]{3}IBA[A-Za-z0-9+/_-]{40}"
@@ -39,14 +39,14 @@ _BODY = re.compile(
 _SHORT_REST = re.compile(rf"{_BETWEEN}{{0,16}}[A-Za-z0-9+/=]{{1,80}}{_BETWEEN}{{0,8}}")
 _HEADERS = re.compile(r"(?:Proc-Type|DEK-Info|Version|Comment|Subject|Hash|X-[A-Za-z]{1,20}):[^\n\\]{0,200}")
 _RUNS = re.compile(rf"{_LINE}{{12,}}")
-#: What is drawn has small letters, capitals and digits within so many characters; words have not.
+#: Random text has small letters, capitals and digits within this many characters; words do not.
 _MIXED = re.compile(r"[a-z][A-Za-z+/]{0,40}[0-9+/]|[0-9+/][A-Za-z]{0,40}[a-z]|[A-Z0-9+/=]{12}")
 _BODY_CHARS = 12
 _REACH_CHARS = 40_000
 
 
 def find(text: str) -> Iterator[tuple[int, int]]:
-    """Where private keys stand; spans may overlap."""
+    """The places of private keys; they can overlap."""
     if "PRIVATE" in text:
         yield from _by_first_line(text)
         yield from _by_last_line(text)
@@ -84,7 +84,7 @@ def _by_last_line(text: str) -> Iterator[tuple[int, int]]:
         skipped = rest.end() if rest else 0
         found = _BODY.match(before, skipped)
         end = found.end() if found else skipped
-        # A short last line alone is a word before a mention of the marker, not a key.
+        # A short last line alone is a word before a mention of the marker, and not a key.
         if end > skipped and _is_body(before[:end]):
             yield match.start() - end, match.end()
 
@@ -95,7 +95,7 @@ def _body_end(text: str, start: int, border: int) -> int:
 
 
 def _is_body(between: str) -> bool:
-    """Whether enough stands here, and nearly all of it is base64 in runs that no words are as long as."""
+    """Whether this is long enough, and nearly all of it is base64 in runs longer than words."""
     runs = _RUNS.findall(between)
     coded = sum(len(run) for run in runs if _MIXED.search(run))
     headers = sum(len(line) for line in _HEADERS.findall(between))

@@ -1,7 +1,7 @@
-"""Hidden reasoning of models (requirement D16): what a program got from one and passes on unread.
+"""Finds hidden reasoning of models (requirement D16), which a program received and passes on unread.
 
-Intermediate steps stay inside. They are known by the names that providers' answers give them, in JSON as
-printed or returned, and by the tags that open models write them between.
+Intermediate steps must not leave. They are recognised by their field names in providers' answers, in JSON as
+printed or returned, and by the tags that open models write around them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 
 KIND = "hidden_reasoning"
 
-#: Models open it on a line of its own; elsewhere it is a mention.
+#: Models write the opening tag at the start of a line; elsewhere it is only mentioned.
 _OPEN = re.compile(r"(?m)^[ \t]{0,8}<(think|thinking|reasoning|scratchpad)>")
 
 
 def find(text: str, fields: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Where it stands in a text. ``fields`` are names of JSON members that hold it."""
+    """The places of hidden reasoning in a text. ``fields``: names of JSON members that hold it."""
     done = 0
     for opened in _OPEN.finditer(text):
         if opened.start() >= done:

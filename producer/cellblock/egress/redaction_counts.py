@@ -1,4 +1,4 @@
-"""A filter that remembers what it took out, by kind and stream: what each part of a result is held to."""
+"""A filter for the parts of a result that counts its redactions, by kind and stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cellblock_config.egress import EgressSettings
 
 
 class Tally:
-    """One job's redactions, counted as they are made."""
+    """Filters texts of one job and counts the redactions."""
 
     def __init__(self, settings: EgressSettings) -> None:
         self.settings = settings
@@ -21,11 +21,11 @@ class Tally:
         self._counted: Counter[tuple[str, str]] = Counter()
 
     def find(self, text: str) -> list[Finding]:
-        """What would have to go; nothing is counted."""
+        """The stretches that would be taken out, without counting them."""
         return find(text, self.settings, self._budget)
 
     def text(self, stream: str, text: str) -> str:
-        """The text as it may leave."""
+        """The text that may leave; its redactions are counted."""
         if not text:
             return text
         report = redact(text, self.find(text))
@@ -33,18 +33,18 @@ class Tally:
         return report.text
 
     def add(self, stream: str, redactions: Iterable[Redaction]) -> None:
-        """Count what was taken out elsewhere."""
+        """Counts redactions that were made elsewhere."""
         for redaction in redactions:
             self._counted[redaction.kind, stream] += redaction.count
 
     def withheld(self, stream: str, found: Iterable[Finding]) -> str:
-        """Count what something is withheld for, and say so."""
+        """Counts the findings for which a part is withheld. Returns the reason as text."""
         found = list(found)
         self.add(stream, [Redaction(one.kind, one.start, one.end, one.how) for one in found])
         return f"withheld: it holds what may not leave ({', '.join(sorted({one.kind for one in found}))})"
 
     def counts(self) -> tuple[RedactionCount, ...]:
-        """All of them."""
+        """All counts, by kind and stream."""
         return tuple(
             RedactionCount(kind=kind, stream=stream, count=count)
             for (kind, stream), count in sorted(self._counted.items())

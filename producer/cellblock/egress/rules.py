@@ -1,10 +1,10 @@
-"""Secrets that are known by their form: who issues them, how they begin, what they are made of.
+"""Secrets that are known by their form: issuer, beginning and alphabet.
 
-Own rules, because the sources we know do not fit a filter that has a few milliseconds: rule sets for scanners
-of repositories are of other engines' expressions (their borders and classes differ from ``re``), read one
-line at a time, and are tuned to find names in source code (docs/adr/0013 has the figures). Each rule here
-begins with a literal, so that a text without it costs one search in C, and none can run for longer than its
-text is long: every repetition is of one class, and none stands inside another.
+These are our own rules, because the known rule sets do not fit a filter that has a few milliseconds: those
+for scanners of repositories use expressions of other engines (borders and classes differ from ``re``), read
+one line at a time, and are tuned to find names in source code (docs/adr/0013 has the figures). Each rule here
+has a literal, so that a text without it costs one search in C. Each runs in time linear in its text: every
+repetition is of one class, and none is inside another.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _HEX = "0-9a-f"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One form. ``pattern`` finds it between other text; what it matches is the secret.
+    """One form of secret. ``pattern`` finds it within other text; the whole match is the secret.
 
-    ``mixed``: what follows the literal has to look drawn at random, since its beginning alone is common.
-    ``border``: it begins with its literal, before which no letter or digit may stand.
+    ``mixed``: the text after the literal must look drawn at random, because the literal alone is common.
+    ``border``: it begins with its literal, and a letter or digit must not stand before it.
     """
 
     kind: str
@@ -35,12 +35,12 @@ class Rule:
 
     @property
     def weak(self) -> bool:
-        """Whether its literal is so short or plain that text has it by chance."""
+        """Whether its literal is so short or plain that text contains it by chance."""
         return self.mixed or len(self.literal) < 4 or not any(c in "_-" for c in self.literal)
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Compiled once, when a text first has the literal: most are never needed."""
+        """The expression, compiled when a text first has the literal: most are never needed."""
         return _compiled(self.expression)
 
 
@@ -50,12 +50,12 @@ def _compiled(expression: str) -> re.Pattern[str]:
 
 
 def _token(kind: str, literal: str, body: str, *, mixed: bool = False) -> Rule:
-    """A literal and what follows it; ``body`` is an expression."""
+    """The rule for a literal and the text after it. ``body``: an expression."""
     return Rule(kind, literal, re.escape(literal) + body, mixed)
 
 
 def _around(kind: str, literal: str, expression: str, *, mixed: bool = False) -> Rule:
-    """A form whose literal is not its beginning."""
+    """The rule for a form whose literal is not its beginning."""
     return Rule(kind, literal, expression, mixed, border=False)
 
 
@@ -291,7 +291,7 @@ RULES: tuple[Rule, ...] = (*_CLOUD, *_HOSTING, *_CHAT, *_MONEY, *_MODELS, *_SERV
 
 
 def begins_here(rule: Rule, text: str, start: int) -> bool:
-    """Whether no other run of characters goes on into this match."""
+    """Whether the match begins here and does not continue a run of characters before it."""
     before = text[start - 1 : start]
     if not rule.border or not before:
         return True
@@ -301,7 +301,7 @@ def begins_here(rule: Rule, text: str, start: int) -> bool:
 
 
 def drawn_at_random(body: str) -> bool:
-    """Whether this looks like drawn, not written: cases or digits change far more often than in names."""
+    """Whether this looks drawn at random: cases and digits change far more often than in names."""
     kinds = ["d" if c.isdigit() else "u" if c.isupper() else "l" for c in body if c.isalnum()]
     changes = sum(1 for before, after in itertools.pairwise(kinds) if before != after)
     return "d" in kinds and len(set(kinds)) > 1 and changes * 5 >= len(kinds)

@@ -1,6 +1,6 @@
-"""What of a text is secret: known forms, private keys, what is assigned to telling names, registered values.
+"""Finds secrets in a text: known forms, private keys, values of telling names, registered values.
 
-Every reading of the text is searched (views.py), and what is found in one is a place in the text itself.
+Every reading of the text is searched (views.py), and each find is reported as a place in the text itself.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from cellblock.egress.values import checksums, forms, prefixed
 from cellblock.egress.values.scorer import score
 from cellblock.egress.views import JOINED, REVERSED, WRAPPED, ReadingBudget, View, views
 
-#: Secrets are unbroken, so that all rules need to look at is what is this long.
+#: Secrets are unbroken, so the rules only search runs of this length.
 _RUN = re.compile(r"[^\s\"'`<>(){},]{16,}")
 _REGISTERED_LEAST = 6
-#: Of a text that nobody took apart so many words in a row are not equally long: after the beginning of a
-#: known form, and after a name such as "token", behind which anything may stand.
+#: In normal text, N consecutive words never have equal length: N after the beginning of a known form, and N
+#: after a name such as "token", which any value can follow.
 _ALIKE, _ALIKE_IN_A_VALUE = 2, 4
-#: Shorter beginnings stand in any text without blanks.
+#: Shorter literals occur by chance in any text without blanks.
 _LITERAL_LEAST = 3
 _REFUSED_MOST = 64
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-#: Lines of checksums are as regular, and longer.
+#: Lines of checksums are equally regular, but longer than this.
 _PIECE_CHARS = 24
 _SCORE_LEAST = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """A stretch of the text, what it holds, and how it was read (nothing: as it stands)."""
+    """A stretch of the text, the kind of its secret, and the steps that made it readable (empty: none)."""
 
     start: int
     end: int
@@ -50,9 +50,9 @@ class Finding:
 def find(
     text: str, registered: Mapping[str, str] | None = None, budget: ReadingBudget | None = None
 ) -> list[Finding]:
-    """Every secret in the text, in its order; places may overlap.
+    """Every secret in the text, in its order; places can overlap.
 
-    ``registered`` are values that are secret by themselves, by the name to report them under.
+    ``registered``: values that are secret by themselves, keyed by the name to report.
     """
     needles = _needles(tuple((registered or {}).items()))
     found: list[Finding] = []
@@ -64,8 +64,8 @@ def find(
                 (found if kind != prefixed.KIND and not {JOINED, WRAPPED} & {*view.how} else loose).append(
                     Finding(*place, kind, view.how)
                 )
-    # With the borders gone a secret seems to go on into what follows it: where it was seen exactly, that
-    # counts.
+    # Without borders, a secret seems to continue into the text behind it: where it was also seen exactly,
+    # only that counts.
     return sorted({*found, *_beside(loose, found)})
 
 
@@ -79,7 +79,7 @@ def _beside(loose: Iterable[Finding], exact: list[Finding]) -> Iterator[Finding]
             if start >= finding.end:
                 break
             seen += max(0, min(end, finding.end) - max(start, finding.start))
-        # Of a key's lines, one may be seen exactly, and all of them only when they are joined.
+        # One line of a key can be seen exactly, and the whole key only when its lines are joined.
         if not seen or (finding.kind == private_keys.KIND and 2 * seen < finding.end - finding.start):
             yield finding
 
@@ -103,7 +103,7 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
             yield from _in_other_letters(text)
         else:
             yield from _known_forms(text)
-            if view.how[-1:] != ("swapped",):  # names mean the same in either case
+            if view.how[-1:] != ("swapped",):  # a name has the same meaning in either case
                 yield from places.find(text, turned=REVERSED in view.how)
     for start, end in private_keys.find(text):
         yield private_keys.KIND, start, end
@@ -111,14 +111,14 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
         yield from _occurrences(text, "packed_data", TOO_LONG)
     if needles:
         folded = text.lower()
-        if len(folded) != len(text):  # a few letters of other scripts grow when they are lowered
+        if len(folded) != len(text):  # a few letters of other scripts become longer in lower case
             folded = text.translate(_LOWER)
         for name, needle in needles:
             yield from _occurrences(folded, name, needle)
 
 
 def _in_other_letters(text: str) -> Iterator[tuple[str, int, int]]:
-    """Secrets of a text in a shifted alphabet: known forms, values of names. Words come there by chance."""
+    """Secrets in a text with shifted letters: known forms, values of names. Words occur there by chance."""
     for kind, start, end in _known_forms(text):
         if drawn_at_random(text[start:end][_LITERAL_LEAST:]):
             yield kind, start, end
@@ -132,20 +132,20 @@ def _known_forms(text: str) -> Iterator[tuple[str, int, int]]:
     long = " ".join(_RUN.findall(text))
     refused = _Refused()
     for rule in RULES if long else ():
-        if rule.literal in (long if rule.border else text):  # of some forms the beginning is a short word
+        if rule.literal in (long if rule.border else text):  # the literal of some forms is a short word
             yield from _by_rule(rule, text, refused)
     yield from checksums.find(text)
 
 
 @dataclass
 class _Refused:
-    """How many matches of one text did not begin where they may, over all rules."""
+    """The number of matches in one text that were not at a border, over all rules."""
 
     count: int = 0
 
 
 def _by_rule(rule: Rule, text: str, refused: _Refused) -> Iterator[tuple[str, int, int]]:
-    """Every match that begins where it may; within one that does not, a few more are looked for."""
+    """Every match that begins at a border; within a match that does not, the search goes on a few times."""
     at = 0
     while (match := rule.pattern.search(text, at)) is not None:
         alone = begins_here(rule, text, match.start())
@@ -159,10 +159,10 @@ def _by_rule(rule: Rule, text: str, refused: _Refused) -> Iterator[tuple[str, in
 
 
 def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
-    """Secrets that somebody has put separators into.
+    """Secrets that were split by separators.
 
-    Where words stand together, much looks like one. What was taken apart by a program shows by its pieces,
-    all of one length; otherwise its form has to be beyond doubt.
+    In joined words, much looks like a secret. If a program split it, its pieces have one length; otherwise
+    its form has to be beyond doubt.
     """
     for rule in RULES:
         if len(rule.literal) >= _LITERAL_LEAST and rule.literal in view.text:
@@ -197,12 +197,12 @@ def _is_of_words(rule: Rule, match: re.Match[str]) -> bool:
 
 
 def _is_sure(rule: Rule, match: re.Match[str]) -> bool:
-    """The same where words stand together, which have digits and capitals by chance."""
+    """Whether a match in joined words is random text: joined words have digits and capitals by chance."""
     return _is_drawn(rule, match) and score(match[0][len(rule.literal) :][:64]) > _SCORE_LEAST
 
 
 def _is_in_halves(view: View, start: int, end: int) -> bool:
-    """Whether it was one run with nothing but a line's end in its middle."""
+    """Whether it was one run with only the end of a line in its middle."""
     pieces = view.pieces(start, end)
     wider = view.pieces(max(0, start - 1), min(len(view.text), end + 1))
     if len(pieces) != 2 or len(wider) != 2 + (start > 0) + (end < len(view.text)):  # within longer words
@@ -212,7 +212,7 @@ def _is_in_halves(view: View, start: int, end: int) -> bool:
 
 
 def _regular_end(view: View, start: int, end: int, least: int) -> int | None:
-    """To where a stretch was in pieces of one length, at least so many; None if it was not."""
+    """The end of the part that had ``least`` or more pieces of one length; None if there were fewer."""
     pieces = [b - a for a, b in view.pieces(start, end)]
     if len(pieces) < 3 or pieces[0] > pieces[1] or pieces[1] > _PIECE_CHARS:
         return None
@@ -226,14 +226,14 @@ def _regular_end(view: View, start: int, end: int, least: int) -> int | None:
 
 @lru_cache(maxsize=8)
 def _needles(registered: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
-    """Each value in the forms that no reading of a text undoes when it is short or stands within others."""
+    """Each value in those encoded forms that no reading decodes when they are short or within other text."""
     needles = []
     for name, value in registered:
         if len(value) < _REGISTERED_LEAST:
             continue
         raw = value.encode()
         forms = {value, "".join(value.split()), raw.hex(), quote(value, safe=""), value[::-1]}
-        for shift in range(3):  # base64 of it, however it stands within what was encoded
+        for shift in range(3):  # its base64 at each position within encoded text
             coded = base64.b64encode(b"\0" * shift + raw).decode()
             inner = coded[(0, 2, 3)[shift] : len(coded) - (0 if (shift + len(raw)) % 3 == 0 else 4)]
             forms |= {inner, inner.replace("+", "-").replace("/", "_")}

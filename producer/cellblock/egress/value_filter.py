@@ -1,4 +1,4 @@
-"""A job's value on its way out: JSON is filtered text by text, a table leaves whole or not at all."""
+"""Filters a job's value: JSON text by text, while a table leaves whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cellblock.egress.filtering import Redaction, notice
 from cellblock.egress.redaction_counts import Tally
 
 _PARTS_MOST = 2000
-#: How zstd's and lz4's frames begin, which Arrow compresses its buffers with; our guest compresses none.
+#: The first bytes of zstd's and lz4's frames, with which Arrow compresses buffers; our guest never does.
 _FRAMES = (b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")
 _STREAM = "value"
 
 
 def value_text(value: object) -> str:
-    """All that can be read in a value; nothing of a table that :func:`filter_value` withholds."""
+    """All readable text of a value; empty for a table that :func:`filter_value` withholds."""
     if not isinstance(value, TableValue):
         return json.dumps(value, ensure_ascii=False)
     texts = files.read(value.ipc, files.UnpackBudget())
@@ -25,13 +25,13 @@ def value_text(value: object) -> str:
 
 
 def filter_value(value: object, tally: Tally) -> tuple[object, str | None]:
-    """The value as it may leave, or None and the reason why it may not."""
+    """The value that may leave, or None and the reason why it must not."""
     if isinstance(value, TableValue):
         why = _table_withheld(value, tally)
         return (value, None) if why is None else (None, f"the value is {why}")
     found = tally.find(value_text(value))
     if not found:
-        joined = "".join(_strings(value))  # what was cut in pieces stands apart in JSON
+        joined = "".join(_strings(value))  # pieces of one text are separate in JSON
         found = [] if joined == value else tally.find(joined)
         return (value, None) if not found else (None, f"the value is {tally.withheld(_STREAM, found)}")
     parts = _Parts(tally)
@@ -66,25 +66,25 @@ def _strings(value: object) -> Iterator[str]:
 
 
 class _Parts:
-    """Filters every text of a value, knowing the name it is given to."""
+    """Filters every text of a value, together with the name of its field."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
-        self._own = Tally(tally.settings)  # counted only if what comes of it leaves
+        self._own = Tally(tally.settings)  # counted only if the filtered value leaves
         self._left = _PARTS_MOST
 
     @property
     def too_many(self) -> bool:
-        """Whether it had more parts than are looked at one by one, so that what came of it is not whole."""
+        """Whether it had too many parts to filter one by one, so that the filtered value is incomplete."""
         return self._left < 0
 
     def count(self) -> None:
-        """What was taken out is taken out of the job's value."""
+        """Counts the redactions as those of the job's value."""
         for one in self._own.counts():
             self._tally.add(one.stream, [Redaction(one.kind, 0, 0, count=one.count)])
 
     def filtered(self, value: object, name: str = "") -> object:
-        """The same with notices in the place of secrets."""
+        """The value with notices in place of secrets."""
         self._left -= 1
         if self.too_many:
             return None

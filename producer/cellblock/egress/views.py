@@ -1,11 +1,9 @@
-"""Every way in which one text can be read: as it stands, decoded, turned round, put together.
+"""All readings of one text: as it stands, decoded, reversed, joined.
 
-A view is a text that somebody could make of another one, and knows where each part of it came from. Views are
-made of views, so that base64 of a reversed text split over lines is read as well: three steps deep, and of
-all views together no more than a fixed multiple of the text, whatever it holds.
+A view is a text that a reader could make from another one, and it knows the origin of each of its parts.
+Views are made from views, so that base64 of a reversed text split over lines is read too: three steps deep.
+All views together have at most a fixed multiple of the text's characters, whatever it holds.
 """
-
-# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -22,16 +20,16 @@ from cellblock.egress.encodings import ENCODINGS, TOO_LONG
 from cellblock.egress.layouts import LAYOUTS, whole
 
 _DEPTH = 3
-#: Characters of all views together: many times a text that a person could read, a few times a longer one, and
-#: enough for a short one whatever it holds.
+#: The most characters of all views together: many times a text that a person could read, a few times a longer
+#: one, and enough for a short one whatever it holds.
 _BUDGET_FACTOR, _BUDGET_FULL, _BUDGET_LONG, _BUDGET_LEAST = 64, 64 * 1024, 3, 64 * 1024
 _GROWN_FACTOR = 6
-#: Of it the readings of each depth may come to so much, in per cent.
+#: The share of this for the readings of each depth, in per cent.
 _DEPTH_SHARES = (60, 25, 15)
 JOINED, REVERSED, WRAPPED = "joined", "reversed", "wrapped"
-#: After these no other step is tried.
+#: No other step is tried after these.
 _LAST_STEPS = {"rot13": rot13, "swapped": swapped}
-#: Tried on plain readings alone, for each costs a sweep.
+#: Tried only on plain readings, because each costs a sweep.
 _RARER: dict[str, Decoding] = {"other base": others}
 _WHOLE_STEPS = {"noise", "every second", "words backwards", "shifted", "columns"}
 _BEFORE_WHOLE = {"numbered", "escaped", "invisible", "base64", "hex"}
@@ -39,7 +37,7 @@ _BEFORE_WHOLE = {"numbered", "escaped", "invisible", "base64", "hex"}
 
 @dataclass(frozen=True)
 class View:
-    """One reading. ``loose``: what stood apart stands together here, so borders between words are gone."""
+    """One reading. ``loose``: separate words were joined, so borders between words are gone."""
 
     text: str
     how: tuple[str, ...] = ()
@@ -48,18 +46,18 @@ class View:
     parts: Callable[[], list[Part]] | None = None
 
     def locate(self, start: int, end: int) -> tuple[int, int]:
-        """Where in the original text this stretch of the view came from."""
+        """The place in the original text that this stretch of the view came from."""
         if self.source is None:
             return start, end
         return self.source.locate(*self._in_source(start, end))
 
     def unread(self) -> View:
-        """In place of this view, for which there was no room: a sign that its source was not read."""
+        """A replacement for this view, for which there was no room: a sign that its source was not read."""
         whole = len(self.source.text) if self.source is not None else 0
         return View(TOO_LONG, self.how, False, self.source, lambda: [Part(0, 0, whole, whole=True)])
 
     def pieces(self, start: int, end: int) -> list[tuple[int, int]]:
-        """In what pieces this stretch stood before it was joined, as places in the view; of a loose one."""
+        """The pieces that a stretch of a loose view had before it was joined, as places in the view."""
         if self.source is None:
             return [(start, end)]
         if self.how[-1] != JOINED:
@@ -73,7 +71,7 @@ class View:
         return found
 
     def is_regular(self, alike: int, most_chars: int) -> bool:
-        """Whether anywhere so many pieces in a row were of one length, no longer than this."""
+        """Whether ``alike`` pieces in a row had one length, at most ``most_chars``, anywhere in the view."""
         if self.source is None:
             return False
         if self.how[-1] != JOINED:
@@ -107,16 +105,16 @@ class View:
 
 @dataclass
 class ReadingBudget:
-    """Characters of all readings of all texts of one job; without any left, a text counts as not read."""
+    """The characters left for readings of all texts of one job; with none left, texts count as not read."""
 
     chars_left: int = 64 * 1024 * 1024
 
 
 def views(text: str, budget: ReadingBudget | None = None) -> Iterator[View]:
-    """The text itself, then every other reading of it that differs, each followed by those made of it.
+    """The text itself, then every other reading of it that differs, each followed by readings made from it.
 
-    No more than one reading of each depth is held at a time. Each depth has a share of its own, so that what
-    is deep does not use up what is plain.
+    At most one reading of each depth is in memory at a time. Each depth has a share of its own, so that deep
+    readings do not use up the room of plain ones.
     """
     shares = _Shares(text, budget or ReadingBudget())
     first = View(text)
@@ -125,7 +123,7 @@ def views(text: str, budget: ReadingBudget | None = None) -> Iterator[View]:
 
 
 class _Shares:
-    """What the readings of one text may come to, by depth; what was unpacked has a share of its own."""
+    """The room for readings of one text, by depth; unpacked content has a share of its own."""
 
     def __init__(self, text: str, job: ReadingBudget) -> None:
         allowed = _BUDGET_FACTOR * min(len(text), _BUDGET_FULL) + _BUDGET_LONG * len(text) + _BUDGET_LEAST
@@ -136,7 +134,7 @@ class _Shares:
         self._seen = {hash(text)}
 
     def is_new(self, text: str) -> bool:
-        """Whether no reading was the same; only hashes are kept."""
+        """Whether no earlier reading was equal; only hashes are kept."""
         found = hash(text)
         if found in self._seen:
             return False
@@ -144,13 +142,13 @@ class _Shares:
         return True
 
     def take(self, made: View, depth: int) -> View | None:
-        """The reading, if there is room; a sign in its place where nothing else would tell that it was not read."""
+        """The reading if there is room, else None, or a sign that content was not read."""
         size = len(made.text)
         if size > self._job.chars_left:
             self._job.chars_left = 0
             return made.unread()
         if size > self._length:
-            if size > self._grown:  # nobody packs so much into so little but to have it go unread
+            if size > self._grown:  # such a ratio is only used to hide content
                 return made.unread()
             self._grown -= size
         else:
@@ -174,7 +172,7 @@ def _below(view: View, shares: _Shares, depth: int) -> Iterator[View]:
 
 
 def _made_of(view: View) -> Iterator[View]:  # noqa: C901
-    """What one step makes of a view. Steps whose order does not matter are taken in one order only."""
+    """The views that one step makes from a view. Steps whose order does not matter run in one order only."""
     last = view.how[-1] if view.how else ""
     if last in _LAST_STEPS or last in _WHOLE_STEPS:
         return
@@ -191,7 +189,7 @@ def _made_of(view: View) -> Iterator[View]:  # noqa: C901
         if name == last == "numbered":  # a second number is a table's first column
             continue
         yield from made(name, decode(view.text, near), loose=view.loose)
-    if last == WRAPPED or (last in LAYOUTS and last != "labelled"):  # what these put together stands together
+    if last == WRAPPED or (last in LAYOUTS and last != "labelled"):  # these have joined the text already
         return
     yield from made(WRAPPED, unwrapped(view.text, near), loose=view.loose)
     if last != REVERSED and not view.loose:

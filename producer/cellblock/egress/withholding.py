@@ -1,6 +1,6 @@
-"""Looking through a job's words piece by piece, so that one that takes too much is withheld by itself.
+"""Filters a job's output piece by piece, so that only a piece that needs too much is withheld.
 
-Who runs the filter gives the guard that says how much a piece may take; without one nothing is bounded.
+The caller of the filter gives the guard that bounds each piece; without a guard nothing is bounded.
 """
 
 from __future__ import annotations
@@ -11,46 +11,46 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 Other = TypeVar("Other")
 
-#: Among a result's redactions: what was withheld because it could not be looked through.
+#: The redaction kind of pieces that were withheld because they could not be filtered.
 KIND = "unfiltered"
 
 
 class OutOfBounds(Exception):
-    """A piece takes more than it may; the message says what of, and what helps."""
+    """A piece needs more than it may use; the message names the resource and the remedy."""
 
 
 class Guard(Protocol):
-    """Bounds what looking through one piece may take."""
+    """Bounds the resources for filtering one piece."""
 
     def run(self, work: Callable[[], T]) -> T:
-        """Do the work. Raises :class:`OutOfBounds`."""
+        """Does the work. Raises :class:`OutOfBounds`."""
 
     def run_last(self, work: Callable[[], T]) -> T:
-        """Do what comes at the end, with what was kept back for it. Raises :class:`OutOfBounds`."""
+        """Does the last work, with resources reserved for it. Raises :class:`OutOfBounds`."""
 
 
 class Unbounded:
-    """No bound at all: what a caller of the library has."""
+    """A guard without bounds, for callers of the library."""
 
     def run(self, work: Callable[[], Any]) -> Any:
-        """Do it."""
+        """Does the work."""
         return work()
 
     run_last = run
 
 
 def notice(why: OutOfBounds) -> str:
-    """What stands in a text's place."""
+    """The text that replaces a withheld text."""
     return f"[{reason(why)}]"
 
 
 def reason(why: OutOfBounds) -> str:
-    """Why something is withheld."""
+    """The reason why something is withheld, as text."""
     return f"withheld: {why}"
 
 
 def piece(guard: Guard, work: Callable[[], T], otherwise: Callable[[OutOfBounds], Other]) -> T | Other:
-    """What the work comes to, or what stands for it where it takes more than it may."""
+    """The result of the work, or its replacement where it goes beyond the bounds."""
     try:
         return guard.run(work)
     except OutOfBounds as why:

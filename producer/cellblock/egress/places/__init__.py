@@ -1,7 +1,7 @@
-"""Finds the places that promise a secret, and which of their values are secrets.
+"""Finds the places that promise a secret, and decides which of their values are secrets.
 
-Places are found by structure alone, from the names that promise something (lexicon.py); whether what stands
-there is a secret is judged by values/judging.py. No product is named in either.
+Places are found by structure alone, from names that promise something (lexicon.py); assessment.py decides
+whether the value there is a secret. No product is named in either.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cellblock.egress.places.lexicon import Name, names
 from cellblock.egress.places.place import Behind, Place
 from cellblock.egress.values import hashes, prefixed
 
-#: Forms of places behind a name, by the family that the bench of left-out classes switches off.
+#: Forms of places behind a name. The keys are families, which the bench of left-out classes switches off.
 BEHIND: dict[str, Behind] = {
     "signed": pairs.signed,
     "blocks": pairs.blocks,
@@ -24,22 +24,22 @@ BEHIND: dict[str, Behind] = {
 }
 #: Forms that need no telling name.
 FREE: dict[str, Callable[[str], Iterator[Place]]] = {"commands": commands.find, "calls": calls.find}
-#: What needs no place at all, or is one itself.
+#: Forms that need no place at all, or are a place themselves.
 ALONE: dict[str, Callable[[str], Iterator[tuple[str, int, int]]]] = {
     "lines": lines.find,
     "containers": containers.find,
     "hashes": hashes.find,
     "prefixed": prefixed.find,
 }
-#: Read backwards, numbers and addresses are codes and passwords by chance.
+#: Not searched in reversed texts, where numbers and addresses look like codes and passwords by chance.
 _NOT_TURNED = {"prefixed", "lines", "hashes"}
 _NAMES_MOST = 20_000
 
 
 def find(text: str, *, turned: bool = False) -> Iterator[tuple[str, int, int]]:
-    """Kind and place of every value that a place gives away, or that needs none.
+    """Kind and place of every secret value that a place shows, or that needs no place.
 
-    ``turned``: the text was read backwards, where what is drawn seems to begin with anything.
+    ``turned``: the text is reversed. There, random values seem to begin with any prefix.
     """
     yield from find_named(text)
     for look in FREE.values():
@@ -54,7 +54,7 @@ def find(text: str, *, turned: bool = False) -> Iterator[tuple[str, int, int]]:
 
 
 def find_named(text: str) -> Iterator[tuple[str, int, int]]:
-    """The same of names alone: not of addresses, headers and commands."""
+    """Kind and place of values behind names only, without those in addresses, headers and commands."""
     found = []
     for name in names(text):
         found.append(name)

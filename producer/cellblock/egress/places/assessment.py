@@ -1,6 +1,6 @@
-"""Whether a value is a secret, given what its place promises: the more is promised, the weaker it may be.
+"""Decides whether a value is a secret, given its place: a place that promises more allows a weaker value.
 
-And the other way round: a value that can be nothing else needs no promise (rules.py).
+In the same way, a value that cannot be anything else needs no promise (rules.py).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from cellblock.egress.values.scorer import score
 
 
 class Setting(IntEnum):
-    """How well the borders of a value are known, from the least on."""
+    """How well the borders of a value are known, the least known first."""
 
-    PROSE = 0  #: words stand between the name and it
-    SPACED = 1  #: a blank stands between
+    PROSE = 0  #: words stand between the name and the value
+    SPACED = 1  #: a blank stands between the name and the value
     BARE = 2  #: after a sign, up to a blank
     LINE = 3  #: after a sign, up to the end of its line
-    CELL = 4  #: of a table
+    CELL = 4  #: in a cell of a table
     QUOTED = 5
 
 
 _JUDGED_CHARS = 256
 _LEAST_CHARS = 5
-#: What people put between a word and a year when they are told to.
+#: The signs that people put between a word and a year where a password needs one.
 _PEOPLES_SIGNS = re.compile(r"[!@#$%^&*~?+=_.-]")
 _STRONG_SIGNS = re.compile(r"[!@#$%^&*~?]")
 _PASSPHRASE = re.compile(
@@ -34,16 +34,16 @@ _PASSPHRASE = re.compile(
 )
 #: ``Copper.Marble93``: capitals where names have none.
 _TITLED = re.compile(r"[A-Z][a-z]+[._-][A-Z][a-z]+\d{1,4}\W?")
-#: Groups of digits, as recovery keys are shown.
+#: Groups of digits, the usual form of recovery keys.
 _NUMBERED = re.compile(r"(?:\d{4,6}[ -]){3,11}\d{4,6}")
 _CAMEL = re.compile(r"(?:[A-Z][a-z]{2,9}){3,8}\d{0,4}")
-#: Beyond Cyrillic, what stands without blanks is a sentence.
+#: Beyond Cyrillic, a text without blanks is a sentence.
 _SPELLED_MOST = "\u052f"
 _SURE, _LIKELY, _DOUBTFUL = 6.0, 1.5, 0.0
 
 
 def is_secret(value: str, promise: Promise, setting: Setting) -> bool:
-    """Whether this stands where a secret was promised and looks like one."""
+    """Whether this value looks like a secret, given the promise and the borders of its place."""
     value = value.strip()[:_JUDGED_CHARS]
     if len(value) < _LEAST_CHARS or not promise or _is_nothing(value, setting):
         return False
@@ -81,7 +81,7 @@ def _is_nothing(value: str, setting: Setting) -> bool:
 
 
 def is_sure(value: str) -> bool:
-    """So drawn that a name like "key" is enough; digests and identifiers in hexadecimal are not."""
+    """Whether it is so random that a name like "key" is enough. Digests and identifiers in hex are not."""
     if len(value) < 20 or forms.is_hex(value) or forms.is_something_else(value) or " " in value:
         return False
     classes = {*map(forms.char_class, value)}
@@ -89,7 +89,7 @@ def is_sure(value: str) -> bool:
 
 
 def is_seed(value: str) -> bool:
-    """A dozen short words and more that make no sentence: what a wallet can be made again from."""
+    """Whether these are twelve or more short words without a sentence: the seed phrase of a wallet."""
     found = value.replace(",", " ").split()
     if not 12 <= len(found) <= 33 or not all(word.isalpha() and 2 < len(word) < 10 for word in found):
         return False
@@ -97,12 +97,12 @@ def is_seed(value: str) -> bool:
 
 
 def _is_long_number(value: str) -> bool:
-    """A private exponent or factor in decimal digits."""
+    """Whether this can be a private exponent or factor in decimal digits."""
     return len(value) >= 30 and value.isdigit() and len(set(value)) > 6
 
 
 def is_drawn(value: str, setting: Setting) -> bool:
-    """Whether a program drew this at random."""
+    """Whether this looks as if a program drew it at random."""
     if len(value) < 8 or any(map(str.isspace, value)):
         return False
     classes = {*map(forms.char_class, value)}
@@ -135,7 +135,7 @@ def is_drawn(value: str, setting: Setting) -> bool:
 
 
 def is_chosen(value: str, setting: Setting) -> bool:
-    """Whether a person chose this as a password: words and signs, or a phrase of plain words."""
+    """Whether this looks like a person's password: words and signs, or a phrase of plain words."""
     if is_passphrase(value, setting) or is_seed(value) or _NUMBERED.fullmatch(value):
         return True
     if any(map(str.isspace, value)) or max(value) > _SPELLED_MOST:
@@ -169,7 +169,7 @@ def _is_identifier(value: str) -> bool:
 
 
 def is_passphrase(value: str, setting: Setting) -> bool:  # noqa: C901
-    """Several plain words that make no sentence and no identifier."""
+    """Whether these are several plain words that are neither a sentence nor an identifier."""
     if setting < Setting.LINE and " " in value:
         return False
     camel = _CAMEL.fullmatch(value) is not None
@@ -189,7 +189,7 @@ def is_passphrase(value: str, setting: Setting) -> bool:  # noqa: C901
         return False
     if len(found) < 3:
         return separators == {"-"} and setting in {Setting.BARE, Setting.QUOTED} and min(map(len, found)) > 3
-    if "_" in separators and (len(found) < 4 or setting is not Setting.QUOTED):  # as identifiers are written
+    if "_" in separators and (len(found) < 4 or setting is not Setting.QUOTED):  # the form of identifiers
         return False
     if len(value) < 14 or (setting is Setting.SPACED and len(found) < 4):
         return False

@@ -1,6 +1,6 @@
-"""Where a user stands beside a password without a name for it: calls that connect, SQL, "log in with".
+"""Finds passwords beside a user, without a name for them: calls that connect, SQL, "log in with".
 
-What is called or said tells that two words are a login; the second one is the secret.
+The name of the call, or the words, show that two values are a login; the second one is the secret.
 """
 
 # ruff: noqa: E501
@@ -42,7 +42,7 @@ _CALLED = (
     "PDO(",
     "ind(",
 )
-#: What each begins to be looked for with.
+#: For each form: words of which a text must have one, the expression, and how well it knows the borders.
 _FORMS = (
     (_CALLED, _CALL, Setting.SPACED),
     (("dentified", "DENTIFIED", "assword", "ASSWORD"), _STATEMENT, Setting.QUOTED),

@@ -1,6 +1,6 @@
-"""Command lines: short flags behind a user's, here-strings, and what is piped into a reader of passwords.
+"""Finds secrets in command lines: short flags after a user's, here-strings, input for password readers.
 
-No product is named: that one flag gives a user makes the next one's value a password.
+No product is named: if one flag gives a user, the value of the next flag is a password.
 """
 
 # ruff: noqa: E501
@@ -20,11 +20,11 @@ _USER = re.compile(r"[ \t](?:-[uUlDa]|--?user(?:name)?|--login|-D)[ =]?[\"']?[\w
 _SECRET = re.compile(
     r"[ \t]-(?:[pPwWkKxXAN])[ =]?(?P<quote>[\"']?)(?P<value>[^\s\"'-][^\n\"']{4,120}?)(?:(?P=quote)(?=[\s;|&)]|$))"
 )
-#: ``x -psecret``: flags in one dash that are too long and too mixed to be names of flags.
+#: ``x -psecret``: a flag with one dash that is too long and too mixed to be the name of a flag.
 _GLUED = re.compile(
     r"[ \t]-p(?=\S*[!@#$%^&*]|\S*\d\S*[A-Z]|\S*[A-Z]\S*\d)(?P<value>[^\s\"'=-][^\s\"']{7,80})(?=\s|$)"
 )
-#: A short flag and what no file and no number is like.
+#: A short flag and a value that looks neither like a file nor like a number.
 _SURE = re.compile(
     r"[ \t]-[pPkKwWcCsx][ =]?[\"']?(?=[^\s\"']*[a-z])(?=[^\s\"']*[A-Z])(?=[^\s\"']*\d)(?P<value>[^\s\"'/.-][^\s\"'/]{9,120})(?=[\s\"']|\Z)"
 )
@@ -32,7 +32,7 @@ _USER_PAIR = re.compile(
     r"[ \t](?:-\w{0,3}u|--user|--proxy-user|-U)[ =]?[\"']?[\w.@-]{1,60}[:%](?P<value>[^\s\"']{5,120})"
 )
 _HERE = re.compile(r"<<<[ \t]?(?P<quote>[\"']?)(?P<value>[^\n\"']{5,200})(?P=quote)")
-#: Its first line, where the command it goes to reads a password.
+#: The first line of a here-document whose command reads a password.
 _HERE_DOCUMENT = re.compile(
     r"(?m)^(?P<before>[^\n]{0,200}<<[-~]?[ \t]?[\"'\\]?\w{1,40}[^\n]{0,160})\n[ \t]{0,20}(?P<value>[^\s]{5,200})[ \t]{0,8}$"
 )
@@ -50,7 +50,7 @@ _FLAGS = (
 
 
 def find(text: str) -> Iterator[Place]:  # noqa: C901
-    """Places of all command lines of a text."""
+    """The places in all command lines of a text."""
     if any(flag in text for flag in _FLAGS):
         for user in _USER.finditer(text):
             end = min(user.end() + _LINE_CHARS, len(text))

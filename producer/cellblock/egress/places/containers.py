@@ -1,6 +1,6 @@
-"""Containers whose type says that they hold a key: frames, members of a JWK, fields of a printed key, lists of bytes.
+"""Finds containers whose type shows a key: frames, members of a JWK, fields of a printed key, lists of bytes.
 
-What a frame or a member is called tells; the value has only to be written as bytes are.
+The name of the frame or member is decisive; the value only has to have the form of bytes.
 """
 
 # ruff: noqa: E501
@@ -29,11 +29,11 @@ _XML_MEMBER = re.compile(
     r"<(?P<name>D|P|Q|DP|DQ|InverseQ)>\s{0,8}(?P<value>[A-Za-z0-9+/=\s]{16,1400})</(?P=name)>"
 )
 _SEXP = re.compile(r"\((?:d|p|q|u|x) #(?P<value>[0-9A-Fa-f]{16,2000})#\)")
-#: Of a key of RSA as numbers: its exponents and factors, where the public one stands with them.
+#: The exponents and factors of an RSA key as numbers, with its public exponent beside them.
 _NUMBERS_OF = re.compile(
     r"\b(?:d|p|q|dp|dq|dmp1|dmq1|iqmp|qinv|phi)\b[\"']?\s{0,4}[=:]\s{0,4}[\"']?(?P<value>\d{40,2000}|0[xX][0-9A-Fa-f]{32,2000})"
 )
-#: Fields of a key as tools print it, and lines of bytes below or beside.
+#: Fields of a key as tools print it, with lines of bytes below or beside them.
 _FIELD = re.compile(
     r"(?mi)^[ \t]{0,8}(?P<name>priv(?:ate[ -]?(?:exponent|value|key|part)?)?|prime[12p]?|exponent[12]|coefficient|secret|master[ -]?key|mk dump|dek|kek|seed"
     r"|[\w ]{0,24}key(?: data| material| bytes| dump)?)[ \t]{0,8}[:=][ \t]{0,8}(?:\n)?"
@@ -45,7 +45,7 @@ _LIST = re.compile(
 _NUMBERS = re.compile(r"0[xX][0-9A-Fa-f]{2}|\d{1,3}")
 _BEFORE = 90
 _BYTES_LEAST, _DISTINCT_LEAST = 16, 10
-#: How the bytes of private keys begin (ASN.1), and of a PKCS#12 container.
+#: The first bytes of private keys (ASN.1) and of a PKCS#12 container.
 _DER = re.compile(
     rb"0\x82..\x02\x01[\0\x01\x03](?:\x02\x82|0\r|0\x82)|0[\x20-\x80]\x02\x01[\0\x01](?:\x04|0)|0\x81.\x02\x01[\0\x01]",
     re.DOTALL,
@@ -54,7 +54,7 @@ _KEYPAIR_BYTES = 64
 
 
 def find(text: str) -> Iterator[tuple[str, int, int]]:  # noqa: C901
-    """Kind and place of what such a container holds."""
+    """Kind and place of the contents of such containers."""
     if "BEGIN " in text:
         yield from _frames(text)
     if '"kty"' in text or "'kty'" in text:
@@ -88,7 +88,7 @@ def _frames(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _is_key(text: str, match: re.Match[str]) -> bool:
-    """Bytes under a telling name, of the structure of a key, or as many as a pair of keys has."""
+    """Whether bytes under a telling name have the structure of a key, or the length of a pair of keys."""
     try:
         data = bytes(int(number, 0) for number in _NUMBERS.findall(match["value"]))
     except ValueError:

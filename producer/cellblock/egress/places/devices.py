@@ -1,7 +1,7 @@
-"""Lines of network equipment and of databases: a name, words for how what follows is written, and the value.
+"""Finds secrets in commands of network equipment and databases: a name, words for the encoding, the value.
 
 ``enable secret 5 …``, ``key-string 7 …``, ``pre-shared-key ascii-text "…"``, ``IDENTIFIED BY '…'``: no sign
-stands between, and a word or two say the kind of what follows.
+stands between name and value, and one or two words name the value's encoding.
 """
 
 # ruff: noqa: E501
@@ -26,7 +26,7 @@ _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f:]+:[0-9a-f:]*")
 _KIND = re.compile(
     r"\s\d{1,2}\Z|cipher|encrypted|ascii|hex|ENC|md5|sha|BY|by|PASSWORD|password-value|encoded", re.IGNORECASE
 )
-#: What commands of equipment begin with.
+#: The first words of commands of equipment.
 _COMMAND_LINE = re.compile(
     r"[ \t]*(?:set|enable|username|user|snmp-server|snmp|crypto|tacacs-server|radius-server|radius|tacacs|neighbor|key-string|key|ip|ppp|isdn|ntp|wpa-psk"
     r"|wlan|security|pre-shared-key|server-private|authentication|password|secret|local-user|super|standby|vrrp|aaa|area|router|bgp|ospf|isis"
@@ -36,7 +36,7 @@ _COMMAND_LINE = re.compile(
 
 
 def configured(text: str, name: Name) -> Iterator[Place]:
-    """The value at the end of a command, which may be weaker than in a sentence."""
+    """The value at the end of a command, which counts even if it is weaker than one in a sentence."""
     match = _HOW.match(text, name.end)
     if match is None:
         return

@@ -1,7 +1,7 @@
-"""What a name promises: nothing, a secret that a program drew, or one that a person chose.
+"""The promise of a name: no secret, a secret that a program drew, or one that a person chose.
 
 A name is judged by its words and their compounds, not by the product that uses it. Words of scripts without
-blanks are looked for anywhere in a name, others at its borders: "monkey" is no key.
+blanks are searched anywhere in a name, other words only at its borders: "monkey" is not a key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cellblock.egress.values.scorer import score
 
 
 class Promise(IntEnum):
-    """How weak a value may be: the more is promised, the weaker."""
+    """The strength of a promise. A stronger promise allows a weaker value."""
 
     NONE = 0
     FAINT = 1  #: a bare "key", "sig" or "seed": the value has to be beyond doubt
@@ -34,9 +34,9 @@ class Name:
     promise: Promise
 
 
-#: Longer runs of letters are no names; of such a run its end may be one.
+#: Longer runs of letters are not names, but the end of such a run can be one.
 _WORD_CHARS, _NAME_CHARS = 48, 80
-#: A name that looks as drawn as this is a part of a value.
+#: A name with at least this score of randomness is part of a value.
 _NOT_A_NAME = 2.0
 _TOKEN = re.compile(r"[^\W_][\w]*(?:[.-][^\W\d_]\w*)*")
 _SEGMENTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[^\W\d_]+")
@@ -44,9 +44,9 @@ _FOREIGN_END = re.compile(
     r"[A-Za-z0-9_]{0,12}[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?=[!-~])"
 )
 _TINY = re.compile(r"\bp[wa]\b|\bmdp\b")
-#: With more words of these in a text it is cheaper to look at each.
+#: With more telling words than this in a text, it is cheaper to check every word.
 _TELLING_MOST = 64
-#: Words that say no more than the name did.
+#: Words that add nothing to the name before them.
 _SAID_AGAIN = re.compile(r" (?:id|value|content|string|text|data)(?=[ \t]{0,40}[:=])")
 _LONG = re.compile(r"[^\W\d_]{3,}")
 
@@ -65,7 +65,7 @@ _ASCII_CHOSEN = [stem for stem in _ALL_CHOSEN if len(stem) > 3 and stem.isascii(
 _ASCII_DRAWN = [stem for stem in _ALL_DRAWN if len(stem) > 3 and stem.isascii()]
 _WIDE_CHOSEN = [stem for stem in _ALL_CHOSEN if not stem.isascii()]
 _WIDE_DRAWN = [stem for stem in _ALL_DRAWN if not stem.isascii()]
-#: Latin letters with marks and Greek and Cyrillic ones are letters like ours.
+#: Stems of other scripts. Latin letters with marks, Greek and Cyrillic are treated like ASCII letters.
 _WIDE = re.compile(
     _longest_first(
         [
@@ -76,7 +76,7 @@ _WIDE = re.compile(
     )
 )
 _WIDE_TAIL = re.compile("[\u0530-\u1fff\u2e80-\ud7ff]{1,8}")
-#: Stems that are also part of other words.
+#: Stems that are also parts of other words.
 _LOOSE = {
     "parole",
     "parola",
@@ -96,7 +96,7 @@ _IN_DRAWN = re.compile(_longest_first(_ASCII_DRAWN + _WIDE_DRAWN))
 _CHOSEN_WHOLE = {*words.CHOSEN_WHOLE, *_ALL_CHOSEN}
 _DRAWN_WHOLE = {*words.DRAWN_WHOLE, *_ALL_DRAWN}
 _WEAK = {"key", "keys"}
-#: Names of several words, by the last of them.
+#: Names of several words, searched by their last word.
 _PHRASES_CHOSEN, _PHRASES_DRAWN = _phrases(words.CHOSEN), _phrases(words.DRAWN)
 _PHRASE = re.compile(_longest_first([*_PHRASES_CHOSEN, *_PHRASES_DRAWN]))
 _PHRASE_LAST = {phrase.split()[-1] for phrase in (*_PHRASES_CHOSEN, *_PHRASES_DRAWN)}
@@ -142,7 +142,7 @@ def names(text: str) -> Iterator[Name]:  # noqa: C901
 
 
 def _tokens(text: str, lowered: str, telling: list[str]) -> Iterator[tuple[int, int, str]]:
-    """The identifiers that hold one of these words."""
+    """The identifiers that contain one of these words, with their places."""
     if len(telling) > _TELLING_MOST:
         for match in _TOKEN.finditer(text):
             yield *match.span(), match[0]
@@ -167,7 +167,7 @@ def _tokens(text: str, lowered: str, telling: list[str]) -> Iterator[tuple[int, 
 
 
 def _in_other_scripts(text: str) -> Iterator[Name]:
-    """Stems of scripts that write marks beside letters or no blanks, wherever they stand."""
+    """Stems of scripts that write marks beside letters or have no blanks, anywhere in the text."""
     for match in _WIDE.finditer(text):
         end = match.end()
         tail = _WIDE_TAIL.match(text, end)
@@ -179,9 +179,9 @@ def _in_other_scripts(text: str) -> Iterator[Name]:
 
 
 def lower(text: str) -> str:
-    """In small letters, and as long as before."""
+    """The text in lower case, with its length unchanged."""
     lowered = text.lower()
-    if len(lowered) != len(text):  # a few letters of other scripts grow when they are lowered
+    if len(lowered) != len(text):  # a few letters of other scripts become longer in lower case
         lowered = "".join(low if len(low := c.lower()) == 1 else c for c in text)
     return lowered
 
@@ -204,7 +204,7 @@ def _may_tell(word: str) -> bool:
 
 @lru_cache(maxsize=16_384)
 def promised(name: str) -> Promise:  # noqa: C901
-    """What a name of one or several words promises."""
+    """The promise of a name of one or several words."""
     segments = segments_of(name)
     if not segments:
         return Promise.NONE
@@ -249,7 +249,7 @@ _FAINT_ALONE = {*words.DRAWN_WHOLE} - {
 
 
 def segments_of(name: str) -> list[str]:
-    """The words a name is made of, in small letters."""
+    """The words that a name consists of, in lower case."""
     if name.isupper() or name.islower():
         return [segment.lower() for segment in re.findall(r"[^\W\d_]+", name)]
     return [segment.lower() for segment in _SEGMENTS.findall(name)]

@@ -1,4 +1,4 @@
-"""Secrets in lines of a fixed form: the user of an address, headers, cookies, commands, .netrc and .pgpass."""
+"""Finds secrets in lines of a fixed form: logins of addresses, headers, cookies, commands, .netrc, .pgpass."""
 
 # ruff: noqa: E501
 
@@ -25,7 +25,7 @@ _BEFORE_AT = re.compile(
 _HOST = re.compile(r"(?:tcp\(|//)?[\w.-]{2,80}(?:[:/)\s.,\"']|$)")
 _MAILED = re.compile(r"[\w-]{1,60}\.[a-z]{2,12}:(?P<password>[!#-&(-.0-9=?A-{}~]{6,80})")
 _ADDRESSES_MOST, _ADDRESS_REACH = 2000, 150
-#: What signs an address, by the end of its name.
+#: Parameters that sign an address, recognised by the ends of their names.
 _QUERY = re.compile(
     r"(?i)[?&;](?:amp;)?[\w.-]{0,30}?(?:sig|signature|sign|hmac|mac|token|ticket|auth|policy|credential|secret|jwt|sas|hdnea|hdnts|wstoken|signed|invite|seal|assertion|samlresponse|passwd|pwd"
     r"|key|code|st|hash)=(?P<value>[A-Za-z0-9%+/_.~=*:-]{16,4096})"
@@ -37,7 +37,7 @@ _LINK = re.compile(
 _LINK_HEX = 32
 _RESPONSE = re.compile(r"[Dd]igest [^\n]{0,600}?\bresponse=\"(?P<value>[0-9a-f]{32,128})\"")
 _HASHLIKE = re.compile(r"(?i)(?:[?&;]|amp;)(?:key|hash|code|st)=")
-#: Codes for one time, for a door or a card.
+#: One-time codes, and codes for doors and cards.
 _CODE_NAME = re.compile(
     r"(?<![a-z0-9])(?:otp|pin|puk|cvc|cvv2?|passcode|passkey|(?:use|enter)(?: the)? code|(?:pairing|setup|device|user|verification|security|one-time|login|2fa|mfa|authentication|auth|confirmation|access|door|gate|alarm|unlock|sms|safe|entry)"
     r"[ _-]?(?:code|pin)s?|(?:backup|recovery|scratch|rescue|emergency)[ _-]?(?:code|key)s?|(?:licen[cs]e|serial|product|activation)[ _-]?(?:key|code|number))\b"
@@ -68,7 +68,7 @@ _COMMANDS = ("mysql", "mariadb", "mongo", "sshpass", "redis-cli", "curl", "wget"
 
 
 def find(text: str) -> Iterator[tuple[str, int, int]]:
-    """Kind and place; names and users stay readable."""
+    """Kind and place of each secret; names and users stay readable."""
     lowered = text.lower()
     for words, look in SOURCES:
         if any(word in lowered for word in words):
@@ -76,7 +76,7 @@ def find(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def addresses(text: str) -> Iterator[tuple[str, int, int]]:
-    """The password of an address with a scheme."""
+    """The passwords in addresses with a scheme."""
     for match in _ADDRESS.finditer(text):
         password = match["password"]
         if not (forms.is_placeholder(password) or forms.is_masked(password)):
@@ -109,7 +109,7 @@ def _queries(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _links(text: str) -> Iterator[tuple[str, int, int]]:
-    """What makes a link one person's: behind a word for it in its path."""
+    """The secret part of a personal link, after a telling word in its path."""
     for match in _LINK.finditer(text):
         value = match["value"]
         if is_sure(value) or (forms.is_hex(value) and len(value) >= _LINK_HEX):
@@ -125,7 +125,7 @@ def _codes(text: str) -> Iterator[tuple[str, int, int]]:
     for name in _CODE_NAME.finditer(lower(text)):
         match = _CODES.match(text, name.end())
         if match is None or (name[0].startswith("serial") and "-" not in match["codes"]):
-            continue  # certificates and disks have numbers, and show them
+            continue  # numbers of certificates and disks are public
         code = match["codes"].rstrip(" \t\r\n,;|\"'")
         if len(code) < (3 if name[0].startswith(("cvc", "cvv")) else 4):
             continue
@@ -166,7 +166,7 @@ def _headers(text: str) -> Iterator[tuple[str, int, int]]:
             yield "authorization", *match.span(name)
 
 
-#: What has to be in a text for each to be worth a look.
+#: For each source, the words of which a text must have one before it is searched.
 SOURCES = (
     (("://",), addresses),
     (("=",), _queries),

@@ -1,7 +1,7 @@
-"""Key and value: ini, env, YAML, TOML, JSON, XML, HCL, properties, PHP, plists, flags, calls, query strings.
+"""Keys and values: ini, env, YAML, TOML, JSON, XML, HCL, properties, PHP, plists, flags, calls, query strings.
 
-What follows a telling name: a sign and a value on its line, a block of lines below, or the member beside it
-that is called "value".
+Finds the value of a telling name: after a sign on its line, in a block of lines below, or in the member
+beside it that is called "value".
 """
 
 # ruff: noqa: E501, RUF001
@@ -21,7 +21,7 @@ _SIGN = re.compile(
     r"(?P<sign>\([^()\n]{0,30}\)[ \t]?[:=]|=>|:=|\?=|->|→|⇒|={1,3}|:{1,2}|：|＝|\|{1,2}|│|┃|&(?= )|(?:[ ][\w:-]{1,30}=[\"'][^\"'<>\n]{0,80}[\"']){0,4}>|,|\((?=[\"'`]))(?:\*\*(?= ))?"
     r"(?P<blank>[ \t\u00a0\u3000]{0,40})"
 )
-#: ``password: str = "…"``: a type stands between.
+#: ``password: str = "…"``: a type stands between name and value.
 _TYPED = re.compile(
     r"[\w.]{1,30}(?:\[[^\]\n]{0,30}\]|<[^>\n]{0,30}>)?(?: ?\| ?\w{1,20}){0,3}\??(?:[ \t]{1,3}=[ \t]{1,3}|=(?=[\"']))"
 )
@@ -31,7 +31,7 @@ _PREFIX = re.compile(
 _QUOTES = {"'": "'", '"': '"', "`": "`", "“": "”", "„": "“", "«": "»", "‘": "’", "「": "」"}
 _UNTIL = re.compile(r"[^\s\"'`\\]{1,4096}")
 _SPACED_VALUE = re.compile(r"[ \t\u00a0]{1,40}(?P<quote>[\"'`]?)(?P<value>[^\s\"'`]{4,4096})")
-#: Where another field of a query, a cookie or a connection string begins.
+#: The beginning of another field of a query, a cookie or a connection string.
 _NEXT_FIELD = re.compile(r"[&;,](?=[A-Za-z][A-Za-z0-9_. -]{0,40}=)|[;&](?=\s|$)")
 _BLOCK = re.compile(
     r"[\"'`\])]{0,2}[ \t]{0,8}[:=][ \t]{0,8}(?:!!?\w+[ \t]+)?[|>][+-]?\d?[+-]?[ \t]{0,8}(?:#[^\n]{0,100})?\r?\n"
@@ -61,7 +61,7 @@ _COMMENT = re.compile(r"[ \t]+(?:#|//|;|--)[ \t][^\n]*$")
 
 
 def signed(text: str, name: Name) -> Iterator[Place]:
-    """A value behind a sign: all of it when quoted, else up to a blank, and the rest of the line."""
+    """A value after a sign: all of it if quoted, else up to a blank, and also the rest of the line."""
     sign = _SIGN.match(text, name.end)
     if sign is None:
         yield from _spaced(text, name)
@@ -69,7 +69,7 @@ def signed(text: str, name: Name) -> Iterator[Place]:
     what, close = sign["sign"], sign["close"]
     before = text[max(0, name.start - 2) : name.start]
     if before == "::" or (before.endswith(":") and what == ":" and not sign["blank"]):
-        return  # a type, or a part of an address such as an ARN
+        return  # a type, or part of an address such as an ARN
     what = ">" if what.endswith(">") and "=" in what[:-2] else what
     start = sign.end()
     in_tuple = text[max(0, name.start - 2) : name.start].rstrip(" :").endswith("{")
@@ -107,14 +107,14 @@ def _unquoted(text: str, name: Name, start: int, sign: str) -> Iterator[Place]:
     line_end = text.find("\n", start, start + _VALUE_CHARS)
     line_end = min(len(text), start + _VALUE_CHARS) if line_end < 0 else line_end
     line = text[start:line_end]
-    if sign == ">":  # of XML: up to the next tag
+    if sign == ">":  # XML: up to the next tag
         cut = line.find("<")
         if cut > 0:
             yield Place(start, start + cut, name.promise, Setting.QUOTED)
         return
     if sign in {"|", "||", "│", "┃"}:
         before = text[text.rfind("\n", 0, name.start) + 1 : name.start]
-        if before.strip(" \t|│┃*`\"'"):  # a row of values, not a name and its value
+        if before.strip(" \t|│┃*`\"'"):  # a row of values, not name and value
             return
         cell = line.split(sign[0], 1)[0]
         bare = cell.strip()
@@ -158,7 +158,7 @@ def _spaced(text: str, name: Name) -> Iterator[Place]:
 
 
 def blocks(text: str, name: Name) -> Iterator[Place]:
-    """Lines below: a YAML block, a TOML or Python text of several lines, a here-document, the next line."""
+    """Values in lines below: a YAML block, a text of several lines in TOML or Python, a here-document."""
     block = _BLOCK.match(text, name.end)
     if block:
         yield from _indented(text, name, block.end())
@@ -190,7 +190,7 @@ def blocks(text: str, name: Name) -> Iterator[Place]:
 
 
 def _is_alone(text: str, name: Name, below: re.Match[str]) -> bool:
-    """Whether the name is a heading: nothing else in its line, and a blank line or one of code before its value."""
+    """Whether the name is a heading: alone in its line, and a blank line or one of code before its value."""
     before = text[text.rfind("\n", 0, name.start) + 1 : name.start]
     return not below["sign"] and _HEADING.fullmatch(before) is not None and " " not in below["value"].strip()
 
@@ -223,7 +223,7 @@ def _lines(text: str, name: Name, start: int, end: int) -> Iterator[Place]:
 
 
 def beside(text: str, name: Name) -> Iterator[Place]:
-    """The member called "value" beside the one that holds the name; the item of a list it names."""
+    """The member called "value" beside the member with the name, or the item of a list that it names."""
     match = _BESIDE.match(text, name.end)
     if match:
         value = match["value"].rstrip()

@@ -1,4 +1,4 @@
-"""A place that promises a secret: where a value stands, and what was said of it."""
+"""A place that promises a secret: the position of a value, and the promise of its name."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ KIND = "assigned_secret"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A stretch of the text, what its name promises, and how well its borders are known."""
+    """A stretch of the text, the promise of its name, and how well its borders are known."""
 
     start: int
     end: int
     promise: Promise
     setting: Setting
-    #: What to report it as.
+    #: The kind under which it is reported.
     kind: str = KIND
 
 

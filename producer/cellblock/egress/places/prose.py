@@ -1,6 +1,7 @@
-"""What people say: "the password for the staging box is …", "log in with … as password", in any language.
+"""Finds secrets in sentences: "the password for the staging box is …", "log in with … as password", in any
+language.
 
-Words stand between the name and the value, so the value has to differ from all words.
+Words stand between the name and the value, so the value must be different from normal words.
 """
 
 # ruff: noqa: E501, RUF001
@@ -16,7 +17,7 @@ from cellblock.egress.places.place import Place
 
 _REACH_CHARS, _WORDS_MOST = 110, 12
 _WORD = re.compile(r"[^\s，。、；]+")
-#: Between a name and what it is: in each language one of these.
+#: Words between a name and its value, in many languages.
 _IS = frozenset(
     [
         "is",
@@ -105,19 +106,19 @@ _BEFORE = re.compile(
     r"(?P<value>[^\s\"'`]{6,200})[\"'`*]{0,2}[ ,]{1,3}(?:\(?(?:is|as|for|are|was|ist|als|est|comme|es|como|é|is now|=|—|-)[ ]){1,2}"
     r"(?:[^\W\d_]{1,12}[ ]){0,4}\Z"
 )
-#: No sentence goes on here.
+#: Signs of structured text: a sentence does not continue across them.
 _STRUCTURE = re.compile(r"[\"'\]})]{1,2}[:,=]|[={}\[\]<>]{2}|^[={}\[\]<>]$|\w=[\w\"']|^[\"'{\[(]{2}")
-#: A sentence that ends in a colon, and what stands on the next line.
+#: A sentence that ends in a colon, and the value on the next line.
 _BELOW = re.compile(
     r"[^\n]{0,160}:[ \t]{0,4}\r?\n(?:[ \t]{0,8}\r?\n)?[ \t>]{0,24}(?P<value>[^\s:]{6,200})[ \t]{0,8}(?:\r?\n|\Z)"
 )
-#: No word has these, told of or not.
+#: Signs that a word never has, whether it is a secret or not.
 _JOINT = re.compile(r"[\"'\]})]{1,2}[:,=]\S|[={}\[\]<>]{2}|^[={}\[\]<>]$|^[\"'{\[(]{2}")
-#: A question, and what the next line answers.
+#: A question, and the answer on the next line.
 _ANSWERED = re.compile(
     r"[^\n?]{0,40}\?[ \t]{0,4}\r?\n[ \t]{0,8}(?:[<\[(]?[\w .-]{1,24}[>\]):]{1,2}[ \t]{1,4})?(?P<value>\S{6,100})[ \t]{0,4}(?:\r?\n|\Z)"
 )
-#: A colon further on, and the rest of the line is one word.
+#: A colon further on in the line, with a single word after it.
 _PROMPTED = re.compile(r"[^\n,{}]{1,80}?[\"')\w]:[ \t](?P<value>[^\s\"'][^\s]{5,199})[ \t]{0,4}(?:\r?\n|\Z)")
 #: ``admin / Passw0rd!`` after a word for both.
 _CREDENTIALS = re.compile(
@@ -127,13 +128,13 @@ _BOTH = ("cred", "login", "zugang", "identifiant", "inlog", "anmelde", "logowani
 
 
 def said(text: str, name: Name) -> Iterator[Place]:
-    """What follows a name in a sentence, or stands before it."""
+    """Values that follow a name in a sentence, or stand before it."""
     if name.promise < Promise.DRAWN:
         return
     for form, setting in ((_BELOW, Setting.BARE), (_ANSWERED, Setting.SPACED), (_PROMPTED, Setting.SPACED)):
         if match := form.match(text, name.end):
             yield Place(*match.span("value"), name.promise, setting)
-    if text[name.start : name.end].lower() == "pass":  # a verb in sentences
+    if text[name.start : name.end].lower() == "pass":  # in sentences it is a verb
         return
     yield from _in_sentence(text, name)
 

@@ -1,6 +1,6 @@
-"""Tables whose heading tells: delimited, boxed, markdown, aligned by blanks, HTML.
+"""Finds secrets in tables with a telling heading: delimited, boxed, markdown, aligned by blanks, HTML.
 
-A heading's column is found by its number where a sign parts the cells, else by where it stands in its line.
+A heading's column is found by its number where a sign separates the cells, else by its position in the line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HTML_CELL = re.compile(
 
 _HEAD = re.compile(r"[\"'*`#]{0,2}[^\W\d_][\w.-]{0,30}(?: \(?[^\W\d_][\w.-]{0,24}\)?){0,3}[\"'*`]{0,2}|[#№]")
 _LISTED = re.compile(r"[^\[\]\n,|]{0,24}\[(?P<row>[^\[\]\n]+)\],?\s*")
-#: The first line of a text that is a member's value.
+#: The first line of a text that is the value of a member.
 _IN_MEMBER = re.compile(r"[ {\t]{0,8}[\"'][\w .-]{1,30}[\"'][ ]?:[ ]?[\"'](?P<row>[^\"'\n]+)[\"'},\s]{0,4}")
 _JSON_COLUMNS = re.compile(
     r"[\"']?(?:columns|fields|headers?|names)[\"']?\s{0,4}[:=]\s{0,4}[\[(](?P<heads>[^\[\]()]{4,600})[\])]"
@@ -71,7 +71,7 @@ def _rows(text: str, end: int) -> Iterator[tuple[int, str]]:
 
 
 def _unlisted(line: str) -> str:
-    """A row that is shown as a list, without its brackets and what stands before them, as long as it was."""
+    """A row printed as a list, with blanks in place of its brackets and the text before them."""
     match = _LISTED.fullmatch(line) or _IN_MEMBER.fullmatch(line)
     return line if match is None else f"{' ' * match.start('row')}{match['row']}".ljust(len(line))
 
@@ -104,7 +104,7 @@ def _quoted_cells(line: str, delimiter: str) -> list[tuple[int, str]]:
 
 
 def _heading_promise(cell: str) -> Promise:
-    """What a heading of up to four words promises."""
+    """The promise of a heading of up to four words."""
     parts = re.findall(r"[\w.-]+", cell.strip("\"'`*"))
     if not parts or len(parts) > 4 or len(cell) > 40:
         return Promise.NONE
@@ -164,7 +164,7 @@ def _aligned(text: str, start: int, end: int, heading: str) -> Iterator[Place]: 
 
 
 def _is_heading(heading: str) -> bool:
-    """Whether words with one blank between are heads: all small, or all with a capital, and few."""
+    """Whether words separated by one blank are headings: few, and all in lower case or all capitalised."""
     words = heading.split()
     return 2 <= len(words) <= 8 and (all(w[0].isupper() for w in words) or all(map(str.islower, words)))
 
@@ -172,7 +172,7 @@ def _is_heading(heading: str) -> bool:
 def _cell_below(
     spans: list[tuple[int, int]], number: int, row: list[tuple[int, int]]
 ) -> tuple[int, int] | None:
-    """The cell that stands where the heading does; with as many cells as headings, the one of its number."""
+    """The cell below a heading: by number if there are as many cells as headings, else by position."""
     if len(row) == len(spans):
         return row[number]
     if len(row) == len(spans) + 1 and row and row[0][0] < spans[0][0]:  # an index before the first column
@@ -199,7 +199,7 @@ def _html(text: str) -> Iterator[Place]:
 
 
 def _json(text: str) -> Iterator[Place]:
-    """Names of columns in one list, rows in others."""
+    """Tables in JSON with the names of columns in one list and rows in others."""
     for heads in _JSON_COLUMNS.finditer(text):
         cells = [cell.strip(" \"'") for cell in (heads["heads"] or heads["columns"]).split(",")]
         telling = {n: told for n, cell in enumerate(cells) if (told := _heading_promise(cell))}

@@ -1,4 +1,4 @@
-"""The words of words.toml: what a name is made of that promises a secret, and what says that it is none."""
+"""The words of words.toml: words of names that promise a secret, and words that show there is no secret."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.resources import files
 _HELD: dict[str, str] = tomllib.loads(
     files("cellblock.egress.places").joinpath("words.toml").read_text(encoding="utf-8")
 )
-#: In the order of the file, for the longer ones are looked for first.
+#: In the order of the file, because longer words are searched first.
 CHOSEN, DRAWN = _HELD["chosen"].split(), _HELD["drawn"].split()
 CHOSEN_WHOLE, DRAWN_WHOLE = _HELD["chosen_whole"].split(), _HELD["drawn_whole"].split()
 QUALIFIES_KEY = frozenset(_HELD["qualifies_key"].split())

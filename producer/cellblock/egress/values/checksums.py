@@ -1,4 +1,4 @@
-"""Values that carry a checksum, and so need no place: keys of wallets."""
+"""Finds values with a checksum, which need no promising place: keys of wallets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _B58 = f"[{_BASE58}]"
 
 
 def from_base58(text: str) -> bytes:
-    """The bytes of a number in base 58, leading ones as zeros."""
+    """The bytes of a number in base 58; each leading "1" is a zero byte."""
     number = 0
     for char in text:
         number = number * 58 + _DIGITS[char]
@@ -40,7 +40,7 @@ def _crc16(text: str) -> bool:
     return crc.to_bytes(2, "little") == raw[-2:]
 
 
-#: What the value looks like, what its checksum is, and what to report.
+#: For each value its pattern, the check of its checksum, and the kind to report.
 CHECKED: tuple[tuple[re.Pattern[str], Callable[[str], bool], str], ...] = (
     (re.compile(rf"(?<![A-Za-z0-9])[5KLc9]{_B58}{{50,51}}(?![A-Za-z0-9])"), _base58check, "wallet_key"),
     (re.compile(rf"(?<![A-Za-z0-9])[a-zA-Z]prv{_B58}{{107,108}}(?![A-Za-z0-9])"), _base58check, "wallet_key"),
@@ -52,7 +52,7 @@ _CANDIDATE = re.compile(r"(?<![A-Za-z0-9])[5KLc9S6a-zA-Z][A-Za-z0-9]{21,111}(?![
 
 
 def find(text: str) -> Iterator[tuple[str, int, int]]:
-    """Kind and place of every value whose checksum is right."""
+    """Kind and place of every value with a correct checksum."""
     for candidate in _CANDIDATE.finditer(text):
         for pattern, check, kind in CHECKED:
             if pattern.fullmatch(text, *candidate.span()) and check(candidate[0]):

@@ -1,6 +1,6 @@
-"""What a value is, apart from where it stands: a placeholder, code, a word, a path, a number, a digest.
+"""The form of a value, without its surroundings: a placeholder, code, a word, a path, a number, a digest.
 
-Each function says one thing of one value, and none knows a name.
+Each function checks one form of one value, and no function knows a name.
 """
 
 # ruff: noqa: E501
@@ -30,7 +30,7 @@ _CODE = re.compile(
     re.DOTALL,
 )
 _DIGEST = re.compile(r"(?:sha\d{1,3}|md5|blake2b?|SHA\d{1,3}|MD5)[:=-]")
-#: Something else that is made of letters and digits.
+#: Other texts of letters and digits that are not secrets.
 _OTHER = re.compile(
     r"v?\d+(?:\.\d+)+[\w.+-]*|(?i:x|ed|curve)(?:25519|448)|\d{4}-\d\d-\d\d.*|\d\d:\d\d.*|\d+(?:\.\d+)?[a-zA-Z%/]{1,5}|(?:utf|sha|md|int|uint|float|str|base|x|i|u|rs|hs|es|ps"
     r"|aes|ecb|cbc|gcm|rsa|p|ed|ecdsa|crc|blake|ipv|http|s|ec|python|py|col|row|item|field|user|test|step|level|version|page|line|part|node"
@@ -51,48 +51,48 @@ _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 
 def is_placeholder(value: str) -> bool:
-    """Words that stand where a secret would."""
+    """Whether the value is words in place of a secret."""
     words = [word for word in re.split(r"[^A-Za-z]+", value) if len(word) > 2]
     return bool(words) and all(map(_PLACEHOLDER.fullmatch, words)) and sum(map(str.isdigit, value)) <= 3
 
 
 def is_masked(value: str) -> bool:
-    """Stars, a reference to a variable, a template, one character again and again."""
+    """Whether it is stars, a reference to a variable, a template, or one repeated character."""
     return _MASKED.fullmatch(value) is not None
 
 
 def is_code(value: str) -> bool:
-    """An expression of a program."""
+    """Whether it is an expression of a program."""
     return _CODE.fullmatch(value) is not None
 
 
 def is_path(value: str) -> bool:
-    """The path of a file, or a dotted name."""
+    """Whether it is the path of a file, or a dotted name."""
     return _PATH.fullmatch(value) is not None or _NAMED.fullmatch(value) is not None
 
 
 def is_bytes(value: str) -> bool:
-    """Written as a dozen bytes and more: two hexadecimal digits each, or escapes."""
+    """Whether it has the form of twelve or more bytes: two hexadecimal digits each, or escapes."""
     return _BYTES.match(value) is not None or _ESCAPED.search(value) is not None
 
 
 def is_digest(value: str) -> bool:
-    """Named as one."""
+    """Whether it names itself as a digest."""
     return _DIGEST.match(value) is not None
 
 
 def is_something_else(value: str) -> bool:
-    """A version, a date, a size, an algorithm, a path, an address, a numbered thing."""
+    """Whether it is a version, a date, a size, an algorithm, a path, an address or a numbered name."""
     return _OTHER.fullmatch(value) is not None
 
 
 def is_hex(value: str) -> bool:
-    """Digits of one case, as digests and identifiers are as well."""
+    """Whether it is hexadecimal digits of one case, which digests and identifiers are too."""
     return _HEX.fullmatch(value) is not None or _UUID.fullmatch(value) is not None
 
 
 def is_written(value: str) -> bool:
-    """Words and short numbers: an identifier, a path, a version, a date, a sentence."""
+    """Whether it is words and short numbers: an identifier, a path, a version, a date, a sentence."""
     if " " in value and all(part.strip(".,!?;:()").isalpha() for part in value.split()):
         return True
     return all(map(_is_word, _PARTS.split(value)))
@@ -110,11 +110,11 @@ def _is_word(part: str) -> bool:
 
 
 def turns(value: str) -> int:
-    """How often the class of characters changes."""
+    """The number of changes between classes of characters."""
     kinds = [*map(char_class, value)]
     return sum(1 for before, after in itertools.pairwise(kinds) if before != after)
 
 
 def char_class(char: str) -> str:
-    """One of four: d for a digit, u and l for upper and lower case, o for any other."""
+    """The class of a character: d for a digit, u and l for upper and lower case, o for any other."""
     return "d" if char.isdigit() else "u" if char.isupper() else "l" if char.islower() else "o"

@@ -1,6 +1,6 @@
-"""Hashes of passwords, by how they say of themselves what they are: a scheme, a salt, a long rest.
+"""Finds hashes of passwords that identify themselves: a scheme, a salt and a long rest.
 
-A bare digest says nothing and stays.
+A bare digest does not identify itself, and is left alone.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from cellblock.egress.values.scorer import score
 
 KIND = "password_hash"
 _TAIL = r"[./A-Za-z0-9+=_-]"
-#: By what has to be in a text for each to be worth a sweep.
+#: Expressions, with the words of which a text must have one before it is searched.
 _FORMS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
-    (  # $scheme$...$rest, as crypt(3) and its relatives write it
+    (  # $scheme$...$rest, as in crypt(3) and related formats
         ("$",),
         re.compile(
             rf"(?<![A-Za-z0-9_$.)])\$[A-Za-z0-9][A-Za-z0-9_.-]{{0,24}}\$(?:[^\s:\"'$,;<>|]{{0,120}}\$){{0,6}}{_TAIL}{{16,}}"
             r"(?:\$[A-Fa-f0-9]{16,})?"
         ),
     ),
-    (  # the same for crackers, with other signs between
+    (  # the formats of password crackers, with other separators
         ("$", "WPA*"),
         re.compile(
             r"(?<![A-Za-z0-9_$])(?:\$[A-Za-z][A-Za-z0-9_.-]{1,24}\$[*#]?[\w*#@./+=:$-]{0,400}?|WPA\*\d\d\*)(?:[0-9a-f]{12,}\*){0,12}[0-9a-f]{32,}[0-9a-f*]*"
@@ -62,7 +62,7 @@ _DES_SURE = 2.0
 
 
 def find(text: str) -> Iterator[tuple[str, int, int]]:
-    """Kind and place of each."""
+    """Kind and place of each hash."""
     for needed, form in _FORMS:
         for match in form.finditer(text) if any(word in text for word in needed) else ():
             if sum(map(str.isalnum, match[0])) >= 20 and any(map(str.isdigit, match[0])):

@@ -1,7 +1,7 @@
-"""How much a value looks drawn at random rather than written: a sum of learned weights of its n-grams.
+"""Scores how random a value looks, as opposed to written: the sum of learned weights of its n-grams.
 
-A few thousand weights of one byte each, made by ``tests/bench/egress/train_scorer.py``. It knows values only,
-nothing of names or formats.
+There are a few thousand weights of one byte each, made by ``tests/bench/egress/train_scorer.py``. The scorer
+knows only values, and no names or formats.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from zlib import crc32
 
-#: As many weights, a bias last.
+#: The number of weights; a bias follows them.
 BUCKETS = 4096
-#: A weight of one is written as this.
+#: The stored value of a weight of 1.
 SCALE = 32
-#: More of a value says nothing new.
+#: The number of characters that are scored: the rest of a value adds nothing.
 CHARS = 64
 _DIGIT = re.compile(r"\d")
 _CLASSES = str.maketrans(
@@ -29,7 +29,7 @@ _CLASSES = str.maketrans(
 
 
 def grams(value: str) -> Iterator[int]:
-    """The buckets of a value: its pairs and threes of characters, and its fours of their classes."""
+    """The buckets of a value: of its pairs and triples of characters, and quadruples of their classes."""
     value = value[:CHARS]
     shown = "\x02" + _DIGIT.sub("0", value) + "\x03"
     low = shown.lower()
@@ -44,13 +44,13 @@ def grams(value: str) -> Iterator[int]:
 
 @cache
 def weights() -> tuple[float, ...]:
-    """As they were learned."""
+    """The learned weights, with the bias last."""
     raw = files("cellblock.egress.values").joinpath("weights.bin").read_bytes()
     return tuple((byte - 128) / SCALE for byte in raw)
 
 
 @lru_cache(maxsize=4096)
 def score(value: str) -> float:
-    """Above zero: rather drawn; the further, the surer."""
+    """The score of a value. Above 0 it is probably random; a higher score is more certain."""
     held = weights()
     return sum(held[bucket] for bucket in grams(value)) + held[BUCKETS]

@@ -1,6 +1,6 @@
-"""Seed phrases of wallets (BIP-39): a dozen words of one list of 2,048, which no sentence is made of.
+"""Finds seed phrases of wallets (BIP-39): twelve or more words of one list of 2,048, and no others.
 
-The list is told by the first four letters of its words, as the standard says; in the data file beside this.
+Words are recognised by their first four letters, as the standard says; the data file beside this has them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-#: Words with nothing but signs and numbers between, as lists, tables and quotations show them.
+#: Words with only signs and numbers between them, as in lists, tables and quotations.
 _RUN = re.compile(r"(?<![a-z])[a-z]{3,8}(?:(?:[\s,;|\"']|\d{1,2}[.):]?(?=[\s|])){1,24}[a-z]{3,8}){11,}")
-#: A run has five words in a row; most texts that are no prose have not.
+#: A cheaper search first: a run has several words in a row, which most texts that are not prose do not have.
 _WORDS = re.compile(r"(?<![a-z])[a-z]{3,8}(?:[\s,;|\"']{1,4}(?:\d{1,2}[.):]?\s)?[a-z]{3,8}){6}")
 _WORD = re.compile(r"[a-z]+")
 _LENGTHS = {12, 15, 18, 21, 24}
@@ -21,13 +21,13 @@ _LENGTHS = {12, 15, 18, 21, 24}
 
 @cache
 def beginnings() -> dict[str, int]:
-    """The first four letters of every word, and its number."""
+    """The number of every word, by its first four letters."""
     held = files("cellblock.egress.values").joinpath("bip39_english.txt").read_text(encoding="ascii")
     return {word: number for number, word in enumerate(held.split())}
 
 
 def find(text: str) -> Iterator[tuple[int, int]]:
-    """Where as many words of the list stand in a row, and the last one fits the others."""
+    """The places of phrases: words of the list in a row, of a valid number, with the right checksum."""
     if _WORDS.search(text) is None:
         return
     for run in _RUN.finditer(text):
@@ -47,7 +47,7 @@ def _whole(words: list[re.Match[str]]) -> Iterator[tuple[int, int]]:
 
 
 def _is_checked(numbers: list[int]) -> bool:
-    """Whether the last bits are the first ones of the hash of those before, 11 bits a word."""
+    """Whether the last bits are the first bits of the hash of the bits before them, at 11 bits a word."""
     total = 11 * len(numbers)
     checked = total // 33
     whole = 0

@@ -1,4 +1,4 @@
-"""The words of words.toml: what a value is made of."""
+"""The words of words.toml: words that values consist of."""
 
 from __future__ import annotations
 
