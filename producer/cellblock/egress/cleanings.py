@@ -94,7 +94,7 @@ def _unescape(escape: str) -> str:
         if rest[0] == "x":
             return as_text(bytes.fromhex(escape.replace("\\x", "")))
         if len(escape) == _PAIR_CHARS and rest[0] == "u":
-            return json.loads(f'"{escape}"')  # type: ignore[no-any-return]  # of one string: one character
+            return json.loads(f'"{escape}"')  # type: ignore[no-any-return]  # one escape gives one character
         if rest[0] in "uU":
             return chr(int(rest[1:].strip("{}"), 16))
         if rest[0] in "01234567":
@@ -109,7 +109,7 @@ def _unescape(escape: str) -> str:
 def _quoted_printable(text: str, near: int) -> Decoded | None:
     if "=3D" not in text and not _ALL_QUOTED.search(text) and not _SOFT_BREAK.search(text):
         return None
-    if 2 * len(_QUOTED_SIGN.findall(text)) < text.count("="):  # of a digest or an assignment
+    if 2 * len(_QUOTED_SIGN.findall(text)) < text.count("="):  # most "=" are in digests or assignments
         return None
     found = ((m.start(), m.end(), _unquoted(m[0])) for m in _QUOTED_PRINTABLE.finditer(text))
     return replaced(text, found, near)

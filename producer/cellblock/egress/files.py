@@ -108,7 +108,7 @@ def _texts(data: bytes, budget: UnpackBudget, depth: int) -> Iterator[str]:
     if text is not None:
         yield text
         return
-    # Of a container too: it can have comments, and text between or behind its members.
+    # Containers too can have strings: comments, and text between or behind their members.
     yield "\n".join(_strings(data))
     if data[:4] != _ZIP_MEMBER:  # members of a zip are such streams, and read above
         yield from _streams_within(data, after=int(packed))

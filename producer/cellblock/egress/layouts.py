@@ -43,7 +43,7 @@ _PIECE_CHARS = 24
 _SENTENCE_BLANKS, _NOISY_LINES, _NOISE_LEAST = 2, 400, 4
 _WORD_OR_BLANK = re.compile(r"\S+|\s+")
 _LETTERS = string.ascii_lowercase
-#: What comes out where a layout was undone; words that nothing else is made of.
+#: Words that come out when a layout was undone, and that do not occur by chance.
 _TELLING = re.compile(
     r"(?i:passw|passphrase|secret|token|api[_-]?key|private|credential|access.?key|bearer |[a-z]_key\b|://[\w.-]+:)|ghp_|AKIA|eyJ[A-Za-z0-9_-]{8}|sk-|xox[bp]-|glpat-|\bpwd\b"
 )
@@ -82,7 +82,7 @@ def _labelled(text: str, near: int) -> Decoded | None:
         row = (
             parts[0]["label"].strip().isdigit() and not parts[0]["sign"].strip() and " " in parts[0]["piece"]
         )
-        if row or len(parts) < 2 or any(b - a != 1 for a, b in pairwise(numbers)):  # of a table, by its index
+        if row or len(parts) < 2 or any(b - a != 1 for a, b in pairwise(numbers)):  # rows with an index
             continue
         found.append((parts[0].start(), parts[0].start("piece"), ""))
         for before, after in pairwise(parts):

@@ -83,7 +83,7 @@ class View:
         )
 
     def _in_source(self, start: int, end: int) -> tuple[int, int]:
-        if self.parts is None:  # turned round
+        if self.parts is None:  # a reversed view
             length = len(self.text)
             return length - end, length - start
         first, last = self._part(start), self._part(max(start, end - 1))

@@ -57,7 +57,7 @@ def restored(job_id: str, record: Mapping[str, str], text: str) -> JobResult:
         "timings": timings(record).model_dump(),
         **({"cost_micros": int(record["cost"])} if "cost" in record else {}),
     }
-    # Joined as text: a job's output can be long, and is parsed once. Of equal names, the ledger's comes last.
+    # Joined as text: a job's output can be long, and is parsed once. The ledger's fields come last, and win.
     tail = json.dumps(known)[1:]
     return JobResult.model_validate_json(f"{text[:-1]}, {tail}" if text != "{}" else f"{{{tail}")
 

@@ -1,4 +1,4 @@
-"""Finds secrets in lines of a fixed form: logins of addresses, headers, cookies, commands, .netrc, .pgpass."""
+"""Finds secrets in lines of a fixed form: addresses, headers, cookies, commands, .netrc and .pgpass."""
 
 # ruff: noqa: E501
 

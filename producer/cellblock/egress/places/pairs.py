@@ -1,4 +1,4 @@
-"""Keys and values: ini, env, YAML, TOML, JSON, XML, HCL, properties, PHP, plists, flags, calls, query strings.
+"""Key and value: ini, env, YAML, TOML, JSON, XML, HCL, properties, PHP, plists, flags, calls, query strings.
 
 Finds the value of a telling name: after a sign on its line, in a block of lines below, or in the member
 beside it that is called "value".
