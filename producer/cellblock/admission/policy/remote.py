@@ -42,7 +42,7 @@ class RemotePolicies:
             timeout=settings.timeout_s,
             follow_redirects=False,
             trust_env=False,
-            limits=httpx.Limits(max_keepalive_connections=0),  # a deadline is its connection's
+            limits=httpx.Limits(max_keepalive_connections=0),  # a deadline cuts a whole connection
             headers={"Authorization": f"Bearer {token}"} if token else {},
         )
         self._lock = threading.Lock()
