@@ -23,7 +23,9 @@ class ArchiveSettings(SettingsGroup):
         3 * _DAY_S, ge=60, description="What a job that ended well said is kept so long, in the archive."
     )
     failed_output_ttl_s: int = Field(
-        14 * _DAY_S, ge=60, description="Of jobs that failed: somebody has to find out why."
+        14 * _DAY_S,
+        ge=60,
+        description="How long the outputs of failed jobs are kept: somebody has to find out why.",
     )
     record_ttl_s: int = Field(
         400 * _DAY_S, ge=60, description="That a job ran, for whom, how it ended and what it cost."

@@ -25,7 +25,7 @@ class BlobSettings(SettingsGroup):
     least_bytes: int = Field(
         32 * 1024, ge=1024, description="What is longer than this goes there: code, stdin, each file, ..."
     )
-    timeout_s: PositiveSeconds = Field(10.0, description="Of one request, with its tries.")
+    timeout_s: PositiveSeconds = Field(10.0, description="How long one request may take, with its retries.")
     sweep_after_s: int = Field(
         6 * 3600,
         ge=60,

@@ -32,11 +32,9 @@ class EgressSettings(SettingsGroup):
         4000, ge=64, le=16 * MIB, description="How much of stdout, and as much of stderr, a result keeps."
     )
     output_head_bytes: int = Field(
-        1000, ge=0, description="Of output that is longer, how much of its beginning is kept."
+        1000, ge=0, description="How much of the beginning of longer output is kept."
     )
-    output_tail_bytes: int = Field(
-        3000, ge=0, description="Of output that is longer, how much of its end is kept."
-    )
+    output_tail_bytes: int = Field(3000, ge=0, description="How much of the end of longer output is kept.")
     secrets: dict[str, SecretStr] = Field(
         {}, description="Values that may never leave, by the name to report them under; as JSON."
     )
@@ -48,7 +46,9 @@ class EgressSettings(SettingsGroup):
     echo_bytes: int = Field(
         800, ge=0, le=16 * 1024, description="A chunk of the context to compare with; 0 switches it off."
     )
-    echo_similarity: float = Field(0.8, gt=0, le=1, description="Of its n-grams so many are a copy.")
+    echo_similarity: float = Field(
+        0.8, gt=0, le=1, description="Share of a chunk's n-grams from which on output counts as a copy."
+    )
     echo_memory_bytes: int = Field(256 * MIB, ge=MIB, description="For the index of one context.")
     filter_cpu_s: float = Field(
         5.0, gt=0, le=600, description="CPU time for looking through what a job said, whatever its size."

@@ -72,7 +72,7 @@ class LauncherSettings(SettingsGroup):
         "cellblock-sandbox.slice",
         pattern=r"^[A-Za-z0-9_]+(-[A-Za-z0-9_]+)*\.slice$",
         max_length=128,
-        description="Of the isolation systemd: every sandbox is in it; its unit file bounds them all.",
+        description="Slice of the isolation systemd: it holds and bounds all sandboxes.",
     )
     warm: int = Field(2, ge=0, le=64, description="Sandboxes kept ready for each profile asked for often.")
     warm_total: int = Field(8, ge=0, le=256, description="Sandboxes kept ready in all.")
@@ -96,7 +96,7 @@ class LauncherSettings(SettingsGroup):
         200_000,
         ge=_FIRST_USER_ID,
         le=_LAST_USER_ID - USER_IDS + 1,
-        description=f"Sandboxes have the {USER_IDS:,} host ids from this on, which must be nobody else's; "
+        description=f"Sandboxes have the {USER_IDS:,} host ids from this on, which no one else may have; "
         "all launchers of a host begin with the same.",
     )
 

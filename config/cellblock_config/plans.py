@@ -29,7 +29,7 @@ def _micros(amount: object) -> int:
         raise ValueError("must be an amount, such as 0.02")
     exact = Decimal(str(amount)) * MICROS
     if not exact.is_finite() or exact != exact.to_integral_value():
-        raise ValueError(f"{amount} is no whole number of millionths")
+        raise ValueError(f"{amount} is not a whole number of millionths")
     return int(exact)
 
 
@@ -38,7 +38,7 @@ def _bytes(size: object) -> object:
     if isinstance(size, str):
         match = _SIZE.fullmatch(size.strip())
         if match is None:
-            raise ValueError(f"{size!r} is no size, such as 256M")
+            raise ValueError(f"{size!r} is not a size, such as 256M")
         return int(float(match[1]) * _FACTOR[match[2].upper()])
     return size
 
@@ -285,7 +285,7 @@ def _in_words(error: Mapping[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         problem = "there is no such key"
     if error["type"] == "string_pattern_mismatch":
-        problem = "is no name: letters, digits and _ . : @ - only, 128 at most"
+        problem = "is not a name: letters, digits and _ . : @ - only, 128 at most"
     return f"{key}: {problem}" if key else problem
 
 

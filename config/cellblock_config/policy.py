@@ -18,7 +18,9 @@ class PolicySettings(SettingsGroup):
     folder: OptionalPath = Field(None, description="Cedar policies, *.cedar; config/policies has ours.")
     url: str | None = Field(None, description="A decision point of your own, asked by POST.")
     token: OptionalSecret = Field(None, description="Sent to it as a bearer token.")
-    timeout_s: float = Field(2.0, gt=0, le=60, description="Of one question; no answer in time is a denial.")
+    timeout_s: float = Field(
+        2.0, gt=0, le=60, description="How long one question may take; no answer in time is a denial."
+    )
     max_recursion_depth: int = Field(
         3, ge=0, le=16, description="How deep runs nest: jobs that ask for jobs; 0 for none."
     )

@@ -40,7 +40,7 @@ class RedisAddress:
             raise ValueError(f"names sentinels and not the service they watch: {EXAMPLES}")
         db = path.strip("/") or "0"
         if not (db.isascii() and db.isdigit() and len(db) <= 5):
-            raise ValueError(f"names a database that is no number: {EXAMPLES}")
+            raise ValueError(f"names a database that is not a number: {EXAMPLES}")
         default = _SENTINEL_PORT if sentinels else _PORT
         found = tuple(_host(one, default) for one in hosts.split(","))
         if len(found) > 1 and not sentinels:

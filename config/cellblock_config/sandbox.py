@@ -114,7 +114,7 @@ class SandboxSettings(SettingsGroup):
             "LANG",
             "LC_ALL",
         ),
-        description="Globs of those it may not: what loaders, shells and the sandbox itself read.",
+        description="Globs of those it must not set: what loaders, shells and the sandbox read.",
     )
     artifacts_s: PositiveSeconds = Field(10.0, description="How long collecting a job's files may take.")
     kill_grace_s: PositiveSeconds = Field(2.0, description="The host kills this long after the guest should.")

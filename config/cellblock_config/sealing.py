@@ -69,7 +69,7 @@ class SealingSettings(SettingsGroup):
     def _tenants_are_names(cls, keys: object) -> object:
         # The error does not show the name: if tenant and key are swapped, the key must not be in a log.
         if isinstance(keys, dict) and not all(re.fullmatch(NAME, str(name)) for name in keys):
-            raise ValueError("names a tenant by what is no tenant's name")
+            raise ValueError("names a tenant by something that is not a tenant's name")
         return keys
 
     @field_validator("fleet_private_key", "private_key")

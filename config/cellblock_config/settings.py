@@ -62,7 +62,9 @@ class RedisSettings(SettingsGroup):
     tls_ca: Path | None = Field(None, description="Who signed a rediss:// server; the system's by default.")
     tls_cert: Path | None = Field(None, description="A client certificate, where the server asks for one.")
     tls_key: Path | None = Field(None, description="The key of tls_cert.")
-    sentinel_password: OptionalSecret = Field(None, description="Of the sentinels, where they have one.")
+    sentinel_password: OptionalSecret = Field(
+        None, description="Password of the sentinels, where they have one."
+    )
 
     @model_validator(mode="after")
     def _tls_files_have_a_use(self) -> RedisSettings:
@@ -104,7 +106,8 @@ class LedgerSettings(SettingsGroup):
         1.0, description="How often the leader of the upkeep looks after the store."
     )
     lead_s: PositiveSeconds = Field(
-        3.0, description="One worker looks after the store; if it is not heard of for so long, another does."
+        3.0,
+        description="One worker looks after the store; another does when it was not heard of for this long.",
     )
     loss_limit: int = Field(
         3, ge=1, le=100, description="After this many lost workers a job ends as worker_lost."
@@ -124,27 +127,35 @@ class LedgerSettings(SettingsGroup):
     )
     queue_depth: int = Field(100_000, ge=1, description="Jobs that may wait in all; more are refused.")
     job_ttl_s: int = Field(7 * 86_400, ge=60, description="A job that never ends is forgotten after this.")
-    result_ttl_s: int = Field(86_400, ge=10, description="Of jobs that ended well; a plan may say otherwise.")
-    failed_ttl_s: int = Field(
-        3 * 86_400, ge=10, description="Of jobs that failed, if that is longer: somebody has to find out why."
+    result_ttl_s: int = Field(
+        86_400, ge=10, description="How long jobs that ended well are kept; a plan may say otherwise."
     )
-    dead_ttl_s: int = Field(7 * 86_400, ge=60, description="Of jobs that ended through our fault.")
+    failed_ttl_s: int = Field(
+        3 * 86_400,
+        ge=10,
+        description="How long failed jobs are kept, if that is longer: somebody has to find out why.",
+    )
+    dead_ttl_s: int = Field(
+        7 * 86_400, ge=60, description="How long jobs that ended through our fault are kept."
+    )
     dead_kept: int = Field(10_000, ge=1, description="How many of those are kept at most.")
     memory_bytes: int = Field(
         0, ge=0, description="What the store may use, where that is less than its maxmemory. 0: maxmemory."
     )
     tenant_percent: int = Field(
-        50, ge=1, le=100, description="Of the store's memory, what one tenant's jobs may take."
+        50, ge=1, le=100, description="Percent of the store's memory that the jobs of one tenant may take."
     )
     result_least_s: int = Field(
-        60, ge=0, description="An ended job is kept so long, unless the store is fuller than 95 %."
+        60, ge=0, description="How long an ended job is kept at least, unless the store is fuller than 95 %."
     )
     events_read_ttl_s: int = Field(
         600, ge=0, description="Events that every group has read are dropped at this age."
     )
     events_ttl_s: int = Field(3 * 86_400, ge=10, description="Older events are dropped, read or not.")
     events_kept: int = Field(
-        1_000_000, ge=100, description="Of more events the oldest are dropped, read or not: the last resort."
+        1_000_000,
+        ge=100,
+        description="Where there are more events, the oldest are dropped, read or not: the last resort.",
     )
     code_bytes: int = Field(1 * MIB, ge=1, le=16 * MIB, description="The longest program of a job.")
     stdin_bytes: int = Field(8 * MIB, ge=0, le=16 * MIB, description="The longest stdin of a job.")
@@ -167,7 +178,7 @@ class LedgerSettings(SettingsGroup):
         if self.lease_s < 3 * self.beat_s:
             raise ValueError(
                 f"ledger.lease_s ({self.lease_s:g}) must be at least three times ledger.beat_s "
-                f"({self.beat_s:g}): one lost beat may not cost a job its lease"
+                f"({self.beat_s:g}): one lost beat must not cost a job its lease"
             )
         return self
 
@@ -308,7 +319,7 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"ledger.job_ttl_s ({self.ledger.job_ttl_s}) must exceed ledger.expires_s "
                 f"({self.ledger.expires_s:g}) by twice sandbox.timeout_max_s "
-                f"({self.sandbox.timeout_max_s:g}): a job may not be forgotten before it has ended"
+                f"({self.sandbox.timeout_max_s:g}): a job must not be forgotten before it has ended"
             )
         if self.ledger.files_bytes > self.sandbox.tmp_bytes:
             raise ValueError(

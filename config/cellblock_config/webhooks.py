@@ -48,7 +48,7 @@ class WebhookSettings(SettingsGroup):
         10, ge=1, le=100, description="How often a delivery is tried before it has failed for good."
     )
     backoff_s: PositiveSeconds = Field(1.0, description="After the first failed try; then twice as long.")
-    timeout_s: float = Field(5.0, gt=0, le=60, description="Of one try.")
+    timeout_s: float = Field(5.0, gt=0, le=60, description="How long one try may take.")
     parallel: int = Field(4, ge=1, le=64, description="Tries at the same time.")
     dead_kept: int = Field(10_000, ge=1, description="Deliveries that failed for good.")
 

@@ -59,7 +59,7 @@ class ApiKeys:
     def create(self, tenant: str, capabilities: Sequence[str] = (RUN,)) -> str:
         """A new key, shown only now. Raises :class:`InvalidJob` for a capability that no key can have."""
         if not re.fullmatch(NAME, tenant):
-            raise InvalidJob("tenant", f"{tenant!r:.80} is no tenant's name")
+            raise InvalidJob("tenant", f"{tenant!r:.80} is not a tenant's name")
         if not capabilities:
             raise InvalidJob("capability", f"a key without any could do nothing; the usual one is {RUN}")
         for one in capabilities:
@@ -83,7 +83,7 @@ class ApiKeys:
         """The key with a new secret; the old one is invalid from now on. Raises :class:`InvalidJob`."""
         known = self._find(key_id)
         if known is None:
-            raise InvalidJob("KEY", "there is none of this id; cellblock api-key list shows them")
+            raise InvalidJob("KEY", "there is no key of this id; cellblock api-key list shows them")
         token, stored = _issued(known.id, known.tenant, known.capabilities)
         with store_errors("storing an API key"):
             # A key that was revoked meanwhile must not come back.

@@ -130,7 +130,7 @@ class ObjectBlobs:
         """The bytes of this name."""
         digest = name.rpartition("/")[2]
         if not re.fullmatch(NAME, name):
-            raise BlobLost(digest[:80], "its name is none that cellblock gave")
+            raise BlobLost(digest[:80], "cellblock did not give it this name")
         with _errors("fetching a blob"):
             try:
                 found = self._store.get(name)

@@ -274,7 +274,9 @@ class Client:
         if not 1 <= limit <= _LISTED_MOST:
             raise InvalidJob("limit", f"{limit}: 1 to {_LISTED_MOST}")
         if outcome is not None and outcome not in set(Outcome):
-            raise InvalidJob("outcome", f"{outcome!r:.80} is no outcome; choose one of {', '.join(Outcome)}")
+            raise InvalidJob(
+                "outcome", f"{outcome!r:.80} is not an outcome; choose one of {', '.join(Outcome)}"
+            )
         asked = JobFilter(tenant, _unix(since), _unix(before), outcome)
         found, on = self._archive.jobs(asked, limit, cursor)
         return JobPage(jobs=[status_of(one.job_id, one.record) for one in found], cursor=on)
@@ -314,7 +316,7 @@ class Client:
         """Lets a dead letter run again, with its counts at zero. Raises :class:`UnknownJob`."""
         done = self._ledger.retry_dead(job_id, uuid.uuid4().hex)
         if done.word is not RetryWord.RETRIED:
-            why = "its payload has expired" if done.word is RetryWord.GONE else "it is no dead letter"
+            why = "its payload has expired" if done.word is RetryWord.GONE else "it is not a dead letter"
             raise UnknownJob(f"job {job_id} cannot be tried again: {why}")
         self._publisher.wake(done.wake)
         return Job(self, job_id)
@@ -322,7 +324,7 @@ class Client:
     def drop_dead(self, job_id: str) -> None:
         """Forgets a dead letter and its payload; its result stays. Raises :class:`UnknownJob`."""
         if not self._ledger.upkeep.drop_dead(job_id, uuid.uuid4().hex):
-            raise UnknownJob(f"job {job_id} is no dead letter")
+            raise UnknownJob(f"job {job_id} is not a dead letter")
 
     def events(
         self,
@@ -465,7 +467,7 @@ class Client:
 def _unix(when: datetime | None) -> float | None:
     """Unix seconds. A time without a zone is the host's. Raises :class:`InvalidJob` for other types."""
     if when is not None and not isinstance(when, datetime):
-        raise InvalidJob("since or before", f"{when!r:.80} is no datetime")
+        raise InvalidJob("since or before", f"{when!r:.80} is not a datetime")
     return when.timestamp() if when is not None else None
 
 
@@ -473,7 +475,7 @@ def _check_event_id(after: str, *, end: bool) -> None:
     """``end``: whether ``$``, the end of the stream, is allowed. Only a group remembers where that was."""
     if not _EVENT_ID.fullmatch(after) and not (end and after == "$"):
         raise InvalidJob(
-            "after", f"{after!r} is no event id; one looks like 1795282613989-0, 0 is the oldest"
+            "after", f"{after!r} is not an event id; one looks like 1795282613989-0, 0 is the oldest"
         )
 
 

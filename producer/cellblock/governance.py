@@ -69,7 +69,7 @@ class Governance:
         except (ValueError, RecursionError):
             parsed = value
         if key in Override.names() and (isinstance(parsed, bool) or not isinstance(parsed, int | float)):
-            raise InvalidJob(key, f"{value!r:.80} is no number; to take one back: unset")
+            raise InvalidJob(key, f"{value!r:.80} is not a number; to take one back: unset")
         try:
             override_from({key: parsed})
         except ValidationError as error:
@@ -98,9 +98,9 @@ class Governance:
 
     def _changed(self, tenant: str, key: str, value: str, who: str) -> OverrideChange:
         if tenant != EVERYBODY and not re.fullmatch(NAME, tenant):
-            raise InvalidJob("tenant", f"{tenant!r:.80} is no tenant's name; for everybody leave it out")
+            raise InvalidJob("tenant", f"{tenant!r:.80} is not a tenant's name; for everybody leave it out")
         if not who.isprintable() or not 0 < len(who) <= _WHO_MAX:
-            raise InvalidJob("by", f"{who!r:.80} is nobody's name: 1 to {_WHO_MAX} printable characters")
+            raise InvalidJob("by", f"{who!r:.80} is not a name: 1 to {_WHO_MAX} printable characters")
         with store_errors("changing an override"):
             name = cast(
                 str,

@@ -126,7 +126,7 @@ def test_without_a_server_it_runs_here_and_says_what_came_out(tmp_path: Path) ->
     command = ("eval", samples, "--problems", problems, "--out", str(tmp_path / "out"), "--timeout", "1")
     done = cellblock(*command, **NAMESPACES)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "samples.jsonl, line 4, task_id: 'g' is none of the problems" in done.stderr
+    assert "samples.jsonl, line 4, task_id: 'g' is not one of the problems" in done.stderr
     done = cellblock(*command, "--skip-bad", "-k", "1,3,5", **NAMESPACES)
     assert done.returncode == 0, done.stderr
     assert "pass@1    33.33%" in done.stdout
@@ -162,7 +162,7 @@ def test_samples_that_cannot_be_run_have_failed_and_all_of_them_add_up(tmp_path:
     command = ("eval", str(samples), "--problems", problems, "--out", str(out), "-k", "1,9")
     refused = cellblock(*command, **NAMESPACES)
     assert refused.returncode == 2
-    assert "samples.jsonl, line 10: is no JSON" in refused.stderr
+    assert "samples.jsonl, line 10: is not JSON" in refused.stderr
     done = cellblock(*command, "--skip-bad", "--json", **NAMESPACES)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)

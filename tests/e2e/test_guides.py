@@ -33,14 +33,12 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
-def run(
-    command: list[str], folder: Path = REPOSITORY, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], cwd: Path = REPOSITORY, **environment: str) -> subprocess.CompletedProcess[str]:
     """In the repository, with the installed command on the PATH. What it does is measured elsewhere."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
         command,
-        cwd=folder,
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=120,
@@ -160,7 +158,7 @@ def test_commands_for_a_backup(tmp_path: Path, redis_url: str) -> None:
 @AS_WRITTEN
 def test_commands_for_users_of_the_store(tmp_path: Path) -> None:
     (block,) = blocks("bash store")
-    done = run(["bash", "-euo", "pipefail", "-c", block], folder=tmp_path)
+    done = run(["bash", "-euo", "pipefail", "-c", block], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "user cellblock-worker" in (tmp_path / "users.acl").read_text()
 

@@ -54,7 +54,7 @@ def test_dead_letters_for_scripts(ledger: Ledger, settings: Settings, redis_url:
     ]
     again = cellblock("dead", "drop", job_id, CELLBLOCK_REDIS_URL=redis_url)
     assert (again.returncode, again.stdout) == (2, "0 dropped\n")
-    assert again.stderr == f"cellblock: job {job_id} is no dead letter\n"
+    assert again.stderr == f"cellblock: job {job_id} is not a dead letter\n"
 
 
 def test_a_group_reads_once_and_again_when_it_goes_back(
@@ -100,7 +100,7 @@ def test_jobs_are_listed_from_a_time_with_its_zone_and_none_are_said_to_be_none(
         (("events", "--forget"), "--forget: only a group"),
         (("events", "--group", "g", "--forget", "--follow"), "--forget: removes the group"),
         (("events", "--group", "archive", "--forget"), "group: 'archive'"),
-        (("events", "--after", "yesterday"), "after: 'yesterday' is no event id"),
+        (("events", "--after", "yesterday"), "after: 'yesterday' is not an event id"),
         (("events", "--group", "webhooks"), "group: 'webhooks' is the webhooks' own"),
         (("webhooks", "retry"), "name some, or give --all"),
         (("dead", "retry"), "name some, or give --all"),

@@ -215,7 +215,7 @@ def test_an_address_that_is_none_is_named_and_not_shown(redis_url: str, place: s
     [
         ("none/jobs.db", "its folder does not exist"),
         ("folder", "it is a folder, and has to be a file"),
-        ("words", "it is no SQLite database"),
+        ("words", "it is not a SQLite database"),
     ],
 )
 def test_a_file_that_is_no_archive_is_named_with_the_cause(tmp_path: Path, file: str, why: str) -> None:
@@ -262,7 +262,7 @@ def test_usage_that_only_an_archive_has_needs_one(redis_url: str) -> None:
 
 
 def test_what_is_no_time_is_refused_by_name(client: Client) -> None:
-    with pytest.raises(InvalidJob, match="'2026-01-01' is no datetime"):
+    with pytest.raises(InvalidJob, match="'2026-01-01' is not a datetime"):
         client.jobs(since="2026-01-01")  # type: ignore[arg-type]
 
 

@@ -60,8 +60,8 @@ def test_every_change_is_recorded_with_who_before_and_after(client: Client) -> N
 @pytest.mark.parametrize(
     ("tenant", "who", "says"),
     [
-        ("", "me", "tenant: '' is no tenant's name"),
-        ("a b", "me", "tenant: 'a b' is no tenant's name"),
+        ("", "me", "tenant: '' is not a tenant's name"),
+        ("a b", "me", "tenant: 'a b' is not a tenant's name"),
         ("acme", "", "by: '' is nobody's name"),
         ("acme", "a\n2026-01-01  root", "by: .* printable"),
         ("acme", "\x1b[31m", "by: .* printable"),
@@ -100,7 +100,7 @@ def test_what_is_not_set_cannot_be_unset(client: Client) -> None:
         ("timeout_s", "Infinity", "timeout_s"),
         ("cost_per_run", "-1", "cost_per_run"),
         ("cost_per_run", "free", "'free' is no number"),
-        ("timeout_s", "null", "'null' is no number; to take one back: unset"),
+        ("timeout_s", "null", "'null' is not a number; to take one back: unset"),
         ("timeout_s", '"20"', "is no number"),
         ("parallel", "true", "is no number"),
         ("parallel", "[" * 5000, "is no number"),

@@ -13,6 +13,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +49,7 @@ class Call:
     positional: int
 
 
+@cache
 def modules(tree: Path) -> dict[str, Path]:
     """Every module of the three packages by its dotted name; a package has the name of its folder."""
     found = {}
@@ -59,6 +61,7 @@ def modules(tree: Path) -> dict[str, Path]:
     return found
 
 
+@cache
 def imports(tree: Path) -> set[tuple[str, str]]:
     """Each pair of modules of which the first imports the second, also inside functions."""
     known = modules(tree)

@@ -25,7 +25,7 @@ class Estimate(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    worst_micros: int = Field(description="If it uses every limit it has, in each run it may have.")
+    worst_micros: int = Field(description="Its cost if it uses every limit in every run.")
     least_micros: int = Field(description="If it ends at once.")
     reserve_micros: int = Field(description="What is held for it: the worst, or its cap if that is less.")
     unit: str

@@ -94,7 +94,7 @@ def open_manifest(job_id: str, manifest: Manifest, settings: SealingSettings) ->
         stored = manifest.model_dump(exclude={*_PAYLOAD, "payload"})
         opened = Manifest.model_validate({**stored, **payload})
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise CannotOpen("what was sealed is no job of this version; submit it again") from None
+        raise CannotOpen("what was sealed is not a job of this version; submit it again") from None
     if manifest.seal_to is None or bound != _bound(job_id, manifest):
         raise CannotOpen("what was sealed is another job's, or for another reader; submit it again")
     return opened
@@ -150,7 +150,7 @@ def open_result(result: JobResult, private_key: str) -> JobResult:
     try:
         opened = JobResult.model_validate_json(content)
     except ValidationError:
-        raise CannotOpen("what was sealed is no result of this version") from None
+        raise CannotOpen("what was sealed is not a result of this version") from None
     if (opened.job_id, opened.attempt, opened.outcome) != (result.job_id, result.attempt, result.outcome):
         raise CannotOpen("what was sealed is another job's result")
     # The time of its end and its cost are known only after the result was sealed.
@@ -209,7 +209,7 @@ def _seal(data: bytes, public_key: str) -> bytes:
     try:
         return bytes(nacl.SealedBox(nacl.PublicKey(sealing_key(public_key, "x25519-public"))).encrypt(data))
     except CryptoError:
-        raise NotConfigured("a public key of the group sealing is none that can be sealed to") from None
+        raise NotConfigured("a key of the settings group sealing is not a valid sealing public key") from None
 
 
 def _open(sealed: bytes, private_key: str) -> bytes:

@@ -68,7 +68,7 @@ def open_archive(settings: ArchiveSettings) -> Archive | None:
         url = make_url(settings.url.get_secret_value())
     except (ArgumentError, ValueError):  # its text can hold the password
         raise NotConfigured(
-            "CELLBLOCK_ARCHIVE_URL is no address of a database: write sqlite:////folder/jobs.db or "
+            "CELLBLOCK_ARCHIVE_URL is not the address of a database: write sqlite:////folder/jobs.db or "
             "postgresql://user:password@host:5432/database, with one host, and with %40 for @ in a password"
         ) from None
     if url.get_backend_name() == "sqlite":
@@ -319,4 +319,4 @@ def _read_cursor(cursor: str) -> tuple[int, str]:
             raise ValueError
         return at_ms, job_id
     except (ValueError, TypeError):
-        raise InvalidJob("cursor", f"{cursor!r:.80} is no cursor from a listing") from None
+        raise InvalidJob("cursor", f"{cursor!r:.80} is not a cursor of a listing") from None

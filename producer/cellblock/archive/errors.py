@@ -24,7 +24,7 @@ _BY_CODE = {
 }
 #: Texts by words in libpq's message: before a login there is no code.
 _BY_WORDS = {
-    "refused": "nobody listens there: is it running?",
+    "refused": "nothing listens there: is it running?",
     "resolve": "there is no such host",
     "translate": "there is no such host",
     "timeout": "no answer in time",
@@ -75,7 +75,7 @@ def _of_file(name: str, cause: BaseException) -> str:
     if file.is_dir():
         return "it is a folder, and has to be a file"
     if "not a database" in words:
-        return "it is no SQLite database"
+        return "it is not a SQLite database"
     if "locked" in words:
         return "another process has it locked"
     if "open" in words or "readonly" in words:

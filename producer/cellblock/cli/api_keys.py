@@ -75,5 +75,5 @@ def revoke(key: KeyArg, json_output: JsonOpt = False) -> None:
     """
     with Client() as client:
         if not client.api_keys.revoke(key):
-            raise InvalidJob("KEY", "there is none of this id; cellblock api-key list shows them")
+            raise InvalidJob("KEY", "there is no key of this id; cellblock api-key list shows them")
     typer.echo(json.dumps({"revoked": True}) if json_output else "revoked")

@@ -100,7 +100,7 @@ class RunOptions:
     skip_bad: Annotated[
         bool,
         typer.Option(
-            "--skip-bad", help="Leave out lines that are no samples or no problems.", rich_help_panel=_HOW
+            "--skip-bad", help="Leave out lines that are not samples or problems.", rich_help_panel=_HOW
         ),
     ] = False
 
@@ -296,7 +296,7 @@ def _ks(text: str) -> list[int]:
     except ValueError:
         found = [0]
     if min(found) < 1:
-        raise InvalidJob("-k", f"{text!r} is no list of numbers from 1 on; write one such as 1,10,100")
+        raise InvalidJob("-k", f"{text!r} is not a list of numbers from 1 on; write one such as 1,10,100")
     return found
 
 

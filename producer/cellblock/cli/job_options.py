@@ -213,7 +213,7 @@ def job_spec(
 
 def _micros(amount: float) -> int:
     if not math.isfinite(amount):
-        raise InvalidJob("max_cost_micros", f"{amount} is no amount; write one such as 0.02")
+        raise InvalidJob("max_cost_micros", f"{amount} is not an amount; write one such as 0.02")
     return round(amount * MICROS)
 
 

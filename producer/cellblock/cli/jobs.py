@@ -240,7 +240,7 @@ def _run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
 
 _WAITS_FOR = {
     JobState.QUEUED: "a worker; is one running? (cellblock worker)",
-    JobState.PARKED: "a slot: its tenant runs all it may at once",
+    JobState.PARKED: "a slot: its tenant runs as many jobs as it may at once",
 }
 
 

@@ -144,7 +144,7 @@ def _beyond(book: PlanBook, bounds: SandboxSettings) -> Iterator[str]:
                     f"{amount(field, allowed)} (CELLBLOCK_SANDBOX_{bound.upper()})"
                 )
         for image in set(plan.images) - {"*"} - set(bounds.images):
-            yield f"{name}: image {image!r} is none of this fleet's: {', '.join(sorted(bounds.images))}"
+            yield f"{name}: image {image!r} is not one of this fleet's: {', '.join(sorted(bounds.images))}"
 
 
 def set_override(

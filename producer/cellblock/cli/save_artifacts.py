@@ -31,7 +31,7 @@ def save(artifacts: Iterable[Artifact], folder: Path, *, overwrite: bool = False
         folder.mkdir(parents=True, exist_ok=True)
         root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise InvalidJob("artifacts", f"{folder} is no folder to write to: {error.strerror}") from None
+        raise InvalidJob("artifacts", f"{folder} is not a folder to write to: {error.strerror}") from None
     try:
         for artifact in artifacts:
             try:

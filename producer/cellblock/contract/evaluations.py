@@ -82,7 +82,9 @@ class StdioCheck(CheckedModel):
     cases: tuple[StdioCase, ...] = Field(min_length=1, max_length=CASES_MAX)
     compare: CompareMode = "whitespace"
     tolerance: float = Field(
-        1e-6, ge=0, description="Of float, but for integers: absolute, or relative to the expected."
+        1e-6,
+        ge=0,
+        description="For float: absolute, or relative to what is expected; integers have to be equal.",
     )
     checker: Source | None = None
 
@@ -209,7 +211,7 @@ class TrialResult(Contract):
     channel: VerdictMode
     outcome: Outcome = Field(description="How its program ended; ok where it was stopped after its verdict.")
     error: JobError | None = Field(None, description="What failed, of what did not pass.")
-    stdout: str = Field("", description="Of what did not pass, filtered and cut.")
+    stdout: str = Field("", description="Output of a program that did not pass, filtered and cut.")
     stderr: str = Field("", description="Likewise.")
     isolation: str | None = None
     usage: Usage = Usage()

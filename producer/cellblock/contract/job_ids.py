@@ -27,5 +27,5 @@ def new_job_id(tenant: str) -> str:
 def bucket_in(job_id: str) -> int:
     """The bucket that an id names. Raises :class:`ValueError` for a text that is not an id."""
     if len(job_id) != _DIGITS:
-        raise ValueError(f"{job_id!r:.80} is no job id")
+        raise ValueError(f"{job_id!r:.80} is not a job id")
     return int(job_id[:_BUCKET_DIGITS], 16)

@@ -123,7 +123,7 @@ class JobSpec(CheckedModel):
     )
     confidential: bool = Field(
         False,
-        description="Its program is sealed to the fleet, its result to the tenant; nobody else reads them.",
+        description="Its program is sealed to the fleet, its result to the tenant; no one else reads them.",
     )
     reduced_context: ReducedContext | None = Field(
         None, description="What a confidential job has as ctx: summary, embeddings, roles, metadata."
@@ -358,7 +358,7 @@ class JobResult(Contract):
     timings: Timings
     worker: str | None = None
     trace_id: str
-    summary: ResultSummary | None = Field(None, description="Of confidential jobs.")
+    summary: ResultSummary | None = Field(None, description="Only for confidential jobs.")
     sealed: bytes | None = Field(
         None, description="All that a confidential job said, for cellblock.open_result."
     )
@@ -397,7 +397,7 @@ class JobStatus(Contract):
     tenant: str
     level: LevelName
     plan: str | None = None
-    parent: str | None = Field(None, description="Of a nested run.")
+    parent: str | None = Field(None, description="Only for a nested run.")
     attempt: int
     losses: int = Field(description="Attempts whose worker was lost.")
     reserved_micros: int | None = Field(None, description="What is held for it, of jobs with a plan.")

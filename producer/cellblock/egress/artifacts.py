@@ -81,7 +81,7 @@ class ArtifactFilter:
             return SkippedArtifact(path=path, reason=f"withheld: {texts}")
         whole = "\n".join(texts)
         if path != file.path:
-            return SkippedArtifact(path=path, reason="withheld: its name holds what may not leave")
+            return SkippedArtifact(path=path, reason="withheld: its name holds something that must not leave")
         found = self._tally.find(whole)
         if found and whole != files.as_text(file.data):
             return SkippedArtifact(path=path, reason=self._tally.withheld(_STREAM, found))

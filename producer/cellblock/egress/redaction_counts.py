@@ -41,7 +41,8 @@ class Tally:
         """Counts the findings for which a part is withheld. Returns the reason as text."""
         found = list(found)
         self.add(stream, [Redaction(one.kind, one.start, one.end, one.how) for one in found])
-        return f"withheld: it holds what may not leave ({', '.join(sorted({one.kind for one in found}))})"
+        kinds = ", ".join(sorted({one.kind for one in found}))
+        return f"withheld: it holds something that must not leave ({kinds})"
 
     def counts(self) -> tuple[RedactionCount, ...]:
         """All counts, by kind and stream."""

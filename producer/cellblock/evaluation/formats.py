@@ -70,7 +70,7 @@ def _from_json(given: object) -> object:
     try:
         return json.loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError):
-        raise ValueError("is no JSON") from None
+        raise ValueError("is not JSON") from None
 
 
 _Id = Annotated[str, BeforeValidator(lambda given: str(given) if isinstance(given, int) else given)]
@@ -93,7 +93,7 @@ class _HumanEval(_Fields):
 
     def problem(self) -> Problem:
         if not self.entry_point.isidentifier():
-            raise InvalidJob("entry_point", f"{self.entry_point!r:.200} is no function's name")
+            raise InvalidJob("entry_point", f"{self.entry_point!r:.200} is not a function's name")
         if "check" not in _defined(self.test):
             raise InvalidJob("test", "defines no function check, which is what is called")
         check = FunctionCheck(
@@ -174,7 +174,7 @@ class _Files(_Fields):
     def problem(self) -> Problem:
         module, dot, rest = self.file.partition(".")
         if not module.isidentifier() or dot + rest != ".py":
-            raise InvalidJob("file", f"{self.file!r:.200} is no module's name and .py")
+            raise InvalidJob("file", f"{self.file!r:.200} is not a module's name and .py")
         if keyword.iskeyword(module) or module in sys.stdlib_module_names:
             raise InvalidJob("file", f"{self.file!r:.200} is a name of Python's own; take another one")
         for name, text in self.tests.items():
@@ -182,7 +182,7 @@ class _Files(_Fields):
                 ast.parse(text if name.endswith(".py") else "")
             except SyntaxError as error:
                 raise InvalidJob(
-                    f"tests.{name:.200}", f"is no Python: {error.msg}, line {error.lineno}"
+                    f"tests.{name:.200}", f"is not Python: {error.msg}, line {error.lineno}"
                 ) from None
         files, tests = (
             tuple(TextFile(name=name, text=text) for name, text in some.items())
@@ -218,7 +218,7 @@ def read_problem(line: Line) -> Problem:
     except InvalidJob as error:
         raise BadLine(line.where, error.field, error.problem) from None
     except SyntaxError as error:
-        raise BadLine(line.where, blamed, f"is no Python: {error.msg}") from None
+        raise BadLine(line.where, blamed, f"is not Python: {error.msg}") from None
     except (MemoryError, RecursionError):
         raise BadLine(line.where, blamed, "is nested too deeply to be read") from None
     except ValueError as error:

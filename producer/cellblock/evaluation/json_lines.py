@@ -136,7 +136,7 @@ def parse(line: RawLine) -> Line:
     try:
         fields = json.loads(line.text, strict=False)  # allows control characters in texts
     except json.JSONDecodeError as error:
-        raise BadLine(line.where, "", f"is no JSON: {error.msg} (character {error.pos + 1})") from None
+        raise BadLine(line.where, "", f"is not JSON: {error.msg} (character {error.pos + 1})") from None
     except RecursionError:
         raise Unreadable(line.where, "is nested too deeply", line.text) from None
     except ValueError:  # the interpreter's bound for digits (sys.set_int_max_str_digits)

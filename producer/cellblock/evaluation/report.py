@@ -33,10 +33,10 @@ _ASKED = {
 #: Why a sample cannot be run (``InvalidReason``), in words.
 _REASONS = {
     InvalidReason.MISSING: "have no completion",
-    InvalidReason.NOT_TEXT: "are no text",
-    InvalidReason.NOT_UNICODE: "are no valid Unicode",
+    InvalidReason.NOT_TEXT: "are not text",
+    InvalidReason.NOT_UNICODE: "are not valid Unicode",
     InvalidReason.TOO_LARGE: "are too large",
-    InvalidReason.UNREADABLE: "are no JSON that can be read",
+    InvalidReason.UNREADABLE: "are not JSON that can be read",
 }
 
 

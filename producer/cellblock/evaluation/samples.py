@@ -75,7 +75,7 @@ class Sample:
         try:
             size = len(self.source.encode())
         except UnicodeEncodeError:
-            why = "the completion is no valid Unicode text: it cannot be written as UTF-8"
+            why = "the completion is not valid Unicode text: it cannot be written as UTF-8"
             return replace(self, invalid=Invalid(InvalidReason.NOT_UNICODE, why))
         if size + tests <= job_bytes:
             return self
@@ -116,7 +116,9 @@ class SampleFile:
         task_id = line.fields.get("task_id")
         problem = self._problems.get(str(task_id))
         if problem is None:
-            why = "required, and missing" if task_id is None else f"{task_id!r:.200} is none of the problems"
+            why = (
+                "required, and missing" if task_id is None else f"{task_id!r:.200} is not one of the problems"
+            )
             raise BadLine(line.where, "task_id", why)
         return self._completed(index, problem, line)
 

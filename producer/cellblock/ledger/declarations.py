@@ -58,7 +58,7 @@ class Declaration:
         for name in names:
             value = given[name.removesuffix(_LIST)]
             if name.endswith(_LIST) == isinstance(value, str | int):
-                raise BadCall(f"{self.script}: {name} is a list, or is given one and is none")
+                raise BadCall(f"{self.script}: {name} is a list and is not given one, or the reverse")
             ordered += [_text(value)] if isinstance(value, str | int) else map(_text, value)
         return ordered
 

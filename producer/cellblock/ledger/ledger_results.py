@@ -14,7 +14,7 @@ WORKER_LOST = JobError(type="WorkerLost", message="Every attempt lost its worker
 ORPHANED = JobError(type="ParentEnded", message="The job that it was part of does not run any more")
 UNREADABLE = JobError(
     type="ManifestUnreadable",
-    message="What the store holds of the job is no manifest: it was altered, or written by another "
+    message="What the store holds of the job is not a manifest: it was altered, or written by another "
     "version of cellblock than the worker's; submit it again",
 )
 EXPIRED = JobError(

@@ -268,7 +268,7 @@ class Reads:
         record = self.record(job_id)
         with store_errors("reading a dead letter"):
             if self._redis.zscore(self._keys.dead, job_id) is None:
-                raise UnknownJob(f"job {job_id} is no dead letter: it is {record['state']}")
+                raise UnknownJob(f"job {job_id} is not a dead letter: it is {record['state']}")
         result = self.result(job_id)
         return DeadLetter(
             job_id=job_id,

@@ -95,7 +95,7 @@ def concerns(redis: Redis, *, memory_bytes: int = 0) -> list[Concern]:
                 "version",
                 str(info.get("redis_version")),
                 "Redis 7.0 or newer",
-                "scripts may not run when it is full",
+                "scripts might not run when it is full",
             )
         )
     return found

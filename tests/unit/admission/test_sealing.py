@@ -241,7 +241,7 @@ def test_a_refusal_quotes_nothing(fields: dict[str, object]) -> None:
         ({"private_key": PUBLIC}, "must be x25519:"),
         ({"fleet_key": PRIVATE}, "must be x25519-public:"),
         ({"tenant_keys": {"acme": "x25519-public:AAAA"}}, "is 3 bytes"),
-        ({"tenant_keys": {PRIVATE: PUBLIC}}, "names a tenant by what is no tenant's name"),
+        ({"tenant_keys": {PRIVATE: PUBLIC}}, "names a tenant by something that is not a tenant's name"),
         ({"private_key": "x25519:???"}, "is not base64"),
     ],
 )

@@ -56,9 +56,7 @@ def test_the_options_of_a_job_are_the_same_wherever_there_are_some() -> None:
     ("words", "offered"),
     [
         ("run --level s", {"standard", "strict"}),
-        ("submit --priority ", {"high", "normal", "low"}),
         ("eval --verdict ", {"split", "inline"}),
-        ("usage --format ", {"table", "json", "csv"}),
     ],
 )
 def test_closed_lists_complete(words: str, offered: set[str]) -> None:

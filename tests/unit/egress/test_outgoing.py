@@ -119,7 +119,7 @@ class TestValues:
         kept = leave(Outgoing(value=value, value_kind="json"))
         assert (kept.value, kept.value_kind) == (None, None)
         assert kept.value_error is not None
-        assert "withheld: it holds what may not leave (" in kept.value_error
+        assert "withheld: it holds something that must not leave (" in kept.value_error
 
     def test_an_honest_value_is_the_same_object(self) -> None:
         value = {"rows": [{"id": n, "name": f"row {n}"} for n in range(100)]}
@@ -192,7 +192,7 @@ class TestFiles:
         kept = self.one(PACKED[packed](f"token: {TOKEN}\n".encode()))
         assert kept.artifacts == ()
         (skipped,) = kept.artifacts_skipped
-        assert skipped.reason.startswith("withheld: it holds what may not leave (")
+        assert skipped.reason.startswith("withheld: it holds something that must not leave (")
         assert "github_token" in skipped.reason
 
     @pytest.mark.parametrize("packed", PACKED)

@@ -117,11 +117,14 @@ def test_control_characters_that_nobody_escaped_are_the_samples_own(tmp_path: Pa
     [
         (b'{"completion": "x"}', "line 2, task_id: required, and missing"),
         (b'{"task_id": null, "completion": "x"}', "line 2, task_id: required, and missing"),
-        (b'{"task_id": "z", "completion": "x"}', "line 2, task_id: 'z' is none of the problems"),
+        (b'{"task_id": "z", "completion": "x"}', "line 2, task_id: 'z' is not one of the problems"),
         (b'{"task_id": "z", "completion": ' + b"[" * 100_000, "line 2: is nested too deeply"),
         (b'{"completion": "' + b"#" * 65 * MIB + b'"}', "line 2: is longer than 67108864 bytes"),
-        (b'{"task_id": "a\xff", "completion": "x"}', r"line 2, task_id: 'a\udcff' is none of the problems"),
-        (b'{"task_id": "a", "completion": "x', "line 2: is no JSON"),
+        (
+            b'{"task_id": "a\xff", "completion": "x"}',
+            r"line 2, task_id: 'a\udcff' is not one of the problems",
+        ),
+        (b'{"task_id": "a", "completion": "x', "line 2: is not JSON"),
         (b"[3]", "line 2: is a list"),
         (b'{"task_id": "a", "completion": "x", "solution": "y"}', "line 2, completion: there is a solution"),
     ],

@@ -98,7 +98,7 @@ def test_files_of_tests_are_for_pytest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ("{", "line 2: is no JSON"),
+        ("{", "line 2: is not JSON"),
         ("[1]", "line 2: is a list; an object with named fields is wanted"),
         ('{"task_id": "x"}', "line 2, test: of no known format"),
         ({**HE, "task_id": "b", "test": 3}, "line 2, test: Input should be a valid string"),
@@ -115,14 +115,14 @@ def test_files_of_tests_are_for_pytest(tmp_path: Path) -> None:
         ),
         (HE, "line 2, task_id: 'a' is there twice"),
         ({**MBPP, "test_list": []}, "line 2, test_list"),
-        ({**MBPP, "test_list": ["assert ("]}, "line 2, test_list: is no Python"),
+        ({**MBPP, "test_list": ["assert ("]}, "line 2, test_list: is not Python"),
         ({**MBPP, "test_list": ["assert True"]}, "line 2, test_list: calls no function"),
         ("[" * 100_000, "line 2: is"),
         ({**STDIN, "cases": []}, "line 2, cases"),
         ({**STDIN, "cases": [{"input": "1"}]}, "line 2, cases.0.output: required, and missing"),
         ({**STDIN, "compare": "roughly"}, "line 2, compare"),
         ({**STDIN, "tolerance": -1}, "line 2, tolerance"),
-        ({**STDIN, "checker": "def ("}, "line 2, checker: is no Python"),
+        ({**STDIN, "checker": "def ("}, "line 2, checker: is not Python"),
         ({**STDIN, "task_id": "\ud800"}, "line 2, cases: has no valid Unicode text"),
         ({**STDIN, "cases": [{"input": "\ud800", "output": ""}]}, "line 2, cases: has no valid Unicode"),
         ({**STDIN, "checker": "-" * 100_000 + "1"}, "line 2, checker: is"),
@@ -131,7 +131,7 @@ def test_files_of_tests_are_for_pytest(tmp_path: Path) -> None:
             {**STDIN, "cases": [{"input": "x" * 5_000_000, "output": ""}]},
             "line 2, cases: what it has to pass",
         ),
-        ({"problem_id": 1, "input_output": "{"}, "line 2, input_output: is no JSON"),
+        ({"problem_id": 1, "input_output": "{"}, "line 2, input_output: is not JSON"),
         (
             {"problem_id": 1, "input_output": {"inputs": ["1"], "outputs": []}},
             "line 2, input_output: 1 inputs",
@@ -143,7 +143,7 @@ def test_files_of_tests_are_for_pytest(tmp_path: Path) -> None:
         ({**FILES, "tests": {}}, "line 2, tests"),
         ({**FILES, "tests": ["assert True"]}, "line 2, tests: Input should be a valid dictionary"),
         ({**FILES, "tests": {"test_sum.py": 3}}, "line 2, tests.test_sum.py"),
-        ({**FILES, "tests": {"test_sum.py": "a\ndef ("}}, "line 2, tests.test_sum.py: is no Python"),
+        ({**FILES, "tests": {"test_sum.py": "a\ndef ("}}, "line 2, tests.test_sum.py: is not Python"),
         ({**FILES, "tests": {"conftest.py": "", "a.txt": ""}}, "line 2, tests: none of them is a module"),
         ({**FILES, "tests": {"../test_sum.py": ""}}, "line 2, tests: '../test_sum.py' has an empty part"),
         ({**FILES, "tests": {"/test_sum.py": ""}}, "line 2, tests: '/test_sum.py' is not a relative path"),
@@ -173,7 +173,7 @@ def test_a_bad_problem_is_named_and_can_be_left_out(tmp_path: Path, bad: Any, sa
     ("bad", "said"),
     [
         ({"completion": "x"}, "task_id: required, and missing"),
-        ({"task_id": "z", "completion": "x"}, "task_id: 'z' is none of the problems"),
+        ({"task_id": "z", "completion": "x"}, "task_id: 'z' is not one of the problems"),
         ({"task_id": "a", "completion": "x", "solution": "y"}, "completion: there is a solution as well"),
     ],
 )

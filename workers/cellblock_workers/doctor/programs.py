@@ -109,7 +109,7 @@ def _docker_socket(url: str) -> Iterator[Check]:
     name = "docker socket"
     kind, _, path = url.partition("://")
     if kind != "unix":
-        yield Check(name, "warning", url, "whoever reaches it is root on its host: use a Unix socket")
+        yield Check(name, "warning", url, "everyone who reaches it is root on its host: use a Unix socket")
         return
     try:
         found = Path(path).stat()

@@ -90,7 +90,7 @@ class ContextIndexes:
             "kind": "index",
             "cpu_s": bounds.cpu_s,
             "memory_bytes": bounds.memory_bytes,
-            "why_cpu": "the index of the context takes longer than it may",
+            "why_cpu": "the index of the context takes longer than allowed",
             "echo_memory_bytes": self._settings.echo_memory_bytes,
         }
         entries = os.memfd_create("context-index", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

@@ -51,7 +51,7 @@ class Acquire(_Message):
         description="How many to fork for use one after the other, where the host can.",
     )
     lease_s: float | None = Field(
-        None, gt=0, le=3600, description="Destroy it once nobody has renewed it for this long."
+        None, gt=0, le=3600, description="Destroy it when no one has renewed it for this long."
     )
 
 

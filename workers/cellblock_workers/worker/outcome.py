@@ -41,7 +41,9 @@ def decide_outcome(transcript: Transcript, kernel: Evidence, limits: ResolvedLim
         message = f"Wall-clock limit of {limits.timeout_s:g} s exceeded"
         return _killed(Outcome.WALL_TIMEOUT, "WallTimeout", message, {**evidence, "stopped_by": by})
     if transcript.stop == "cost":
-        message = "It has cost all it may: max_cost_micros, its plan's cost per run, or what it had not lent"
+        message = (
+            "Cost cap reached: max_cost_micros, its plan's cost per run, or what is left after nested runs"
+        )
         return _killed(Outcome.COST_CAP, "CostCap", message, evidence)
     if transcript.stop == "output" or (ending is not None and ending.reason == "output"):
         message = f"More than {limits.output_bytes} bytes of output"

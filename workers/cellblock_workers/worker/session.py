@@ -30,7 +30,7 @@ from cellblock_workers.worker.send_queue import SendQueue
 _PIECE_BYTES = 256 * 1024
 #: How a result words the guest's reasons for an unfinished collection.
 _UNFINISHED = {
-    b"time": "collecting took longer than it may",
+    b"time": "collecting took longer than allowed",
     b"died": "the collection broke off",
     b"alive": "processes of the job outlived it, so its files could still change",
 }

@@ -96,4 +96,4 @@ class RemotePolicies:
                 f"the policy decision point did not answer: {type(error).__name__}"
             ) from None
         except ValidationError:
-            raise PolicyUnavailable("the policy decision point's answer is no decision") from None
+            raise PolicyUnavailable("the policy decision point's answer is not a decision") from None

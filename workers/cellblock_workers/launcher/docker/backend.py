@@ -338,7 +338,7 @@ class DockerBackend:
         if not Path(path).exists():
             return f"there is no Docker daemon on {path}; apt-get install docker.io, or start it"
         if not os.access(path, os.R_OK | os.W_OK):
-            return f"this user may not use the Docker daemon on {path}; run the launcher as root"
+            return f"this user is not allowed to use the Docker daemon on {path}; run the launcher as root"
         return None
 
     @contextmanager

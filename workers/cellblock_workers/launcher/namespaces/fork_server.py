@@ -278,7 +278,7 @@ class ForkServer:
 def _boot_failure(name: str, why: str, number: int | None) -> StartFailed:
     if number in _NO_NAMESPACES and ("unshare" in why or "clone" in why):
         return NotOnThisHost(
-            f"namespaces: this user may not make user namespaces ({why}); set the sysctls "
+            f"namespaces: this user is not allowed to make user namespaces ({why}); set the sysctls "
             "user.max_user_namespaces above 0, kernel.unprivileged_userns_clone to 1 and "
             "kernel.apparmor_restrict_unprivileged_userns to 0 where they exist, or run the launcher as root"
         )

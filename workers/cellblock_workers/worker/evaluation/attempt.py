@@ -104,7 +104,7 @@ class Evaluator:
             error = JobError(type="Cancelled", message="Cancelled while it ran")
             verdict = RunOutcome(Outcome.CANCELLED, error=error)
         except OverCap:
-            error = JobError(type="CostCap", message="It has cost all it may")
+            error = JobError(type="CostCap", message="Cost cap reached")
             verdict = RunOutcome(Outcome.COST_CAP, error=error)
         finally:
             self._sandboxes.close()
@@ -138,7 +138,7 @@ class Evaluator:
             except OverCap:
                 if len(self._evaluation.trials) > 1:
                     raise  # the other trials may have used it up: by itself this one is judged
-                error = JobError(type="CostCap", message="it has cost all it may")
+                error = JobError(type="CostCap", message="its cost cap is reached")
                 return self._without_run(trial, TrialVerdict.FAILED, error, Outcome.COST_CAP)
             except (JudgeFailed, SandboxRefused) as failure:
                 self._sandboxes.check_lease()
