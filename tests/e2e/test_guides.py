@@ -120,8 +120,8 @@ def test_commands_for_plans(redis_url: str) -> None:
 
 @AS_WRITTEN
 def test_commands_for_the_archive(tmp_path: Path, redis_url: str) -> None:
-    archive = {"CELLBLOCK_ARCHIVE_URL": f"sqlite:///{tmp_path}/jobs.db", "CELLBLOCK_REDIS_URL": redis_url}
-    settings = load_settings(redis={"url": redis_url}, archive={"url": archive["CELLBLOCK_ARCHIVE_URL"]})
+    archive_url = f"sqlite:///{tmp_path}/jobs.db"
+    settings = load_settings(redis={"url": redis_url}, archive={"url": archive_url})
     with Client(settings=settings) as client, FakeWorker(settings):
         job_id = client.submit(JobSpec(code="1")).result(timeout_s=20).job_id
     archiver = Archiver(settings)
@@ -129,7 +129,11 @@ def test_commands_for_the_archive(tmp_path: Path, redis_url: str) -> None:
     while archiver.step():
         pass
     (block,) = blocks("bash fleet-archive")
-    done = run(["bash", "-euo", "pipefail", "-c", block], **archive)
+    done = run(
+        ["bash", "-euo", "pipefail", "-c", block],
+        CELLBLOCK_ARCHIVE_URL=archive_url,
+        CELLBLOCK_REDIS_URL=redis_url,
+    )
     assert done.returncode == 0, done.stderr
     assert job_id in done.stdout
 

@@ -106,7 +106,7 @@ def test_a_rotated_and_a_revoked_key_are_worth_nothing(client: Client) -> None:
     assert not client.api_keys.revoke(known.id)
     with pytest.raises(PolicyDenied, match="no such key"):
         client.submit(SPEC, api_key=new)
-    with pytest.raises(InvalidJob, match="there is none of this id"):
+    with pytest.raises(InvalidJob, match="there is no key of this id"):
         client.api_keys.rotate(known.id)
 
 

@@ -205,7 +205,7 @@ def test_what_is_forgotten_already_is_not_looked_at_again(archiver: Archiver) ->
 @pytest.mark.parametrize("place", ["host:port", "h1:5432,h2:5432"])
 def test_an_address_that_is_none_is_named_and_not_shown(redis_url: str, place: str) -> None:
     loaded = load_settings(redis={"url": redis_url}, archive={"url": f"postgresql://u:s3cret@{place}/db"})
-    with pytest.raises(NotConfigured, match="CELLBLOCK_ARCHIVE_URL is no address") as refused:
+    with pytest.raises(NotConfigured, match="CELLBLOCK_ARCHIVE_URL is not the address") as refused:
         open_archive(loaded.archive)
     assert "s3cret" not in repr((refused.value, refused.value.__cause__))
 
