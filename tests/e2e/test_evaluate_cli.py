@@ -197,7 +197,7 @@ def test_samples_that_cannot_be_run_have_failed_and_all_of_them_add_up(tmp_path:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("-k", "0"), "-k: '0' is no list of numbers"),
+        (("-k", "0"), "-k: '0' is not a list of numbers"),
         (("--verdict", "maybe"), "verdict"),
         (("--level", "none"), "level"),
         (("--timeout", "1e9"), "timeout_s"),

@@ -236,7 +236,7 @@ def test_a_file_that_is_no_archive_is_named_with_the_cause(tmp_path: Path, file:
         (("cellblock:a-password-of-tests", "cellblock:s3cret"), "the login was refused"),
         (("/postgres", "/nobodys"), "there is no such database"),
         (("127.0.0.1", "nobody.invalid"), "there is no such host"),
-        ((":{port}/", ":1/"), "nobody listens there"),
+        ((":{port}/", ":1/"), "nothing listens there"),
     ],
     ids=["password", "database", "host", "port"],
 )

@@ -271,7 +271,7 @@ def test_artifacts_no_honest_guest_sends_are_a_sandbox_error(
         ([], True, "ended before its files"),
         ([frame(b"A", FILE)], True, "ended before its files"),
         ([frame(b"A", FILE)], False, "ended before its files"),
-        ([frame(b"A", FILE), frame(b"Z", b"time")], True, "longer than it may"),
+        ([frame(b"A", FILE), frame(b"Z", b"time")], True, "longer than allowed"),
         ([frame(b"A", FILE + FILE[:9]), frame(b"Z", b"died")], True, "broke off"),
         ([frame(b"Z", b"alive")], True, "outlived"),
     ],

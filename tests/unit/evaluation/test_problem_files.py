@@ -153,7 +153,7 @@ def test_files_of_tests_are_for_pytest(tmp_path: Path) -> None:
         ({**FILES, "files": {"solution.py": ""}}, "line 2, tests: 'solution.py' is there twice"),
         ({**FILES, "files": {"solution/__init__.py": ""}}, "line 2, tests: 'solution/__init__.py' is there"),
         ({**FILES, "files": {"big.txt": "x" * 5_000_000}}, "line 2, tests: what it has to pass"),
-        ({**FILES, "file": "a/b.py"}, "line 2, file: 'a/b.py' is no module"),
+        ({**FILES, "file": "a/b.py"}, "line 2, file: 'a/b.py' is not a module"),
         ({**FILES, "file": "my-module.py"}, "line 2, file"),
         ({**FILES, "file": "class.py"}, "line 2, file: 'class.py' is a name of Python's"),
         ({**FILES, "file": "json.py"}, "line 2, file: 'json.py' is a name of Python's"),

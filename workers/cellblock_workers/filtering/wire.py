@@ -67,7 +67,7 @@ def items(message: Message, name: str, kind: type) -> list[Any]:
     """The list of this name, all of one type. Raises :class:`Malformed`."""
     found = message.get(name)
     if not isinstance(found, list) or not all(type(one) is kind for one in found):
-        raise Malformed(f"{name} is no list of {kind.__name__}")
+        raise Malformed(f"{name} is not a list of {kind.__name__}")
     return found
 
 
