@@ -67,7 +67,7 @@ def test_a_call_names_exactly_what_the_script_declares(store: Store, name: str) 
         declaration.key_list({one: key for one, key in keys.items() if one != last})
     with pytest.raises(BadCall, match=f"{name}: another: missing, or not declared"):
         declaration.key_list({**keys, "another": "k"})
-    with pytest.raises(BadCall, match=f"{name}: {last}.* is a list, or is given one"):
+    with pytest.raises(BadCall, match=f"{name}: {last}.* is a list and is not given one, or"):
         declaration.key_list({**keys, last: "k" if keys[last] == [] else ["k"]})
     assert len(declaration.key_list(keys)) == sum("..." not in one for one in declaration.keys)
 

@@ -82,7 +82,7 @@ def test_what_is_no_event_id_is_named(client: Client, after: str) -> None:
         lambda: client.events(after, group="a"),
         lambda: client.rewind("a", after),
     ):
-        with pytest.raises(InvalidJob, match="no event id"):
+        with pytest.raises(InvalidJob, match="not an event id"):
             call()
 
 

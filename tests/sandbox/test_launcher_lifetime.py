@@ -188,8 +188,9 @@ def test_a_launcher_told_to_stop_leaves_nothing(tmp_path: Path, owner: str, api:
 
 
 _WITHOUT_GVISOR = """
-from cellblock_workers.launcher import docker_backend, server
-docker_backend.RUNTIMES["gvisor"] = "no-such-runtime"
+from cellblock_workers.launcher import server
+from cellblock_workers.launcher.docker import backend
+backend.RUNTIMES["gvisor"] = "no-such-runtime"
 server.main()
 """
 

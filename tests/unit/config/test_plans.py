@@ -123,7 +123,7 @@ def test_tenants_and_their_stake(tmp_path: Path) -> None:
         ("rate_per_s = 1", "rate_per_s = 1e300", "plans.small.rate_per_s"),
         ("cost_per_run = 0.02", "cost_per_run = -0.02", "plans.small.cost_per_run"),
         ("cost_per_run = 0.02", "cost_per_run = nan", "plans.small.cost_per_run: nan is not a whole number"),
-        ("cost_per_run = 0.02", "cost_per_run = 0.00000001", "no whole number of millionths"),
+        ("cost_per_run = 0.02", "cost_per_run = 0.00000001", "not a whole number of millionths"),
         ("cost_per_run = 0.02", "cost_per_run = 1e30", "plans.small.cost_per_run"),
         ("cost_per_run = 0.02", 'cost_per_run = "0.02"', "must be an amount, such as 0.02"),
         ("cost_per_run = 0.02", "cost_per_run = true", "must be an amount"),

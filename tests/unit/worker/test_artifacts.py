@@ -264,7 +264,7 @@ def test_no_path_leads_out_of_the_folder(tmp_path: Path, path: str) -> None:
 
 def test_a_folder_that_cannot_be_made_is_the_callers_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidJob, match="no folder to write to"):
+    with pytest.raises(InvalidJob, match="not a folder to write to"):
         save([], tmp_path / "file")
 
 
