@@ -1,4 +1,4 @@
-"""Sums up a file that lies beside it: README.md runs this with --file, --input, --env and --artifact."""
+"""Sums up a file that lies beside it: docs/inputs.md runs this with --file, --input, --env and --artifact."""
 
 import csv
 import os

@@ -1,4 +1,4 @@
-"""Finds its way in a file it never reads whole: README.md runs this with --context."""
+"""Finds its way in a file it never reads whole: docs/inputs.md runs this with --context."""
 
 from typing import Any
 
