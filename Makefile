@@ -10,7 +10,7 @@ PYTHON ?= $(shell test -x /usr/bin/python3 && echo /usr/bin/python3 || echo pyth
 # Interpreters start by the hundred here: each would compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup host images demo test test-rest test-all compat mutants can-test test-faults check fmt bench up clean lock
+.PHONY: help setup host images demo test test-rest test-all compat mutants can-test test-faults check fmt bench docs up clean lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ bench: setup ## latency, stages, throughput, fairness, admission, filters, evalu
 	@env PYTHONPATH=tests $(PY) tests/bench/ledger_costs.py --idle-workers 250 --json build/bench/ledger-costs.json
 	@env PYTHONPATH=tests $(PY) tests/bench/fleet_model.py --costs build/bench/ledger-costs.json
 
+docs: $(VENV)/ready ## the site of the documents into build/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict && echo "docs: build/site/index.html"
+
 up: setup ## a whole fleet on this machine until Ctrl-C
 	@$(WITH_DOCKER) $(VENV)/bin/cellblock up
 
@@ -124,4 +127,4 @@ lock: $(VENV)/ready ## make the lock files again from current releases
 	@LOCKER=$(VENV)/bin/pip-compile images/lock.sh
 
 clean: ## remove what was built here; images and Debian packages stay
-	@rm -rf build/bench build/coverage build/demo build/images build/tests dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf build/bench build/coverage build/demo build/images build/site build/tests dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

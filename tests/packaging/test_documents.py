@@ -1,12 +1,16 @@
 """What the documents point at is there: a table of controls is worth nothing when its tests have moved."""
 
+import ast
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
 from cellblock import Event
+from cellblock.cli.main import app
 from cellblock.contract.evaluations import SERIES_MOST
 from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE
 from cellblock_config import LedgerSettings
@@ -68,3 +72,36 @@ def test_every_path_of_a_document_exists(document: str) -> None:
     places = (ROOT, (ROOT / document).parent)
     missing = [path for path in named if not any((place / path).exists() for place in places)]
     assert not missing
+
+
+def test_every_message_that_is_explained_is_one_of_the_programs() -> None:
+    said = {
+        node.value
+        for part in ("config", "producer", "workers")
+        for source in (ROOT / part).rglob("*.py")
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    tables = re.findall(r"^\| message .*\n\|-.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    messages = [message for table in tables for message in re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)]
+    assert len(messages) == sum(table.count("\n") for table in tables) >= 20
+    pieces = {piece.strip() for message in messages for piece in message.split("…") if piece.strip()}
+    unknown = {piece for piece in pieces if not any(piece in one for one in said)}
+    assert not unknown
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_command_of_a_document_is_one(document: str) -> None:
+    text = (ROOT / document).read_text()
+    fenced = "".join(re.findall(r"^```\w[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    written = re.findall(r"`cellblock ([a-z][^`]*)`", text) + re.findall(
+        r"^cellblock (.*)$", fenced, re.MULTILINE
+    )
+    for line in written:
+        command: Any = typer.main.get_command(app)
+        for word in line.split():
+            if not hasattr(command, "commands") or not re.fullmatch("[a-z][a-z-]*", word):
+                break
+            assert word in command.commands, f"cellblock {line}"
+            command = command.commands[word]

@@ -266,7 +266,7 @@ def test_what_is_invalid_is_kept_and_judged_once(tmp_path: Path) -> None:
     (tmp_path / "out" / "summary.json").write_text(json.dumps(scores.summary([1])))
     page = write_report(tmp_path / "out").read_text()
     assert "3 samples were given" in page
-    assert "no text" in page
+    assert "not text" in page
 
 
 def test_rewards_of_what_cannot_be_run_are_those_of_what_fails() -> None:
