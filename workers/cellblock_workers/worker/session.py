@@ -89,15 +89,20 @@ class Session:
         meter: Callable[[], CostMeter] | None = None,
         *,
         announced: bool = False,
+        take_value: Callable[[bytes], None] | None = None,
+        on_stdout: Callable[[bytes], None] | None = None,
     ) -> None:
         """``meter``: makes the meter of a job with a price, when it begins. ``announced``: the guest waits
-        already."""
+        already. ``take_value``: gets each piece of the value, which is then not in the transcript.
+        ``on_stdout``: gets each piece of the standard output as well."""
         self._stream = borrowed.stream
         self._launcher = launcher
         self._lease = lease
         self._settings = settings
         self._reader = FrameReader(borrowed.framing)
         self._make_meter = meter
+        self._take_value = take_value or self._keep_value
+        self._on_stdout = on_stdout
         self._meter: CostMeter | None = None
         self._stdout = Governor(settings.egress)
         self._stderr = Governor(settings.egress)
@@ -108,10 +113,11 @@ class Session:
         self._heard_raised = False
         self._started: float | None = None
         self._deadline = 0.0
+        self._patience_s: float | None = None
         self._ended: float | None = None
         self._raised: JobError | None = None
         self._value = bytearray()
-        self._ending: Ending | None = None
+        self.ending: Ending | None = None  #: the guest's report, once it is there
         self._artifacts: ArtifactReader | None = None
         self._collected: bytes | None = None
 
@@ -123,15 +129,15 @@ class Session:
         """
         if artifacts:
             self._artifacts = ArtifactReader(self._settings.ledger)
-        self._hand_over(job, limits)
+        self.hand_over(job, limits)
         try:
-            stop = self._listen(lambda: self._over)
-            return self._conversation(stop=stop)
+            stop = self.listen(lambda: self.over)
+            return self.transcript(stop=stop)
         except ProtocolViolation as violation:
             self._artifacts = None
-            return self._conversation(fault=str(violation))
+            return self.transcript(fault=str(violation))
 
-    def _hand_over(self, job: Iterable[bytes], limits: ResolvedLimits) -> None:
+    def hand_over(self, job: Iterable[bytes], limits: ResolvedLimits) -> None:
         """Sends this job as soon as the guest says that it is there."""
         self._stream.setblocking(False)
         self._job, self._limits = job, limits
@@ -139,7 +145,7 @@ class Session:
         if self._ready:
             self._begin()
 
-    def _listen(self, enough: Callable[[], bool]) -> Stop | None:
+    def listen(self, enough: Callable[[], bool]) -> Stop | None:
         """Takes what comes until ``enough()``, the end of the stream, or a reason to stop; returns that
         reason."""
         poll = select.poll()
@@ -151,7 +157,7 @@ class Session:
             if left_s <= 0:
                 if self._started is None:
                     raise ProtocolViolation("the guest did not announce itself in time")
-                return None if self._ending else "deadline"
+                return None if self.ending else "deadline"
             ready = dict(poll.poll(1000 * min(left_s, self._meter.wake_in_s if self._meter else left_s)))
             if self._lease.fileno() in ready:
                 return self._lease.stopped
@@ -167,12 +173,19 @@ class Session:
                 return exceeded
         return None
 
+    def wait_at_most(self, patience_s: float) -> None:
+        """Listens for no longer than this from now on; before the job begins, from then on."""
+        self._patience_s = patience_s
+        if self._started is not None:
+            self._deadline = time.monotonic() + patience_s
+
     def _begin(self) -> None:
         self._outbox.put(self._job)
         self._job = ()
         self._started = time.monotonic()
         self._meter = self._make_meter() if self._make_meter is not None else None
-        self._deadline = self._started + self._limits.timeout_s + self._settings.sandbox.kill_grace_s
+        usual_s = self._limits.timeout_s + self._settings.sandbox.kill_grace_s
+        self._deadline = self._started + (usual_s if self._patience_s is None else self._patience_s)
 
     def _exceeded(self) -> Stop | None:
         """The limit that was passed, of those that only the host watches over."""
@@ -183,11 +196,16 @@ class Session:
         return None
 
     @property
-    def _over(self) -> bool:
+    def over(self) -> bool:
         """Whether the guest has sent everything it has to send."""
-        return self._ending is not None and (self._artifacts is None or self._collected is not None)
+        return self.ending is not None and (self._artifacts is None or self._collected is not None)
 
-    def _send(self, frames: bytes) -> None:
+    @property
+    def drained(self) -> bool:
+        """Whether everything that was to be sent has gone out."""
+        return not self._outbox
+
+    def send(self, frames: bytes) -> None:
         """Sends after what is queued already; before the guest is there, behind the job."""
         if self._started is None:
             self._job = chain(self._job, (frames,))
@@ -224,12 +242,12 @@ class Session:
             self._ready = True
         elif kind in {Frame.ARTIFACTS, Frame.ARTIFACTS_END}:
             self._take_artifacts(kind, payload)
-        elif self._started is None or self._ending is not None:
+        elif self._started is None or self.ending is not None:
             raise ProtocolViolation(f"frame {kind.decode()} outside a job")
         elif not payload or (kind == Frame.RAISED and self._heard_raised):
             raise ProtocolViolation(f"frame {kind.decode()} that says nothing new")
         elif kind == Frame.STDOUT:
-            self._stdout.feed(payload)
+            self._take_stdout(payload)
         elif kind == Frame.STDERR:
             self._stderr.feed(payload)
         elif kind == Frame.VALUE:
@@ -240,14 +258,19 @@ class Session:
         else:
             self._take_ending(payload)
 
-    def _take_value(self, piece: bytes) -> None:
+    def _take_stdout(self, piece: bytes) -> None:
+        self._stdout.feed(piece)
+        if self._on_stdout is not None:
+            self._on_stdout(piece)
+
+    def _keep_value(self, piece: bytes) -> None:
         self._value += piece
         if len(self._value) > self._settings.ledger.value_bytes + 1:
             raise ProtocolViolation("a value longer than the guest may pass on")
 
     def _take_ending(self, payload: bytes) -> None:
         try:
-            self._ending = Ending.model_validate_json(payload)
+            self.ending = Ending.model_validate_json(payload)
         except ValidationError:
             raise ProtocolViolation("the guest's report of the end is malformed") from None
         self._ended = time.monotonic()
@@ -257,7 +280,7 @@ class Session:
             self._deadline = self._ended + sandbox.artifacts_s + sandbox.kill_grace_s
 
     def _take_artifacts(self, kind: bytes, payload: bytes) -> None:
-        if self._artifacts is None or self._ending is None or self._collected is not None:
+        if self._artifacts is None or self.ending is None or self._collected is not None:
             raise ProtocolViolation(f"frame {kind.decode()} outside a collection")
         if kind == Frame.ARTIFACTS:
             self._artifacts.feed(payload)
@@ -269,7 +292,8 @@ class Session:
     def _total_bytes(self) -> int:
         return self._stdout.total_bytes + self._stderr.total_bytes
 
-    def _conversation(self, *, stop: Stop | None = None, fault: str | None = None) -> Transcript:
+    def transcript(self, *, stop: Stop | None = None, fault: str | None = None) -> Transcript:
+        """All that is known of the run. ``stop``, ``fault``: why the host ended it, if it did."""
         ended = self._ended or time.monotonic()
         artifacts, skipped = self._collection()
         return Transcript(
@@ -277,7 +301,7 @@ class Session:
             stderr=self._stderr.close(),
             output_bytes=self._total_bytes(),
             wall_ms=round((ended - self._started) * 1000) if self._started else 0,
-            ending=self._ending,
+            ending=self.ending,
             raised=self._raised,
             value=read_value(bytes(self._value), self._settings.ledger.value_bytes),
             artifacts=artifacts,

@@ -116,11 +116,11 @@ class Examiner:
             examiner.learn(name, check)
         with sandboxes.enter(job, CallSession) as (borrowed, candidate):
             replies = candidate.ask([call.encode() for call in calls], len(calls))
-            sandboxes.watch(candidate.stop)
+            sandboxes.watch(candidate.trial.stop)
 
             def ask(call: bytes) -> bytes | None:
                 answers = candidate.ask([call], 1)
-                sandboxes.watch(candidate.stop)
+                sandboxes.watch(candidate.trial.stop)
                 return answers[0] if answers else None
 
             try:
@@ -142,7 +142,7 @@ class Examiner:
             program,
         ):
             answers = program.ask([json.dumps(nonce).encode()], 1)
-            self._sandboxes.watch(program.stop)
+            self._sandboxes.watch(program.trial.stop)
             judgement = bound_to(nonce, answers[0]) if answers else Judgement("gone", "", "")
             return self._ended(borrowed, program, judgement)
 
@@ -233,15 +233,17 @@ class Examiner:
         """One run of a program to its end, with all it printed."""
         with self._sandboxes.enter(job, StdioRun) as (borrowed, program):
             program.finish()
-            self._sandboxes.watch(program.stop)
+            self._sandboxes.watch(program.trial.stop)
             end = self._ended(borrowed, program, Judgement("gone", "", ""))
         return _within_cap(end), program.printed
 
-    def _ended(self, borrowed: EvaluationSandbox, session: CallSession, judgement: Judgement) -> End:
+    def _ended(
+        self, borrowed: EvaluationSandbox, session: CallSession | StdioRun, judgement: Judgement
+    ) -> End:
         """Takes the sandbox down, charges the run and decides its outcome."""
         ended = session.ended
-        kernel = self._sandboxes.final_usage(borrowed, session)
-        transcript = session.transcript()
+        kernel = self._sandboxes.final_usage(borrowed, session.trial)
+        transcript = session.trial.transcript()
         verdict = (
             decide_outcome(transcript, kernel, self._sandboxes.limits) if ended else RunOutcome(Outcome.OK, 0)
         )

@@ -103,7 +103,7 @@ class Judge:
 
     def __init__(self, session: CallSession) -> None:
         """``session``: with a sandbox whose job has the role of a judge."""
-        self._dialogue = session
+        self._session = session
         self._learnt: set[str] = set()
 
     def learn(self, name: str, check: FunctionCheck | PytestCheck) -> None:
@@ -178,15 +178,15 @@ class Judge:
         new = name not in self._learnt
         said = (_told(name, check) if new else None, message)
         messages = [json.dumps(one).encode() for one in said if one is not None]
-        replies = self._dialogue.ask(messages, len(messages), patience_s + (_LEARN_S if new else 0))
+        replies = self._session.ask(messages, len(messages), patience_s + (_LEARN_S if new else 0))
         if new and replies:
             self._learn(name, replies[0])
         if len(replies) == len(messages):
             return replies[-1]
-        if self._dialogue.stop == "cost":
+        if self._session.trial.stop == "cost":
             raise OverCap
-        if self._dialogue.stop != "deadline":
-            raise JudgeFailed(f"the judge ended ({self._dialogue.stop or 'by itself'})")
+        if self._session.trial.stop != "deadline":
+            raise JudgeFailed(f"the judge ended ({self._session.trial.stop or 'by itself'})")
         if name not in self._learnt:
             raise Unusable(f"its setup takes longer than {_LEARN_S:g} s")
         raise Overdue

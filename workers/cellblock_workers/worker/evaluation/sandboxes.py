@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from cellblock.admission.resolve import Manifest, ResolvedLimits
@@ -18,9 +19,11 @@ from cellblock_workers.lease import Lease
 from cellblock_workers.worker.evaluation.bill import Bill
 from cellblock_workers.worker.evaluation.call_session import CallSession
 from cellblock_workers.worker.evaluation.judge import Judge
+from cellblock_workers.worker.evaluation.stdio_run import StdioRun
+from cellblock_workers.worker.evaluation.trial_session import TrialSession
 from cellblock_workers.worker.execution import Drained, LeaseLost, usage_of
 from cellblock_workers.worker.job_frames import answering_job
-from cellblock_workers.worker.session import Stop
+from cellblock_workers.worker.session import Session, Stop
 
 #: How many sandboxes to start under one guest, where that is possible. Only a few lengths are used, because
 #: the launcher keeps a pool for each.
@@ -29,7 +32,7 @@ SERIES = (SERIES_MOST, 16, 8, 4)
 _MEMORY_FOR_EACH_BYTES = 16 * 1024 * 1024
 _JUDGE_SAYS_BYTES = 2**40
 
-Kind = TypeVar("Kind", bound=CallSession)
+Kind = TypeVar("Kind", CallSession, StdioRun)
 
 
 class Cancelled(Exception):
@@ -103,9 +106,13 @@ class EvaluationSandboxes:
             sandbox = self._acquire()
             limits = self.limits.model_copy(update={"timeout_s": self._judge_s, "cpu_s": self._judge_s})
             session: CallSession
-            meter = self._bill.judging_meter(lambda: self._launcher.usage(sandbox), lambda: session.waited_ms)
-            session = CallSession(sandbox, self._launcher.connection(), self._lease, self._settings, meter)
-            session.open(answering_job("judge", self._manifest, limits, _JUDGE_SAYS_BYTES), limits)
+            meter = self._bill.judging_meter(
+                lambda: self._launcher.usage(sandbox), lambda: session.trial.waited_ms
+            )
+            session = CallSession(
+                partial(Session, sandbox, self._launcher.connection(), self._lease, self._settings, meter)
+            )
+            session.trial.open(answering_job("judge", self._manifest, limits, _JUDGE_SAYS_BYTES), limits)
             self._judging = Judge(session), session, sandbox
         return self._judging[0]
 
@@ -122,7 +129,7 @@ class EvaluationSandboxes:
         self._lease.returned(sandbox.id)
         self._bill.add_judging(
             Usage(
-                wall_ms=session.waited_ms,
+                wall_ms=session.trial.waited_ms,
                 cpu_ms=used.cpu_ms or 0,
                 peak_memory_bytes=used.peak_memory_bytes or 0,
             )
@@ -148,15 +155,18 @@ class EvaluationSandboxes:
         borrowed.used += 1
         meter = self._bill.meter(lambda: self._used(borrowed))
         session = kind(
-            borrowed.sandbox,
-            self._launcher.connection(),
-            self._lease,
-            self._settings,
-            meter,
-            announced=announced,
+            partial(
+                Session,
+                borrowed.sandbox,
+                self._launcher.connection(),
+                self._lease,
+                self._settings,
+                meter,
+                announced=announced,
+            )
         )
         try:
-            session.open(job, self.limits)
+            session.trial.open(job, self.limits)
             yield borrowed, session
             if borrowed.over:
                 borrowed.sandbox.close()
@@ -165,7 +175,7 @@ class EvaluationSandboxes:
                 self._series = borrowed
         except BaseException:
             with suppress(SandboxUnavailable, SandboxRefused):  # the latter: it has been billed
-                self._bill.add_lost(usage_of(session.transcript(), self._used(borrowed)))
+                self._bill.add_lost(usage_of(session.trial.transcript(), self._used(borrowed)))
             self._give_up(borrowed.sandbox)
             raise
 
@@ -176,15 +186,15 @@ class EvaluationSandboxes:
             return used
         return Evidence(cpu_ms=(used.cpu_ms or 0) - (borrowed.known.cpu_ms or 0))
 
-    def final_usage(self, borrowed: EvaluationSandbox, session: CallSession) -> Evidence:
+    def final_usage(self, borrowed: EvaluationSandbox, trial: TrialSession) -> Evidence:
         """What the kernel knows of a run that is over; within a series, only what the run has added."""
         if not borrowed.sandbox.series:
             borrowed.over = True
-            return self._launcher.give_back(borrowed.sandbox, ended=session.cut_off)
-        borrowed.over = not session.enough(self._settings.sandbox.kill_grace_s)
+            return self._launcher.give_back(borrowed.sandbox, ended=trial.cut_off)
+        borrowed.over = not trial.enough(self._settings.sandbox.kill_grace_s)
         priced = self._lease.claim.manifest.charge is not None
         known, added = borrowed.known, Evidence()
-        if priced or session.killed:  # one that had to be stopped has used most of all
+        if priced or trial.killed:  # one that had to be stopped has used most of all
             borrowed.known = self._launcher.usage(borrowed.sandbox)
             added = Evidence(
                 oom_kills=(borrowed.known.oom_kills or 0) - (known.oom_kills or 0),

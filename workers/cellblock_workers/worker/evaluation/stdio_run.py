@@ -1,39 +1,34 @@
-"""A transcript with a program that reads its input, prints and ends: all it prints is kept."""
+"""One run of a program that reads its input, prints and ends: all it prints is kept."""
 
 from __future__ import annotations
 
-from cellblock.egress import Governor
-from cellblock_config.egress import EgressSettings
-from cellblock_workers.worker.evaluation.call_session import CallSession
+from collections.abc import Callable
+
+from cellblock_workers.worker.evaluation.trial_session import TrialSession
 from cellblock_workers.worker.session import Session
 
 
-class UncutOutput(Governor):
-    """Keeps the whole stream as well. The caller bounds its length."""
-
-    def __init__(self, settings: EgressSettings) -> None:
-        super().__init__(settings)
-        self.data = bytearray()
-
-    def feed(self, chunk: bytes) -> None:
-        """Takes the next bytes of the stream."""
-        super().feed(chunk)
-        self.data += chunk
-
-
-class StdioRun(CallSession):
+class StdioRun:
     """One run of an unchanged program, in a sandbox that no job was in before."""
+
+    garbled = False  #: it answers no calls
+
+    def __init__(self, make_session: Callable[..., Session]) -> None:
+        """``make_session``: makes the session, given what gets the pieces of the output."""
+        self._printed = bytearray()
+        self.trial = TrialSession(make_session(on_stdout=self._printed.extend))
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over."""
+        return self.trial.ended
 
     def finish(self) -> None:
         """Waits for the program's end. The session stops at the job's output limit, so no more than that is
         held."""
-        self._stdout = self._whole = UncutOutput(self._settings.egress)
-        self.ask([], 1)
+        self.trial.wait(lambda: False)
 
     @property
     def printed(self) -> bytes:
         """All that the program wrote to its standard output."""
-        return bytes(self._whole.data)
-
-    def _take_value(self, piece: bytes) -> None:
-        Session._take_value(self, piece)  # the value of its last expression, which is not used
+        return bytes(self._printed)
