@@ -162,7 +162,9 @@ def measure_memory(one: Fleet) -> float:
     samples = []
     for _ in range(3):
         one.settle()
-        lent = one.launcher.acquire("bench", 1, manifest.level, manifest.image, manifest.limits)
+        lent = one.launcher.acquire(
+            job_id="bench", fence=1, level=manifest.level, image=manifest.image, limits=manifest.limits
+        )
         samples.append(anonymous_bytes(cgroup_of(lent.id)))
         one.launcher.kill(lent)
     return statistics.median(samples)

@@ -186,10 +186,14 @@ def test_a_sandbox_of_a_way_not_yet_proven_is_given_back_before_any_code_goes_in
     job_id = host.admit("print('never')")
     manifest = host.ledger.claims.claim_next(message=job_id, worker="test-worker", operation="op").manifest  # type: ignore[union-attr]
     with pytest.raises(SandboxUnavailable, match="namespaces \\(zygote\\) are not proven"):
-        client.acquire(job_id, 1, manifest.level, manifest.image, manifest.limits)
+        client.acquire(
+            job_id=job_id, fence=1, level=manifest.level, image=manifest.image, limits=manifest.limits
+        )
     assert (client.probe().counts or {})["in_use"] == 0
     proof.renew({"standard": "namespaces"})
-    lent = client.acquire(job_id, 1, manifest.level, manifest.image, manifest.limits)
+    lent = client.acquire(
+        job_id=job_id, fence=1, level=manifest.level, image=manifest.image, limits=manifest.limits
+    )
     client.kill(lent)
     proof.withdraw()
     assert proof.refuse(lent) is not None

@@ -9,7 +9,7 @@ import pytest
 from cellblock_workers.launcher.backend import Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import CgroupTree
 
-PROFILE = Profile("standard", "python", 256 * 1024 * 1024, 0.5, 20)
+PROFILE = Profile(level="standard", image="python", memory_bytes=256 * 1024 * 1024, cpus=0.5, pids=20)
 
 
 def limits(folder: Path) -> dict[str, str]:

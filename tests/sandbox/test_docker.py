@@ -19,7 +19,11 @@ pytestmark = [pytest.mark.docker, pytest.mark.way("runc-docker")]
 def test_a_sandboxs_names_go_with_it(tmp_path: Path) -> None:
     settings = load_settings(launcher={"state": tmp_path})
     backend = DockerBackend("runc", settings, Ownership(f"test-{os.getpid()}-names"))
-    sandbox = backend.start(Profile("standard", settings.sandbox.default_image, 64 * MIB, 1.0, 10))
+    sandbox = backend.start(
+        Profile(
+            level="standard", image=settings.sandbox.default_image, memory_bytes=64 * MIB, cpus=1.0, pids=10
+        )
+    )
     names = tmp_path / "docker" / "etc"
     try:
         assert [one.name for one in names.iterdir()] == [sandbox.id]
@@ -32,7 +36,11 @@ def test_a_sandboxs_names_go_with_it(tmp_path: Path) -> None:
 def test_names_that_a_killed_launcher_left_go_with_the_next_sweep(tmp_path: Path) -> None:
     settings = load_settings(launcher={"state": tmp_path})
     backend = DockerBackend("runc", settings, Ownership(f"test-{os.getpid()}-left"))
-    sandbox = backend.start(Profile("standard", settings.sandbox.default_image, 64 * MIB, 1.0, 10))
+    sandbox = backend.start(
+        Profile(
+            level="standard", image=settings.sandbox.default_image, memory_bytes=64 * MIB, cpus=1.0, pids=10
+        )
+    )
     names = tmp_path / "docker" / "etc"
     try:
         for name in ("left", "just made"):
@@ -48,7 +56,11 @@ def test_names_that_a_killed_launcher_left_go_with_the_next_sweep(tmp_path: Path
 def test_a_sandbox_dies_at_full_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load_settings(launcher={"state": tmp_path})
     backend = DockerBackend("runc", settings, Ownership(f"test-{os.getpid()}-dies"))
-    held = backend.start(Profile("standard", settings.sandbox.default_image, 64 * MIB, 0.05, 10))
+    held = backend.start(
+        Profile(
+            level="standard", image=settings.sandbox.default_image, memory_bytes=64 * MIB, cpus=0.05, pids=10
+        )
+    )
     seen: list[str] = []
     discard = backend.discard
 

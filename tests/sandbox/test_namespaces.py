@@ -28,7 +28,7 @@ from cellblock_workers.zygote import kernel
 from parts import wait_until
 from sandbox.harness import MIB
 
-PROFILE = Profile("standard", "python", 256 * MIB, 1.0, 20)
+PROFILE = Profile(level="standard", image="python", memory_bytes=256 * MIB, cpus=1.0, pids=20)
 NAMESPACES = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup")
 
 
@@ -334,7 +334,9 @@ def test_an_image_that_is_not_unpacked_names_the_remedy(tmp_path: Path) -> None:
     settings = load_settings(launcher={"state": tmp_path / "state", "image_roots": tmp_path / "images"})
     backend = NamespacesBackend(settings, Ownership("test"))
     with pytest.raises(StartFailed, match="run: make images"):
-        backend.start(Profile("standard", "datascience", 256 * MIB, 1.0, 20))
+        backend.start(
+            Profile(level="standard", image="datascience", memory_bytes=256 * MIB, cpus=1.0, pids=20)
+        )
 
 
 @pytest.mark.parametrize("missing", ["python3", "tmp"])

@@ -32,7 +32,7 @@ from sandbox.peer import Peer
 
 pytestmark = pytest.mark.docker
 
-PROFILE = Profile("standard", "python", 128 * MIB, 1.0, 20)
+PROFILE = Profile(level="standard", image="python", memory_bytes=128 * MIB, cpus=1.0, pids=20)
 ISOLATIONS = ["gvisor", "runc"]
 
 

@@ -26,7 +26,9 @@ def start_s(host: Host, cpus: float) -> float:
     fresh_bytes = (100 + uuid.uuid4().int % 900) * MIB + 4096 * (uuid.uuid4().int % 200)
     limits = resolve_limits("permissive", Limits(cpus=cpus, memory_bytes=fresh_bytes), host.settings)
     began = time.monotonic()
-    lent = host.launcher.acquire(uuid.uuid4().hex, 1, "permissive", "python", limits)
+    lent = host.launcher.acquire(
+        job_id=uuid.uuid4().hex, fence=1, level="permissive", image="python", limits=limits
+    )
     took_s = time.monotonic() - began
     host.launcher.kill(lent)
     return took_s

@@ -121,14 +121,16 @@ def test_a_sandbox_with_a_context_is_started_for_its_job_and_never_ahead() -> No
         return started[-1]
 
     pool = Pool(start, LauncherSettings(warm=2, warm_total=4))
-    with_context = Profile("standard", "python", 1, 1.0, 1, "/a")
+    with_context = Profile(level="standard", image="python", memory_bytes=1, cpus=1.0, pids=1, context="/a")
     for _ in range(2 * ASKED_OFTEN):
         taken = pool.acquire(with_context, 10)
         assert (taken.warm, taken.to_order) == (False, True)
         assert started[-1].profile.context == "/a"
         pool.discard(taken.sandbox)
-    plain = pool.acquire(Profile("standard", "python", 1, 1.0, 1), 10).sandbox
-    pool.warm(Profile("standard", "python", 1, 1.0, 1))
+    plain = pool.acquire(
+        Profile(level="standard", image="python", memory_bytes=1, cpus=1.0, pids=1), 10
+    ).sandbox
+    pool.warm(Profile(level="standard", image="python", memory_bytes=1, cpus=1.0, pids=1))
     wait_until(lambda: pool.counts()["idle"] == 2 and pool.counts()["starting"] == 0, what="a full pool")
     assert [one.profile.context for one in started].count("/a") == 2 * ASKED_OFTEN
     pool.discard(plain)
@@ -148,7 +150,7 @@ def test_no_more_is_started_with_a_context_than_jobs_wait_for_it() -> None:
         return started[-1]
 
     pool = Pool(start, LauncherSettings(warm=9, warm_total=9, starters=8))
-    with_context = Profile("standard", "python", 1, 1.0, 1, "/a")
+    with_context = Profile(level="standard", image="python", memory_bytes=1, cpus=1.0, pids=1, context="/a")
     taken: list[PooledSandbox] = []
     jobs = [threading.Thread(target=lambda: taken.append(pool.acquire(with_context, 10))) for _ in range(4)]
     for job in jobs:
@@ -177,7 +179,9 @@ def test_a_sandbox_whose_job_gave_up_waiting_is_destroyed_with_its_context() -> 
 
     pool = Pool(start, LauncherSettings(warm=0, warm_total=4))
     with pytest.raises(BackendUnavailable):
-        pool.acquire(Profile("standard", "python", 1, 1.0, 1, "/a"), 0.05)
+        pool.acquire(
+            Profile(level="standard", image="python", memory_bytes=1, cpus=1.0, pids=1, context="/a"), 0.05
+        )
     go[1].send(b"1")
     wait_until(lambda: started and started[0].destroyed, what="the sandbox being destroyed")
     assert pool.counts() == {"idle": 0, "starting": 0, "in_use": 0}

@@ -12,7 +12,7 @@ from cellblock_workers.launcher.backend import Profile
 from cellblock_workers.launcher.docker import sandbox as docker_sandbox
 from cellblock_workers.launcher.docker.sandbox import DockerSandbox
 
-PROFILE = Profile("standard", "python", 64 << 20, 1.0, 20)
+PROFILE = Profile(level="standard", image="python", memory_bytes=64 << 20, cpus=1.0, pids=20)
 
 
 class Daemon:

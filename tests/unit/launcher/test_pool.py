@@ -19,7 +19,7 @@ from cellblock_workers.launcher.backend import BackendUnavailable, Profile
 from cellblock_workers.launcher.pool import Pool, Start
 from parts import wait_until
 
-PROFILE = Profile("standard", "python", 1 << 28, 1.0, 10)
+PROFILE = Profile(level="standard", image="python", memory_bytes=1 << 28, cpus=1.0, pids=10)
 
 
 class Stub:

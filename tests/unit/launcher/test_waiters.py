@@ -10,7 +10,7 @@ import pytest
 from cellblock_workers.launcher.backend import Profile
 from cellblock_workers.launcher.waiters import Waiter, Waiters
 
-PROFILE = Profile("standard", "python", 1 << 28, 1.0, 10)
+PROFILE = Profile(level="standard", image="python", memory_bytes=1 << 28, cpus=1.0, pids=10)
 
 
 class Host:

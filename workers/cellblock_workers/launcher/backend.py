@@ -36,7 +36,7 @@ class NotOffered(StartFailed):
     """This way works, but cannot do what the job asks for: a context, another image."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """Everything that is fixed when a sandbox starts. Sandboxes of one profile are interchangeable."""
 

@@ -129,6 +129,7 @@ class LauncherClient:
 
     def acquire(
         self,
+        *,
         job_id: str,
         fence: int,
         level: LevelName,

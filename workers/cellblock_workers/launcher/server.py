@@ -264,8 +264,15 @@ class Launcher:
         context = request.context
         if context is not None:
             context = resolve_context(context, self._settings.launcher.context_roots)
-        limits = (request.memory_bytes, request.cpus, request.pids)
-        return Profile(request.level, request.image, *limits, context, request.series)
+        return Profile(
+            level=request.level,
+            image=request.image,
+            memory_bytes=request.memory_bytes,
+            cpus=request.cpus,
+            pids=request.pids,
+            context=context,
+            series=request.series,
+        )
 
     def _code(self, error: BackendUnavailable, level: LevelName) -> ErrorCode:
         if isinstance(error, (LevelRefused, NotOffered)):
@@ -323,7 +330,9 @@ def _default_profile(settings: Settings) -> Profile:
     """The profile of a job that names no limits, image or level."""
     limits = resolve_limits("standard", Limits(), settings)
     image = settings.sandbox.default_image
-    return Profile("standard", image, limits.memory_bytes, limits.cpus, limits.pids)
+    return Profile(
+        level="standard", image=image, memory_bytes=limits.memory_bytes, cpus=limits.cpus, pids=limits.pids
+    )
 
 
 def _outside(request: Acquire, settings: Settings) -> str | None:

@@ -63,13 +63,13 @@ def execute(
     claim = lease.claim
     try:
         sandbox = launcher.acquire(
-            claim.job_id,
-            claim.fence,
-            manifest.level,
-            manifest.image,
-            manifest.limits,
-            manifest.context_path,
-            lease.sandbox_s,
+            job_id=claim.job_id,
+            fence=claim.fence,
+            level=manifest.level,
+            image=manifest.image,
+            limits=manifest.limits,
+            context=manifest.context_path,
+            lease_s=lease.sandbox_s,
             tenant=manifest.tenant,
         )
     except (ContextNotMounted, LevelNotOffered, SandboxNotStarting) as refusal:

@@ -109,7 +109,13 @@ class DockerBackend:
                     f"{self.isolation}: the Docker daemon does not list the runtime {runtime}; "
                     "register it in daemon.json (config/host/daemon.json shows how) and reload the daemon"
                 )
-            profile = Profile("standard", self._settings.sandbox.default_image, 256 * 1024 * 1024, 1.0, 20)
+            profile = Profile(
+                level="standard",
+                image=self._settings.sandbox.default_image,
+                memory_bytes=256 * 1024 * 1024,
+                cpus=1.0,
+                pids=20,
+            )
             self._ownership.register(sandbox_id := f"probe-{secrets.token_hex(8)}")
             try:
                 # Done alone, so that it is known whether the daemon sees our files before others need to

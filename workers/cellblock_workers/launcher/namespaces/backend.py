@@ -79,7 +79,9 @@ class NamespacesBackend:
         """Runs both canaries through the way that every sandbox is started, and believes only the kernel."""
         self._settle_limits()
         image = self._settings.sandbox.default_image
-        profile = Profile("standard", image, canary.MEMORY_BYTES, 1.0, canary.PIDS)
+        profile = Profile(
+            level="standard", image=image, memory_bytes=canary.MEMORY_BYTES, cpus=1.0, pids=canary.PIDS
+        )
         held = self._start(f"probe-{secrets.token_hex(8)}", profile, canary.CONTROLS)
         try:
             canary.check_process(

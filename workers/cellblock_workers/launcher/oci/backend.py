@@ -61,7 +61,13 @@ class OciBackend:
         # The runtime makes the cgroup of each sandbox; this bounds what all of them hold together.
         if (refusal := CgroupTree().refusal()) is not None:
             _log.warning("process_ids_of_all_not_bounded", reason=refusal)
-        profile = Profile("standard", self._settings.sandbox.default_image, 256 * 1024 * 1024, 1.0, 20)
+        profile = Profile(
+            level="standard",
+            image=self._settings.sandbox.default_image,
+            memory_bytes=256 * 1024 * 1024,
+            cpus=1.0,
+            pids=20,
+        )
         self._root(profile.image)
         adopt_orphans()
         ours, theirs = sandbox_stream()

@@ -53,7 +53,11 @@ class UnisolatedBackend:
     def probe(self) -> None:
         """Starts one guest. There is no control to test."""
         image = self._settings.sandbox.default_image
-        self.start(Profile("permissive", image, _UNBOUNDED_BYTES, 1.0, _PROBE_PIDS)).destroy()
+        self.start(
+            Profile(
+                level="permissive", image=image, memory_bytes=_UNBOUNDED_BYTES, cpus=1.0, pids=_PROBE_PIDS
+            )
+        ).destroy()
 
     def start(self, profile: Profile) -> UnisolatedSandbox:
         """Starts a guest in a folder of its own. Raises :class:`StartFailed`."""

@@ -214,11 +214,12 @@ class EvaluationSandboxes:
 
     def _acquire(self, series: int = 0) -> BorrowedSandbox:
         job, asked = self._lease.claim, self._manifest
-        profile = (asked.level, asked.image, asked.limits)
         sandbox = self._launcher.acquire(
-            job.job_id,
-            job.fence,
-            *profile,
+            job_id=job.job_id,
+            fence=job.fence,
+            level=asked.level,
+            image=asked.image,
+            limits=asked.limits,
             lease_s=self._lease.sandbox_s,
             series=series,
             tenant=asked.tenant,
