@@ -137,9 +137,9 @@ class Admissions:
         if reply.word is AdmitWord.ORPHAN:
             return no_parent(manifest.parent or "", manifest.tenant)
         if reply.word is AdmitWord.POOR:
-            return too_poor(*reply.numbers)
+            return too_poor(reply.left_micros)
         if reply.word is AdmitWord.NO_ROOM:
-            return no_room(*reply.numbers)
+            return no_room(used_bytes=reply.used_bytes, limit_bytes=reply.limit_bytes)
         if refused is not None and refused.limit == "bytes_held":
             return too_many_bytes(
                 manifest.tenant,
@@ -158,7 +158,7 @@ class Admissions:
                 spent=refused.spent,
             )
         return RateLimited(
-            f"{reply.numbers[0]} jobs are waiting and the queue holds {self._store.settings.queue_depth} "
+            f"{reply.waiting} jobs are waiting and the queue holds {self._store.settings.queue_depth} "
             "(CELLBLOCK_LEDGER_QUEUE_DEPTH); try again later",
             retry_after_s=1.0,
         )

@@ -47,7 +47,7 @@ class Pressure:
         return max(0, used - self.limit_bytes * percent // 100) if self.limit_bytes else 0
 
 
-def no_room(used_bytes: int, limit_bytes: int) -> StoreFull:
+def no_room(*, used_bytes: int, limit_bytes: int) -> StoreFull:
     """The error for a job that the store has no room for now."""
     percent = Pressure(used_bytes, limit_bytes).percent
     return StoreFull(

@@ -40,14 +40,17 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class AdmitReply:
-    """The reply of ``admit``. ``numbers``: waiting jobs, micros that are left, or bytes used and limit."""
+    """The reply of ``admit``. Which numbers it carries, the word says."""
 
     script: ClassVar[str] = "admit"
     word: AdmitWord
     job_id: str = ""
     wake: tuple[str, ...] = ()
     refused: Refused | None = None
-    numbers: tuple[int, ...] = ()
+    waiting: int = 0  #: with FULL: jobs in the queue
+    left_micros: int = 0  #: with POOR
+    used_bytes: int = 0  #: with NO_ROOM, as the limit
+    limit_bytes: int = 0
 
     @classmethod
     def read(cls, values: Sequence[str]) -> Self:
@@ -57,10 +60,17 @@ class AdmitReply:
             return cls(word, job_id=first, wake=tuple(more))
         if word is AdmitWord.REFUSED:
             allowed, used, retry_after_ms, spent = map(int, more)
-            return cls(word, refused=Refused(first, allowed, used, retry_after_ms, spent))
-        if word is AdmitWord.ORPHAN:
-            return cls(word)
-        return cls(word, numbers=tuple(map(int, values[1:])))
+            return cls(
+                word,
+                refused=Refused(
+                    limit=first, allowed=allowed, used=used, retry_after_ms=retry_after_ms, spent=spent
+                ),
+            )
+        if word is AdmitWord.POOR:
+            return cls(word, left_micros=int(first))
+        if word is AdmitWord.NO_ROOM:
+            return cls(word, used_bytes=int(first), limit_bytes=int(more[0]))
+        return cls(word, waiting=int(first)) if word is AdmitWord.FULL else cls(word)
 
 
 class PickWord(StrEnum):

@@ -134,7 +134,16 @@ class TickReply:
     def read(cls, values: Sequence[str]) -> Self:
         """As :class:`Reply` says."""
         word, numbers = TickWord(values[0]), tuple(map(int, values[1:]))
-        return cls(word, left_ms=numbers[0]) if word is TickWord.FOLLOWS else cls(word, *numbers)
+        if word is TickWord.FOLLOWS:
+            return cls(word, left_ms=numbers[0])
+        epoch, used_bytes, limit_bytes, *extended = numbers
+        return cls(
+            word,
+            epoch=epoch,
+            used_bytes=used_bytes,
+            limit_bytes=limit_bytes,
+            extended=extended[0] if extended else None,
+        )
 
 
 class ResignWord(StrEnum):
