@@ -93,7 +93,7 @@ while True:
     elif word == "predict":
         judge.send(["calls", *judge.predict_calls(judge.checks[rest[0]])])
     else:
-        judge.send(judge.judge(*rest))
+        judge.send(judge.judge(**rest[0]))
 """)
     public = CHECK.model_copy(update={"setup": "# a problem that everybody uses"})
     program = f"import time\ndef burn(): time.sleep(4)\n{RIGHT}"

@@ -3,10 +3,10 @@
 It is a job of its own in a sandbox of its own. It never sees the judged code, only replies to calls
 (calls.py), which the worker passes on. The worker asks, one JSON message at a time:
 
-  in   ["check", name, setup, functions, tests]     a check, and its name from here on
-       ["files", name, module, files, tests]        the same for tests of pytest's (suites.py)
+  in   ["check", name, {setup, functions, tests}]   a check, and its name from here on
+       ["files", name, {module, files, tests}]      the same for tests of pytest's (suites.py)
        ["predict", name]          which calls will the tests make?
-       ["judge", name, calls, replies, seconds]     the replies to the first calls are here
+       ["judge", {name, calls, replies, seconds}]   the replies to the first calls are here
        ["reply", text] · ["gone"]  to a call that the judge asked for; "gone": the program has ended
   out  ["calls", call, ...]
        ["call", call]              one more call has to be made, in the sandbox of the judged code
@@ -114,7 +114,7 @@ class JudgeProgram:
             elif message[0] == "predict":
                 self.send(["calls", *self.predict_calls(self.checks[message[1]])])
             elif message[0] == "judge":
-                self.send_cut(self.judge(*message[1:]))
+                self.send_cut(self.judge(**message[1]))
 
     def receive(self) -> list[Any]:
         text = read_call(self.inward)
@@ -132,9 +132,9 @@ class JudgeProgram:
             self.program.stop = stop  # replaces any other: this judge may be half-way, and has to go
         raise stop
 
-    def learn(self, kind: str, name: str, *given: Any) -> list[Any]:
+    def learn(self, kind: str, name: str, given: dict[str, Any]) -> list[Any]:
         try:
-            check = CheckText(*given) if kind == "check" else Suite(name, *given)
+            check = CheckText(**given) if kind == "check" else Suite(name=name, **given)
             check.learn()
         except Exception as error:
             return ["unusable", sayable(type(error).__name__), sayable(message_of(error))]

@@ -146,7 +146,8 @@ class Judge:
         Raises :class:`Unusable`, :class:`Deviates`, :class:`Overdue`.
         """
         texts = [reply.decode("utf-8", "replace") for reply in replies]
-        message: Sequence[object] = ["judge", name, list(calls), texts, timeout_s]
+        asked = {"name": name, "calls": list(calls), "replies": texts, "seconds": timeout_s}
+        message: Sequence[object] = ["judge", asked]
         over = time.monotonic() + timeout_s + _AROUND_S
         for _ in range(_CALLS_MOST):
             answer = self._judged(name, check, message, over - time.monotonic())
@@ -201,9 +202,10 @@ class Judge:
 def _told(name: str, check: FunctionCheck | PytestCheck) -> list[object]:
     """The message that describes a check to a judge (guest/judging.py)."""
     if isinstance(check, FunctionCheck):
-        return ["check", name, check.setup, list(check.functions), check.tests]
+        text = {"setup": check.setup, "functions": list(check.functions), "tests": check.tests}
+        return ["check", name, text]
     files, tests = ([(one.name, one.text) for one in some] for some in (check.files, check.tests))
-    return ["files", name, check.module, files, tests]
+    return ["files", name, {"module": check.module, "files": files, "tests": tests}]
 
 
 def _judgement(answer: _Answer, predicted: int) -> Judgement:
