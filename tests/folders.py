@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cellblock.contract.evaluations import FunctionCheck, TrialResult, TrialVerdict
-from cellblock.contract.models import JobError, Outcome, Usage
+from cellblock.contract.outcomes import JobError, Outcome, Usage
 from cellblock.evaluation import Problem, ResultFile, Sample, SampleResult, Scores
 
 CHECK = FunctionCheck(functions=("f",), tests="assert f()")

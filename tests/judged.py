@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cellblock.contract.evaluations import FunctionCheck, TrialResult, TrialVerdict
-from cellblock.contract.models import JobError, Outcome
+from cellblock.contract.outcomes import JobError, Outcome
 from cellblock.evaluation import Problem, Sample
 
 PROBLEM = Problem("a", "", FunctionCheck(functions=("f",), tests="assert f()"))

@@ -13,7 +13,7 @@ from cellblock_config.group import OptionalSecret, PositiveSeconds, SettingsGrou
 _SECRET_LEAST = 16
 
 
-#: The names in cellblock.contract.models; this package does not import it, so a test compares the two.
+#: The names in cellblock.contract.events; this package does not import it, so a test compares the two.
 EventName = Literal[
     "agent.events.gap",
     "agent.run.queued",

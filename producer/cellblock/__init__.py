@@ -12,26 +12,17 @@ from cellblock.admission.sealing import open_result
 from cellblock.aio import AsyncClient, AsyncJob
 from cellblock.api_keys import ApiKey, ApiKeys
 from cellblock.client import Client, Job
-from cellblock.contract.models import (
+from cellblock.contract.events import Event
+from cellblock.contract.job_spec import JobSpec, Limits, ReducedContext
+from cellblock.contract.job_status import Counts, DayUsage, DeadLetter, JobState, JobStatus, PastAttempt
+from cellblock.contract.outcomes import JobError, Outcome, Usage
+from cellblock.contract.results import (
     Artifact,
-    Counts,
-    DayUsage,
-    DeadLetter,
-    Event,
-    JobError,
     JobResult,
-    JobSpec,
-    JobState,
-    JobStatus,
-    Limits,
-    Outcome,
-    PastAttempt,
     RedactionCount,
-    ReducedContext,
     ResultSummary,
     SkippedArtifact,
     Timings,
-    Usage,
 )
 from cellblock.contract.values import InputValue, TableValue
 from cellblock.errors import (

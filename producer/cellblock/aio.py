@@ -11,7 +11,10 @@ from typing import Literal, Self
 from cellblock.admission.costs import Estimate
 from cellblock.client import Client, Job, Progress
 from cellblock.contract.evaluations import TrialResult
-from cellblock.contract.models import Counts, DayUsage, DeadLetter, Event, JobResult, JobSpec, JobStatus
+from cellblock.contract.events import Event
+from cellblock.contract.job_spec import JobSpec
+from cellblock.contract.job_status import Counts, DayUsage, DeadLetter, JobStatus
+from cellblock.contract.results import JobResult
 from cellblock.errors import CellblockError, ResultTimeout
 from cellblock.evaluation import EvaluationOptions, Sample
 from cellblock_config import Settings

@@ -28,17 +28,11 @@ from cellblock.archive import open_archive
 from cellblock.archive.database import JobFilter
 from cellblock.blobs import open_blobs
 from cellblock.contract.evaluations import TrialResult
-from cellblock.contract.models import (
-    Counts,
-    DayUsage,
-    DeadLetter,
-    Event,
-    JobPage,
-    JobResult,
-    JobSpec,
-    JobStatus,
-    Outcome,
-)
+from cellblock.contract.events import Event
+from cellblock.contract.job_spec import JobSpec
+from cellblock.contract.job_status import Counts, DayUsage, DeadLetter, JobPage, JobStatus
+from cellblock.contract.outcomes import Outcome
+from cellblock.contract.results import JobResult
 from cellblock.errors import (
     ArchiveUnavailable,
     CellblockError,

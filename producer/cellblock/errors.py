@@ -23,7 +23,7 @@
         ├── SchemaMismatch          Redis holds what another version of cellblock wrote
         └── SandboxUnavailable      no isolation works on this host now
 
-What untrusted code does is never an exception: it is an :class:`~cellblock.contract.models.Outcome`.
+What untrusted code does is never an exception: it is an :class:`~cellblock.contract.outcomes.Outcome`.
 """
 
 from __future__ import annotations

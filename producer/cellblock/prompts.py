@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 
-from cellblock.contract.models import JobResult
+from cellblock.contract.results import JobResult
 
 _CONTEXT = """\
 A file of {size} is open to the Python program you write, as the global variable `ctx`. It is far larger \

@@ -10,7 +10,7 @@ from cellblock.admission.intake import Intake, check_key
 from cellblock.admission.nesting import Parent
 from cellblock.admission.policy.decision import Principal
 from cellblock.contract.job_ids import new_job_id
-from cellblock.contract.models import JobSpec
+from cellblock.contract.job_spec import JobSpec
 from cellblock.errors import CellblockError, InvalidJob, PolicyDenied, RateLimited
 from cellblock.ledger import Admission, Candidate, Ledger
 from cellblock.queue import Publisher

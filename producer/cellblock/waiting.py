@@ -16,7 +16,7 @@ from redis import Redis
 from redis.client import PubSub
 from redis.exceptions import RedisError
 
-from cellblock.contract.models import JobResult
+from cellblock.contract.results import JobResult
 from cellblock.errors import CellblockError, StoreUnavailable
 from cellblock.ledger import Ledger
 from cellblock.ledger.results import heard

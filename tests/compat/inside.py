@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from cellblock.contract.models import JobResult
+from cellblock.contract.results import JobResult
 from parts import LAUNCHER, launcher_process, wait_until
 from sandbox.harness import MIB, Host
 from sandbox.systemd_host import systemd_launcher

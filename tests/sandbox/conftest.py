@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from cellblock.contract.models import JobResult
+from cellblock.contract.results import JobResult
 from sandbox.harness import Host
 from suite.ways import EVERY_WAY, WAYS
 

@@ -14,7 +14,9 @@ from cellblock import JobSpec
 from cellblock.admission.costs import Charge
 from cellblock.admission.resolve import resolve
 from cellblock.contract.evaluations import Check, Evaluation, TrialResult
-from cellblock.contract.models import JobResult, JobStatus, Outcome
+from cellblock.contract.job_status import JobStatus
+from cellblock.contract.outcomes import Outcome
+from cellblock.contract.results import JobResult
 from cellblock.ledger import Ledger
 from cellblock_config import Settings, load_settings
 from cellblock_config.prices import Rates

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from cellblock.contract.evaluations import Evaluation, FunctionCheck, Trial, TrialVerdict
-from cellblock.contract.models import Outcome
+from cellblock.contract.outcomes import Outcome
 from sandbox.harness import Host
 from sandbox.judging import CHECK, RIGHT, judge
 

@@ -8,7 +8,7 @@ import pytest
 
 from cellblock import Outcome
 from cellblock.contract.evaluations import Check, Evaluation, FunctionCheck, StdioCase, StdioCheck, Trial
-from cellblock.contract.models import JobState
+from cellblock.contract.job_status import JobState
 from parts import wait_until
 from sandbox.harness import Host
 

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from cellblock.contract.evaluations import Evaluation, FunctionCheck, Trial, TrialVerdict
-from cellblock.contract.models import JobError, Outcome
+from cellblock.contract.outcomes import JobError, Outcome
 from sandbox.harness import Host
 from sandbox.judging import CHECK, RIGHT, judge
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from cellblock import JobState, Outcome
-from cellblock.contract.models import JobResult
+from cellblock.contract.results import JobResult
 from cellblock_workers.launcher.client import LevelUnavailable
 from cellblock_workers.launcher.protocol import REQUEST, Acquire, Probe, Reply, receive, send
 from cellblock_workers.worker import runner

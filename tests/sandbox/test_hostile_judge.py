@@ -7,7 +7,7 @@ import time
 import pytest
 
 from cellblock.contract.evaluations import FunctionCheck, TrialVerdict
-from cellblock.contract.models import Outcome
+from cellblock.contract.outcomes import Outcome
 from judged import CALL, saying, taking_over
 from sandbox.harness import MIB, Host, forget_peak_rss, peak_rss_bytes
 from sandbox.judging import CHECK, RIGHT, judge

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from cellblock import Outcome
-from cellblock.contract.models import JobResult
+from cellblock.contract.results import JobResult
 from cellblock_workers.launcher.cgroup_tree import CgroupTree
 from parts import LAUNCHER, REPOSITORY, launcher_process, wait_until
 from sandbox.harness import MIB, Host

@@ -8,7 +8,7 @@ import pytest
 
 from attacks.pytest_cheats import CHEATS, HONEST
 from cellblock.contract.evaluations import PytestCheck, TextFile, TrialResult
-from cellblock.contract.models import JobResult
+from cellblock.contract.results import JobResult
 from sandbox.harness import Host, words
 
 RIGHT = "def f(n):\n    if n < 0:\n        raise ValueError('no')\n    return n * n + 7\n"

@@ -11,7 +11,7 @@ import pytest
 
 from cellblock import JobSpec, Outcome
 from cellblock.admission.resolve import resolve_limits
-from cellblock.contract.models import Limits
+from cellblock.contract.job_spec import Limits
 from cellblock_config.prices import Rates
 from parts import launcher_process, wait_until
 from sandbox.conftest import Run

@@ -12,7 +12,7 @@ from cellblock import JobSpec
 from cellblock.admission.costs import Charge
 from cellblock.admission.resolve import resolve
 from cellblock.contract.evaluations import Evaluation, StdioCase, StdioCheck, Trial, TrialResult
-from cellblock.contract.models import JobResult
+from cellblock.contract.results import JobResult
 from cellblock_config.prices import Rates
 from cellblock_workers.launcher.client import BorrowedSandbox
 from sandbox.harness import MIB, Host, words

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from cellblock import JobError, JobResult, Outcome, result_prompt
-from cellblock.contract.models import Timings
+from cellblock.contract.results import Timings
 
 
 def result(stdout: str) -> JobResult:

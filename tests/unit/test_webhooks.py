@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from cellblock.contract.models import EventType
+from cellblock.contract.events import EventType
 from cellblock.webhooks import sign, verify
 from cellblock_config import SettingsError, load_settings
 from cellblock_config.webhooks import EventName

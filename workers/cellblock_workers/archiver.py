@@ -21,7 +21,7 @@ from cellblock.archive import Archive, open_archive
 from cellblock.archive.database import row_of
 from cellblock.archive.errors import archive_errors
 from cellblock.archive.schema import is_empty, upgrade
-from cellblock.contract.models import Event
+from cellblock.contract.events import Event
 from cellblock.errors import ArchiveUnavailable, NotConfigured, SchemaMismatch, StoreUnavailable
 from cellblock.ledger import connect
 from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving

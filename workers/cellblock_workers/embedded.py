@@ -16,7 +16,8 @@ from cellblock.admission.gates import Gates
 from cellblock.admission.intake import Intake
 from cellblock.admission.resolve import Manifest
 from cellblock.contract.job_ids import new_job_id
-from cellblock.contract.models import JobResult, JobSpec
+from cellblock.contract.job_spec import JobSpec
+from cellblock.contract.results import JobResult
 from cellblock.errors import InvalidJob, SandboxUnavailable
 from cellblock.ledger import Ledger
 from cellblock_config import LevelName, Settings

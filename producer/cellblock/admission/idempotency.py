@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Self
 
-from cellblock.contract.models import JobSpec
+from cellblock.contract.job_spec import JobSpec
 
 _WRITTEN = {"code", "files", "entrypoint", "args", "stdin", "env", "inputs", "artifacts", "reduced_context"}
 

@@ -17,7 +17,7 @@ from cellblock.admission.resolve import Manifest, resolve
 from cellblock.admission.sealing import seal_manifest, tenant_key
 from cellblock.admission.signing import Signer
 from cellblock.blobs import Blobs
-from cellblock.contract.models import JobSpec
+from cellblock.contract.job_spec import JobSpec
 from cellblock.errors import InvalidJob, PolicyDenied
 from cellblock_config import Settings
 from cellblock_config.plans import Override

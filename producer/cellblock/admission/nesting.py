@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cellblock.admission.plans import amount
 from cellblock.admission.resolve import Manifest, resolve_limits
-from cellblock.contract.models import JobSpec, Limits
+from cellblock.contract.job_spec import JobSpec, Limits
 from cellblock.errors import PolicyDenied
 from cellblock_config import LEVELS, LevelName, Settings
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellblock.admission.resolve import resolve_limits
-from cellblock.contract.models import JobSpec, Limits
+from cellblock.contract.job_spec import JobSpec, Limits
 from cellblock.errors import PolicyDenied
 from cellblock_config import LEVELS, LevelName, Settings
 from cellblock_config.levels import MIB

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cellblock.admission.costs import Charge
 from cellblock.blobs import NAME as BLOB_NAME
 from cellblock.contract.evaluations import Evaluation
-from cellblock.contract.models import JobSpec, Limits, PriorityClass
+from cellblock.contract.job_spec import JobSpec, Limits, PriorityClass
 from cellblock.contract.values import InputValue, encode_input
 from cellblock.errors import InvalidJob
 from cellblock_config import LEVELS, LedgerSettings, LevelName, SandboxSettings, Settings

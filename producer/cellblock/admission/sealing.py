@@ -18,7 +18,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from cellblock.admission.resolve import Manifest
-from cellblock.contract.models import JobError, JobResult, JobSpec, RedactionCount, ResultSummary
+from cellblock.contract.job_spec import JobSpec
+from cellblock.contract.outcomes import JobError
+from cellblock.contract.results import JobResult, RedactionCount, ResultSummary
 from cellblock.contract.values import TableValue
 from cellblock.errors import CannotOpen, NotConfigured
 from cellblock_config.sealing import SealingSettings, sealing_key

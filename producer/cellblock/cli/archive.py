@@ -14,7 +14,7 @@ from cellblock import Client
 from cellblock.archive import open_archive
 from cellblock.cli import entry_points
 from cellblock.cli.option_groups import FLEET, HISTORY
-from cellblock.contract.models import JobStatus
+from cellblock.contract.job_status import JobStatus
 from cellblock.errors import NotConfigured
 from cellblock.ledger import connect
 from cellblock.ledger.archiving import Archiving

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from cellblock.cli.option_groups import HISTORY, JsonOpt
 from cellblock.client import Client
-from cellblock.contract.models import DeadLetter
+from cellblock.contract.job_status import DeadLetter
 from cellblock.errors import InvalidJob, UnknownJob
 
 JobsArg = Annotated[list[str] | None, typer.Argument(metavar="JOB...", help="Job ids.")]

@@ -10,7 +10,8 @@ import typer
 
 from cellblock.admission.costs import Estimate
 from cellblock.cli import save_artifacts
-from cellblock.contract.models import JobResult, Outcome
+from cellblock.contract.outcomes import Outcome
+from cellblock.contract.results import JobResult
 from cellblock.egress.controls import KIND as CONTROL_KIND
 from cellblock_config import Unisolated
 from cellblock_config.plans import MICROS

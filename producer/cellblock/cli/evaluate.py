@@ -24,7 +24,7 @@ from cellblock.cli.job_options import AccountOptions
 from cellblock.cli.option_groups import EVALUATION, SectionedCommand, takes
 from cellblock.client import Client
 from cellblock.contract.evaluations import VerdictMode
-from cellblock.contract.models import JobSpec, Limits
+from cellblock.contract.job_spec import JobSpec, Limits
 from cellblock.errors import InvalidJob, NotConfigured
 from cellblock.evaluation import (
     Campaign,

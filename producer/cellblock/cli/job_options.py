@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from cellblock.cli import payloads
-from cellblock.contract.models import JobSpec, PriorityClass
+from cellblock.contract.job_spec import JobSpec, PriorityClass
 from cellblock.errors import InvalidJob
 from cellblock_config import LevelName
 from cellblock_config.plans import MICROS

@@ -28,13 +28,9 @@ from cellblock.cli.job_options import (
 )
 from cellblock.cli.option_groups import JOBS, JsonOpt, SectionedCommand, takes
 from cellblock.client import Client
-from cellblock.contract.models import (
-    Counts,
-    JobResult,
-    JobSpec,
-    JobState,
-    JobStatus,
-)
+from cellblock.contract.job_spec import JobSpec
+from cellblock.contract.job_status import Counts, JobState, JobStatus
+from cellblock.contract.results import JobResult
 from cellblock.errors import InvalidJob, ResultTimeout
 from cellblock_config import Settings, load_settings
 

@@ -19,7 +19,8 @@ from rich.table import Table
 from cellblock.admission.plans import PlanFile, amount
 from cellblock.cli.option_groups import TENANTS, JsonOpt
 from cellblock.client import Client
-from cellblock.contract.models import DayUsage, JobSpec
+from cellblock.contract.job_spec import JobSpec
+from cellblock.contract.job_status import DayUsage
 from cellblock.governance import shown
 from cellblock_config import SandboxSettings, load_settings
 from cellblock_config.plans import EVERYBODY, MICROS, Override, Plan, PlanBook, PlansError, load_plans

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from cellblock.contract.models import Artifact
 from cellblock.contract.paths import check_relative
+from cellblock.contract.results import Artifact
 from cellblock.errors import InvalidJob
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from cellblock.contract.models import Artifact, SkippedArtifact
+from cellblock.contract.results import Artifact, SkippedArtifact
 from cellblock.egress import files
 from cellblock.egress.context import ContextSource
 from cellblock.egress.filtering import Redaction, is_echo, redact

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from cellblock.contract.models import Artifact, JobError, RedactionCount, SkippedArtifact
+from cellblock.contract.outcomes import JobError
+from cellblock.contract.results import Artifact, RedactionCount, SkippedArtifact
 from cellblock.egress.artifacts import ArtifactFilter
 from cellblock.egress.context import ContextSource
 from cellblock.egress.filtering import ECHO_KIND, ENTROPY_KIND, Context, Redaction, is_echo, notice, redact

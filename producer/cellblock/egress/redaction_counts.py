@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from cellblock.contract.models import RedactionCount
+from cellblock.contract.results import RedactionCount
 from cellblock.egress.filtering import Redaction, find, redact
 from cellblock.egress.secrets import Finding
 from cellblock.egress.views import ReadingBudget

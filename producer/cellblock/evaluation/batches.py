@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cellblock.contract.evaluations import Check, Evaluation, Trial, sandboxes
-from cellblock.contract.models import JobSpec
+from cellblock.contract.job_spec import JobSpec
 from cellblock.evaluation.options import EvaluationOptions
 from cellblock.evaluation.samples import Sample
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from cellblock.contract.evaluations import Check, TrialResult, TrialVerdict, channel_of
-from cellblock.contract.models import JobError, JobResult, JobSpec, Outcome
+from cellblock.contract.job_spec import JobSpec
+from cellblock.contract.outcomes import JobError, Outcome
+from cellblock.contract.results import JobResult
 from cellblock.evaluation.batches import Batch, SampledProgram
 from cellblock.evaluation.options import BATCH_LEAST, JOB_BYTES, EvaluationOptions
 from cellblock.evaluation.samples import Invalid, Sample

@@ -11,7 +11,8 @@ from typing import Literal, cast
 from pydantic import ValidationError
 
 from cellblock.admission.resolve import Manifest
-from cellblock.contract.models import JobState, Outcome
+from cellblock.contract.job_status import JobState
+from cellblock.contract.outcomes import Outcome
 from cellblock.errors import StoreUnavailable, UnknownJob
 from cellblock.ledger import ledger_results
 from cellblock.ledger.connection import store_errors

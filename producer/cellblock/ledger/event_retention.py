@@ -21,7 +21,7 @@ from typing import Any, cast
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from cellblock.contract.models import GAP, Event
+from cellblock.contract.events import GAP, Event
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
 from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE, Pressure

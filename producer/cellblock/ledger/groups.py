@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from cellblock.contract.models import Event
+from cellblock.contract.events import Event
 from cellblock.errors import StoreUnavailable
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import EventStream, gap_to, id_of

@@ -20,7 +20,9 @@ from cellblock.admission.nesting import Parent, no_parent
 from cellblock.admission.resolve import Manifest
 from cellblock.archive import Archive
 from cellblock.blobs import Blobs
-from cellblock.contract.models import JobResult, JobState, Outcome
+from cellblock.contract.job_status import JobState
+from cellblock.contract.outcomes import Outcome
+from cellblock.contract.results import JobResult
 from cellblock.errors import UnknownJob
 from cellblock.ledger import ledger_results
 from cellblock.ledger.admissions import Admissions

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from cellblock.contract.models import JobError, JobResult, Outcome
+from cellblock.contract.outcomes import JobError, Outcome
+from cellblock.contract.results import JobResult
 from cellblock.ledger.results import stored, timings
 from cellblock_config import LevelName
 

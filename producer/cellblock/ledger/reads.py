@@ -12,18 +12,11 @@ from datetime import date, timedelta
 from typing import Any, cast
 
 from cellblock.admission.idempotency import IdempotencyKey
-from cellblock.contract.models import (
-    Counts,
-    DayUsage,
-    DeadLetter,
-    Event,
-    JobResult,
-    JobState,
-    JobStatus,
-    Outcome,
-    PastAttempt,
-    PriorityClass,
-)
+from cellblock.contract.events import Event
+from cellblock.contract.job_spec import PriorityClass
+from cellblock.contract.job_status import Counts, DayUsage, DeadLetter, JobState, JobStatus, PastAttempt
+from cellblock.contract.outcomes import Outcome
+from cellblock.contract.results import JobResult
 from cellblock.errors import ArchiveUnavailable, InvalidJob, SchemaMismatch, UnknownJob
 from cellblock.ledger.archiving import Archiving
 from cellblock.ledger.connection import store_errors

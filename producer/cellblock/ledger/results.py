@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from cellblock.blobs import Blobs
-from cellblock.contract.models import JobResult, Timings
+from cellblock.contract.results import JobResult, Timings
 from cellblock.errors import BlobLost
 
 _BLOB = "blob"

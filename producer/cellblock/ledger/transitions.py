@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from cellblock.contract.models import JobError, Outcome
+from cellblock.contract.outcomes import JobError, Outcome
 from cellblock.ledger.declarations import Arguments
 from cellblock.ledger.keys import JobOwner, Stay
 from cellblock.ledger.ledger_results import ledger_result

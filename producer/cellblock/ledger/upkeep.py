@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from cellblock.contract.models import Outcome
+from cellblock.contract.outcomes import Outcome
 from cellblock.errors import UnknownJob
 from cellblock.ledger import ledger_results
 from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving

@@ -30,7 +30,8 @@ from cellblock.admission.sealing import (
     seal_result,
     tenant_key,
 )
-from cellblock.contract.models import Artifact, JobError, RedactionCount, Timings
+from cellblock.contract.outcomes import JobError
+from cellblock.contract.results import Artifact, RedactionCount, Timings
 from cellblock_config import Settings, load_settings
 from cellblock_config.sealing import SealingSettings, sealing_key
 

@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from cellblock.contract.models import Artifact, JobError, RedactionCount, SkippedArtifact
+from cellblock.contract.outcomes import JobError
+from cellblock.contract.results import Artifact, RedactionCount, SkippedArtifact
 from cellblock.contract.values import TableValue
 from cellblock.egress import ContextSource, Governed, Governor, Outgoing, filter_outgoing
 from cellblock_config import EgressSettings

@@ -14,7 +14,9 @@ import pytest
 
 from cellblock import AsyncClient
 from cellblock.contract.evaluations import StdioCase, StdioCheck, TrialVerdict
-from cellblock.contract.models import JobError, JobResult, JobSpec, Outcome, Timings
+from cellblock.contract.job_spec import JobSpec
+from cellblock.contract.outcomes import JobError, Outcome
+from cellblock.contract.results import JobResult, Timings
 from cellblock.errors import InvalidJob
 from cellblock.evaluation import (
     Campaign,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cellblock.contract.evaluations import FunctionCheck, TrialResult, TrialVerdict
-from cellblock.contract.models import JobError, Outcome
+from cellblock.contract.outcomes import JobError, Outcome
 from cellblock.errors import InvalidJob
 from cellblock.evaluation import (
     Campaign,

@@ -21,7 +21,9 @@ from typer.testing import CliRunner
 from cellblock.cli import evaluate
 from cellblock.cli.main import app
 from cellblock.contract.evaluations import TrialResult, TrialVerdict
-from cellblock.contract.models import JobResult, JobSpec, Outcome, Timings
+from cellblock.contract.job_spec import JobSpec
+from cellblock.contract.outcomes import Outcome
+from cellblock.contract.results import JobResult, Timings
 from cellblock.errors import InvalidJob
 from cellblock.evaluation import SampleResult
 from cellblock.evaluation.report import write_report

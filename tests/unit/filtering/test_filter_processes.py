@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.contract.models import Artifact, JobError, SkippedArtifact
+from cellblock.contract.outcomes import JobError
+from cellblock.contract.results import Artifact, SkippedArtifact
 from cellblock.contract.values import TableValue
 from cellblock.egress import Governed, Outgoing
 from cellblock.egress.rules import RULES

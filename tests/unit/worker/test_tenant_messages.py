@@ -14,7 +14,9 @@ import structlog
 
 from cellblock.admission.resolve import resolve
 from cellblock.contract.evaluations import Evaluation, FunctionCheck, Trial
-from cellblock.contract.models import JobError, JobResult, JobSpec, Outcome
+from cellblock.contract.job_spec import JobSpec
+from cellblock.contract.outcomes import JobError, Outcome
+from cellblock.contract.results import JobResult
 from cellblock.ledger import Claim
 from cellblock_config import load_settings
 from cellblock_workers.filtering.outgoing_filter import OutgoingFilter

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cellblock.contract.models import Artifact, JobError, RedactionCount, SkippedArtifact
+from cellblock.contract.outcomes import JobError
+from cellblock.contract.results import Artifact, RedactionCount, SkippedArtifact
 from cellblock.contract.values import TableValue
 from cellblock.egress.governor import Governed, Stretch
 from cellblock.egress.outgoing import Outgoing

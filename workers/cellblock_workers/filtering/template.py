@@ -88,7 +88,7 @@ def main() -> None:
 
 def _prepared(requests: socket.socket):  # type: ignore[no-untyped-def]
     """The filter, imported, and its settings. The worker sends them first, so no secret is in an argument."""
-    from cellblock.contract.models import Artifact
+    from cellblock.contract.results import Artifact
     from cellblock.egress import Governed, Outgoing, filter_outgoing
     from cellblock_config.egress import EgressSettings
     from cellblock_workers.filtering import wire

@@ -13,7 +13,7 @@ import structlog
 from pydantic import ValidationError
 
 from cellblock.admission.resolve import resolve_limits
-from cellblock.contract.models import Limits
+from cellblock.contract.job_spec import Limits
 from cellblock_config import LEVELS, Isolation, LevelName, Settings, load_settings
 from cellblock_workers.launcher.acquisition import Acquirer
 from cellblock_workers.launcher.backend import (

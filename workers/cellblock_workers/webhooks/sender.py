@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from cellblock.contract.models import Event
+from cellblock.contract.events import Event
 from cellblock.errors import NotConfigured, StoreUnavailable
 from cellblock.ledger import Keys, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups

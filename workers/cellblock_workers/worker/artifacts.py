@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cellblock.contract.models import Artifact, SkippedArtifact
 from cellblock.contract.paths import check_relative
+from cellblock.contract.results import Artifact, SkippedArtifact
 from cellblock_config import LedgerSettings
 from cellblock_workers.guest.messages import HEADER
 from cellblock_workers.worker.frames import ProtocolViolation

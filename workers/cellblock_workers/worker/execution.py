@@ -9,7 +9,8 @@ import structlog
 
 from cellblock.admission.costs import Charge
 from cellblock.admission.resolve import Manifest
-from cellblock.contract.models import JobError, JobResult, Outcome, Timings, Usage
+from cellblock.contract.outcomes import JobError, Outcome, Usage
+from cellblock.contract.results import JobResult, Timings
 from cellblock.egress import Outgoing
 from cellblock.egress.filtering import ECHO_MESSAGE
 from cellblock.ledger import Claim

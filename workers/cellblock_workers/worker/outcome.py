@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass, field
 
 from cellblock.admission.resolve import ResolvedLimits
-from cellblock.contract.models import JobError, Outcome
+from cellblock.contract.outcomes import JobError, Outcome
 from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.worker.session import Ending, Transcript
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from cellblock.contract.models import JobError
+from cellblock.contract.outcomes import JobError
 from cellblock.contract.values import TableValue, read_json_value
 
 

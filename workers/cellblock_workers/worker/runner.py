@@ -14,7 +14,7 @@ from cellblock.admission.claim_check import fetched
 from cellblock.admission.sealing import open_manifest, seal_result
 from cellblock.admission.signing import Verifier
 from cellblock.blobs import Blobs
-from cellblock.contract.models import JobResult
+from cellblock.contract.results import JobResult
 from cellblock.errors import (
     BlobLost,
     BlobsUnavailable,

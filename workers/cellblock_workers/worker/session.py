@@ -13,7 +13,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellblock.admission.resolve import ResolvedLimits
-from cellblock.contract.models import Artifact, JobError, SkippedArtifact
+from cellblock.contract.outcomes import JobError
+from cellblock.contract.results import Artifact, SkippedArtifact
 from cellblock.egress import Governed, Governor
 from cellblock.errors import SandboxUnavailable
 from cellblock_config import Settings

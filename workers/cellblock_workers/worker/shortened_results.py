@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cellblock.contract.models import JobError, JobResult
+from cellblock.contract.outcomes import JobError
+from cellblock.contract.results import JobResult
 from cellblock.ledger import Claim
 from cellblock.ledger.pressure import LARGE_BYTES
 from cellblock.ledger.results import stored

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import structlog
 
-from cellblock.contract.models import Outcome
+from cellblock.contract.outcomes import Outcome
 from cellblock.ledger import Claim
 from cellblock_workers.worker.outcome import RunOutcome
 

@@ -8,7 +8,8 @@ from importlib import resources
 
 from pydantic import BaseModel, ConfigDict
 
-from cellblock.contract.models import Limits, Outcome
+from cellblock.contract.job_spec import Limits
+from cellblock.contract.outcomes import Outcome
 from cellblock_config import Isolation
 
 ESCAPED = "ESCAPED"

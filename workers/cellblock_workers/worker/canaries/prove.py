@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from cellblock.admission.resolve import Manifest, ResolvedLimits, resolve, resolve_limits
-from cellblock.contract.models import JobResult, JobSpec, Limits, Outcome
+from cellblock.contract.job_spec import JobSpec, Limits
+from cellblock.contract.outcomes import Outcome
+from cellblock.contract.results import JobResult
 from cellblock.errors import SandboxUnavailable
 from cellblock.ledger import Claim
 from cellblock_config import EgressSettings, Isolation, LedgerSettings, LevelName, Settings

@@ -10,7 +10,8 @@ import structlog
 
 from cellblock.admission.resolve import Manifest
 from cellblock.contract.evaluations import Evaluation, Trial, TrialResult, TrialVerdict, channel_of, sandboxes
-from cellblock.contract.models import JobError, JobResult, Outcome, Usage
+from cellblock.contract.outcomes import JobError, Outcome, Usage
+from cellblock.contract.results import JobResult
 from cellblock.egress import Outgoing
 from cellblock_config import Settings
 from cellblock_workers.filtering.outgoing_filter import OutgoingFilter

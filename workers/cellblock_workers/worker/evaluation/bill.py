@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cellblock.admission.costs import Charge
-from cellblock.contract.models import Usage
+from cellblock.contract.outcomes import Usage
 from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.lease import Lease
 from cellblock_workers.worker.cost_meter import CostMeter

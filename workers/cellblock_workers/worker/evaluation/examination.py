@@ -20,7 +20,7 @@ from cellblock.contract.evaluations import (
     Trial,
     VerdictMode,
 )
-from cellblock.contract.models import JobError, Outcome, Usage
+from cellblock.contract.outcomes import JobError, Outcome, Usage
 from cellblock.egress import Outgoing
 from cellblock_workers.worker.evaluation.bill import Bill, OverCap
 from cellblock_workers.worker.evaluation.call_session import CallSession

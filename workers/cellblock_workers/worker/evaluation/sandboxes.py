@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from cellblock.admission.resolve import Manifest, ResolvedLimits
 from cellblock.contract.evaluations import SERIES_MOST
-from cellblock.contract.models import Usage
+from cellblock.contract.outcomes import Usage
 from cellblock.errors import SandboxUnavailable
 from cellblock_config import Settings
 from cellblock_workers.launcher.client import BorrowedSandbox, LauncherClient, SandboxRefused

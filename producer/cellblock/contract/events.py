@@ -1,0 +1,53 @@
+"""One entry of the event stream for each change of a job."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field
+
+from cellblock.contract.base import Contract
+from cellblock.contract.outcomes import Outcome
+
+#: About no job: the reader was too slow, and events up to this one are gone.
+GAP: Literal["agent.events.gap"] = "agent.events.gap"
+EventType = Literal[
+    "agent.events.gap",
+    "agent.run.queued",
+    "agent.run.started",
+    "agent.run.retried",
+    "agent.run.succeeded",
+    "agent.run.failed",
+    "agent.run.cancelled",
+    "agent.run.rejected",
+]
+
+
+class Event(Contract):
+    """One entry of the event stream. Carries ids and the outcome, never code or output.
+
+    ``agent.events.gap`` is not about a job: it tells a reader that events after those it has read, up to this
+    id, have left the stream before it came.
+    """
+
+    id: str = Field(description="Redis stream id; resume after it.")
+    type: EventType
+    job_id: str
+    tenant: str
+    at: float = Field(description="Unix seconds, the store's clock.")
+    attempt: int
+    outcome: Outcome | None = None
+    worker: str | None = None
+    trace_id: str
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the job ended with this event; every accepted job has exactly one such event."""
+        return self.type not in {GAP, "agent.run.queued", "agent.run.started", "agent.run.retried"}
+
+    @classmethod
+    def from_fields(cls, stream_id: str, fields: dict[str, str]) -> Self:
+        """The event that one entry of the stream holds."""
+        given: dict[str, Any] = {name: value for name, value in fields.items() if value != ""}
+        given["at"] = int(given.pop("at_ms")) / 1000
+        return cls(id=stream_id, **given)
