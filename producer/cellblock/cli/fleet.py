@@ -1,4 +1,4 @@
-"""Commands for whoever runs the fleet: worker, launcher, monitor, up, doctor."""
+"""Commands for anyone who runs the fleet: worker, launcher, monitor, up, doctor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands for whoever holds the keys that sign jobs, or that open confidential ones."""
+"""Commands for anyone who holds the keys that sign jobs, or that open confidential ones."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class FunctionCheck(CheckedModel):
     kind: Literal["function"] = "function"
     setup: Source = Field("", description="The tests' own definitions, run before them.")
     functions: tuple[Annotated[str, Field(pattern=r"^[^\W\d]\w{0,127}$")], ...] = Field(
-        min_length=1, max_length=64, description="What of the program they call."
+        min_length=1, max_length=64, description="The functions of the program that they call."
     )
     tests: Source
 
@@ -182,7 +182,9 @@ class Evaluation(CheckedModel):
     def _checks_are_there(self) -> Self:
         for number, trial in enumerate(self.trials):
             if trial.check >= len(self.checks):
-                raise InvalidJob(f"trials.{number}.check", f"{trial.check} is none of {len(self.checks)}")
+                raise InvalidJob(
+                    f"trials.{number}.check", f"{trial.check}: checks are 0 to {len(self.checks) - 1}"
+                )
         if len({trial.id for trial in self.trials}) != len(self.trials):
             raise InvalidJob("trials", "two have one id")
         return self

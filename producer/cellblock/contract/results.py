@@ -85,11 +85,13 @@ class JobResult(Contract):
     backend: str | None = Field(None, description="How that isolation was made.")
     trials: tuple[TrialResult, ...] = Field(
         (),
-        description="Of an evaluation: what came of each program it came to. One that ended ok without some "
-        "had been at work for long, and gave them back: they are to be asked for again.",
+        description="The verdicts of an evaluation, one for each program that was judged. If some are "
+        "missing and the outcome is ok, the time was over: ask for them again.",
     )
     usage: Usage = Usage()
-    cost_micros: int | None = Field(None, description="What was taken for it, of jobs with a plan.")
+    cost_micros: int | None = Field(
+        None, description="What the tenant pays for it; only for jobs with a plan."
+    )
     redactions: tuple[RedactionCount, ...] = Field((), description="What was taken out, and where.")
     truncated: dict[str, int] = Field({}, description="Bytes left out of the middle, by stream.")
     evidence: dict[str, bool | int | float | str] = Field({}, description="What the outcome rests on.")

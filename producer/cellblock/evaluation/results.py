@@ -227,7 +227,7 @@ def _read(path: Path, number: int, text: bytes) -> tuple[SampleResult, dict[str,
         )
     except (ValueError, TypeError, KeyError):
         raise InvalidJob(
-            f"{path}, line {number}", "is none of this program's; remove it, and it is judged again"
+            f"{path}, line {number}", "is not a result of this program; remove it, and it is judged again"
         ) from None
     return found, line
 

@@ -224,7 +224,7 @@ def test_half_a_line_of_a_killed_run_is_no_part_of_it(tmp_path: Path) -> None:
     assert [one.index for one, _ in rows(folder)] == [0, 1]
     with (folder / "results.jsonl").open("a") as file:
         file.write("\n")
-    with pytest.raises(InvalidJob, match="line 3: is none of this program's"):
+    with pytest.raises(InvalidJob, match="line 3: is not a result of this program"):
         list(rows(folder))
     with pytest.raises(InvalidJob, match=r"results\.jsonl: cannot be read: No such file"):
         list(rows(tmp_path / "nothing"))

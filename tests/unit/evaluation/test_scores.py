@@ -101,7 +101,7 @@ def test_results_that_are_not_ours_are_named_with_their_line(tmp_path: Path) -> 
         file.write(sample(0), result(TrialVerdict.PASSED))
     with (tmp_path / "results.jsonl").open("a") as kept:
         kept.write("{}\n")
-    with pytest.raises(InvalidJob, match="line 2: is none of this program's"):
+    with pytest.raises(InvalidJob, match="line 2: is not a result of this program"):
         ResultFile(tmp_path, {})
     (tmp_path / "run.json").write_text("[")
     with pytest.raises(InvalidJob, match=r"run\.json cannot be read"):

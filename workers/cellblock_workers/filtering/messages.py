@@ -124,7 +124,7 @@ def _artifacts(said: Outgoing, files: list[list[Any]], blobs: list[bytes]) -> tu
     kept, rest = [], iter(blobs)
     for one in files:
         if [type(part) for part in one] != [int, bool] or not 0 <= one[0] < len(said.artifacts):
-            raise Malformed("a file that is none")
+            raise Malformed("not a file")
         file = said.artifacts[one[0]]
         kept.append(Artifact(path=file.path, data=next(rest, b"")) if one[1] else file)
     if len(kept) > len(said.artifacts) or sum(one[1] for one in files) != len(blobs):
@@ -149,7 +149,7 @@ def _redactions(message: Message) -> tuple[RedactionCount, ...]:
         raise Malformed("more redactions than there are kinds")
     for one in found:
         if [type(part) for part in one] != [str, str, int] or not 0 <= one[2] < _COUNT_MOST:
-            raise Malformed("a redaction that is none")
+            raise Malformed("not a redaction")
     return tuple(RedactionCount(kind=kind, stream=stream, count=count) for kind, stream, count in found)
 
 
@@ -163,7 +163,7 @@ def _evidence(found: dict[str, Any], said: Outgoing) -> dict[str, bool | int | f
 
 def _error(found: object) -> JobError:
     if not isinstance(found, list) or [type(part) for part in found] != [str, str, str]:
-        raise Malformed("an error that is none")
+        raise Malformed("not an error")
     return JobError(type=found[0], message=found[1], traceback=found[2])
 
 

@@ -288,7 +288,7 @@ class Session:
         elif payload == b"done" or payload in _UNFINISHED:
             self._collected = payload
         else:
-            raise ProtocolViolation("the guest's word for the end of a collection is none")
+            raise ProtocolViolation("the guest ends a collection with an unknown word")
 
     def _total_bytes(self) -> int:
         return self._stdout.total_bytes + self._stderr.total_bytes

@@ -153,7 +153,7 @@ class Evaluator:
             failed += 1
             why = end.verdict.error.message if end.verdict.error else "the sandbox failed"
         if broke == _TRIES:  # two judges, one after the other, under the answers of this one program
-            error = JobError(type="BrokeJudge", message="what it answers ends whoever judges it")
+            error = JobError(type="BrokeJudge", message="its answers end the judge")
             return self._without_run(trial, TrialVerdict.FAILED, error)
         return self._unjudged(trial, why)
 
