@@ -143,7 +143,8 @@ def test_below_that_nobody_leaves_before_their_time(store: Store) -> None:
     assert here(ledger, names) == names
 
 
-@pytest.mark.parametrize(("percent", "stay"), [(TAKES_LARGE_BELOW - 2, True), (TAKES_LARGE_BELOW + 2, False)])
+# Far from the border: Redis gives back buffers of its own while the case runs.
+@pytest.mark.parametrize(("percent", "stay"), [(TAKES_LARGE_BELOW - 4, True), (TAKES_LARGE_BELOW + 4, False)])
 def test_who_has_just_ended_stays_until_there_is_no_other_way(store: Store, percent: int, stay: bool) -> None:
     ledger, redis = store
     names = ended(ledger, *(f"job{number}" for number in range(20)), stdout=LONG)
