@@ -180,7 +180,7 @@ def test_nobody_is_judged_after_an_outage_before_all_leases_were_extended_once(s
     assert list(ledger.upkeep.reap()) == []
     expire_lease(ledger, redis, "one")
     assert [done.word for done in ledger.upkeep.reap()] == ["requeued"], (
-        "whoever does not beat even now is lost"
+        "a worker that does not beat even now is lost"
     )
 
 

@@ -49,6 +49,7 @@ FIGURES = [
     ("docs/fleet.md", r"above (\d+) % of `maxmemory`", LEAVE_ABOVE),
     ("docs/fleet.md", r"from\n?\s*(\d+) % on `submit` raises `StoreFull`", ADMITS_BELOW),
     ("docs/fleet.md", r"`CELLBLOCK_LEDGER_TENANT_PERCENT` \((\d+)\)", LEDGER.tenant_percent),
+    ("docs/troubleshooting.md", r"fuller than (\d+) % of its memory", ADMITS_BELOW),
     ("ARCHITECTURE.md", r"ledger: lease runs out \((\d+) s\)", LEDGER.lease_s),
 ]
 

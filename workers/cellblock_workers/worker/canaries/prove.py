@@ -65,7 +65,7 @@ class ControlFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What all attacks of one round share: where they run, and what of this host is out of bounds."""
+    """What all attacks of one round share: where they run, and the parts of this host out of bounds."""
 
     launcher: LauncherClient
     settings: Settings
