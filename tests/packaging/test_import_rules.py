@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cellblock_workers.guest import PIECES, guest_source
+from cellblock_workers.guest import PIECES, guest_texts
 from parts import REPOSITORY
 
 SOURCES = {
@@ -77,10 +77,10 @@ def test_what_runs_in_an_image_is_python_3_8(path: Path) -> None:
     ast.parse(path.read_text(), feature_version=(3, 8))
 
 
-def test_the_guest_joined_is_one_program_without_a_name_twice() -> None:
-    tree = ast.parse(guest_source(), feature_version=(3, 8))
-    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    for node in tree.body:
+def test_the_pieces_of_the_guest_share_a_namespace_without_a_name_twice() -> None:
+    body = [node for text in guest_texts().values() for node in ast.parse(text, feature_version=(3, 8)).body]
+    names = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    for node in body:
         if isinstance(node, ast.Assign):
             names += [
                 name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)

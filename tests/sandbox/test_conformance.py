@@ -57,7 +57,7 @@ def test_an_uncaught_exception_shows_only_the_jobs_own_frames(run: Run, any_way:
     assert result.error.traceback == result.stderr
     assert result.stderr.count("File ") == 2
     assert "main.py" in result.stderr
-    assert "<string>" not in result.stderr
+    assert "guest/" not in result.stderr
     assert result.stderr.startswith("Traceback (most recent call last):\n")
     assert result.stderr.endswith("ValueError: bad é\n")
 
@@ -67,7 +67,7 @@ def test_code_that_does_not_compile_is_the_jobs_own_failure(run: Run, any_way: s
     assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXIT, 1, "")
     assert result.error is not None
     assert result.error.type == "SyntaxError"
-    assert "<string>" not in result.stderr
+    assert "guest/" not in result.stderr
     assert "line 2" in result.stderr
 
 

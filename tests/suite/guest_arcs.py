@@ -60,22 +60,21 @@ def _chart() -> Path:
 
 
 def _arcs(row: int, column: int) -> Iterator[tuple[Path, Arc]]:
-    """What one byte says: an arc of a file, or the end of one and the beginning of the next."""
+    """The arc that one byte stands for."""
     kind, distance = divmod(column, 2 * SPAN)
     line, other = table().lines[row], table().lines[row + distance - SPAN]
-    if kind == JUMP and line.file != other.file:
-        said = [(line, (-1, line.number)), (other, (other.number, -1))]
-    elif kind == JUMP:
-        said = [(line, (other.number, line.number))]
+    if line.file is None:
+        return
+    if kind == JUMP:
+        yield line.file, (other.number, line.number)
     elif kind == ENTRY:
-        said = [(line, (-other.number, line.number))]
+        yield line.file, (-other.number, line.number)
     else:
-        said = [(line, (line.number, -other.number))]
-    yield from ((place.file, arc) for place, arc in said if place.file is not None)
+        yield line.file, (line.number, -other.number)
 
 
 def _left_out(file: Path) -> Iterator[int]:
-    """Imports of a piece that the joined text has once or not at all. They count as run when it runs."""
+    """Imports that a text does not have, or runs before arcs are noted. They count as run when it runs."""
     for number, text in enumerate(file.read_text().splitlines(), start=1):
         if text.startswith(("from .", FUTURE)):
             yield number

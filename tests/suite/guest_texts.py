@@ -1,6 +1,6 @@
 """A guest's texts as they run when their arcs are noted (guest_tracer.py), and where each line is from.
 
-One text is the guest, joined of its pieces; the zygote's modules are one each. They lie one behind the other
+Each piece of the guest is a text, each module of the zygote is one. They lie one behind the other
 in one table of lines. They have some lines more, each for the line that follows: at the beginning of every
 function, behind imports and behind what may have run other code for long, arcs begin to be noted again.
 """
@@ -16,16 +16,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cellblock_workers import guest, zygote
-from cellblock_workers.guest import PIECES, guest_source
+from cellblock_workers.guest import guest_texts
 from cellblock_workers.launcher.namespaces import boot
 from cellblock_workers.launcher.namespaces.fork_server import zygote_modules
 from suite.guest_tracer import RESUME
 
-#: Of the guest, joined.
-GUEST = guest.__name__
 #: The line of a text that is left out of those behind it, and in which noting begins.
 FUTURE = "from __future__ import annotations"
-_GUEST, _ZYGOTE = Path(guest.__file__).parent, Path(zygote.__file__).parent
+_WORKERS, _ZYGOTE = Path(guest.__file__).parents[1], Path(zygote.__file__).parent
 _TRACER = Path(__file__).with_name("guest_tracer.py")
 _MAY_TAKE_LONG = (ast.Import, ast.ImportFrom, ast.For, ast.While, ast.If, ast.With, ast.Try)
 _BEGINNING = """
@@ -62,7 +60,9 @@ class Table(NamedTuple):
 @cache
 def table() -> Table:
     """The lines of all texts. Raises AssertionError where the product's are not what is expected here."""
-    texts = {GUEST: _with_resumptions(_same(_joined(), guest_source()))}
+    texts = {
+        name: _with_resumptions(_same(_piece(_WORKERS / name), text)) for name, text in guest_texts().items()
+    }
     for name, text in zygote_modules().items():
         whole = _same(_whole(_ZYGOTE / f"{name.rpartition('.')[2]}.py"), text)
         texts[name], texts[in_boot(name)] = _with_resumptions(whole), whole
@@ -92,14 +92,11 @@ def _same(lines: Iterable[tuple[Line, str]], text: str) -> list[tuple[Line, str]
     return found
 
 
-def _joined() -> Iterator[tuple[Line, str]]:
-    yield Line(None, 0), FUTURE
-    for piece in PIECES:
-        file = _GUEST / f"{piece}.py"
-        head, _, rest = file.read_text().partition(FUTURE)
-        for number, text in enumerate(rest.splitlines(), start=1 + head.count("\n")):
-            if not text.startswith("from ."):
-                yield Line(file, number), text
+def _piece(file: Path) -> Iterator[tuple[Line, str]]:
+    docstring = True
+    for line, text in _whole(file):
+        docstring = docstring and text != FUTURE
+        yield line, "" if docstring or text.startswith("from .") else text
 
 
 def _whole(file: Path) -> Iterator[tuple[Line, str]]:

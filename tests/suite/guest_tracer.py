@@ -1,6 +1,6 @@
 """Notes which lines a guest runs, and in which order. Runs in front of it, in tests alone (guest_texts.py).
 
-coverage.py cannot see a guest: its text is joined of pieces and runs in an interpreter without packages. So
+coverage.py cannot see a guest: its texts come without files and run in an interpreter without packages. So
 this does, on Python 3.8+ with nothing but the standard library. One byte of a file stands for each arc, and
 every process maps that file into its memory: forks go on noting, nobody needs a descriptor or a right for it,
 and what is killed loses nothing.
@@ -21,8 +21,8 @@ from types import FrameType
 from typing import Any
 
 Trace = Any  # a function that Python calls for the next event of a frame
-#: Names among a text's variables: where its lines begin in the file, and what its functions begin with.
-PLACE, RESUME = "place_of_its_lines", "resume_noting"
+#: Among a text's variables: what its functions begin with.
+RESUME = "resume_noting"
 #: Each line has a row: a byte for each kind of arc and each distance to its other end, before or behind.
 SPAN = 512
 JUMP, ENTRY, EXIT = range(3)
@@ -35,17 +35,18 @@ _GENERATOR = 0x20  # a flag of its code
 
 
 class Recorder:
-    """Notes the arcs of all frames whose variables have a :data:`PLACE`."""
+    """Notes the arcs of all frames whose file has a place: where its lines begin in the table of lines."""
 
     def __init__(self, arcs: mmap.mmap, patience: int) -> None:
         self.arcs = arcs
         self.most_patience = self.patience = patience
         self.stops = 0
+        self.places: dict[str, int] = {}
         self.resumed: dict[Any, int] = {}
 
     def record(self, text: dict[str, Any], place: int, frame: FrameType) -> None:
         """Note this text's arcs, from where this frame of it is."""
-        text[PLACE], text[RESUME] = place, self.resume
+        self.places[frame.f_code.co_filename], text[RESUME] = place, self.resume
         for name in ("exec", "eval"):
             text[name] = self.resuming(getattr(builtins, name))
         frame.f_trace = self.follow(frame, place, place + frame.f_lineno)
@@ -63,7 +64,7 @@ class Recorder:
             times = self.resumed[frame.f_code] = self.resumed.get(frame.f_code, 0) + 1
             if times > OFTEN:
                 return
-            place = frame.f_globals[PLACE]
+            place = self.places[frame.f_code.co_filename]
             frame.f_trace = self.follow(frame, place, place + frame.f_lineno if frame.f_trace else None)
             self.begin()
 
@@ -85,7 +86,7 @@ class Recorder:
         """A function begins, or a generator goes on."""
         if frame.f_code is _RESUME:
             return None
-        place = dict.get(frame.f_globals, PLACE)
+        place = self.places.get(frame.f_code.co_filename)
         if place is None:
             return self.endure(frame, event, given)
         self.patience = self.most_patience

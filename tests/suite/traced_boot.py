@@ -12,7 +12,7 @@ import os
 import sys
 
 from cellblock_workers.launcher.namespaces import boot
-from suite.guest_tracer import PLACE, open_recorder
+from suite.guest_tracer import open_recorder
 
 #: The descriptor of the chart, above all that boot and zygote number themselves.
 CHART = 50
@@ -24,9 +24,10 @@ def main() -> None:
     chart = os.open(sys.argv.pop(1), os.O_RDWR)
     fcntl.fcntl(chart, fcntl.F_DUPFD, CHART)  # unlike what open gives, this one stays through execve
     os.close(chart)
+    recorder = open_recorder(os.dup(CHART), _UNBOUNDED)
     for module, place in json.loads(sys.argv.pop(1)).items():
-        vars(importlib.import_module(module))[PLACE] = place
-    open_recorder(os.dup(CHART), _UNBOUNDED).begin()
+        recorder.places[str(importlib.import_module(module).__file__)] = place
+    recorder.begin()
     boot.main()
 
 

@@ -1,5 +1,4 @@
-"""The program inside a sandbox. :func:`guest_source` is its text; the launcher hands it to the
-interpreter."""
+"""The program inside a sandbox. :func:`guest_texts` is what the launcher hands to the interpreter."""
 
 from importlib import resources
 
@@ -21,16 +20,17 @@ PIECES = (
 _FUTURE = "from __future__ import annotations"
 
 
-def guest_source() -> str:
-    """The whole guest program: one text of standard library only, made by joining the pieces.
+def guest_texts() -> dict[str, str]:
+    """The whole guest program, of standard library only: the pieces by file name, in the order they run.
 
-    Each piece is a module of its own that imports what it needs of the others by ``from .piece import``. The
-    joined pieces share one namespace, so these lines are dropped, and the one future import moves to the top.
-    The text before that import in a piece, its docstring, is for readers here.
+    Each piece is a module of its own that imports what it needs of the others by ``from .piece import``. In a
+    sandbox all run in one namespace, so these lines are empty there, as is the docstring, which is for
+    readers here. Every other line keeps its number, so that a traceback names it as it stands in the file.
     """
     folder = resources.files(__package__)
-    lines = [_FUTURE]
+    texts = {}
     for piece in PIECES:
-        text = (folder / f"{piece}.py").read_text(encoding="utf-8").partition(_FUTURE)[2]
-        lines += [line for line in text.splitlines() if not line.startswith("from .")]
-    return "\n".join(lines) + "\n"
+        head, future, rest = (folder / f"{piece}.py").read_text(encoding="utf-8").partition(_FUTURE)
+        lines = ["" if line.startswith("from .") else line for line in rest.splitlines()]
+        texts[f"guest/{piece}.py"] = "\n" * head.count("\n") + future + "\n".join(lines) + "\n"
+    return texts

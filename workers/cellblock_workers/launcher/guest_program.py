@@ -15,7 +15,7 @@ from functools import cache
 from importlib.util import MAGIC_NUMBER
 from typing import Any
 
-from cellblock_workers.guest import guest_source
+from cellblock_workers.guest import guest_texts
 
 #: The kernel takes no argument of more than 128 KiB.
 _ARGUMENT_CHARS = 96 * 1024
@@ -26,8 +26,10 @@ from marshal import loads
 from zlib import decompress
 from _frozen_importlib_external import MAGIC_NUMBER
 packed, sys.argv[1:-1] = "".join(sys.argv[1:-1]), []
-magic, code, text = loads(decompress(a2b_base64(packed)))
-exec(loads(code) if magic == MAGIC_NUMBER else compile(text, "<string>", "exec"))
+magic, compiled, texts = loads(decompress(a2b_base64(packed)))
+if magic == MAGIC_NUMBER: pieces = loads(compiled)
+else: pieces = [compile(text, file, "exec") for file, text in texts]
+for piece in pieces: exec(piece)
 """
 
 
@@ -40,6 +42,6 @@ def guest_program(options: Mapping[str, Any]) -> list[str]:
 
 @cache
 def _packed() -> str:
-    text = guest_source()
-    code = marshal.dumps(compile(text, "<string>", "exec", dont_inherit=True))
-    return b64encode(zlib.compress(marshal.dumps((MAGIC_NUMBER, code, text), 2), 9)).decode()
+    texts = list(guest_texts().items())
+    compiled = marshal.dumps([compile(text, file, "exec", dont_inherit=True) for file, text in texts])
+    return b64encode(zlib.compress(marshal.dumps((MAGIC_NUMBER, compiled, texts), 2), 9)).decode()

@@ -419,7 +419,8 @@ def main(control: socket.socket, program: dict[str, Any]) -> Role:
     try:
         hooks = forks.import_threading()  # the guest would import it
         guest = types.ModuleType("guest")
-        exec(compile(program["guest"], "guest", "exec"), guest.__dict__)
+        for file, text in program["guest"].items():
+            exec(compile(text, file, "exec"), guest.__dict__)
         guest_program = cast(GuestProgram, guest)
         guest_program.prepare(program["preload"])
         zygote = Zygote(control, program, guest_program, hooks)

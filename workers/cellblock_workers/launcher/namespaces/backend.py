@@ -21,7 +21,7 @@ import structlog
 
 from cellblock_config import Isolation, Settings
 from cellblock_config.launcher import USER_IDS_EACH
-from cellblock_workers.guest import guest_source
+from cellblock_workers.guest import guest_texts
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOffered, Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import Cgroup, Cgroups, CgroupTree
 from cellblock_workers.launcher.guest_readiness import await_guest
@@ -309,7 +309,7 @@ class NamespacesBackend:
                 rule["names"] = [name for name in rule["names"] if name != "sched_setaffinity"]
         return ZygoteProgram(
             preload=self._settings.sandbox.preload.get(image, ()),
-            guest=guest_source(),
+            guest=guest_texts(),
             canaries=canary.TEXTS,
             seccomp=compile_profile(profile).hex(),
             several_ids=self._several_ids,

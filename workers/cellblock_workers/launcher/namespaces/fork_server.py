@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 
@@ -39,7 +39,7 @@ class ZygoteProgram:
     """What a zygote is told once, when it starts."""
 
     preload: tuple[str, ...]
-    guest: str
+    guest: Mapping[str, str]
     canaries: tuple[str, ...]
     seccomp: str
     several_ids: bool
