@@ -119,7 +119,19 @@ class ClaimReply:
     @classmethod
     def read(cls, values: Sequence[str]) -> Self:
         """As :class:`Reply` says. Raises ValueError where a number is malformed: the record is not ours."""
-        return cls(ClaimWord(values[0]), *map(int, values[1:]))
+        word = ClaimWord(values[0])
+        if word is not ClaimWord.CLAIMED:
+            return cls(word)
+        fence, admitted_ms, started_ms, charged_micros, lent_micros, plan_ttl_s = map(int, values[1:])
+        return cls(
+            word,
+            fence=fence,
+            admitted_ms=admitted_ms,
+            started_ms=started_ms,
+            charged_micros=charged_micros,
+            lent_micros=lent_micros,
+            plan_ttl_s=plan_ttl_s,
+        )
 
 
 class PulseWord(StrEnum):
@@ -149,6 +161,21 @@ class BeatReply:
         """As :class:`Reply` says."""
         pairs = (value.split() for value in values)
         return cls(tuple(Pulse(PulseWord(word), int(lent)) for word, lent in pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class WordReply(Generic[W]):
+    """A reply of nothing but its word."""
+
+    script: ClassVar[str]
+    words: ClassVar[type[StrEnum]]
+    word: W
+
+    @classmethod
+    def read(cls, values: Sequence[str]) -> Self:
+        """As :class:`Reply` says."""
+        word: W = cls.words(values[0])  # type: ignore[assignment]
+        return cls(word)
 
 
 @dataclass(frozen=True, slots=True)

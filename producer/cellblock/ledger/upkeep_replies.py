@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Self
 
-from cellblock.ledger.replies import WakingReply
+from cellblock.ledger.replies import WakingReply, WordReply
 
 
 class ReapWord(StrEnum):
@@ -77,17 +77,11 @@ class FreeSlotWord(StrEnum):
     HELD = "held"  #: its job runs, or one of its nested runs does
 
 
-@dataclass(frozen=True, slots=True)
-class FreeSlotReply:
+class FreeSlotReply(WordReply[FreeSlotWord]):
     """The reply of ``free_slot``."""
 
-    script: ClassVar[str] = "free_slot"
-    word: FreeSlotWord
-
-    @classmethod
-    def read(cls, values: Sequence[str]) -> Self:
-        """As :class:`Reply` says."""
-        return cls(FreeSlotWord(values[0]))
+    script = "free_slot"
+    words = FreeSlotWord
 
 
 class DropWord(StrEnum):
@@ -97,17 +91,11 @@ class DropWord(StrEnum):
     ALIVE = "alive"  #: it is not a dead letter
 
 
-@dataclass(frozen=True, slots=True)
-class DropReply:
+class DropReply(WordReply[DropWord]):
     """The reply of ``drop``."""
 
-    script: ClassVar[str] = "drop"
-    word: DropWord
-
-    @classmethod
-    def read(cls, values: Sequence[str]) -> Self:
-        """As :class:`Reply` says."""
-        return cls(DropWord(values[0]))
+    script = "drop"
+    words = DropWord
 
 
 class TickWord(StrEnum):
@@ -153,17 +141,11 @@ class ResignWord(StrEnum):
     FOLLOWS = "follows"
 
 
-@dataclass(frozen=True, slots=True)
-class ResignReply:
+class ResignReply(WordReply[ResignWord]):
     """The reply of ``resign``."""
 
-    script: ClassVar[str] = "resign"
-    word: ResignWord
-
-    @classmethod
-    def read(cls, values: Sequence[str]) -> Self:
-        """As :class:`Reply` says."""
-        return cls(ResignWord(values[0]))
+    script = "resign"
+    words = ResignWord
 
 
 class ForgetWord(StrEnum):
@@ -184,7 +166,8 @@ class ForgetReply:
     @classmethod
     def read(cls, values: Sequence[str]) -> Self:
         """As :class:`Reply` says."""
-        return cls(ForgetWord(values[0]), *map(int, values[1:]))
+        word = ForgetWord(values[0])
+        return cls(word, freed_bytes=int(values[1])) if word is ForgetWord.FORGOT else cls(word)
 
 
 class TrimWord(StrEnum):
@@ -205,7 +188,8 @@ class TrimReply:
     @classmethod
     def read(cls, values: Sequence[str]) -> Self:
         """As :class:`Reply` says."""
-        return cls(TrimWord(values[0]), *map(int, values[1:]))
+        word = TrimWord(values[0])
+        return cls(word, count=int(values[1])) if word is TrimWord.TRIMMED else cls(word)
 
 
 class OwedWord(StrEnum):
@@ -215,17 +199,11 @@ class OwedWord(StrEnum):
     OWES = "owes"
 
 
-@dataclass(frozen=True, slots=True)
-class OwedReply:
+class OwedReply(WordReply[OwedWord]):
     """The reply of ``owed``."""
 
-    script: ClassVar[str] = "owed"
-    word: OwedWord
-
-    @classmethod
-    def read(cls, values: Sequence[str]) -> Self:
-        """As :class:`Reply` says."""
-        return cls(OwedWord(values[0]))
+    script = "owed"
+    words = OwedWord
 
 
 class ReleaseBlobsWord(StrEnum):
@@ -234,14 +212,8 @@ class ReleaseBlobsWord(StrEnum):
     RELEASED = "released"
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseBlobsReply:
+class ReleaseBlobsReply(WordReply[ReleaseBlobsWord]):
     """The reply of ``release_blobs``."""
 
-    script: ClassVar[str] = "release_blobs"
-    word: ReleaseBlobsWord
-
-    @classmethod
-    def read(cls, values: Sequence[str]) -> Self:
-        """As :class:`Reply` says."""
-        return cls(ReleaseBlobsWord(values[0]))
+    script = "release_blobs"
+    words = ReleaseBlobsWord

@@ -190,4 +190,5 @@ def _governed(one: Governed) -> list[Any]:
 
 def _read_governed(found: list[Any]) -> Governed:
     text, dropped_bytes, stretches = found
-    return Governed(text, dropped_bytes, tuple(Stretch(*part) for part in stretches or ()))
+    parts = tuple(Stretch(text=part, start=start, end=end) for part, start, end in stretches or ())
+    return Governed(text, dropped_bytes, stretches=parts)
