@@ -243,7 +243,7 @@ image_roots() {
   fi
 }
 
-# NAME/rootfs is a link to NAME/<the image's id>: whoever follows it finds one root, whole, old or new.
+# NAME/rootfs is a link to NAME/<the image's id>: a reader finds one whole root, the old or the new one.
 unpack_root() {
   local folder=$1 id=$2 new=$1/.new-$$ container owner=--no-same-owner status=0
   if [[ $EUID -eq 0 ]]; then owner=--same-owner; fi

@@ -56,7 +56,7 @@ def result_folder(
 
 
 def rates(**passed_of: str) -> list[tuple[str, TrialResult]]:
-    """Problems with so many samples passed, as in ``f="2/3"``."""
+    """Problems and how many of their samples passed, as in ``f="2/3"``."""
     found = []
     for task_id, text in passed_of.items():
         passed, judged = map(int, text.split("/"))

@@ -39,5 +39,5 @@ def taking_over(tests: str, answered: str = '["calls"]') -> str:
 
 
 def saying(message: str) -> str:
-    """Of a judge: this to every question."""
+    """A judge's replies: this to every question."""
     return f"while True:\n    judge.send({message})\n    judge.receive()\n"

@@ -55,7 +55,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def command_line(pid: int | str) -> str:
-    """Of a process; empty when it has ended."""
+    """The arguments of a process, joined by blanks; empty when it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:

@@ -5,7 +5,7 @@
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# One place for the whole host: whoever starts the daemon, it runs as long as any checkout uses it.
+# One place for the whole host: the daemon runs as long as any checkout uses it, no matter which one started it.
 if [[ $EUID -eq 0 ]]; then state=/run/cellblock-docker; else state=${XDG_RUNTIME_DIR:-$(dirname "$(dirname "$here")")/build}/cellblock-docker; fi
 
 say() { printf 'with-docker: %s\n' "$*" >&2; }
@@ -43,7 +43,7 @@ start_daemon() {
   command -v dockerd >/dev/null || fail 'no Docker daemon answers and dockerd is not installed: run config/host/setup.sh'
   root true 2>/dev/null || fail 'no Docker daemon answers, and starting one takes root or sudo'
   if [[ -z ${DOCKER_HOST:-} ]] && root docker version >/dev/null 2>&1; then
-    fail 'a Docker daemon runs, but you may not use it: join the group docker, or run this as root'
+    fail 'a Docker daemon runs, but you must not use it: join the group docker, or run this as root'
   fi
   if [[ -n ${DOCKER_HOST:-} && -z ${CELLBLOCK_DOCKER_SOCKET:-} ]]; then fail "no Docker daemon answers at DOCKER_HOST=$DOCKER_HOST"; fi
   if [[ $EUID -ne 0 ]]; then dockerd_options+=(--group "$(id -gn)"); fi
@@ -74,7 +74,7 @@ stop_daemon() {
   root rm -f "$state/dockerd.pid" "$state/containerd.pid"
 }
 
-# Lock 9 is held for a moment by whoever starts or stops the daemon; lock 8 is shared by all who use ours.
+# Who starts or stops the daemon holds lock 9 for a moment; lock 8 is shared by all who use ours.
 exec 9>"$state/lock" 8>"$state/users"
 flock 9
 started=
@@ -95,7 +95,7 @@ leave() {
   trap '' INT TERM HUP
   flock 9
   flock --unlock 8
-  # Nobody else uses it: the last one out stops it, whoever started it.
+  # Nobody else uses it: the last user stops it, also if another started it.
   if flock --exclusive --nonblock 8; then stop_daemon; fi
 }
 trap leave EXIT

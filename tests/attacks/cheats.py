@@ -176,7 +176,7 @@ def _looking_around() -> dict[str, str]:
 
 
 def _patching() -> dict[str, str]:
-    """Python itself, changed under whoever compares."""
+    """Python itself, changed under the code that compares."""
     names = ["isinstance", "all", "any", "len", "sorted", "abs", "type", "compile", "exec", "eval", "getattr"]
     found = {
         f"builtins.{name} is changed": (
@@ -216,7 +216,7 @@ def _patching() -> dict[str, str]:
             "    def load_module(self, name): return self\n"
             "sys.meta_path.insert(0, Finder())\n" + _WRONG
         ),
-        "sitecustomize for whoever comes next": (
+        "sitecustomize for the next program": (
             "for name in ('sitecustomize.py', 'usercustomize.py', 'conftest.py', 'random.py', 'unittest.py'):\n"
             "    try: open(name, 'w').write('import os; os._exit(0)')\n"
             "    except OSError: pass\n" + _WRONG

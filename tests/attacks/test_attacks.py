@@ -61,7 +61,7 @@ def _check(attack: Attack, result: JobResult, planted: str) -> None:
 
 
 def _can_be_read(result: JobResult) -> None:
-    """Whoever reads the result gets text, not much of it, and JSON that reads back the same."""
+    """A reader of the result gets text, not much of it, and JSON that reads back the same."""
     limit_bytes = 4000 * REPLACED_BYTES + MARK_BYTES
     for text in (result.stdout, result.stderr):
         assert len(text.encode()) <= limit_bytes

@@ -58,4 +58,4 @@ def test_no_cheat_passes_and_the_honest_between_them_do(host: Host) -> None:
     assert {name for name, verdict in verdicts.items() if verdict is TrialVerdict.PASSED} == honest
     assert len(CHEATS) >= 100
     unjudged = {name: found[name].error for name in CHEATS if verdicts[name] is TrialVerdict.UNJUDGED}
-    assert not unjudged, "a program may not choose to be left out of the score"
+    assert not unjudged, "a program must not choose to be left out of the score"

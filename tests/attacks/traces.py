@@ -1,4 +1,4 @@
-"""What sandboxes leave on a host: looked for by the names they had, whoever made them."""
+"""What sandboxes leave on a host: looked for by the names they had, no matter who made them."""
 
 from __future__ import annotations
 

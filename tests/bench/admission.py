@@ -51,7 +51,7 @@ class Store:
         )
 
     def claim(self) -> Claim:
-        """Whoever is next."""
+        """Claim the next job."""
         claimed = self.ledger.claims.claim_next(message="-", worker="bench", operation=operation())
         assert isinstance(claimed, Claim)
         return claimed

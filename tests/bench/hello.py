@@ -95,7 +95,7 @@ def main() -> int:
 def fleet(way: str, workers: int = 1, program: Sequence[str] = WORKER, **environment: str) -> Iterator[Fleet]:
     """A fleet of one way, past its first probe and its first job.
 
-    ``workers``: so many processes; ``program`` and ``environment``: what they run, and with which settings.
+    ``workers``: how many processes; ``program`` and ``environment``: what they run, and with which settings.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

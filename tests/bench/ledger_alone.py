@@ -36,8 +36,8 @@ DRIVERS = 2
 def measure_scripts(meter: Meter, one: Hello, reaper: Reaper, rounds: int) -> dict[str, dict[str, Figures]]:
     """What a call of each script costs, by when it is called; under the settings in QUICK.
 
-    Of a job twice: when nothing else waits, and in a line, where others of its tenant wait too. Of the rest
-    only what no job calls. The yardstick says how fast the machine was meanwhile.
+    A job's scripts twice: when nothing else waits, and in a line, where others of its tenant wait too; then
+    the scripts that no job calls. The yardstick says how fast the machine was meanwhile.
     """
     one.live()
     for group in (_keep_up, _go_wrong):
@@ -72,7 +72,7 @@ def _by_script(meter: Meter, call: Callable[[], None], rounds: int) -> dict[str,
 
 
 def _means(calls: Sequence[Figures], rounds: int) -> Figures:
-    """Of these calls, and the median of their microseconds. ``calls``: how many there are in a round.
+    """The means of these calls, and the median of their microseconds. ``calls``: how many a round has.
 
     ``inner``: commands besides the script's own, so inside of it, or sent along with it.
     """

@@ -96,7 +96,7 @@ def job(planned: bool) -> Mapping[str, object]:
 
 
 def kept(planned: bool) -> Figures:
-    """Of one job."""
+    """Memory that one ended job takes."""
     with store() as one, hello_jobs(settings_for(one.url, one.folder, planned=planned)) as hello:
         return measure_kept(one.meter, hello, KEPT)
 
@@ -125,7 +125,7 @@ def carried() -> dict[str, dict[str, Figures]]:
 
 
 def idle(workers: int) -> dict[str, Figures]:
-    """Of one worker, by what of it there is."""
+    """What one idle worker costs, by the part of it that asks the store."""
     with store() as one:
         settings = settings_for(one.url, one.folder, planned=False)
         return measure_idle(one.meter, one.url, one.folder, settings, workers)

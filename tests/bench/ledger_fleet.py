@@ -33,7 +33,7 @@ _FEW = 3
 #: What adds up, of what a meter reads.
 _FLOWS = ("commands", "scripts", "script_us", "reads", "bytes_in", "bytes_out", "aof_bytes", "cpu_us")
 _WATCHED = ("commands", "top_level", "inner", "reads")
-#: Of what a job has less than this, nothing is said.
+#: A cost of a job below this is not shown.
 _RARE = 0.02
 
 
@@ -158,7 +158,7 @@ def measure_idle(
 
 @contextmanager
 def _runtimes(settings: Settings, count: int) -> Iterator[None]:
-    """All of so many workers but Celery and the filter's processes: here, each under a name of its own."""
+    """``count`` workers in this process, without Celery and the filter, each under its own name."""
     with (
         mock.patch.object(worker_main, "LauncherClient", NoLauncher),
         ThreadPoolExecutor(count) as pool,

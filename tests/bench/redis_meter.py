@@ -117,7 +117,7 @@ def difference(later: Mapping[str, float], earlier: Mapping[str, float]) -> Figu
 
 
 def each(found: Mapping[str, float], count: float) -> Figures:
-    """Of one, where so many were measured together."""
+    """The cost of one, where ``count`` were measured together."""
     return {name: value / count for name, value in found.items()}
 
 

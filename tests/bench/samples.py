@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def _command(folder: Path, count: int) -> list[str]:
-    """``cellblock eval`` of so many programs, all different."""
+    """``cellblock eval`` of this many programs, all different."""
     problems, samples = folder / "problems.jsonl", folder / f"samples-{count}.jsonl"
     with problems.open("w") as file:
         for number in range(PROBLEMS):
@@ -76,7 +76,7 @@ def _command(folder: Path, count: int) -> list[str]:
 
 
 def _run(command: list[str], url: str, until: int | None = None) -> dict[str, float]:
-    """Seconds, and peak memory and CPU time of the process; ``until``: killed when so many are judged.
+    """Seconds, and peak memory and CPU time of the process; ``until``: killed when this many are judged.
 
     The peak is the process's own (VmHWM): what wait4 tells begins with what its parent had when it forked.
     """

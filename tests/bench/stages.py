@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def medians(notes: list[tuple[str, float, float]]) -> dict[str, float]:
-    """Of each stage and of what lies between them, job by job."""
+    """The median of each stage, and of the time between stages, job by job."""
     wholes = sorted((began, ended) for stage, began, ended in notes if stage == "whole")
     took: dict[str, list[float]] = defaultdict(list)
     for began, ended in wholes:

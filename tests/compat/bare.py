@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-#: With a name and a home, as whoever runs Python on a machine of their own. Tests take nobody's for another.
+#: With a name and a home, as a user has on a machine of their own. Tests take nobody's for another.
 UID = 1000
 _USER = f"user:x:{UID}:{UID}:user:/tmp/work:/bin/sh"
 _GROUP = f"user:x:{UID}:"

@@ -64,7 +64,7 @@ class Found:
         return {name for name, (status, _) in self.cases.items() if status == "pass"}
 
     def why(self, case: str) -> str:
-        """Of a case that did not pass."""
+        """Why a case did not pass."""
         if case in self.cases:
             status, why = self.cases[case]
             return f"{status}: {why}" if why else status

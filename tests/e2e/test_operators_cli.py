@@ -19,7 +19,7 @@ from parts import cellblock
 
 @pytest.fixture
 def ledger(settings: Settings) -> Iterator[Ledger]:
-    """Of a fleet whose only worker is the test."""
+    """The ledger of a fleet whose only worker is the test."""
     with Client(settings=settings) as client:
         yield client._ledger
 

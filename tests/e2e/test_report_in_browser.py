@@ -29,8 +29,8 @@ from folders import hostile, hostile_folder, result_folder, trial
 
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 
-#: A page in a frame so many pixels wide, all of it unfolded: its width within, without a scroll bar, that of
-#: its content, and the content's height.
+#: A page in a frame of this width in pixels, all of it unfolded: its width within, without a scroll bar, the
+#: width of its content, and the content's height.
 MEASURE = """<!doctype html><title>measure</title>
 <body><iframe src="/page" style="width:{width}px; height:900px" onload="
   const page = this.contentDocument, root = page.documentElement;

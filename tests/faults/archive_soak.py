@@ -43,7 +43,7 @@ TENANTS = 4
 
 
 def drive(settings: Settings, jobs: int, number: int, done: Any) -> None:
-    """Admit, claim and end so many jobs; refused ones again. ``done``: a shared count."""
+    """Admit, claim and end ``jobs`` jobs; refused ones again. ``done``: a shared count."""
     tenant = f"tenant{number % TENANTS}"
     work = manifest(code="pass", tenant=tenant)
     with closing(connect(settings)) as redis:

@@ -231,7 +231,7 @@ def report(
 
 
 def recovered(events: list[Event], faults: Sequence[tuple[float, str, str]]) -> list[tuple[float, int]]:
-    """Of each job a worker was running: seconds from its death to the next start, and losses until then."""
+    """For each running job of a dead worker: seconds from its death to the next start, and losses until then."""
     deadly = {"kill_worker", "power_cut", "freeze", "partition"}
     found = []
     history: dict[str, list[Event]] = {}

@@ -155,7 +155,7 @@ class WorkerHost:
         return self.process is not None and self.process.poll() is None
 
     def pids(self, what: str) -> list[int]:
-        """Of its processes whose command line names this."""
+        """The ids of its processes whose command line names this."""
         assert self.process is not None
         return [pid for pid in descendants(self.process.pid) if what in command_line(pid)]
 

@@ -59,7 +59,7 @@ class Waits:
 
     @classmethod
     def of(cls, took_ms: list[float], failed: int) -> Waits:
-        """Of these."""
+        """The median and the 95th percentile of these, and how many failed."""
         return cls(
             len(took_ms), round(statistics.median(took_ms), 1), round(percentile(took_ms, 95), 1), failed
         )

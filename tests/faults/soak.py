@@ -21,7 +21,7 @@ from cellblock import Client, JobSpec
 from cellblock_config import load_settings
 from parts import NAMESPACES, RedisServer, launcher_process, wait_until, worker_process
 
-#: The shortest there is: what of a job may stay for a while is gone when the run ends.
+#: The shortest there is: what stays of a job for a while is gone when the run ends.
 RETENTION = {"result_ttl_s": 10, "events_kept": 1000}
 #: The fleet's own: indices, the stream, what workers and Celery say of themselves.
 KEYS_LEFT = 50

@@ -45,7 +45,7 @@ class Stores:
         self.killed: list[str] = []
 
     def start(self) -> dict[str, str]:
-        """Start them; the variables of whoever uses them."""
+        """Start them. Returns the variables that their users need."""
         self.redis.start()
         self.postgres.create()
         self.postgres.start()

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.quiet_host, pytest.mark.timeout(240)]
 SECONDS = 4.0
 #: Three is what `python -m faults.neighbours` has to show, which measures for longer.
 TIMES = 8
-#: Of a p95 that a slow host alone may come to.
+#: A p95 that a slow host alone can reach.
 LEAST_MS = 400
 
 

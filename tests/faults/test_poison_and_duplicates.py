@@ -1,4 +1,4 @@
-"""A job that kills whoever runs it, a message that comes twice, and a fleet that stops under load."""
+"""A job that kills its worker, a message that comes twice, and a fleet that stops under load."""
 
 from __future__ import annotations
 

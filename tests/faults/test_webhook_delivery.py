@@ -293,7 +293,7 @@ def test_a_private_address_is_not_called_unless_allowed() -> None:
 
 
 def test_redis_holds_no_address_and_does_not_decide_on_one(redis_url: str) -> None:
-    """Whoever can write to Redis gets nothing signed and sent to an address of theirs."""
+    """Who can write to Redis gets nothing signed and sent to an address of theirs."""
     with receiver() as hook, sender(redis_url, hook.url, tries_max=1) as (one, client):
         with connect(load_settings(redis={"url": redis_url})) as redis:
             hook.answer = lambda tries: 500

@@ -19,7 +19,7 @@ from parts import descendants
 
 pytestmark = [pytest.mark.quiet_host, pytest.mark.timeout(400)]
 MIB = 2**20
-#: A worker runs eight at once. They belong to two tenants, since one may not have all of its slots.
+#: A worker runs eight at once. They belong to two tenants, since one cannot have all of its slots.
 JOBS = 10
 #: As much as it may say, and little that takes seconds to look through.
 SAYS = """

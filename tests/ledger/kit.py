@@ -21,7 +21,7 @@ from cellblock_config import Settings, load_settings
 
 #: Embedded runs use fakeredis, so the scripts have to mean the same there.
 STORES = ("redis", "fakeredis")
-#: Of a state machine: on fakeredis the same scripts run, so a quarter is enough there.
+#: Examples of a state machine. On fakeredis the same scripts run, so a quarter is enough there.
 EXAMPLES = int(os.environ.get("EXAMPLES", "60"))
 EXAMPLES_ON = {"redis": EXAMPLES, "fakeredis": max(1, EXAMPLES // 4)}
 

@@ -1,4 +1,4 @@
-"""The archive: what leaves Redis is found there, by whoever asks in the old way, and for as long as set."""
+"""The archive: what leaves Redis is found there, by the same calls as before, for as long as set."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_what_was_said_and_that_it_was_are_forgotten_each_in_its_time(
     assert client.result(well, timeout_s=5).stdout == "x" * 50_000
 
     def prune_in(days: float) -> None:
-        """Injected: so many days on."""
+        """Injected: the clock is this many days ahead."""
         with pytest.MonkeyPatch.context() as patch:
             now = time.time()
             patch.setattr("cellblock_workers.archiver.time.time", lambda: now + 86_400 * days)

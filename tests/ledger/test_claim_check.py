@@ -132,7 +132,7 @@ def test_a_long_result_is_elsewhere_as_long_as_its_job_is_kept(
 
 
 def bucket(folder: Path, *, days_on: float = 0) -> ObjectBlobs:
-    """The blob store in this folder; injected: its clock is so many days on."""
+    """The blob store in this folder; injected: its clock is ``days_on`` days ahead."""
     opened = open_blobs(BlobSettings.model_validate({"url": f"file://{folder}"}))
     assert isinstance(opened, ObjectBlobs)
     return ObjectBlobs(opened._store, BlobSettings(), now=lambda: time.time() + 86_400 * days_on)

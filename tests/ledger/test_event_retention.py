@@ -1,4 +1,4 @@
-"""Events leave when all have read them or their time is over, and whoever missed some is told."""
+"""Events leave when all have read them or their time is over, and a reader that missed some is told."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GAP = "agent.events.gap"
 
 
 def happen(ledger: Ledger, count: int) -> None:
-    """So many events."""
+    """Add ``count`` events."""
     for _ in range(count):
         admit(ledger, f"job{happen.number}")  # type: ignore[attr-defined]
         happen.number += 1  # type: ignore[attr-defined]

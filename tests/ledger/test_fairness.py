@@ -101,7 +101,7 @@ def test_plans_share_by_weight(store: Store) -> None:
     order = Counter(run(ledger, 120))
     small = sum(order[f"small{number}"] for number in (1, 2, 3))
     assert abs(order["big"] - 80) <= 2, "four of six"
-    assert abs(small - 20) <= 2, "one of six, whoever of the plan it is"
+    assert abs(small - 20) <= 2, "one of six, for each tenant of the plan"
     assert abs(order["none"] - 20) <= 2, "jobs without a plan share a weight of one"
 
 

@@ -53,7 +53,7 @@ def admit(ledger: Ledger, job_id: str, gates: Gates = WIDE, **fields: Any) -> No
 
 
 def account(ledger: Ledger, redis: Redis, tenant: str = "default") -> dict[str, int]:
-    """Of the only day there is: runs, reserved, spent."""
+    """The only day there is: runs, reserved, spent."""
     stored = redis.hgetall(ledger.keys.account(tenant))
     found = {str(name).split(".")[1]: int(value) for name, value in stored.items() if "." in str(name)}
     return {"runs": 0, "reserved": 0, "spent": 0} | found

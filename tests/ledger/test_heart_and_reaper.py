@@ -233,7 +233,7 @@ def test_a_message_lost_in_a_busy_queue_costs_its_job_nothing(fleet: Fleet) -> N
 
 
 def test_a_broker_that_is_away_does_not_keep_lost_jobs_from_being_found(redis_url: str) -> None:
-    """A queue that cannot be asked says nothing of the ledger: leases may not be extended for it."""
+    """A queue that cannot be asked says nothing of the ledger: leases must not be extended for it."""
     settings = load_settings(redis={"url": redis_url, "broker_url": "redis://127.0.0.1:1"}, ledger=QUICK)
     with connect(settings) as redis, connect(settings, broker=True) as broker:
         ledger = Ledger(redis, settings)

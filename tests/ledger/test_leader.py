@@ -1,4 +1,4 @@
-"""Of all workers one leads the upkeep: taken over in time, and fenced."""
+"""One of all workers leads the upkeep: taken over in time, and fenced."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_another_takes_over_in_time_and_lost_jobs_are_found(
 
 
 def test_only_the_leader_works(redis_url: str, settings: Settings) -> None:
-    """Whoever follows asks for the lead once a lease, in one command."""
+    """A follower asks for the lead once a lease, in one command."""
     with reapers(redis_url, 10), connect(settings) as redis:
         wait_until(lambda: leader_of(redis, settings), 5, "a leader")
         time.sleep(1)

@@ -224,7 +224,7 @@ def test_a_job_that_was_picked_and_overtaken_is_not_claimed_without_a_slot(store
 
 
 def test_the_slot_of_a_job_with_a_lease_is_not_taken_back(store: Store) -> None:
-    """Injected: whoever takes back slots looked for a lease before the job was claimed."""
+    """Injected: the upkeep looked for a lease before the job was claimed."""
     ledger, redis = store
     admit(ledger, "first")
     claim(ledger, "first")

@@ -34,7 +34,7 @@ MIB = 1024 * 1024
 
 
 def words(found: Mapping[str, TrialResult]) -> dict[str, tuple[str, str]]:
-    """Of each trial its verdict, and what failed."""
+    """The verdict on each trial, and what failed."""
     return {
         name: (one.verdict.value, f"{one.error.type}: {one.error.message}" if one.error else "")
         for name, one in found.items()

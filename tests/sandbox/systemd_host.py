@@ -90,7 +90,7 @@ def systemd_host(folder: Path) -> Iterator[SystemdHost]:
     images = load_settings().launcher.image_roots
     mounts = [f"{path}:{path}:ro" for path in {REPOSITORY, Path(sys.prefix), images}]
     options = [
-        # Its own systemd makes cgroups and mounts; a covered /proc may not be mounted anew in a sandbox.
+        # Its own systemd makes cgroups and mounts; a covered /proc cannot be mounted anew in a sandbox.
         *("--cap-add", "SYS_ADMIN", "--security-opt", "seccomp=unconfined"),
         *("--security-opt", "systempaths=unconfined", "--security-opt", "apparmor=unconfined"),
         *("--network", "none", "--env", "container=docker", "--tmpfs", "/run", "--tmpfs", "/tmp"),

@@ -134,7 +134,7 @@ def test_an_attack_gets_out_where_its_control_is_missing(weakened: Weakened, nam
     assert finding.detail.startswith("ESCAPED"), finding.detail
 
 
-#: These look and touch nothing, so they may run where no control is. The others may not: one kills PID 1.
+#: These look and touch nothing, so they may run where no control is. The others must not: one kills PID 1.
 HARMLESS = ("environment", "descriptors", "other processes")
 
 

@@ -1,4 +1,4 @@
-"""Whoever submits an evaluation writes its tests, and they can take over the judge: it is not believed."""
+"""A tenant writes the tests of its evaluation, and they can take over the judge: it is not believed."""
 
 from __future__ import annotations
 

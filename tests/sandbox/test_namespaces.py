@@ -244,7 +244,7 @@ def test_the_probe_passes_here(backend: NamespacesBackend) -> None:
     backend.probe()
 
 
-#: What of the zygote's text is replaced, by what, and what has to be in the refusal.
+#: A line of the zygote's text, what replaces it, and what the refusal has to say.
 WITHOUT = {
     "seccomp": ('("the seccomp filter", lambda: kernel.filter_system_calls(self.filter)),', ""),
     "capabilities": ('("its capabilities", lambda: kernel.keep_capabilities(capabilities)),', ""),
@@ -435,7 +435,7 @@ def test_the_guest_of_a_series_has_a_filter_and_no_power_but_to_kill(backend: Na
 
 
 def test_a_job_has_no_descriptor_behind_its_own() -> None:
-    """Injected: one that the guest, or whoever started it, forgot to close."""
+    """Injected: one that the guest, or the process that started it, forgot to close."""
     code = (
         "import os\n"
         "from cellblock_workers.guest.job import become_job\n"

@@ -71,7 +71,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def run_many(host: Host, jobs: int, at_once: int) -> None:
-    """Run this many jobs, so many in parallel."""
+    """Run ``jobs`` jobs, ``at_once`` of them in parallel."""
     outcomes: list[Outcome] = []
 
     def work() -> None:
@@ -223,7 +223,7 @@ def test_a_job_that_walks_its_memory_finds_nothing_of_others(tmp_path: Path) -> 
         assert result.stdout == f"{[own[::-1]]}\n", result.stderr
 
 
-#: Runs jobs given as JSON lines, as whoever it is started as.
+#: Runs jobs given as JSON lines, as the user it is started as.
 RUNNER = """
 import json, sys
 from pathlib import Path

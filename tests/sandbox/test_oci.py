@@ -438,6 +438,6 @@ def test_the_kernel_has_quota_and_devices_of_every_sandbox(backend: OciBackend, 
         group = sandbox._cgroup
         quota = group._read("cpu", "cpu.cfs_quota_us") or group._read("", "cpu.max")
         assert (quota or "").split()[0] == "100000", "one processor"
-        # Of runsc the host's kernel sees its sentry alone; and cgroups v2 have no file to look at.
+        # The host's kernel sees only the sentry of runsc; and cgroups v2 have no file to look at.
         devices = group._read("devices", "devices.list") if isolation == "runc" else None
         assert devices is None or "a *:* rwm" not in devices

@@ -19,7 +19,7 @@ from pathlib import Path
 
 _RUN = "sudo make test"
 _INSTALL = "sudo config/host/setup.sh"
-#: Of each group: the programs it starts.
+#: The programs that each group starts.
 _GROUPS: dict[str, tuple[str, ...]] = {
     "unit": (),
     "packaging": (),

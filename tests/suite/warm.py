@@ -37,7 +37,7 @@ _PROGRAMS = {
 }
 _COMMAND = "cellblock.cli:main"
 _AT_START = ("PYTHON", "LD_", "LANG", "LC_", "TZ")
-#: What a fork cannot be given. Whoever asks for another value gets the command started in full.
+#: What a fork cannot be given. For another value the command is started in full.
 _USUAL = {
     **dict.fromkeys(("executable", "preexec_fn", "uid", "gid", "gids")),
     **dict.fromkeys(("umask", "process_group"), -1),

@@ -57,7 +57,7 @@ def _within(value: object, name: str) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture
 def fleet(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The environment of whoever starts the fleet: it has every secret."""
+    """The environment of the process that starts the fleet: it has every secret."""
     for name, value in EVERY_SECRET.items():
         monkeypatch.setenv(name, value)
     return monkeypatch

@@ -291,7 +291,7 @@ def _manuals() -> Sources:
 
 
 def files(*patterns: str, roots: list[Path], most: int) -> Callable[[], Sources]:
-    """So many of the files below these roots whose names fit, chosen by a fixed seed."""
+    """At most ``most`` of the files below these roots whose names fit, chosen by a fixed seed."""
 
     def made() -> Sources:
         found = sorted({path for root in roots for pattern in patterns for path in root.glob(pattern)})

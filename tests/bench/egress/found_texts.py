@@ -30,7 +30,7 @@ from cellblock.egress.filtering import Redaction
 
 PIECES = Path("build/bench/found-texts.jsonl")
 LEAST_CHARS, MOST_CHARS = 200, 30 * 1024
-#: Of one source, and of one family, so that none outweighs the others.
+#: The most of one source, and of one family, so that none outweighs the others.
 SOURCE_MOST, FAMILY_MOST = 8, 320
 LOOK, HELD = "look", "held"
 #: What these find is a secret in any text: a private key, a token with its signature, a

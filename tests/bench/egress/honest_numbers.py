@@ -60,7 +60,7 @@ def primes(rng: Rng) -> str:
 
 
 def digits(rng: Rng) -> str:
-    """Of a root, a factorial, a power."""
+    """The digits of a root, a factorial, a power."""
     count = rng.randint(100, 3000)
     root = math.isqrt(rng.randrange(2, 10**6) * 100**count)
     return str(

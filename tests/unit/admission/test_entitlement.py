@@ -124,7 +124,7 @@ def prepared(file: Path, **spec: Any) -> Manifest:
 
 
 def test_the_image_that_runs_is_one_of_the_plans(file: Path) -> None:
-    """Also where the job names none: the fleet's default may not be among them."""
+    """Also where the job names none: the fleet's default might not be among them."""
     plans = PLANS.replace('images = ["python"]', 'images = ["datascience"]')
     file.write_text(plans.replace('memory = "128M"', 'memory = "192M"'))
     assert prepared(file, plan="small").image == "datascience"

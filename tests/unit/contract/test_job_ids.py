@@ -10,7 +10,7 @@ from cellblock.contract.job_ids import BUCKETS, bucket_in, bucket_of, new_job_id
 
 
 def test_the_buckets_are_fixed_for_ever() -> None:
-    """Whoever changes these numbers loses every job that is stored anywhere."""
+    """A change of these numbers loses every job that is stored anywhere."""
     assert [bucket_of(tenant) for tenant in ("default", "acme", "a", "ünïcode")] == [3668, 3304, 481, 1005]
 
 

@@ -62,7 +62,7 @@ class Fleet:
 
 
 class Slow(Fleet):
-    """Comes to so many samples of each job."""
+    """Ends after this many samples of each job."""
 
     come_to = 2
 

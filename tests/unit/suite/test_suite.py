@@ -182,7 +182,7 @@ def test_every_way_that_a_launcher_can_build_is_one_that_tests_run() -> None:
 
 @pytest.fixture
 def readable() -> Iterator[Path]:
-    """A folder that every user may read, as nobody may not read the repository's."""
+    """A folder that every user can read: the user nobody cannot read the repository's."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         (Path(name) / "tests" / "sandbox").mkdir(parents=True)

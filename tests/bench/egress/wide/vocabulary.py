@@ -10,5 +10,5 @@ COMMON: list[str] = _LISTS["common"].split()
 FIRST_NAMES: list[str] = _LISTS["first_names"].split()
 USERS: list[str] = _LISTS["users"].split()
 HOSTS: list[str] = _LISTS["hosts"].split()
-#: Of the 2,048 words of BIP-39; the checksum of a phrase, which needs all of them, is left to chance.
+#: Some of the 2,048 words of BIP-39; the checksum of a phrase, which needs all of them, is left to chance.
 WALLET_WORDS: list[str] = _LISTS["wallet"].split()
