@@ -65,7 +65,7 @@ class SandboxSettings(SettingsGroup):
     )
     image_memory_min_bytes: dict[str, int] = Field(
         {"datascience": 192 * MIB},
-        description="Per image, the least memory a job may ask for: with less its interpreter cannot start.",
+        description="Per image, the least memory a job may ask for: with less its interpreter may fail.",
     )
     cpus_max: float = Field(1.0, gt=0, le=64, description="The most processors that a job may ask for.")
     cpus_min: float = Field(

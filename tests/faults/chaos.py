@@ -231,7 +231,7 @@ def report(
 
 
 def recovered(events: list[Event], faults: Sequence[tuple[float, str, str]]) -> list[tuple[float, int]]:
-    """For each running job of a dead worker: seconds from its death to the next start, and losses until then."""
+    """Seconds from a worker's death to the next start of each of its jobs, and their losses until then."""
     deadly = {"kill_worker", "power_cut", "freeze", "partition"}
     found = []
     history: dict[str, list[Event]] = {}
