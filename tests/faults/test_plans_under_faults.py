@@ -56,7 +56,7 @@ def test_a_running_parent_is_stopped_when_what_it_did_not_lend_is_spent(host: Ho
         spin = JobSpec(code="while True: pass", plan="premium", nested_cost_micros=90_000, limits=little)
         parent = host.begun(spin)
         known = host.client._ledger.parent(parent.id, "default")
-        lent, kept = known.left_micros - 10, known.burnt_micros + 10  # it goes on spending while it is asked
+        lent, kept = known.left_micros - 10, known.accrued_micros + 10  # it goes on spending meanwhile
         started = time.monotonic()
         child = host.client.submit(
             JobSpec(code="print(1)", parent=parent.id, nested_cost_micros=90_000, max_cost_micros=lent)

@@ -100,8 +100,8 @@ class Money(RuleBasedStateMachine):
             self.jobs[job_id] = Held(tenant, reserve)
             self.runs[tenant] += 1
 
-    @rule(which=st.integers(0, 9), reserve=st.integers(0, 300), burnt=st.sampled_from([0, 0, 50]))
-    def nest(self, which: int, reserve: int, burnt: int) -> None:
+    @rule(which=st.integers(0, 9), reserve=st.integers(0, 300), accrued=st.sampled_from([0, 0, 50]))
+    def nest(self, which: int, reserve: int, accrued: int) -> None:
         """A job that another asks for: its money is its parent's."""
         if (picked := self.pick(which)) is None:
             return
@@ -109,10 +109,10 @@ class Money(RuleBasedStateMachine):
         job_id = f"job{len(self.jobs):04}"
         nested = manifest(tenant=parent.tenant).model_copy(update={"parent": parent_id, "depth": 1})
         running = self.ledger.reads.status(parent_id).state is JobState.RUNNING
-        fits = running and reserve <= max(0, parent.reserve - parent.charged - burnt)
+        fits = running and reserve <= max(0, parent.reserve - parent.charged - accrued)
         try:
             self.ledger.admissions.admit(
-                job_id, nested, gates=replace(GATES, reserve_micros=reserve, burnt_micros=burnt)
+                job_id, nested, gates=replace(GATES, reserve_micros=reserve, accrued_micros=accrued)
             )
         except PolicyDenied:
             assert not fits

@@ -101,7 +101,7 @@ def test_it_may_cost_half_of_what_is_left_unless_it_says(client: Client) -> None
     start(client, parent)
     for _ in range(3):
         before = left(client, parent)
-        assert 750 < before < 900, "what the parent may have burnt is not to be had"
+        assert 750 < before < 900, "what the parent may have spent is not to be had"
         child = client.submit(spec(parent))
         assert abs(before - left(client, parent) - before / 2) < 20
         client.cancel(child.id)  # what was not spent comes back
@@ -366,14 +366,14 @@ def test_where_nothing_is_bounded_nothing_is_left_of_who_ended_before_its_nested
         assert client._redis.scard(client._ledger.keys.slots("default")) == 0
 
 
-def test_a_parent_cannot_lend_what_it_may_have_burnt(client: Client) -> None:
+def test_a_parent_cannot_lend_what_it_may_have_spent(client: Client) -> None:
     """Injected: it began earlier. Else a chain of runs could each burn all the money and lend it on."""
     parent = client.submit(spec(nested_cost_micros=0, max_cost_micros=1000, limits=Limits(timeout_s=60)))
     held = start(client, parent)
     began = round((held.started - 45) * 1000)
     client._redis.hset(client._ledger.keys.job(parent.id), "started_ms", began)
     known = client._ledger.parent(parent.id)
-    assert known.burnt_micros > known.reserved_micros / 2
+    assert known.accrued_micros > known.reserved_micros / 2
     asked = spec(parent, nested_cost_micros=0, max_cost_micros=known.reserved_micros)
     with pytest.raises(PolicyDenied, match=r"micros is asked; its parent has \d+ left") as refusal:
         client.submit(asked)

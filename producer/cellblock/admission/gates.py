@@ -26,10 +26,10 @@ class Gates:
     budget_micros: int
     result_ttl_s: int
     bytes_held: int = 0  #: the most its tenant's jobs may take of the store; 0: no limit
-    burnt_micros: int = 0  #: for a nested run: the most its parent's attempt can have cost by now
+    accrued_micros: int = 0  #: for a nested run: the most its parent's attempt can have cost by now
 
     @classmethod
-    def of(cls, name: str, plan: Plan, reserve_micros: int, burnt_micros: int = 0) -> Gates:
+    def of(cls, name: str, plan: Plan, reserve_micros: int, accrued_micros: int = 0) -> Gates:
         """The gates of a plan, for a run that can cost ``reserve_micros``."""
         return cls(
             plan=name,
@@ -43,7 +43,7 @@ class Gates:
             budget_micros=plan.cost_per_day_micros,
             result_ttl_s=plan.result_ttl_s,
             bytes_held=plan.bytes_held or 0,
-            burnt_micros=burnt_micros,
+            accrued_micros=accrued_micros,
         )
 
     @property
@@ -65,7 +65,7 @@ class Gates:
             "budget": self.budget_micros,
             "result_ttl_s": self.result_ttl_s,
             "bytes_held": self.bytes_held,
-            "burnt": self.burnt_micros,
+            "accrued": self.accrued_micros,
         }
 
     def refusal(
@@ -107,5 +107,5 @@ NO_GATES: dict[str, int | str] = {
     "budget": 0,
     "result_ttl_s": 0,
     "bytes_held": 0,
-    "burnt": 0,
+    "accrued": 0,
 }

@@ -65,8 +65,8 @@ class Intake:
         rates = entitled.prices.table.rates(manifest.level)
         charge = Charge(rates=rates, cap_micros=expected.reserve_micros)
         planned = manifest.model_copy(update={"plan": entitled.name, "charge": charge})
-        burnt_micros = parent.burnt_micros if parent is not None else 0
-        gates = Gates.of(entitled.name, entitled.plan, expected.reserve_micros, burnt_micros)
+        accrued_micros = parent.accrued_micros if parent is not None else 0
+        gates = Gates.of(entitled.name, entitled.plan, expected.reserve_micros, accrued_micros)
         return self._stored(job_id, spec, planned), gates
 
     def _stored(self, job_id: str, spec: JobSpec, manifest: Manifest) -> Manifest:

@@ -36,7 +36,7 @@ class Parent:
         return self.manifest.limits.timeout_s - self.ran_s
 
     @property
-    def burnt_micros(self) -> int:
+    def accrued_micros(self) -> int:
         """The most that its attempt can have cost when it hears of a loan: this money it cannot lend."""
         limits, charge = self.manifest.limits, self.manifest.charge
         if charge is None:
@@ -51,7 +51,7 @@ class Parent:
     @property
     def left_micros(self) -> int:
         """The micros that it can lend."""
-        return max(0, self.reserved_micros - self.burnt_micros)
+        return max(0, self.reserved_micros - self.accrued_micros)
 
     def adopted(self, spec: JobSpec, settings: Settings) -> JobSpec:
         """The nested job with its parent's tenant and plan; it waits no longer than its parent runs.

@@ -6,7 +6,7 @@
 --       once, runs a day, jobs that wait, and micros: reserve for this run, budget a day; result_ttl_s: how long its
 --       result is kept; bytes_held: the most its tenant's jobs may take of the store, 0 if the plan has no such limit.
 --       parent: for a nested run, the id of the running job whose slot and money it takes, else "";
---       burnt: the most that the parent's attempt can have cost by now. keyed: 1 if an API key submits, which lifts no plan
+--       accrued: the most that the parent's attempt can have cost by now. keyed: 1 if an API key submits, which lifts no plan
 -- Returns {"admitted", job_id, woken id, ...} · {"known", job_id} · {"conflict", job_id} · {"full", waiting}
 --       · {"refused", limit, allowed, used, retry_after_ms, spent}: nothing was taken of any limit
 --       · {"orphan", ""}: no such parent runs · {"poor", left}: the micros that the parent has left
@@ -14,7 +14,7 @@
 local a, invalid = arguments('job_id digest manifest tenant level priority trace_id submitted queue_depth# ' ..
   'job_ttl_s# expires_ms# idempotent# idempotency forgotten parent lane slots# blobs tenant_percent# memory_bytes# ' ..
   'measures# planned# plan weight# parallel# emission_us# burst# day_runs# depth# reserve# budget# result_ttl_s# ' ..
-  'bytes_held# burnt# keyed#', OF_JOB, { 'idempotency', 'rate' })
+  'bytes_held# accrued# keyed#', OF_JOB, { 'idempotency', 'rate' })
 if not a then
   return invalid
 end
@@ -55,7 +55,7 @@ if a.parent ~= '' then
   if lender[1] ~= 'running' or lender[2] ~= a.tenant then
     return { 'orphan', '' }
   end
-  local left = math.max(0, tonumber(lender[3] or '0') - tonumber(lender[4] or '0') - a.burnt)
+  local left = math.max(0, tonumber(lender[3] or '0') - tonumber(lender[4] or '0') - a.accrued)
   if a.planned == 1 and (not lender[3] or a.reserve > left) then
     return { 'poor', int(left) }
   end
