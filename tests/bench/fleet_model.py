@@ -93,7 +93,7 @@ class Fleet:
 
     @property
     def room(self) -> float:
-        """How many ended jobs a store may hold before it stops to admit: prelude.lua, ADMITS_BELOW."""
+        """How many ended jobs a store holds before it admits no more (ADMITS_BELOW)."""
         return 0.85 * self.memory_mb * 2**20 / (self.costs.job_bytes + self.costs.events_bytes)
 
     def rate(self, at_s: float) -> float:

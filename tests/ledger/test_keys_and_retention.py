@@ -319,7 +319,7 @@ def test_the_scripts_touch_no_key_they_did_not_declare(redis_url: str) -> None:
 
 
 def test_the_prelude_names_every_field_of_a_record(redis_url: str) -> None:
-    header = (FOLDER / "prelude.lua").read_text().split("\n\n")[0]
+    header = (FOLDER / "prelude/record.lua").read_text().split("\n\n")[0]
     known = set(re.findall(r"[a-z_]+", header))
     with open_ledger("redis", redis_url) as (ledger, redis):
         for tell in STORIES.values():

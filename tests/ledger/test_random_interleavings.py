@@ -41,7 +41,7 @@ from ledger.kit import (
 )
 
 LOSS_LIMIT = 2
-#: As in scripts/prelude.lua: what a running job's result is counted as.
+#: As in scripts/prelude/constants.lua: what a running job's result is counted as.
 LARGE_BYTES = 32768
 FAULT_RETRIES = 1
 SLOTS = 1

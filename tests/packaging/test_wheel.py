@@ -63,7 +63,7 @@ def test_every_source_file_is_in_the_wheel_as_it_is_here(contents: dict[str, byt
 
 
 @pytest.mark.parametrize(
-    "script", ["admit", "beat", "cancel", "claim", "finish", "prelude", "reap", "release"]
+    "script", ["admit", "beat", "cancel", "claim", "finish", "prelude/ending", "reap", "release"]
 )
 def test_the_ledgers_scripts_are_in_the_wheel(contents: dict[str, bytes], script: str) -> None:
     assert contents[f"cellblock/ledger/scripts/{script}.lua"].startswith(b"-- ")

@@ -1,7 +1,7 @@
 """The declarations of the scripts in scripts/: keys and arguments, in the order that each script takes them.
 
 A script calls ``arguments('name number# ...', {'key', ...})`` once. A name with ``#`` is a whole number; a
-last name with ``...`` stands for a list. prelude.lua describes the same for Lua.
+last name with ``...`` stands for a list. scripts/prelude/arguments.lua describes the same for Lua.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from cellblock.errors import CellblockError
 
 FOLDER = resources.files(__package__) / "scripts"
-PRELUDE = "prelude"
+#: The parts of scripts/prelude, which stand before every script, each before those that use it.
+_PRELUDE = ("constants", "arguments", "record", "pressure", "lanes", "account", "ending")
 _CONSTANT = re.compile(r"^local ([A-Z_]+) = ('[^']*'|\{[^}]*\})", re.MULTILINE)
 _CALL = re.compile(r"= arguments\(([^)]*)\)")
 _PART = re.compile(r"'(?P<text>[^']*)'|\{(?P<names>[^}]*)\}|(?P<constant>[A-Z_]+)")
@@ -70,13 +71,19 @@ def _text(value: str | int) -> str:
 def script_names() -> list[str]:
     """The names of all scripts, sorted."""
     files = (Path(entry.name) for entry in FOLDER.iterdir())
-    return sorted(file.stem for file in files if file.suffix == ".lua" and file.stem != PRELUDE)
+    return sorted(file.stem for file in files if file.suffix == ".lua")
 
 
 @cache
 def source_of(script: str) -> str:
-    """The text of a script, or of the prelude."""
+    """The text of a script, without the prelude."""
     return (FOLDER / f"{script}.lua").read_text()
+
+
+@cache
+def prelude() -> str:
+    """What stands before every script: shared constants and functions."""
+    return "\n".join((FOLDER / "prelude" / f"{part}.lua").read_text() for part in _PRELUDE)
 
 
 @cache
@@ -85,7 +92,7 @@ def declaration_of(script: str) -> Declaration:
     found = _CALL.search(source_of(script))
     if found is None:
         raise BadCall(f"{script}: no call of arguments(...) was found in it")
-    constants = dict(_CONSTANT.findall(source_of(PRELUDE)))
+    constants = dict(_CONSTANT.findall(prelude()))
     arguments: list[str] = []
     keys: list[str] = []
     for part in _PART.finditer(found[1]):

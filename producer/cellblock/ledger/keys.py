@@ -1,7 +1,7 @@
 """Every Redis key of the ledger: name, type and life.
 
 =====================================  =======  ====================================================
-``<p>:job:<id>``                       hash     the job's record (fields: scripts/prelude.lua);
+``<p>:job:<id>``                       hash     the job's record (scripts/prelude/record.lua);
                                                 ``job_ttl_s``, then as ``kept`` says
 ``<p>:spec:<id>``                      string   the manifest (code, stdin); deleted when the job ends,
                                                 kept with the record when the fault was ours
@@ -13,7 +13,7 @@
 ``<p>:slots:<lane>``                   set      its running jobs, and those that have ended or wait again
                                                 while nested runs of theirs run on
 ``<p>:lane_turns``                     zset     lanes with a ready job and a slot for it, by plan, then by
-                                                when they were served (scripts/prelude.lua)
+                                                when they were served (scripts/prelude/lanes.lua)
 ``<p>:lane_heads``                     hash     the first ready job of each of them
 ``<p>:parked``                         set      lanes with a ready job and no slot
 ``<p>:plan_shares``                    hash     per plan its number, weight and pass; claims so far
@@ -27,7 +27,7 @@
 ``<p>:keepers``                        zset     "tenant s" of such lists, by when the first of it leaves (ms)
 ``<p>:crowded``                        zset     tenants that were refused for what they keep, by the bytes of
                                                 the result that found no room; 0 for a job
-``<p>:pressure``                       hash     how full the store is (fields: scripts/prelude.lua)
+``<p>:pressure``                       hash     how full the store is (scripts/prelude/pressure.lua)
 ``<p>:blobs``                          hash     name of a blob → how many jobs name it
 ``<p>:leader``                         string   who leads the upkeep; a lease
 ``<p>:upkeep``                         hash     ``epoch``: the fence of that lease; ``ticked_ms``: when a
@@ -35,8 +35,8 @@
                                                 was dropped; ``archiver``, ``archive_owes``: archiving.py;
                                                 ``op_release``: the last such operation
 ``<p>:line:<tenant>``                  zset     its jobs not running, by when they are rejected (ms)
-``<p>:account:<tenant>``               hash     what its plan allows and what it has used, by day (fields:
-                                                scripts/prelude.lua); 40 days
+``<p>:account:<tenant>``               hash     what its plan allows and what it has used, by day
+                                                (scripts/prelude/lanes.lua); 40 days
 ``<p>:rate:<tenant>``                  string   when its next run is due by its rate (µs); until then
 ``<p>:idempotency:<n>:<tenant>:<k>``   string   "job_id digest" of an accepted key; ``job_ttl_s``
 ``<p>:worker:<name>``                  string   what a worker last said of itself; three beats
@@ -248,7 +248,7 @@ class Keys:
         return f"{self.prefix}:done:{job_id}"
 
     def of_job(self, job_id: str, owner: JobOwner, stay: Stay = NO_STAY) -> dict[str, str]:
-        """The keys of a script about one job, by name (OF_JOB in scripts/prelude.lua).
+        """The keys of a script about one job, by name (OF_JOB in scripts/prelude/constants.lua).
 
         ``stay``: needed for scripts that can end the job.
         """

@@ -6,8 +6,8 @@
  95   results longer than 32 KiB wait in their workers, and ended jobs leave however young they are
 ====  ==============================================================================================
 
-The last two, and the size, are also in scripts/prelude.lua. A store without a limit (``maxmemory``, or
-``ledger.memory_bytes``) is never full.
+The last two, and the size, are also in scripts/prelude/constants.lua. A store without a limit
+(``maxmemory``, or ``ledger.memory_bytes``) is never full.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _PAGE = 100
 _WORK_S = 0.3
 #: The longest number that scripts take.
 _MOST = 10**15 - 1
-#: UNLED_S of scripts/prelude.lua: how long Redis itself waits for a leader.
+#: UNLED_S of scripts/prelude/constants.lua: how long Redis itself waits for a leader.
 _UNARCHIVED_MS = 86_400_000
 #: A list that is due and has to wait is looked at again after this.
 _AGAIN_MS = 5000
@@ -287,7 +287,7 @@ class Retention:
         return _Page(len(leaving) if forgot.word is ForgetWord.FORGOT else 0, forgot.freed_bytes)
 
     def _looked_at_ms(self, ended_ms: int, stays_ms: int, *, dead: bool) -> int:
-        """When (ms) the leader looks at a list with this first job; scripts/prelude.lua computes the same."""
+        """When (ms) the leader looks at a list with this first job; prelude/ending.lua computes the same."""
         hot_ms = stays_ms if self._store.hot_s is None or dead else 1000 * self._store.hot_s
         return ended_ms + min(hot_ms, stays_ms)
 

@@ -12,7 +12,7 @@ from redis.exceptions import NoScriptError
 
 from cellblock.errors import StoreUnavailable
 from cellblock.ledger.connection import store_errors
-from cellblock.ledger.declarations import PRELUDE, Arguments, BadCall, Keys, declaration_of, source_of
+from cellblock.ledger.declarations import Arguments, BadCall, Keys, declaration_of, prelude, source_of
 
 
 class Reply(Protocol):
@@ -113,7 +113,7 @@ class Scripts:
         if name not in self._scripts:
             # A full Redis must refuse admissions, and still let running jobs beat and end.
             flags = "" if self._embedded or name == "admit" else "#!lua flags=allow-oom\n"
-            self._scripts[name] = self._redis.register_script(flags + source_of(PRELUDE) + source_of(name))
+            self._scripts[name] = self._redis.register_script(flags + prelude() + source_of(name))
         return self._scripts[name]
 
 

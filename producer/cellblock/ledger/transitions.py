@@ -57,7 +57,7 @@ class Transitions:
         """
         settings = self._store.settings
         stay = Stay.under(settings, plan_ttl_s)
-        common: Arguments = {  # COMMON in scripts/prelude.lua
+        common: Arguments = {  # COMMON in scripts/prelude/constants.lua
             "lane": owner.lane,
             "slots": settings.tenant_slots,
             "job_ttl_s": settings.job_ttl_s,

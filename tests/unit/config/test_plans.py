@@ -86,7 +86,7 @@ def test_however_much_a_rate_is_lowered_the_ledger_can_count_it(tmp_path: Path) 
         "small"
     ]
     lowered = slow.modified(Modifier(rate_percent=1), Modifier(rate_percent=1))
-    assert len(str(Gates.of("small", lowered, 0).emission_us)) <= 15, "DIGITS_MAX of prelude.lua"
+    assert len(str(Gates.of("small", lowered, 0).emission_us)) <= 15, "DIGITS_MAX of prelude/constants.lua"
 
 
 def test_tenants_and_their_stake(tmp_path: Path) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from importlib import resources
 
 from cellblock.ledger import pressure, reads, retention
-
-PRELUDE = (resources.files("cellblock.ledger") / "scripts" / "prelude.lua").read_text()
+from cellblock.ledger.declarations import prelude
 
 
 def figure(name: str) -> int:
     """A constant of the prelude: whole numbers, perhaps multiplied."""
-    (found,) = re.findall(rf"^local {name} = ([\d *]+)$", PRELUDE, re.MULTILINE)
+    (found,) = re.findall(rf"^local {name} = ([\d *]+)$", prelude(), re.MULTILINE)
     product = 1
     for factor in found.split("*"):
         product *= int(factor)
