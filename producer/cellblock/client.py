@@ -219,7 +219,7 @@ class Client:
         """
         if day is not None and since is not None:
             raise InvalidJob("since", "is for several days, and day for one: give one of them")
-        recent = self._ledger.reads.usage(tenant, day)
+        recent = self._ledger.figures.usage(tenant, day)
         found = {(one.tenant, one.day): one for one in self._archived_usage(tenant, day, since)}
         found |= {(one.tenant, one.day): one for one in recent}
         chosen = [one for one in found.values() if since is None or one.day >= since]
@@ -227,7 +227,7 @@ class Client:
 
     def _archived_usage(self, tenant: str | None, day: date | None, since: date | None) -> list[DayUsage]:
         asked = day or since
-        if asked is not None and asked >= self._ledger.reads.first_day_kept():
+        if asked is not None and asked >= self._ledger.figures.first_day_kept():
             return []
         if self._archive is None:
             if asked is not None:
@@ -277,7 +277,7 @@ class Client:
 
     def counts(self) -> Counts:
         """The numbers of jobs that wait, are parked, run or are dead letters now."""
-        return self._ledger.reads.counts()
+        return self._ledger.figures.counts()
 
     def cancel(
         self, job_id: str, *, tenant: str | None = None

@@ -25,8 +25,7 @@ from redis.exceptions import NoPermissionError, RedisError
 
 from cellblock.errors import NotConfigured, SchemaMismatch, StoreUnavailable
 from cellblock.ledger.connection import address_of, connect, store_errors
-from cellblock.ledger.keys import Keys
-from cellblock.ledger.reads import literal
+from cellblock.ledger.keys import Keys, literal
 from cellblock.ledger.server import RESTORING, SCHEMA
 from cellblock_config import Settings
 

@@ -70,7 +70,7 @@ def celery_worker(settings: Settings, url: str, folder: Path) -> Iterator[None]:
 
         def ready() -> bool:
             assert process.poll() is None, (folder / "worker.log").read_text()[-4000:]
-            return any(said["state"] == "ready" for said in ledger.reads.workers().values())
+            return any(said["state"] == "ready" for said in ledger.figures.workers().values())
 
         wait_until(ready, 60, "the worker being ready")
         yield

@@ -149,7 +149,7 @@ def run(folder: Path, *, jobs: int, for_s: float, seed: int) -> dict[str, object
         Client(store.url) as client,
         closing(Appearing(host.records for host in workers)) as recorded,
     ):
-        wait_until(lambda: len(client._ledger.reads.workers()) == 3, 60, "three workers")
+        wait_until(lambda: len(client._ledger.figures.workers()) == 3, 60, "three workers")
         chaos = Chaos(network, store, workers, chance)
         with ThreadPoolExecutor(1) as pool:
             submitting = pool.submit(submit_all, client, jobs, for_s, random.Random(seed + 1))
@@ -187,7 +187,7 @@ def check(client: Client, expected: dict[str, str], events: list[Event]) -> None
     for job_id in expected:
         assert client.result(job_id, timeout_s=5).job_id == job_id
     ledger, redis = client._ledger, client._redis
-    assert (ledger.reads.depth(), ledger.reads.running()) == (0, 0)
+    assert (ledger.figures.depth(), ledger.figures.running()) == (0, 0)
     keys = ledger.keys
     indices = [
         keys.delayed,

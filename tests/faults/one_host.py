@@ -40,7 +40,7 @@ class Host:
                 raise
 
     def ready(self, process: subprocess.Popen[bytes]) -> bool:
-        said = self.client._ledger.reads.workers()
+        said = self.client._ledger.figures.workers()
         return any(name.endswith(f"-{process.pid}") and one["state"] == "ready" for name, one in said.items())
 
     def log(self, name: str = "worker") -> str:

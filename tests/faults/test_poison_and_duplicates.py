@@ -88,7 +88,7 @@ def test_a_worker_that_stops_under_load_counts_no_loss(host: Host, how: list[sig
             first.send_signal(number)
             time.sleep(0.3)
         assert first.wait(timeout=20) == 0
-    assert host.client._ledger.reads.running() == 0
+    assert host.client._ledger.figures.running() == 0
     assert host.sandboxes() == 0
     with host.worker("second"):
         assert {job.result(timeout_s=60).stdout for job in jobs} == {"done\n"}

@@ -64,7 +64,7 @@ def test_a_killed_workers_twenty_jobs_run_again_within_two_leases_and_end_exactl
                 client.submit(JobSpec(code="import time; time.sleep(4); print('done')")) for _ in range(jobs)
             ]
             wait_until(
-                lambda: client._ledger.reads.running() == jobs, 30, "all jobs running on the first worker"
+                lambda: client._ledger.figures.running() == jobs, 30, "all jobs running on the first worker"
             )
             doomed.kill()
             killed = time.time()
@@ -76,8 +76,8 @@ def test_a_killed_workers_twenty_jobs_run_again_within_two_leases_and_end_exactl
         events = client.events(limit=1000)
         terminal = Counter(event.job_id for event in events if event.terminal)
         assert terminal == Counter({handle.id: 1 for handle in handles})
-        assert client._ledger.reads.running() == 0
-        assert client._ledger.reads.depth() == 0
+        assert client._ledger.figures.running() == 0
+        assert client._ledger.figures.depth() == 0
         started = [event.at for event in events if event.type == "agent.run.started"]
         again = [at - killed for at in started if at > killed]
         assert len(again) == jobs
@@ -211,7 +211,7 @@ def test_without_docker_jobs_go_back_unburned_and_the_worker_says_so(tmp_path: P
 
 def paused_because(client: Client) -> str:
     """The reason the paused worker gives, empty while there is none."""
-    states = client._ledger.reads.workers().values()
+    states = client._ledger.figures.workers().values()
     return "".join(str(state["reason"]) for state in states if state["state"] == "paused")
 
 

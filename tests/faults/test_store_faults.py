@@ -43,7 +43,7 @@ def end_once(host: Host, jobs: list[Job]) -> None:
     assert {job.result(timeout_s=60).outcome for job in jobs} == {Outcome.OK}
     ended = Counter(event.job_id for event in host.client.events(limit=10_000) if event.terminal)
     assert ended == Counter({job.id: 1 for job in jobs})
-    assert (host.client._ledger.reads.depth(), host.client._ledger.reads.running()) == (0, 0)
+    assert (host.client._ledger.figures.depth(), host.client._ledger.figures.running()) == (0, 0)
 
 
 LEASES = pytest.mark.long("waits for leases to run out")
@@ -80,7 +80,7 @@ def test_a_store_that_pauses_costs_nothing_below_a_lease_and_one_attempt_above(
 ) -> None:
     with host.worker(CELLBLOCK_WORKER_CONCURRENCY="4"):
         jobs = [host.client.submit(JobSpec(code="import time; time.sleep(4)")) for _ in range(4)]
-        wait_until(lambda: host.client._ledger.reads.running() == 4, 20, "all of them running")
+        wait_until(lambda: host.client._ledger.figures.running() == 4, 20, "all of them running")
         with closing(Redis.from_url(server.url)) as redis:
             redis.client_pause(round(pause_s * 1000))
         time.sleep(pause_s)

@@ -71,7 +71,7 @@ def test_a_killed_launcher_is_restarted_and_its_job_runs_again(tmp_path: Path, r
 def test_the_worker_is_not_root_although_the_host_command_is(tmp_path: Path, redis_url: str) -> None:
     with host(tmp_path, redis_url) as process, Client(redis_url) as client:
         worker = wait_until(lambda: child(process.pid, "worker.main"), 30, "the worker")
-        wait_until(client._ledger.reads.workers, 30, "the worker being heard of")
+        wait_until(client._ledger.figures.workers, 30, "the worker being heard of")
         status = wait_until(lambda: Path(f"/proc/{worker}/status").read_text(), 5, "its status")
         uid = int(next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1])
         log = (tmp_path / "host.log").read_text()

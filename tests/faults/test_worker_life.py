@@ -77,7 +77,7 @@ def test_quit_or_a_second_term_gives_everything_back_at_once(
         assert time.monotonic() - began < 5
     found = [(job.status().state, job.status().losses, job.status().attempt) for job in jobs]
     assert found == [(JobState.QUEUED, 0, 1)] * 2, "and does not claim again what it gives back"
-    assert host.client._ledger.reads.workers() == {}, "it has signed off"
+    assert host.client._ledger.figures.workers() == {}, "it has signed off"
     assert host.sandboxes() == 0
     for job in jobs:
         assert job.cancel() == "cancelled"

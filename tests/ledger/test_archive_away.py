@@ -73,7 +73,7 @@ def test_a_store_without_an_archive_any_more_is_told_so(
     redis.zadd(leader.keys.keepers, {str(redis.zrange(leader.keys.keepers, 0, 0)[0]): 1})
     leader.retention.make_room(lead(leader))
     assert not redis.exists(leader.keys.job(job_id))
-    assert leader.reads.counts().archive_problem is None
+    assert leader.figures.counts().archive_problem is None
 
 
 def test_a_result_that_leaves_before_it_is_archived_lets_go_of_its_blob(

@@ -241,7 +241,7 @@ def test_days_older_than_forty_are_forgotten(store: Store) -> None:
     key, today = ledger.keys.account("default"), int(redis.time()[0]) // 86_400
     redis.hset(key, mapping={f"{today - age}.spent": 1 for age in (1, 39, 40, 47, 200)})
     admit(ledger, "job")
-    assert {one.day.toordinal() - 719_163 for one in ledger.reads.usage("default")} == {
+    assert {one.day.toordinal() - 719_163 for one in ledger.figures.usage("default")} == {
         today,
         today - 1,
         today - 39,

@@ -45,7 +45,7 @@ def test_a_held_lease_goes_on(heart: Heart, ledger: Ledger, settings: Settings) 
         assert (lease.stopped, has_to_stop(lease), heart.held()) == (None, False, 1)
         assert list(ledger.upkeep.reap()) == [], "the beat renewed it"
     assert heart.held() == 0
-    assert ledger.reads.workers() == {"w1": {"state": "ready"}}
+    assert ledger.figures.workers() == {"w1": {"state": "ready"}}
 
 
 def test_a_cancelled_job_has_to_stop(heart: Heart, ledger: Ledger) -> None:
@@ -150,7 +150,7 @@ def test_a_defect_in_the_workers_status_does_not_stop_the_heart(redis_url: str) 
         ledger = Ledger(redis, settings)
         heart = Heart(ledger, "w1", settings.ledger, status)
         heart.start()
-        assert wait_until(ledger.reads.workers, what="a beat") == {"w1": {"state": "ready"}}
+        assert wait_until(ledger.figures.workers, what="a beat") == {"w1": {"state": "ready"}}
         heart.stop()
 
 
@@ -287,7 +287,7 @@ def test_a_forgotten_job_holds_nobody_up(fleet: Fleet) -> None:
     assert (
         redis.exists(ledger.keys.ready("default"), ledger.keys.line("default"), ledger.keys.lane_heads) == 0
     )
-    assert ledger.reads.depth() == 0
+    assert ledger.figures.depth() == 0
 
 
 def test_the_reapers_thread_outlives_an_outage(own_redis: RedisServer) -> None:

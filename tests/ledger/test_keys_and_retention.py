@@ -221,7 +221,7 @@ def test_an_ended_job_leaves_no_trace_of_itself_but_events(store: Store) -> None
         if redis.ttl(key) != -1:
             redis.delete(key)  # as time does
     redis.zadd(ledger.keys.workers, {"w1": 1}, xx=True)
-    assert ledger.reads.workers() == {}
+    assert ledger.figures.workers() == {}
     lasting = {"events", "plan_shares", "schema", "upkeep", "pressure"}
     assert {str(key).split(":")[1] for key in redis.keys("*")} <= lasting, "empty sets go by themselves"
     with pytest.raises(UnknownJob):

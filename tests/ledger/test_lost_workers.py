@@ -138,7 +138,7 @@ def test_a_reaper_judges_as_many_as_it_is_asked_to(store: Store) -> None:
         claim(ledger, f"job{number}")
         expire_lease(ledger, redis, f"job{number}")
     assert [len(list(ledger.upkeep.reap(limit=5))) for _ in range(3)] == [5, 2, 0]
-    assert ledger.reads.depth() == 7
+    assert ledger.figures.depth() == 7
 
 
 def test_a_lease_whose_job_was_forgotten_is_dropped(store: Store) -> None:

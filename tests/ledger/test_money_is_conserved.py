@@ -214,7 +214,7 @@ class Money(RuleBasedStateMachine):
     def the_accounts_agree(self) -> None:
         Money.steps += 1
         for tenant in TENANTS:
-            days = self.ledger.reads.usage(tenant)
+            days = self.ledger.figures.usage(tenant)
             found = [(one.runs, one.spent_micros, one.reserved_micros) for one in days] or [(0, 0, 0)]
             assert found == [(self.runs[tenant], self.spent[tenant], self.held_by(tenant))]
             running = [job for job in self.jobs.values() if job.tenant == tenant]

@@ -197,7 +197,7 @@ def test_late_and_unreadable_jobs_are_passed_over(store: Store) -> None:
     answers = ledger.claims.claim_next_many(messages=["-"] * 4, worker="w", operation=operation())
     assert sorted(claimed(answers)) == ["002", "003"]
     assert ledger.reads.status("001").state is JobState.REJECTED
-    assert ledger.reads.running() == 2
+    assert ledger.figures.running() == 2
 
 
 def test_a_broken_record_costs_its_neighbours_nothing(store: Store) -> None:
@@ -261,7 +261,7 @@ def test_workers_that_claim_several_at_once_share_them(redis_url: str) -> None:
         for worker in workers:
             worker.join()
         assert Counter(found) == {f"{at:03}": 1 for at in range(jobs)}
-        assert ledger.reads.running() == jobs
+        assert ledger.figures.running() == jobs
 
 
 class SlowClaims:

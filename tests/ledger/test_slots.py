@@ -51,7 +51,7 @@ def test_a_job_over_the_bound_is_parked_and_the_end_of_another_lets_it_run(store
     admit(ledger, "first")
     held = claim(ledger, "first")
     park(ledger, "second", "third")
-    assert ledger.reads.depth() == 0, "no worker is missing"
+    assert ledger.figures.depth() == 0, "no worker is missing"
     done = ledger.finish(held, result_of(held), operation())
     assert done.wake == ("second",)
     assert finish(ledger, claim(ledger, "second"))

@@ -87,7 +87,7 @@ def test_the_queue_is_told_of_all_of_them(client: Client, redis: Redis, settings
     found = client.submit_many(JobSpec(code=str(at)) for at in range(300))
     assert all(isinstance(one, Job) for one in found)
     assert len(messages(redis, settings)) == 300, "as many as can be claimed"
-    assert client._ledger.reads.depth() == len(found) == 300
+    assert client._ledger.figures.depth() == len(found) == 300
 
 
 def test_the_same_for_asyncio(settings: Settings) -> None:

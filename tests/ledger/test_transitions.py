@@ -140,7 +140,7 @@ def test_beat_renews_the_lease_and_tells_of_the_worker(store: Store) -> None:
     expire_lease(ledger, redis)
     assert ledger.beat("w1", [("job", held.fence)], {"state": "ready"}) == {("job", 1): ("held", 0)}
     assert list(ledger.upkeep.reap()) == [], "the renewed lease is live"
-    assert ledger.reads.workers() == {"w1": {"state": "ready"}}
+    assert ledger.figures.workers() == {"w1": {"state": "ready"}}
 
 
 def test_beat_answers_for_each_job_by_itself(store: Store) -> None:

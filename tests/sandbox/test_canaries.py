@@ -226,7 +226,7 @@ def test_a_worker_claims_nothing_where_a_control_does_not_bite(
 
 def refusing(client: Client) -> dict[str, Any] | None:
     """What a worker says that was held back by a control."""
-    states = [dict(state) for state in client._ledger.reads.workers().values()]
+    states = [dict(state) for state in client._ledger.figures.workers().values()]
     return next((state for state in states if "does not bite" in str(state["reason"])), None)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cellblock.errors import NotConfigured
-from cellblock.ledger.keys import Keys
+from cellblock.ledger.keys import Keys, literal
 
 _TALK = "auth hello ping quit select multi exec discard watch unwatch time"
 _HEARS = "subscribe psubscribe unsubscribe punsubscribe"
@@ -58,12 +58,12 @@ class Role:
 
     def rules(self, prefix: str, db: int, password: str) -> str:
         """Its line of an ACL file, with a digest in place of the password."""
-        literal = "".join(f"\\{one}" if one in "\\*?[]" else one for one in prefix)
+        mine = literal(prefix)
         words = ["user", f"cellblock-{self.name}", "reset", "on"]
         words.append(f"#{hashlib.sha256(password.encode()).hexdigest()}")
-        words += [f"~{literal}:{one}" for one in self.changes.split()]
-        words += [f"%R~{literal}:{one}" for one in self.reads.split()]
-        words += [f"&{one.replace('<p>', literal).replace('<db>', str(db))}" for one in self.channels.split()]
+        words += [f"~{mine}:{one}" for one in self.changes.split()]
+        words += [f"%R~{mine}:{one}" for one in self.reads.split()]
+        words += [f"&{one.replace('<p>', mine).replace('<db>', str(db))}" for one in self.channels.split()]
         words += ["-@all", *(f"+{one}" for one in sorted(set(self.commands.split())))]
         return " ".join(words)
 

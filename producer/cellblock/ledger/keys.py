@@ -58,6 +58,7 @@ The prefix ``<p>`` holds a hash tag, so all keys of one fleet live in one slot.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -281,3 +282,8 @@ class Keys:
             "pressure": self.pressure,
             "blobs": self.blobs,
         }
+
+
+def literal(text: str) -> str:
+    """The text escaped for a pattern of Redis, so that it matches only itself."""
+    return re.sub(r"([\\*?\[\]])", r"\\\1", text)

@@ -29,6 +29,7 @@ from cellblock.ledger.admissions import Admissions
 from cellblock.ledger.archiving import Archiving
 from cellblock.ledger.claims import Claim, Claims
 from cellblock.ledger.connection import store_errors
+from cellblock.ledger.figures import Figures
 from cellblock.ledger.keys import JobOwner, Stay
 from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.pressure import LARGE_BYTES
@@ -76,11 +77,18 @@ class Ledger:
         self._redis, self._scripts = store.redis, store.scripts
         self.archiving = Archiving(store)
         self.reads = Reads(store, self.archiving)
+        self.figures = Figures(store, self.archiving)
         self._transitions = Transitions(store, self.reads)
         self.admissions = Admissions(store, self.reads)
         self.claims = Claims(store, self.reads, self._transitions)
-        self.upkeep = Upkeep(store, self.reads, self._transitions, self.archiving)
-        self.retention = Retention(store, self.reads, self.archiving)
+        self.upkeep = Upkeep(
+            store,
+            reads=self.reads,
+            figures=self.figures,
+            transitions=self._transitions,
+            archiving=self.archiving,
+        )
+        self.retention = Retention(store, self.figures, self.archiving)
 
     def parent(self, job_id: str, tenant: str | None = None) -> Parent:
         """The parent for a nested run: a running job, of this tenant if one is given.

@@ -10,6 +10,7 @@ from typing import cast
 from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import EventStream
+from cellblock.ledger.figures import Figures
 from cellblock.ledger.pressure import (
     ADMITS_BELOW,
     LEAVE_ABOVE,
@@ -20,7 +21,6 @@ from cellblock.ledger.pressure import (
     TENANT_WHOLE,
     Pressure,
 )
-from cellblock.ledger.reads import Reads
 from cellblock.ledger.store import Store
 from cellblock.ledger.upkeep import Round
 from cellblock.ledger.upkeep_replies import ForgetReply, ForgetWord
@@ -75,10 +75,10 @@ class _Page:
 class Retention:
     """The part of the upkeep that makes room. Raises :class:`StoreUnavailable`."""
 
-    def __init__(self, store: Store, reads: Reads, archiving: Archiving) -> None:
+    def __init__(self, store: Store, figures: Figures, archiving: Archiving) -> None:
         self._store = store
         self._redis, self._keys, self._scripts = store.redis, store.keys, store.scripts
-        self._reads = reads
+        self._figures = figures
         self._stream = EventStream(store.redis, store.keys)
         self._archiving = archiving
         self._archived_until_ms = 0  #: jobs that ended before this are in the archive
@@ -168,7 +168,7 @@ class Retention:
 
     def has_room(self, tenant: str, size_bytes: int) -> bool:
         """Whether a long result of this tenant's fits into the store, and into the tenant's part of it."""
-        pressure = self._reads.pressure()
+        pressure = self._figures.pressure()
         if pressure.above(TAKES_LARGE_BELOW, more=size_bytes):
             return False
         if self._beyond(tenant, pressure.limit_bytes, percent=TENANT_WHOLE, more=size_bytes) <= 0:

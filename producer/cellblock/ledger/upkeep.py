@@ -14,6 +14,7 @@ from cellblock.ledger import ledger_results
 from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import EventStream, trim_before
+from cellblock.ledger.figures import Figures
 from cellblock.ledger.keys import NOBODY, JobOwner
 from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.pressure import Pressure
@@ -71,10 +72,13 @@ class Upkeep:
     Raises :class:`StoreUnavailable`.
     """
 
-    def __init__(self, store: Store, reads: Reads, transitions: Transitions, archiving: Archiving) -> None:
+    def __init__(
+        self, store: Store, *, reads: Reads, figures: Figures, transitions: Transitions, archiving: Archiving
+    ) -> None:
         self._store = store
         self._redis, self._keys, self._scripts = store.redis, store.keys, store.scripts
         self._reads = reads
+        self._figures = figures
         self._transitions = transitions
         self._stream = EventStream(store.redis, store.keys)
         self._archiving = archiving
@@ -203,7 +207,9 @@ class Upkeep:
         """
         with store_errors("looking for jobs without a message"):
             before_ms = self._store.now_ms() - ms(self._store.settings.republish_after_s)
-            heads = self._reads.heads(cast(list[str], self._redis.zrandmember(self._keys.lane_turns, limit)))
+            heads = self._figures.heads(
+                cast(list[str], self._redis.zrandmember(self._keys.lane_turns, limit))
+            )
         # A head without a record belongs to an expired job: the claim that its message causes removes it.
         late = [lane for lane, queued_ms in heads.items() if queued_ms is None or queued_ms <= before_ms]
         return self._refresh(late, all=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cellblock.ledger import pressure, reads, retention
+from cellblock.ledger import figures, pressure, retention
 from cellblock.ledger.declarations import prelude
 
 
@@ -25,4 +25,4 @@ def test_the_marks_of_a_full_store() -> None:
 
 def test_how_long_redis_waits_for_a_leader_and_accounts_are_kept() -> None:
     assert 1000 * figure("UNLED_S") == retention._UNARCHIVED_MS
-    assert figure("ACCOUNT_S") == 86_400 * reads._DAYS_KEPT
+    assert figure("ACCOUNT_S") == 86_400 * figures._DAYS_KEPT

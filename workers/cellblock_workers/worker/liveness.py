@@ -32,10 +32,10 @@ def check_liveness(ledger: Ledger, host: str, silent_s: float, worker: str | Non
     """
     workers = {
         name: said
-        for name, said in ledger.reads.workers().items()
+        for name, said in ledger.figures.workers().items()
         if said.get("host") == host and worker in {None, name}
     }
-    waiting, oldest_s = ledger.reads.depth(), ledger.reads.oldest_wait_s()
+    waiting, oldest_s = ledger.figures.depth(), ledger.figures.oldest_wait_s()
     archive = ledger.archiving.problem()
     if not workers:
         reason = f"no worker of {host} has been heard of lately"
