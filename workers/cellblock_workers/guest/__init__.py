@@ -15,7 +15,7 @@ PIECES = (
         "artifacts",
         "module_guard",
     ),
-    *("calls", "program", "testing", "suites", "judging", "job", "guest", "series", "main"),
+    *("calls", "program", "testing", "suites", "judging", "ending", "job", "guest", "series", "main"),
 )
 _FUTURE = "from __future__ import annotations"
 

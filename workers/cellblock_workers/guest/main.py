@@ -9,8 +9,9 @@ import signal
 import sys
 from typing import Any
 
+from .ending import leave
 from .guest import Guest, send
-from .job import become_job, leave, run_job, warm_up
+from .job import become_job, run_job, warm_up
 from .messages import Frame
 from .pipes import PIECE_BYTES, WORK_DIR, Pipes
 from .preload import import_ahead

@@ -9,6 +9,7 @@ from typing import Iterator
 PIECE_BYTES = 64 * 1024
 PURPOSES = ("control", "stdin", "stdout", "stderr", "raised", "value")
 SHARED_MEMORY = "/dev/shm"
+CONTROL, RAISED, VALUE = 100, 101, 102  # the descriptors of the job process, beside its streams
 WORK_DIR = "/tmp/sandbox"  # the folder in a sandbox with a file system of its own
 
 
