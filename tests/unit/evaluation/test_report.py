@@ -149,7 +149,7 @@ def test_a_report_has_the_figures(tmp_path: Path) -> None:
         "g: 0 of 3 passed",
         "max 900 ms",
         "max 256 MiB",
-        "Of 5 further samples it was not measured",
+        "It was not measured for 5 further samples",
         "AssertionError (failed)",
         "3 samples, 42.9%, of 2 problems.",
     ):
