@@ -35,25 +35,31 @@ class LevelDefaults:
 LEVELS: Mapping[LevelName, LevelDefaults] = MappingProxyType(
     {
         "permissive": LevelDefaults(
-            60.0,
-            1024 * MIB,
-            1.0,
-            100,
-            16 * MIB,
-            ("namespaces", "systemd", "runc", "gvisor"),
-            ("pandas", "math", "statistics", "json", "numpy", "datetime"),
+            timeout_s=60.0,
+            memory_bytes=1024 * MIB,
+            cpus=1.0,
+            pids=100,
+            output_bytes=16 * MIB,
+            chain=("namespaces", "systemd", "runc", "gvisor"),
+            modules=("pandas", "math", "statistics", "json", "numpy", "datetime"),
         ),
         "standard": LevelDefaults(
-            30.0,
-            512 * MIB,
-            1.0,
-            50,
-            16 * MIB,
-            ("gvisor", "runc", "systemd", "namespaces"),
-            ("pandas", "math", "statistics", "json"),
+            timeout_s=30.0,
+            memory_bytes=512 * MIB,
+            cpus=1.0,
+            pids=50,
+            output_bytes=16 * MIB,
+            chain=("gvisor", "runc", "systemd", "namespaces"),
+            modules=("pandas", "math", "statistics", "json"),
         ),
         "strict": LevelDefaults(
-            10.0, 256 * MIB, 0.5, 50, 4 * MIB, ("gvisor", "runc"), ("math", "statistics", "json")
+            timeout_s=10.0,
+            memory_bytes=256 * MIB,
+            cpus=0.5,
+            pids=50,
+            output_bytes=4 * MIB,
+            chain=("gvisor", "runc"),
+            modules=("math", "statistics", "json"),
         ),
     }
 )

@@ -68,7 +68,14 @@ def back_up(settings: Settings, folder: Path) -> Backup:
     part.rename(folder / _COPY)
     copy = folder / _COPY
     address = address_of(settings)
-    backup = Backup(at, schema, settings.redis.key_prefix, address.db, copy.stat().st_size, _digest(copy))
+    backup = Backup(
+        at=at,
+        schema=schema,
+        key_prefix=settings.redis.key_prefix,
+        db=address.db,
+        size_bytes=copy.stat().st_size,
+        sha256=_digest(copy),
+    )
     note = folder / _NOTE
     note.touch(mode=0o600)
     note.write_text(json.dumps(asdict(backup), indent=2) + "\n")
@@ -128,7 +135,7 @@ def restore(settings: Settings, folder: Path, progress: Progress = lambda count:
                     "it another CELLBLOCK_REDIS_KEY_PREFIX"
                 )
             target.set(keys.schema, mark)
-        count = _carry(source, target, source_keys, keys, progress)
+        count = _carry(source=source, target=target, source_keys=source_keys, keys=keys, progress=progress)
         with store_errors("ending the restore"):
             target.set(keys.schema, schema)
     return backup, count

@@ -63,7 +63,11 @@ class _Host:
         self.ledger = Ledger(in_process_redis(), settings, embedded=True)
         self.launcher = LauncherClient(socket, timeout_s=settings.sandbox.start_timeout_s + 10)
         self.heart = Heart(
-            self.ledger, _WORKER, settings.ledger, lambda: {"state": "ready"}, self.launcher.renew
+            ledger=self.ledger,
+            worker=_WORKER,
+            settings=settings.ledger,
+            status=lambda: {"state": "ready"},
+            renew=self.launcher.renew,
         )
         self._reasons: list[str] = []
         self._runner = JobRunner(

@@ -173,7 +173,7 @@ class PlanFile:
         if spec.role is not None:
             whose += f" with role {spec.role!r}"
         modified = plan.modified(role, book.band(stake))
-        return Entitled(name, whose, modified, self.prices, self._settings)
+        return Entitled(name=name, whose=whose, plan=modified, prices=self.prices, settings=self._settings)
 
 
 def _check_role(spec: JobSpec, tenant: Tenant | None) -> None:

@@ -159,8 +159,14 @@ def resolve_limits(
     )
     _check_bound("timeout_s", limits.timeout_s, bounds, "timeout_max_s")
     _check_bound("cpu_s", asked.cpu_s or 0, bounds, "timeout_max_s")
-    _check_bound("memory_bytes", limits.memory_bytes, bounds, "memory_max_bytes", "memory_min_bytes")
-    _check_bound("cpus", limits.cpus, bounds, "cpus_max", "cpus_min")
+    _check_bound(
+        name="memory_bytes",
+        value=limits.memory_bytes,
+        bounds=bounds,
+        most="memory_max_bytes",
+        least="memory_min_bytes",
+    )
+    _check_bound(name="cpus", value=limits.cpus, bounds=bounds, most="cpus_max", least="cpus_min")
     _check_bound("pids", limits.pids, bounds, "pids_max")
     _check_bound("output_bytes", limits.output_bytes, bounds, output_max)
     return limits

@@ -167,12 +167,19 @@ def evaluate(
     for stale in (SUMMARY, REPORT):  # they speak of a run that has ended, and this one goes on
         (out / stale).unlink(missing_ok=True)
     try:
-        scores = _judge(file, kept, options, given, total)
+        scores = _judge(file=file, kept=kept, options=options, given=given, total=total)
     finally:
         kept.close()
     not_run = total - scores.done - file.bad.count
     left_out, bad_lines = given.bad.count + file.bad.count, [*given.bad.first, *file.bad.first]
-    summary = scores.summary(ks, seed, not_run, left_out, bad_lines, file.bad.count)
+    summary = scores.summary(
+        ks=ks,
+        seed=seed,
+        not_run=not_run,
+        left_out=left_out,
+        bad_lines=bad_lines,
+        lines_left_out=file.bad.count,
+    )
     write_summary(out, summary)
     if json_output:
         typer.echo(json.dumps(summary))
@@ -200,7 +207,13 @@ def _judge(
     settings = load_settings()
     with _fleet(settings, cast(str, options.fields["level"])) as fleet, _screen(total, scores) as look:
         start, abandon = fleet
-        campaign = Campaign(start, options, abandon, solved, settings.ledger.evaluation_bytes)
+        campaign = Campaign(
+            start=start,
+            options=options,
+            abandon=abandon,
+            solved=solved,
+            job_bytes=settings.ledger.evaluation_bytes,
+        )
         try:
             with _interruptible(campaign), closing(campaign.run(waiting, total - len(done))) as results:
                 for sample, result in results:

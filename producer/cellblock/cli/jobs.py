@@ -72,7 +72,7 @@ def run(
     Example: echo 'print(6*7)' | cellblock run -
     """
     _check_out(payload.artifacts, out, json_output)
-    spec = job_spec(file, args, account, payload, job)
+    spec = job_spec(file=file, args=args, account=account, payload=payload, job=job)
     settings = load_settings()
     if estimate:
         display.show_estimate(_estimate(spec, settings), json_output)
@@ -99,7 +99,15 @@ def submit(
 
     Example: cellblock submit program.py --idempotency-key order-17
     """
-    spec = job_spec(file, args, account, payload, job, idempotency_key=idempotency_key, parent=parent)
+    spec = job_spec(
+        file=file,
+        args=args,
+        account=account,
+        payload=payload,
+        job=job,
+        idempotency_key=idempotency_key,
+        parent=parent,
+    )
     with Client() as client:
         submitted = client.submit(spec)
     typer.echo(json.dumps({"job_id": submitted.id}) if json_output else submitted.id)

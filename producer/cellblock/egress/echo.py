@@ -101,7 +101,13 @@ class ContextIndex:
             block_bytes *= 2
         entries, held, rest = np.empty(most, np.uint64), 0, b""
         for start in range(0, source.size, _READ_BYTES):
-            found, rest = _sampled(source.read(start, _READ_BYTES), start, rest, shift, block_bytes)
+            found, rest = _sampled(
+                raw=source.read(start, _READ_BYTES),
+                start=start,
+                before=rest,
+                shift=shift,
+                block_bytes=block_bytes,
+            )
             if held + len(found) > most:  # repetitive or unusually dense text
                 held = _thin(entries[:held])
                 found = found[: most - held]
@@ -129,7 +135,9 @@ class ContextIndex:
         for block in self._blocks(grams):
             start = max(0, (block - 1) * self.block_bytes)
             raw = self.source.read(start, 3 * self.block_bytes)
-            if _has_chunk_of(raw, plain, grams, min(chunk, len(raw)), similarity):
+            if _has_chunk_of(
+                raw=raw, plain=plain, grams=grams, chunk=min(chunk, len(raw)), similarity=similarity
+            ):
                 return True
         return False
 

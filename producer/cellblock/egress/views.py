@@ -54,7 +54,13 @@ class View:
     def unread(self) -> View:
         """A replacement for this view, for which there was no room: a sign that its source was not read."""
         whole = len(self.source.text) if self.source is not None else 0
-        return View(TOO_LONG, self.how, False, self.source, lambda: [Part(0, 0, whole, whole=True)])
+        return View(
+            text=TOO_LONG,
+            how=self.how,
+            loose=False,
+            source=self.source,
+            parts=lambda: [Part(0, 0, whole, whole=True)],
+        )
 
     def pieces(self, start: int, end: int) -> list[tuple[int, int]]:
         """The pieces that a stretch of a loose view had before it was joined, as places in the view."""
@@ -179,7 +185,9 @@ def _made_of(view: View) -> Iterator[View]:  # noqa: C901
 
     def made(name: str, decoded: Decoded | None, *, loose: bool) -> Iterator[View]:
         if decoded is not None:
-            yield View(decoded.text, (*view.how, name), loose, view, decoded.parts)
+            yield View(
+                text=decoded.text, how=(*view.how, name), loose=loose, source=view, parts=decoded.parts
+            )
 
     near = 0 if view.loose else NEAR
     shallow = not view.loose and len(view.how) < 2 and last != REVERSED
@@ -201,4 +209,4 @@ def _made_of(view: View) -> Iterator[View]:  # noqa: C901
             yield from made(name, change(view.text), loose=view.loose)
     if not view.loose and REVERSED not in view.how and (not view.how or last in _BEFORE_WHOLE):
         for name, reading, parts in whole(view.text):
-            yield View(reading, (*view.how, name), False, view, parts)
+            yield View(text=reading, how=(*view.how, name), loose=False, source=view, parts=parts)

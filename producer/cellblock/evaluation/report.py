@@ -84,7 +84,14 @@ class Chart:
         highest = max((bar.count for bar in bars), default=1)
         wide = 100 / max(1, len(bars))
         columns = tuple(
-            Column(at * wide, wide, 100 * bar.count / highest, bar.low, bar.high, bar.count)
+            Column(
+                left=at * wide,
+                width=wide,
+                height=100 * bar.count / highest,
+                low=bar.low,
+                high=bar.high,
+                count=bar.count,
+            )
             for at, bar in enumerate(bars)
         )
         bounds = (bars[0].low, bars[-1].high) if bars else (1.0, 2.0)

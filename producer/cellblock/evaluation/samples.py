@@ -55,7 +55,7 @@ class Sample:
         if not isinstance(given, str):
             kind = "null" if given is None else f"a {type(given).__name__}"
             invalid = Invalid(InvalidReason.NOT_TEXT, f"the completion is {kind}; text is wanted")
-            return cls(index, problem, "", fields, invalid)
+            return cls(index=index, problem=problem, source="", fields=fields, invalid=invalid)
         return cls(index, problem, given if whole else problem.source(given), fields)
 
     def held_to(self, job_bytes: int) -> Sample:
@@ -112,7 +112,9 @@ class SampleFile:
                 raise
             reason = InvalidReason.TOO_LARGE if raw.cut else InvalidReason.UNREADABLE
             invalid = Invalid(reason, f"its line {error.problem}")
-            return Sample(index, problem, "", {"task_id": problem.task_id}, invalid)
+            return Sample(
+                index=index, problem=problem, source="", fields={"task_id": problem.task_id}, invalid=invalid
+            )
         task_id = line.fields.get("task_id")
         problem = self._problems.get(str(task_id))
         if problem is None:
@@ -131,6 +133,6 @@ class SampleFile:
             raise BadLine(line.where, "completion", "give it, or a whole solution")
         if not there:
             invalid = Invalid(InvalidReason.MISSING, "there is neither completion nor solution")
-            return Sample(index, problem, "", line.fields, invalid)
+            return Sample(index=index, problem=problem, source="", fields=line.fields, invalid=invalid)
         name = (given or there)[0]
         return Sample.of(index, problem, line.fields[name], line.fields, whole=name == "solution")

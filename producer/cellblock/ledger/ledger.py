@@ -163,11 +163,11 @@ class Ledger:
             text, blob = deposited(text, self._store.blobs)
             size_bytes = len(text)
         if size_bytes <= LARGE_BYTES:
-            return self._finish(claim, result, operation, text, blob)
+            return self._finish(claim=claim, result=result, operation=operation, text=text, blob=blob)
         with _LONG_RESULT:
             if not self.retention.has_room(claim.manifest.tenant, size_bytes):
                 return Transition(claim.job_id, FinishWord.NO_ROOM)  # without sending it
-            return self._finish(claim, result, operation, text, blob)
+            return self._finish(claim=claim, result=result, operation=operation, text=text, blob=blob)
 
     def _finish(
         self, claim: Claim, result: JobResult, operation: str, text: str, blob: str

@@ -132,7 +132,9 @@ class Retention:
             with store_errors("looking for who leaves first"):
                 page = self._redis.zrange(self._keys.keepers, self._looked_at, self._looked_at + _PAGE - 1)
             for keeper in self._that_may_leave(cast(list[str], page), rules):
-                freed += self._forget_of(epoch, keeper, wanted - freed, rules, until)
+                freed += self._forget_of(
+                    epoch=epoch, keeper=keeper, wanted=wanted - freed, rules=rules, until=until
+                )
             self._looked_at += len(page)
             if not page:
                 break
@@ -188,7 +190,13 @@ class Retention:
             for percent, rules in _FOR_A_RESULT if asked else _FOR_A_JOB:
                 wanted = self._beyond(tenant, limit_bytes, percent=percent, more=int(asked))
                 for keeper in self._keepers_of(tenant) if wanted > 0 else ():
-                    left = self._forget_of(epoch, keeper, wanted, self._with_archive(rules), until)
+                    left = self._forget_of(
+                        epoch=epoch,
+                        keeper=keeper,
+                        wanted=wanted,
+                        rules=self._with_archive(rules),
+                        until=until,
+                    )
                     freed, wanted = freed + left, wanted - left
             with store_errors("looking after a tenant"):
                 self._redis.zrem(self._keys.crowded, tenant)  # a tenant that is refused again is added again

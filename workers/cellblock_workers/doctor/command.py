@@ -53,7 +53,9 @@ def _examine(settings: Settings, json_output: bool) -> int:
     if json_output:
         _print_json({"ok": ok, **report.host_as_json(checks, reports, levels)})
     else:
-        report.print_host(Console(), checks, reports, levels, settings.sandbox.usable)
+        report.print_host(
+            console=Console(), checks=checks, ways=reports, levels=levels, allowed=settings.sandbox.usable
+        )
     return 0 if ok else 1
 
 

@@ -87,7 +87,9 @@ def attack(way: Way, settings: Settings, found: Callable[[ControlFinding], None]
         return WayReport(way, available, str(error), took_s=time.monotonic() - began)
     strangers = {finding.way for finding in findings} - {way}
     reason = f"sandboxes were made by {strangers.pop()}" if strangers else ""
-    return WayReport(way, True, reason, findings, time.monotonic() - began)
+    return WayReport(
+        way=way, available=True, reason=reason, findings=findings, took_s=time.monotonic() - began
+    )
 
 
 @contextmanager

@@ -97,7 +97,12 @@ class ContextIndexes:
         try:
             with self._template.fork(with_context=True) as process:
                 answer, _, cpu_s = process.ask(
-                    message, (), (context, entries), bounds, _ANSWER_BYTES, interruption
+                    message=message,
+                    blobs=(),
+                    descriptors=(context, entries),
+                    bounds=bounds,
+                    answer_bytes=_ANSWER_BYTES,
+                    interruption=interruption,
                 )
             fcntl.fcntl(entries, fcntl.F_ADD_SEALS, _SEALS)
             shift, block_bytes = (wire.item(answer, name, int) for name in ("shift", "block_bytes"))

@@ -112,7 +112,15 @@ class OutgoingFilter:
             if not small:
                 stack.enter_context(self._turns.taken(tenant, interruption))
             try:
-                looked = self._asked(said, request, blobs, descriptors, bounds, answer_bytes, interruption)
+                looked = self._asked(
+                    said=said,
+                    request=request,
+                    blobs=blobs,
+                    descriptors=descriptors,
+                    bounds=bounds,
+                    answer_bytes=answer_bytes,
+                    interruption=interruption,
+                )
             except Overrun as overrun:
                 looked = Looked(withhold_all(said, OutOfBounds(why_cpu)), overrun.cpu_s, bounds.by_cost)
         return Looked(looked.said, before_s + looked.cpu_s, looked.over_cost)
@@ -133,7 +141,12 @@ class OutgoingFilter:
             with self._process(fresh=last, with_context=bool(descriptors)) as process:
                 try:
                     answer, back, cpu_s = process.ask(
-                        request, blobs, descriptors, bounds, answer_bytes, interruption
+                        message=request,
+                        blobs=blobs,
+                        descriptors=descriptors,
+                        bounds=bounds,
+                        answer_bytes=answer_bytes,
+                        interruption=interruption,
                     )
                     kept = answer_from_wire(said, answer, back)
                     exceeded = wire.item(answer, "exceeded", bool)

@@ -208,7 +208,15 @@ class FilterProcess:
         Raises :class:`Overrun`, :class:`Stopped`, :class:`Died` and :class:`FilterFailed`; then the process
         is worn.
         """
-        talk = _Talk(self, dict(message), blobs, descriptors, bounds, answer_bytes, interruption)
+        talk = _Talk(
+            process=self,
+            message=dict(message),
+            blobs=blobs,
+            descriptors=descriptors,
+            bounds=bounds,
+            answer_bytes=answer_bytes,
+            interruption=interruption,
+        )
         self.worn = True
         answer, back = talk.through()
         self.worn = wire.item(answer, "worn", bool)

@@ -111,7 +111,7 @@ class Collector:
                 elif self.globs.matches(reached):
                     self.take(folder, name, path, mode)
             for name, reached in folders:
-                self.descend(folder, name, above + name, reached, depth + 1)
+                self.descend(folder=folder, name=name, path=above + name, state=reached, depth=depth + 1)
         finally:
             os.close(folder)
 

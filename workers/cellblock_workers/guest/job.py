@@ -159,7 +159,7 @@ def run_main(job: JobMessage, source: bytes, path: str, names: dict[str, Any]) -
         if job.role == "program":
             send_value(run_program(source, path, names), job.value_bytes)
         else:
-            answer(job.role, source, path, names, job.texts)
+            answer(role=job.role, source=source, path=path, names=names, texts=job.texts)
     except SystemExit as error:
         status = exit_status(error.code)
         if status == 0:  # a program that exits with 0 has a result as well
@@ -179,7 +179,7 @@ def answer(role: str, source: bytes, path: str, names: dict[str, Any], texts: Se
     elif role == "inline":
         setup, tests = texts
         exec(compile(setup, "setup.py", "exec", dont_inherit=True), names)
-        judge_inline(source, path, names, lambda: run_tests(tests, names), tests)
+        judge_inline(source=source, path=path, names=names, tests=lambda: run_tests(tests, names), text=tests)
     else:
         judge_inline(source, path, names, lambda: judge_beside(os.path.dirname(path), texts))
 

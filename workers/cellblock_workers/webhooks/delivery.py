@@ -34,7 +34,7 @@ class Delivery:
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         try:
             address = permitted(host, port, allow_private=self._allow_private)
-            status = self._send(url, address, host, event_id, body)
+            status = self._send(url=url, address=address, host=host, event_id=event_id, body=body)
         except AddressRefused as refusal:
             return str(refusal)
         except (httpx.HTTPError, OSError) as error:

@@ -28,13 +28,15 @@ def run_dead(*, limit: int, json_output: bool) -> int:
 def run_retry(ids: Sequence[str] | None, *, json_output: bool) -> int:
     """Lets these, or all, be tried again. Returns 0, or 2 if one of them is not a failed delivery."""
     with _outbox() as outbox:
-        return _each(outbox, ids, outbox.retry, "will be tried again", json_output)
+        return _each(
+            outbox=outbox, ids=ids, act=outbox.retry, what="will be tried again", json_output=json_output
+        )
 
 
 def run_drop(ids: Sequence[str] | None, *, json_output: bool) -> int:
     """Forgets these, or all. Returns 0, or 2 if one of them is not a failed delivery."""
     with _outbox() as outbox:
-        return _each(outbox, ids, outbox.drop, "dropped", json_output)
+        return _each(outbox=outbox, ids=ids, act=outbox.drop, what="dropped", json_output=json_output)
 
 
 def _each(

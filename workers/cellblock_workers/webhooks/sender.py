@@ -126,7 +126,13 @@ class Sender:
             return []
         body = event.model_dump_json()
         return [
-            Item(f"{event.id}-{receiver}", receiver, urlsplit(url).hostname or "", event.id, body)
+            Item(
+                id=f"{event.id}-{receiver}",
+                receiver=receiver,
+                host=urlsplit(url).hostname or "",
+                event_id=event.id,
+                body=body,
+            )
             for receiver, url in self._urls.items()
         ]
 

@@ -80,7 +80,9 @@ def execute(
     lease.borrowed(sandbox.id)
     try:
         meter = _meter(lease, sandbox, launcher)
-        session = Session(sandbox, launcher.connection(), lease, settings, meter)
+        session = Session(
+            borrowed=sandbox, launcher=launcher.connection(), lease=lease, settings=settings, meter=meter
+        )
         job = job_frames(manifest, settings, sandbox.context_bytes)
         transcript = session.run(job, manifest.limits, artifacts=bool(manifest.artifacts))
         if transcript.stop == "lost":
@@ -93,7 +95,9 @@ def execute(
         launcher.kill(sandbox)
         raise
     try:
-        return _measured(lease, transcript, kernel, sandbox, outgoing)
+        return _measured(
+            lease=lease, transcript=transcript, kernel=kernel, sandbox=sandbox, outgoing=outgoing
+        )
     finally:
         sandbox.close()
 

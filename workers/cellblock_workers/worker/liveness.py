@@ -39,15 +39,19 @@ def check_liveness(ledger: Ledger, host: str, silent_s: float, worker: str | Non
     archive = ledger.archiving.problem()
     if not workers:
         reason = f"no worker of {host} has been heard of lately"
-        return Liveness(False, reason, waiting, oldest_s, workers, archive)
+        return Liveness(
+            ok=False, reason=reason, waiting=waiting, oldest_s=oldest_s, workers=workers, archive=archive
+        )
     deaf = [name for name, said in workers.items() if _has_room(said) and _idle_s(said) > silent_s]
     if oldest_s > silent_s and len(deaf) == len(workers):
         states = ", ".join(
             f"{name}: {said.get('reason') or said.get('state')}" for name, said in workers.items()
         )
         reason = f"jobs wait for {oldest_s:.0f} s and nothing was claimed here for {silent_s:g} s ({states})"
-        return Liveness(False, reason, waiting, oldest_s, workers, archive)
-    return Liveness(True, "", waiting, oldest_s, workers, archive)
+        return Liveness(
+            ok=False, reason=reason, waiting=waiting, oldest_s=oldest_s, workers=workers, archive=archive
+        )
+    return Liveness(ok=True, reason="", waiting=waiting, oldest_s=oldest_s, workers=workers, archive=archive)
 
 
 def _has_room(said: Mapping[str, object]) -> bool:

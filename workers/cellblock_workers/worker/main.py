@@ -68,7 +68,13 @@ class WorkerRuntime:
             refuse=proof.refuse if proof else lambda sandbox: None,
         )
         self.health = Health(launcher, settings.worker.probe_s, proof)
-        self.heart = Heart(ledger, self.name, settings.ledger, self._status, launcher.renew)
+        self.heart = Heart(
+            ledger=ledger,
+            worker=self.name,
+            settings=settings.ledger,
+            status=self._status,
+            renew=launcher.renew,
+        )
         self.control = CancellationListener(self.redis, ledger.keys, self.heart)
         self.reaper = Reaper(ledger, publisher, broker, settings, worker=self.name, blobs=self.blobs)
         self.runner = JobRunner(

@@ -130,7 +130,9 @@ def reckon(settings: Settings) -> Reckoning:
     """Both sides of the comparison that a worker makes at its start."""
     terms = need(settings)
     wanted, (has, by) = sum(term.size_bytes for term in terms), available_bytes()
-    why = None if wanted <= has else _too_little(settings, terms, wanted, has, by)
+    why = (
+        None if wanted <= has else _too_little(settings=settings, terms=terms, wanted=wanted, has=has, by=by)
+    )
     return Reckoning(wanted, has, by, why)
 
 

@@ -99,19 +99,31 @@ def _signalled(ending: Ending, limits: ResolvedLimits, evidence: EvidenceFields)
     if (number == signal.SIGXCPU and share >= 0.7) or (number == signal.SIGKILL and share >= 1):
         error = JobError(type="CpuTimeout", message=f"CPU limit of {limits.cpu_s:g} s exceeded")
         return RunOutcome(
-            Outcome.CPU_TIMEOUT, 128 + number, number, error, {**evidence, "guest_cpu_ms": cpu_ms}
+            outcome=Outcome.CPU_TIMEOUT,
+            exit_code=128 + number,
+            signal=number,
+            error=error,
+            evidence={**evidence, "guest_cpu_ms": cpu_ms},
         )
     if number == signal.SIGSYS:
         error = JobError(type="SystemCallRefused", message="Killed for a system call that no job may make")
         return RunOutcome(
-            Outcome.SYSCALL, 128 + number, number, error, {**evidence, "guest_signal": "SIGSYS"}
+            outcome=Outcome.SYSCALL,
+            exit_code=128 + number,
+            signal=number,
+            error=error,
+            evidence={**evidence, "guest_signal": "SIGSYS"},
         )
     if number == signal.SIGBUS and ending.full == "bytes":  # the disk had no page left for a mapped file
         error, evidence = _disk_error(ending.full), _with_disk(evidence, ending)
-        return RunOutcome(Outcome.DISK, 128 + number, number, error, evidence)
+        return RunOutcome(
+            outcome=Outcome.DISK, exit_code=128 + number, signal=number, error=error, evidence=evidence
+        )
     name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
     error = JobError(type="Signal", message=f"Killed by {name}")
-    return RunOutcome(Outcome.SIGNAL, 128 + number, number, error, evidence)
+    return RunOutcome(
+        outcome=Outcome.SIGNAL, exit_code=128 + number, signal=number, error=error, evidence=evidence
+    )
 
 
 def _disk_error(full: str) -> JobError:
@@ -125,7 +137,13 @@ def _with_disk(evidence: EvidenceFields, ending: Ending) -> EvidenceFields:
 
 def _killed(outcome: Outcome, kind: str, message: str, evidence: EvidenceFields) -> RunOutcome:
     number = int(signal.SIGKILL)
-    return RunOutcome(outcome, 128 + number, number, JobError(type=kind, message=message), evidence)
+    return RunOutcome(
+        outcome=outcome,
+        exit_code=128 + number,
+        signal=number,
+        error=JobError(type=kind, message=message),
+        evidence=evidence,
+    )
 
 
 def _fault(what: str, evidence: EvidenceFields) -> RunOutcome:

@@ -143,9 +143,20 @@ class JobRunner:
             return fault_result(claim, str(error))
         if manifest.evaluation is not None:
             return Evaluator(
-                lease, manifest, manifest.evaluation, self._launcher, self._settings, self._outgoing
+                lease=lease,
+                manifest=manifest,
+                evaluation=manifest.evaluation,
+                launcher=self._launcher,
+                settings=self._settings,
+                outgoing=self._outgoing,
             ).run()
-        result = execute(lease, manifest, self._launcher, self._settings, self._outgoing)
+        result = execute(
+            lease=lease,
+            manifest=manifest,
+            launcher=self._launcher,
+            settings=self._settings,
+            outgoing=self._outgoing,
+        )
         try:
             return result if manifest.seal_to is None else seal_result(result, manifest.seal_to)
         except NotConfigured as error:  # the job has run: given back, it would run again and again

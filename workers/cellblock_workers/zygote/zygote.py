@@ -270,7 +270,9 @@ class Zygote:
             except OSError as error:
                 raise Step("new namespaces", error) from error
             if pid == 0:
-                return self.become_one_of_series(request, steps, pipes, kept, hold, ready)
+                return self.become_one_of_series(
+                    request=request, steps=steps, pipes=pipes, kept=kept, hold=hold, ready=ready
+                )
             waiting.append((pipes, pid))
         try:
             for pipes, pid in waiting:

@@ -189,7 +189,9 @@ class NamespacesBackend:
                 if self._watch
                 else self._cgroups.create(sandbox_id, profile, GUEST_PIDS + self._series(profile))
             )
-            child = self._spawn(server, profile, seat, which, theirs, group)
+            child = self._spawn(
+                server=server, profile=profile, seat=seat, which=which, stream=theirs, group=group
+            )
             theirs.close()  # only the guest has it now: when it ends, the stream does
             self._await(child, ours, which)
             return ForkedSandbox(

@@ -72,7 +72,13 @@ class OciBackend:
         adopt_orphans()
         ours, theirs = sandbox_stream()
         with ours, theirs, self._new(f"probe-{secrets.token_hex(8)}") as sandbox_id:
-            family = self._make(sandbox_id, profile, [*_PYTHON, "-c", CANARY], theirs, self._ids.first)
+            family = self._make(
+                sandbox_id=sandbox_id,
+                profile=profile,
+                command=[*_PYTHON, "-c", CANARY],
+                stream=theirs,
+                uid=self._ids.first,
+            )
             try:
                 if not family.first.ended(_CANARY_S):
                     raise StartFailed(f"{self.isolation}: the canary did not end within {_CANARY_S:g} s")
@@ -90,7 +96,9 @@ class OciBackend:
                 with theirs:
                     uid = self._uids.take(sandbox_id)
                     command = [*_PYTHON, *self._guest(self._options(uid, profile))]
-                    family = self._make(sandbox_id, profile, command, theirs, uid)
+                    family = self._make(
+                        sandbox_id=sandbox_id, profile=profile, command=command, stream=theirs, uid=uid
+                    )
                 try:
                     await_guest(ours, self.isolation, self._settings.sandbox.start_timeout_s)
                 except StartFailed:
@@ -170,7 +178,13 @@ class OciBackend:
         )
         bundle.write()
         call = self._runtime.command(self._runtime.locate(self.isolation), self._state, folder)
-        first = run(call, folder, stream, self.isolation, self._settings.sandbox.start_timeout_s)
+        first = run(
+            call,
+            bundle=folder,
+            stream=stream,
+            isolation=self.isolation,
+            timeout_s=self._settings.sandbox.start_timeout_s,
+        )
         # gVisor's sockets are the sentry's own memory.
         if self.isolation != "gvisor" and not SandboxCgroup((PARENT / sandbox_id,)).bound_sockets():
             raise StartFailed(

@@ -119,7 +119,9 @@ def prove(
         facts["patience"] = patience
         facts["tmp_bytes"] = settings.sandbox.tmp_bytes
         facts["files"] += [str(settings.launcher.socket), str(launcher)]
-        ground = _Ground(client, settings, level, facts, patience, outgoing)
+        ground = _Ground(
+            launcher=client, settings=settings, level=level, facts=facts, patience=patience, outgoing=outgoing
+        )
         futures = [pool.submit(work, control) for control in controls]
         done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
         for future in waiting:
@@ -142,12 +144,14 @@ def _attack(control: Control, ground: _Ground) -> ControlFinding:
         problem = _problem(control, result)
         wall_ms = round((time.monotonic() - began) * 1000)
         if problem is None:
-            return ControlFinding(control, "proven", "", way, wall_ms)
+            return ControlFinding(control=control, state="proven", detail="", way=way, wall_ms=wall_ms)
         escaped = problem.detail.startswith(ESCAPED)
         if escaped and (reason := control.elsewhere.get(cast(Isolation, result.isolation))) is not None:
-            return ControlFinding(control, "elsewhere", reason, way, wall_ms)
+            return ControlFinding(control=control, state="elsewhere", detail=reason, way=way, wall_ms=wall_ms)
         if escaped or tries == _TRIES:
-            return ControlFinding(control, problem.state, problem.detail, way, wall_ms)
+            return ControlFinding(
+                control=control, state=problem.state, detail=problem.detail, way=way, wall_ms=wall_ms
+            )
 
 
 def _problem(control: Control, result: JobResult) -> _Problem | None:
@@ -182,9 +186,24 @@ def _run(code: str, control: Control, ground: _Ground, marker: str) -> JobResult
     update = {"limits": limits, "modules": None}  # an operator's module guard does not matter here
     manifest: Manifest = resolve(spec, ground.settings).model_copy(update=update)
     now = time.time()
-    lease = Lease(Claim(f"canary-{secrets.token_hex(8)}", 1, "canary", manifest, now, now))
+    lease = Lease(
+        Claim(
+            job_id=f"canary-{secrets.token_hex(8)}",
+            fence=1,
+            worker="canary",
+            manifest=manifest,
+            admitted=now,
+            started=now,
+        )
+    )
     try:
-        result = execute(lease, lease.claim.manifest, ground.launcher, ground.settings, ground.outgoing)
+        result = execute(
+            lease=lease,
+            manifest=lease.claim.manifest,
+            launcher=ground.launcher,
+            settings=ground.settings,
+            outgoing=ground.outgoing,
+        )
     finally:
         lease.close()
     if result.outcome is Outcome.REJECTED or (

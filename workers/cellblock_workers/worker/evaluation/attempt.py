@@ -70,10 +70,21 @@ class Evaluator:
         self._settings = settings.model_copy(update={"egress": settings.egress.model_copy(update=_EXCERPT)})
         judge_s = (manifest.limits.timeout_s + _AROUND_TRIAL_S) * evaluation.runs * 2
         self._bill = Bill(lease)
-        self._sandboxes = EvaluationSandboxes(lease, manifest, launcher, self._settings, self._bill, judge_s)
+        self._sandboxes = EvaluationSandboxes(
+            lease=lease,
+            manifest=manifest,
+            launcher=launcher,
+            settings=self._settings,
+            bill=self._bill,
+            judge_s=judge_s,
+        )
         self._unusable: dict[int, JobError] = {}  # by the number of a check
         self._examiner = Examiner(
-            self._sandboxes, manifest, evaluation.verdict, self._bill, settings.sandbox.trial_max_s
+            sandboxes=self._sandboxes,
+            manifest=manifest,
+            mode=evaluation.verdict,
+            bill=self._bill,
+            trial_max_s=settings.sandbox.trial_max_s,
         )
 
     def run(self) -> JobResult:

@@ -98,7 +98,9 @@ class Bill:
         if charge is None:
             return None
         limits = self._lease.claim.manifest.limits
-        return lambda: CostMeter(charge, limits, used, self._spent_micros, busy_ms)
+        return lambda: CostMeter(
+            charge=charge, limits=limits, usage=used, elsewhere_micros=self._spent_micros, busy_ms=busy_ms
+        )
 
     def _spent_micros(self) -> int:
         return self._lease.claim.charged_micros + self._lease.lent_micros + self._cost_micros

@@ -124,7 +124,14 @@ class Examiner:
                 return answers[0] if answers else None
 
             try:
-                judgement = examiner.judge(name, check, calls, replies, sandboxes.limits.timeout_s, ask)
+                judgement = examiner.judge(
+                    name=name,
+                    check=check,
+                    calls=calls,
+                    replies=replies,
+                    timeout_s=sandboxes.limits.timeout_s,
+                    ask=ask,
+                )
             except Overdue:
                 message = "the tests took longer than they may, and could not be interrupted"
                 judgement = Judgement("timed_out", "TimedOut", message)

@@ -110,7 +110,14 @@ class EvaluationSandboxes:
                 lambda: self._launcher.usage(sandbox), lambda: session.trial.waited_ms
             )
             session = CallSession(
-                partial(Session, sandbox, self._launcher.connection(), self._lease, self._settings, meter)
+                partial(
+                    Session,
+                    borrowed=sandbox,
+                    launcher=self._launcher.connection(),
+                    lease=self._lease,
+                    settings=self._settings,
+                    meter=meter,
+                )
             )
             session.trial.open(answering_job("judge", self._manifest, limits, _JUDGE_SAYS_BYTES), limits)
             self._judging = Judge(session), session, sandbox
@@ -157,11 +164,11 @@ class EvaluationSandboxes:
         session = kind(
             partial(
                 Session,
-                borrowed.sandbox,
-                self._launcher.connection(),
-                self._lease,
-                self._settings,
-                meter,
+                borrowed=borrowed.sandbox,
+                launcher=self._launcher.connection(),
+                lease=self._lease,
+                settings=self._settings,
+                meter=meter,
                 announced=announced,
             )
         )
