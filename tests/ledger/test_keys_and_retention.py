@@ -12,6 +12,7 @@ import pytest
 from redis import Redis
 
 from cellblock import Outcome, UnknownJob
+from cellblock.contract.outcomes import OUR_FAULT
 from cellblock.ledger import Dropped, Keys, Ledger
 from cellblock.ledger.declarations import declaration_of
 from cellblock.ledger.keys import JobOwner
@@ -147,7 +148,6 @@ STORIES: dict[str, Callable[[Ledger, Redis], None]] = {
     "retried by an operator": _retry_dead,
     **{outcome.value: _end(outcome) for outcome in Outcome if outcome is not Outcome.WORKER_LOST},
 }
-OUR_FAULT = {"worker_lost", "sandbox_error"}
 UNDER_WAY = {
     "queued",
     "running",

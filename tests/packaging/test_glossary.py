@@ -34,6 +34,12 @@ def test_the_lists_are_those_of_the_code(beginning: str, names: Iterable[str]) -
     assert found == [str(name) for name in names]
 
 
+def test_the_page_of_results_explains_every_outcome_once() -> None:
+    table = (REPOSITORY / "docs/results.md").read_text().partition("| outcome |")[2].partition("\n\n")[0]
+    cells = re.findall(r"^\| (`\w+`(?: · `\w+`)*) \|", table, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", "".join(cells))) == sorted(Outcome)
+
+
 def test_every_key_is_named() -> None:
     assert sorted(listed("and one of:")) == sorted(set(re.findall(r"^``<p>:([\w-]+)", KEYS, re.MULTILINE)))
 

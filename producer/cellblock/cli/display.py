@@ -10,13 +10,11 @@ import typer
 
 from cellblock.admission.costs import Estimate
 from cellblock.cli import save_artifacts
-from cellblock.contract.outcomes import Outcome
+from cellblock.contract.outcomes import OUR_FAULT, Outcome
 from cellblock.contract.results import JobResult
 from cellblock.egress.controls import KIND as CONTROL_KIND
 from cellblock_config import Unisolated
 from cellblock_config.plans import MICROS
-
-_OUR_FAULT = {Outcome.SANDBOX_ERROR, Outcome.WORKER_LOST}
 
 
 def show(outcome: JobResult, json_output: bool, out: Path | None, overwrite: bool) -> None:
@@ -44,7 +42,7 @@ def _print(outcome: JobResult, json_output: bool) -> None:
         unheard = "no result of it" if outcome.outcome is Outcome.WORKER_LOST else "not run"
         where = f"{outcome.isolation}, {took}" if outcome.isolation else unheard
         typer.echo(f"cellblock: {outcome.outcome}: {why} ({where})", err=True)
-    if outcome.outcome in _OUR_FAULT and outcome.worker != "embedded":
+    if outcome.outcome in OUR_FAULT and outcome.worker != "embedded":
         typer.echo(f"cellblock: what its attempts met: cellblock dead show {outcome.job_id}", err=True)
     if outcome.isolation in get_args(Unisolated):
         typer.echo(
@@ -86,4 +84,4 @@ def exit_code(outcome: JobResult) -> int:
         return 0
     if outcome.outcome is Outcome.REJECTED:
         return 3
-    return 4 if outcome.outcome in _OUR_FAULT else 1
+    return 4 if outcome.outcome in OUR_FAULT else 1

@@ -28,6 +28,12 @@ class Outcome(StrEnum):
     SANDBOX_ERROR = "sandbox_error"  #: our fault, not the job's
 
 
+#: Such a job is a dead letter: kept for an operator, and free. scripts/prelude/constants.lua has the same.
+OUR_FAULT = frozenset({Outcome.WORKER_LOST, Outcome.SANDBOX_ERROR})
+#: After these a job is never tried again, whatever its ``retries``.
+NEVER_RETRIED = frozenset({Outcome.OK, Outcome.CANCELLED, Outcome.REJECTED, Outcome.COST_CAP})
+
+
 class JobError(Contract):
     """Why a job did not end ``ok``: the exception that its code raised, or the limit that stopped it."""
 

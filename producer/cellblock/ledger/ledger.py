@@ -21,7 +21,7 @@ from cellblock.admission.resolve import Manifest
 from cellblock.archive import Archive
 from cellblock.blobs import Blobs
 from cellblock.contract.job_status import JobState
-from cellblock.contract.outcomes import Outcome
+from cellblock.contract.outcomes import NEVER_RETRIED, Outcome
 from cellblock.contract.results import JobResult
 from cellblock.errors import UnknownJob
 from cellblock.ledger import ledger_results
@@ -174,7 +174,7 @@ class Ledger:
     ) -> Transition[FinishWord]:
         ours = result.outcome is Outcome.SANDBOX_ERROR
         retries = self._store.settings.fault_retries if ours else claim.manifest.retries
-        if result.outcome in {Outcome.OK, Outcome.CANCELLED, Outcome.REJECTED, Outcome.COST_CAP}:
+        if result.outcome in NEVER_RETRIED:
             retries = 0
         return self._transitions.move(
             FinishReply,

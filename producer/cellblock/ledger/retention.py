@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+from cellblock.contract.outcomes import OUR_FAULT
 from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import EventStream
@@ -37,7 +38,6 @@ _UNARCHIVED_MS = 86_400_000
 _AGAIN_MS = 5000
 #: The most between the time of a job's end and the id of its event.
 _MARGIN_MS = 1000
-_DEAD = ("worker_lost", "sandbox_error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,10 +259,10 @@ class Retention:
             now_ms = self._store.now_ms()
             for entry, (finished_ms, name, outcome) in zip(entries, self._ends(entries), strict=True):
                 ended_ms = int(finished_ms or 0)
-                leaves_ms = self._leaves_ms(ended_ms, stays_ms, dead=outcome in _DEAD)
+                leaves_ms = self._leaves_ms(ended_ms, stays_ms, dead=outcome in OUR_FAULT)
                 held = self._is_held(ended_ms, now_ms, rules)
                 if leaves_ms > leaves_by_ms or held or freed_bytes >= wanted_bytes:
-                    next_ms = self._looked_at_ms(ended_ms, stays_ms, dead=outcome in _DEAD)
+                    next_ms = self._looked_at_ms(ended_ms, stays_ms, dead=outcome in OUR_FAULT)
                     if leaves_ms > leaves_by_ms:  # it waits for the archive, and must not block others
                         next_ms = max(next_ms, now_ms + _AGAIN_MS)
                     break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from cellblock.contract.outcomes import OUR_FAULT
 from cellblock.ledger import figures, pressure, retention
 from cellblock.ledger.declarations import prelude
 
@@ -21,6 +22,11 @@ def test_the_marks_of_a_full_store() -> None:
     assert figure("ADMITS_BELOW") == pressure.ADMITS_BELOW
     assert figure("TAKES_LARGE_BELOW") == pressure.TAKES_LARGE_BELOW
     assert figure("LARGE_BYTES") == pressure.LARGE_BYTES
+
+
+def test_what_is_our_fault() -> None:
+    (found,) = re.findall(r"^local OUR_FAULT = \{(.*)\}$", prelude(), re.MULTILINE)
+    assert set(re.findall(r"(\w+) = true", found)) == set(OUR_FAULT)
 
 
 def test_how_long_redis_waits_for_a_leader_and_accounts_are_kept() -> None:

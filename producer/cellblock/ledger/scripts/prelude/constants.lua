@@ -32,6 +32,8 @@ local MESSAGE_BYTES = 900
 local LARGE_BYTES = 32768
 -- The notification to waiting callers carries a result of at most this many bytes.
 local TOLD_BYTES = 16384
+-- After these outcomes a job is a dead letter, and free.
+local OUR_FAULT = { worker_lost = true, sandbox_error = true }
 -- Percents of the store's memory (ledger/pressure.py).
 local ADMITS_BELOW = 85
 local TAKES_LARGE_BELOW = 95

@@ -64,7 +64,7 @@ end
 local function close(a, job, state, outcome, result, at_ms, charge, more)
   local lane = look(a, job.reserved and job.day)
   local before = announced(lane)
-  local dead = outcome == 'worker_lost' or outcome == 'sandbox_error'
+  local dead = OUR_FAULT[outcome] ~= nil
   local cost = settle(job, lane, dead and 0 or charge or 0)
   local changed = leave(a, lane, job.state)
   local bytes = tonumber(job.bytes or '0')
