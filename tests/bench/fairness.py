@@ -39,7 +39,7 @@ WORKER = (
     "import sys, time; sys.path.insert(0, sys.argv[1])\n"
     "from cellblock_workers.worker import main, runner\n"
     "from ledger.kit import result_of\n"
-    "def execute(lease, *_):\n"
+    "def execute(lease, **_):\n"
     "    time.sleep(float(sys.argv[2]) / 1000)\n"
     "    return result_of(lease.claim)\n"
     "runner.execute = execute\n"

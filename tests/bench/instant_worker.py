@@ -33,6 +33,6 @@ class NoLauncher:
 if __name__ == "__main__":
     with (
         mock.patch.object(main, "LauncherClient", NoLauncher),
-        mock.patch.object(runner, "execute", lambda lease, *_: hello_result(lease.claim)),
+        mock.patch.object(runner, "execute", lambda lease, **_: hello_result(lease.claim)),
     ):
         main.main()

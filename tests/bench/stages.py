@@ -18,13 +18,13 @@ from bench.hello import HELLO, fleet
 from bench.timed_worker import STAGES, note_all
 from cellblock import JobSpec
 from cellblock.admission.intake import Intake
-from cellblock.ledger import Ledger
+from cellblock.ledger.admissions import Admissions
 from cellblock.queue import Publisher
 
 JOBS = int(os.environ.get("JOBS", "300"))
 WAY = os.environ.get("WAY", "namespaces")
 WARM_UP = 20
-OURS = (("prepare", Intake, "prepare"), ("admit", Ledger, "admit"), ("publish", Publisher, "wake"))
+OURS = (("prepare", Intake, "prepare"), ("admit", Admissions, "admit_many"), ("publish", Publisher, "wake"))
 #: What lies between stages, and from whose end to whose begin.
 BETWEEN = (("broker and Celery", "publish", "task"), ("notify", "finish", "whole"))
 #: What the worker's task is made of, as far as it is measured by itself.
@@ -46,6 +46,9 @@ def main() -> int:
                 one.run(JobSpec(code=HELLO))
                 notes.append(("whole", began, time.monotonic()))
         found = medians([*notes, *json.loads(kept.read_text())])
+    missing = {stage for stage, _, _ in (*OURS, *STAGES)} - set(found)
+    if missing:
+        raise SystemExit(f"no job went through {', '.join(sorted(missing))}: the code calls another function")
     for stage, ms in found.items():
         print(f"{stage:<18} {ms:7.2f} ms")
     path = Path(f"build/bench/stages-{WAY}.json")

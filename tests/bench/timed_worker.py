@@ -17,12 +17,13 @@ from cellblock.ledger import Ledger
 from cellblock_workers.filtering.outgoing_filter import OutgoingFilter
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.worker import main, runner
+from cellblock_workers.worker.claiming import Claiming
 from cellblock_workers.worker.session import Session
 
 #: Where a stage is one call of a function: its name, whose, and how it is called there.
 STAGES: tuple[tuple[str, Any, str], ...] = (
     ("task", main.WorkerRuntime, "run"),
-    ("claim", Ledger, "claim"),
+    ("claim", Claiming, "claim"),
     ("unpack", runner, "open_manifest"),
     ("acquire", LauncherClient, "acquire"),
     ("session", Session, "run"),

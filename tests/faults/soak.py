@@ -31,7 +31,7 @@ STUB_WORKER = (
     "from cellblock_workers.worker import main, runner\n"
     "from ledger.kit import result_of\n"
     "def said(claim): return 'x' * int((*claim.manifest.args, '0')[0])\n"
-    "runner.execute = lambda lease, *_: result_of(lease.claim, stdout=said(lease.claim))\n"
+    "runner.execute = lambda lease, **_: result_of(lease.claim, stdout=said(lease.claim))\n"
     "main.main()\n"
 )
 

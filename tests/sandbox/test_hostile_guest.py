@@ -390,7 +390,7 @@ def test_no_launcher_at_all_gives_the_job_back_without_counting_a_loss(tmp_path:
 def test_a_level_without_an_isolation_for_now_gives_its_job_back_and_pauses_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> JobResult:
+    def refuse(**_: object) -> JobResult:
         raise LevelUnavailable("docker is away")
 
     monkeypatch.setattr(runner, "execute", refuse)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cellblock.cli import evaluate
+from cellblock.cli import evaluation_run
 from cellblock.cli.main import app
 from cellblock.contract.evaluations import TrialResult, TrialVerdict
 from cellblock.contract.job_spec import JobSpec
@@ -256,7 +256,7 @@ def stand_in(*_: object) -> Iterator[Any]:
 def test_a_run_ends_well_with_its_report_or_a_word_on_what_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool
 ) -> None:
-    monkeypatch.setattr(evaluate, "_fleet", stand_in)
+    monkeypatch.setattr(evaluation_run, "_fleet", stand_in)
     if not installed:
         monkeypatch.setitem(sys.modules, "jinja2", None)
     samples, problems, out = (tmp_path / name for name in ("s.jsonl", "p.jsonl", "out"))
