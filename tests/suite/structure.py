@@ -25,9 +25,9 @@ HABITS = {
     "so many": r"\bso (?:many|much)\b",
     "what of": r"\bwhat of\b",
     "whoever": r"\bwhoever\b",
-    "a sentence that begins with Of": r"(?:^\s*(?:#+:?|--|\"\"\"|)\s*|[.:] )Of [a-z]",
+    "a sentence that begins with Of": r"(?:^\s*(?:#+:?|--|\"\"\"|)\s*|[.:] )(?-i:Of) [a-z]",
     "nobody": r"\bnobody\b",
-    "is none": r"\b(?:is|are) none\b(?! of)",
+    "is none": r"\b(?:is|are) (?-i:none)\b(?! of)",
 }
 _TEXTS = (*SOURCES, "tests", "docs", "README.md", "ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md")
 
