@@ -2,13 +2,13 @@
 
 from cellblock_config.egress import EgressSettings
 from cellblock_config.launcher import ContainerBackend, LauncherSettings
+from cellblock_config.ledger import LedgerSettings
 from cellblock_config.levels import LEVELS, Isolation, LevelDefaults, LevelName, Unisolated
+from cellblock_config.redis import RedisSettings
 from cellblock_config.redis_address import RedisAddress
 from cellblock_config.sandbox import SandboxSettings
 from cellblock_config.settings import (
-    LedgerSettings,
     MonitorSettings,
-    RedisSettings,
     Settings,
     SettingsError,
     TelemetrySettings,
