@@ -17,8 +17,8 @@ from cellblock.errors import SandboxUnavailable
 from cellblock_config import LEVELS, ContainerBackend, Isolation, LevelName, Settings, Unisolated
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.launcher.ownership import Ownership
-from cellblock_workers.launcher.server import build_backends
 from cellblock_workers.launcher.spawn import private_launcher
+from cellblock_workers.launcher.ways import build_backends
 from cellblock_workers.worker.canaries import CONTROLS, ControlFinding, Way, prove
 
 _LEVEL: LevelName = "standard"

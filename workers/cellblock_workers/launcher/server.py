@@ -1,4 +1,4 @@
-"""The launcher's socket: who may connect, what they may ask, and which connection owns which sandbox."""
+"""The launcher's socket: who may connect, and which connection owns which sandbox."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ import threading
 import structlog
 from pydantic import ValidationError
 
-from cellblock.admission.resolve import resolve_limits
-from cellblock.contract.job_spec import Limits
-from cellblock_config import LEVELS, Isolation, LevelName, Settings, load_settings
+from cellblock_config import LEVELS, LevelName, Settings, load_settings
 from cellblock_workers.launcher.acquisition import Acquirer
 from cellblock_workers.launcher.backend import (
-    Backend,
     BackendUnavailable,
     CannotStart,
     NotOffered,
@@ -26,12 +23,8 @@ from cellblock_workers.launcher.backend import (
     StartFailed,
 )
 from cellblock_workers.launcher.cascade import Cascade, LevelRefused, NothingChosen
-from cellblock_workers.launcher.contexts import ContextRefused, open_context, resolve_context
-from cellblock_workers.launcher.docker.backend import DockerBackend
+from cellblock_workers.launcher.contexts import ContextRefused, open_context
 from cellblock_workers.launcher.listener import listen
-from cellblock_workers.launcher.namespaces.backend import NamespacesBackend
-from cellblock_workers.launcher.oci.backend import OciBackend
-from cellblock_workers.launcher.oci.runtime import RUNTIMES
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.pool import Pool
 from cellblock_workers.launcher.precedence import Precedence
@@ -49,10 +42,10 @@ from cellblock_workers.launcher.protocol import (
     receive,
     send,
 )
+from cellblock_workers.launcher.request_bounds import default_profile, outside_of_bounds, profile_of
 from cellblock_workers.launcher.sandbox_leases import SandboxLeases
 from cellblock_workers.launcher.streams import close_aside
-from cellblock_workers.launcher.systemd.backend import ScopeBackend
-from cellblock_workers.launcher.unisolated.backend import UnisolatedBackend
+from cellblock_workers.launcher.ways import build_backends
 from cellblock_workers.telemetry import configure_logging, die_with_parent
 
 _log = structlog.get_logger(__name__)
@@ -198,12 +191,12 @@ class Launcher:
             return Reply(ok=False, error="unavailable", message=str(error))
 
     def _acquire(self, connection: socket.socket, request: Acquire, owned: dict[str, Sandbox]) -> None:
-        if (problem := _outside(request, self._settings)) is not None:
+        if (problem := outside_of_bounds(request, self._settings)) is not None:
             _log.warning("request_denied", op="acquire", job_id=request.job_id, reason=problem)
             send(connection, Reply(ok=False, error="denied", message=problem))
             return
         try:
-            profile = self._profile(request)
+            profile = profile_of(request, self._settings)
         except ContextRefused as refusal:
             _log.warning("request_denied", op="acquire", job_id=request.job_id, reason="context")
             send(connection, Reply(ok=False, error="context", message=str(refusal)))
@@ -260,20 +253,6 @@ class Launcher:
                 except Exception:  # a defect of ours must not end what destroys the sandboxes of the frozen
                     _log.exception("janitor_crashed", sandbox=sandbox.id)
 
-    def _profile(self, request: Acquire) -> Profile:
-        context = request.context
-        if context is not None:
-            context = resolve_context(context, self._settings.launcher.context_roots)
-        return Profile(
-            level=request.level,
-            image=request.image,
-            memory_bytes=request.memory_bytes,
-            cpus=request.cpus,
-            pids=request.pids,
-            context=context,
-            series=request.series,
-        )
-
     def _code(self, error: BackendUnavailable, level: LevelName) -> ErrorCode:
         if isinstance(error, (LevelRefused, NotOffered)):
             return "refused"
@@ -309,7 +288,7 @@ class Launcher:
             if self._isolations != before:
                 self._pool.clear()
             if "standard" in self._isolations:
-                self._pool.warm(_default_profile(self._settings))
+                self._pool.warm(default_profile(self._settings))
         if removed := self._cascade.sweep():
             _log.warning("orphans_removed", count=removed)
         self._doubtful.wait(self._settings.launcher.sweep_s)
@@ -326,55 +305,11 @@ class Launcher:
                 self._stopping.wait(_REPROBE_S)
 
 
-def _default_profile(settings: Settings) -> Profile:
-    """The profile of a job that names no limits, image or level."""
-    limits = resolve_limits("standard", Limits(), settings)
-    image = settings.sandbox.default_image
-    return Profile(
-        level="standard", image=image, memory_bytes=limits.memory_bytes, cpus=limits.cpus, pids=limits.pids
-    )
-
-
-def _outside(request: Acquire, settings: Settings) -> str | None:
-    """What in a request lies outside the launcher's own settings: a taken-over worker gains nothing."""
-    bounds = settings.sandbox
-    if request.image not in bounds.images:
-        return f"image {request.image!r} is not one of {sorted(bounds.images)}"
-    checks = (
-        ("memory_bytes", request.memory_bytes, bounds.memory_min_bytes, bounds.memory_max_bytes),
-        ("cpus", request.cpus, bounds.cpus_min, bounds.cpus_max),
-        ("pids", request.pids, 1, bounds.pids_max),
-    )
-    for name, value, least, most in checks:
-        if not least <= value <= most:
-            return f"{name} {value} is outside {least} to {most}"
-    return None
-
-
 def build_launcher(settings: Settings) -> Launcher:
     """The launcher of this host, with every configured backend."""
     ownership = Ownership(settings.launcher.owner)
     chains = {level: settings.sandbox.chain(level) for level in LEVELS}
     return Launcher(settings, Cascade(build_backends(settings, ownership), chains))
-
-
-_WAYS: dict[str, type[OciBackend] | type[DockerBackend]] = {"oci": OciBackend, "docker": DockerBackend}
-
-
-def build_backends(settings: Settings, ownership: Ownership) -> dict[Isolation, list[Backend]]:
-    """The ways of each isolation that this host may use, preferred first."""
-    backends: dict[Isolation, list[Backend]] = {}
-    for isolation in settings.sandbox.usable:
-        if isolation in RUNTIMES:
-            ways = settings.launcher.backends
-            backends[isolation] = [_WAYS[way](isolation, settings, ownership) for way in ways]
-        elif isolation == "namespaces":
-            backends[isolation] = [NamespacesBackend(settings, ownership)]
-        elif isolation == "systemd":
-            backends[isolation] = [ScopeBackend(settings, ownership)]
-        else:
-            backends[isolation] = [UnisolatedBackend(isolation, settings, ownership)]
-    return backends
 
 
 def main() -> None:
