@@ -26,7 +26,7 @@ _SECRET_LEAST_CHARS = 6
 
 
 class EgressSettings(SettingsGroup):
-    """Output bounds (requirement R8) and filters (R6, R7, D16)."""
+    """Output bounds and filters."""
 
     output_limit_bytes: int = Field(
         4000, ge=64, le=16 * MIB, description="How much of stdout, and as much of stderr, a result keeps."

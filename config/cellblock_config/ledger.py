@@ -11,7 +11,7 @@ from cellblock_config.levels import MIB
 
 
 class LedgerSettings(SettingsGroup):
-    """The job protocol's constants (design section 4)."""
+    """The job protocol's constants."""
 
     lease_s: float = Field(
         10.0,

@@ -1,4 +1,4 @@
-"""The three levels a job can ask for: the limits each one starts from (requirement L1), and which
+"""The three levels a job can ask for: the limits each one starts from, and which
 isolations satisfy it, best first (docs/adr/0005)."""
 
 from __future__ import annotations

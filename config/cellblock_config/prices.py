@@ -1,4 +1,4 @@
-"""The prices of runs: a table, from the user's own file where there is one (requirement R13)."""
+"""The prices of runs: a table, from the user's own file where there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of confidential jobs (requirement D8): the keys that their programs and results are sealed to."""
+"""Settings of confidential jobs: the keys that their programs and results are sealed to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of signed jobs: the signing key, and the keys that a worker trusts (requirement O5)."""
+"""Settings of signed jobs: the signing key, and the keys that a worker trusts."""
 
 from __future__ import annotations
 

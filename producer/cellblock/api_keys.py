@@ -1,4 +1,4 @@
-"""API keys: each belongs to one tenant and allows nothing but runs (requirement D18).
+"""API keys: each belongs to one tenant and allows nothing but runs.
 
 A key is ``cbk_<id>_<secret>``. Redis keeps its id, tenant, capabilities and the SHA-256 of the secret, so a
 reader of Redis cannot use a key. The secret is 256 random bits, so no slower hash is needed.

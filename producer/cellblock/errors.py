@@ -1,4 +1,4 @@
-"""Every exception cellblock raises, by who must act.
+"""The exceptions that cellblock raises to its users, by who must act.
 
 ::
 
@@ -161,7 +161,7 @@ class StoreFull(StoreUnavailable):
 
 
 class BlobsUnavailable(StoreUnavailable):
-    """The blob store cannot be reached, or refuses; nothing was admitted."""
+    """The blob store cannot be reached, or refuses. At a submission nothing was admitted."""
 
 
 class ArchiveUnavailable(OperatorError):

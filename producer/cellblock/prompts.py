@@ -54,7 +54,7 @@ _ROLE_SIGNS = re.compile(
 
 
 def result_prompt(result: JobResult) -> str:
-    """A result's output for a model (requirement D9): behind an instruction boundary that no program can know
+    """A result's output for a model: behind an instruction boundary that no program can know
     beforehand. Separators of roles in chat templates are escaped."""
     said = [result.stdout, result.stderr]
     if result.value_kind == "json":

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 from cellblock.contract.results import JobResult
 from cellblock.errors import CellblockError, StoreUnavailable
 from cellblock.ledger import Ledger
-from cellblock.ledger.results import heard
+from cellblock.ledger.stored_results import heard
 
 _SWEEP_S = 2.0
 

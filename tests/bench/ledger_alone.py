@@ -18,7 +18,7 @@ from bench.instant_worker import NoLauncher
 from bench.ledger_hello import WORKER, Hello, hello_jobs, hush
 from bench.redis_meter import YARDSTICK_CALLS, Figures, Meter, difference, measured
 from cellblock import Outcome
-from cellblock.ledger.scripts import Scripts
+from cellblock.ledger.script_calls import Scripts
 from cellblock_config import Settings
 from cellblock_workers.worker import main as worker_main
 from cellblock_workers.worker.reaper import Reaper

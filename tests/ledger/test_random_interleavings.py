@@ -116,7 +116,7 @@ class Model(dict[str, Expected]):
         gates = TENANTS[tenant]
         return min(len(self.line(tenant)), (gates.parallel if gates else SLOTS) - running)
 
-    def seat(self) -> None:
+    def refresh_turns(self) -> None:
         """Who has a job and a slot for it stands in the ring; newcomers before the one served last."""
         for tenant in TENANTS:
             if not self.able(tenant):
@@ -130,7 +130,7 @@ class Model(dict[str, Expected]):
 
     def claim(self) -> str | None:
         """Which job a delivery starts."""
-        self.seat()
+        self.refresh_turns()
         while self.turns:
             plan = min(map(plan_of, self.turns), key=lambda name: (self.passes[name], name))
             mates = [name for name in self.turns if plan_of(name) == plan]
@@ -139,7 +139,7 @@ class Model(dict[str, Expected]):
             job = self[job_id]
             if job.late:
                 job.passed_over = True
-                self.seat()
+                self.refresh_turns()
                 continue
             job.state, job.attempt = JobState.RUNNING, job.attempt + 1
             job.lease_over = False
@@ -148,7 +148,7 @@ class Model(dict[str, Expected]):
             self.latest_pass = max(self.latest_pass, self.passes[plan])
             self.passes[plan] += 5000 if plan else 10000
             self.turns[tenant], self.came = 1024 * (self.claims + 1), 0
-            self.seat()
+            self.refresh_turns()
             return job_id
         return None
 
@@ -313,7 +313,7 @@ class Interleavings(RuleBasedStateMachine):
         for done in ended:
             self.then(done.word, done.wake)
             self.model[done.job_id].end(JobState.REJECTED)
-            self.model.seat()
+            self.model.refresh_turns()
 
     @rule(which=WHICH)
     def retry_dead(self, which: int) -> None:
@@ -350,7 +350,7 @@ class Interleavings(RuleBasedStateMachine):
                     expected[job_id] = "requeued"
                     job.requeue()
                     job.story.append("retried")
-                self.model.seat()  # one after the other: the first to be judged comes before the next
+                self.model.refresh_turns()  # one by one: the first to be judged comes first
         reaped = list(self.ledger.upkeep.reap())
         assert {done.job_id: self.then(done.word, done.wake) for done in reaped} == expected
 
@@ -381,7 +381,7 @@ class Interleavings(RuleBasedStateMachine):
     @invariant()
     def the_ledger_agrees(self) -> None:
         Interleavings.steps += 1
-        self.model.seat()
+        self.model.refresh_turns()
         jobs, keys, lines = self.model, self.ledger.keys, {name: self.model.line(name) for name in TENANTS}
         for job_id, job in map(self.pick, range(LIVE_MAX)):
             status = self.ledger.reads.status(job_id)

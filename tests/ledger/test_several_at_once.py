@@ -16,7 +16,7 @@ from redis import Redis
 from cellblock import BudgetExceeded, InvalidJob, JobState, StoreFull, StoreUnavailable
 from cellblock.admission.gates import Gates
 from cellblock.ledger import Admission, Candidate, Claim, Dropped, Ledger, connect
-from cellblock.ledger.scripts import ScriptCall
+from cellblock.ledger.script_calls import ScriptCall
 from cellblock_config import load_settings
 from cellblock_workers.worker.claiming import Claiming
 from ledger.kit import OPEN, STORES, be_late, dump, manifest, once, open_ledger, operation

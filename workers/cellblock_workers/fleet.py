@@ -95,7 +95,8 @@ def run_check(*, silent_s: float | None = None, json_output: bool = False) -> in
 
 
 def run_up(*, json_output: bool = False) -> int:
-    """Runs a whole fleet on this machine: Redis if none is given, launcher, worker, Flower."""
+    """Runs a whole fleet on this machine: launcher, worker, archiver, Flower, and what is not configured of
+    Redis, blob store and archive."""
     settings = load_settings()
     configure_logging(settings.telemetry)
     with (

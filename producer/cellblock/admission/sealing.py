@@ -1,4 +1,4 @@
-"""Confidential jobs (requirements D7, D8): the one place that seals and opens them.
+"""Confidential jobs: the one place that seals and opens them.
 
 Stops readers of Redis, its files, logs, events, Flower or error reports from reading a confidential job. The
 job's contents are sealed to the fleet before it is stored; its output is sealed to its tenant before it

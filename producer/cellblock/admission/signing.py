@@ -1,4 +1,4 @@
-"""Signed jobs (requirement O5): the one place that signs manifests and checks their signatures.
+"""Signed jobs: the one place that signs manifests and checks their signatures.
 
 Stops an attacker who can write to Redis, but holds no key, from running code or changing a job. The signature
 covers the job's id and every field of the manifest except itself, so a job can neither be altered nor run

@@ -30,8 +30,10 @@ _CURSOR_MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class ArchivedJob:
-    """One job: its record as the ledger had it, and its result as ``ledger/results.py`` stores it; None if
-    that has expired."""
+    """One job: its record as the ledger had it, and its result as ``ledger/stored_results.py`` stores it.
+
+    The result is None if it has expired.
+    """
 
     job_id: str
     record: Mapping[str, str]

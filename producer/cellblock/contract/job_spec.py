@@ -17,7 +17,6 @@ from cellblock_config.names import NAME
 from cellblock_config.plans import COST_MOST_MICROS
 
 PriorityClass = Literal["high", "normal", "low"]
-PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("high", "normal", "low")
 #: Fields that a job with one program may have, and an evaluation must not have.
 _NOT_OF_EVALUATIONS = (
     *("code", "files", "entrypoint", "args", "stdin", "inputs", "context_path", "artifacts"),

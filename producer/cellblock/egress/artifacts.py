@@ -8,7 +8,7 @@ from cellblock.contract.results import Artifact, SkippedArtifact
 from cellblock.egress import files
 from cellblock.egress.context import ContextSource
 from cellblock.egress.filtering import Redaction, is_echo, redact
-from cellblock.egress.redaction_counts import Tally
+from cellblock.egress.redaction_counts import RedactionCounter
 from cellblock.egress.withholding import KIND, Guard, OutOfBounds, piece, reason
 
 #: The beginning of each file that is compared with the context together with those of all other files.
@@ -21,9 +21,9 @@ _NAMELESS_FILE = SkippedArtifact(path="?", reason="withheld: its name could not 
 class ArtifactFilter:
     """Filters a job's files one after the other, as each can be large; all share one budget for unpacking."""
 
-    def __init__(self, tally: Tally, context: ContextSource | None, guard: Guard) -> None:
+    def __init__(self, counter: RedactionCounter, context: ContextSource | None, guard: Guard) -> None:
         """``guard`` bounds each name and each file."""
-        self._tally = tally
+        self._counter = counter
         self._context = context
         self._guard = guard
         self._budget = files.UnpackBudget()
@@ -53,27 +53,27 @@ class ArtifactFilter:
         self._compare("\n".join(self._short))
 
     def _skipped(self, one: SkippedArtifact) -> SkippedArtifact:
-        return SkippedArtifact(path=self._name(one.path), reason=self._tally.text(_STREAM, one.reason))
+        return SkippedArtifact(path=self._name(one.path), reason=self._counter.text(_STREAM, one.reason))
 
     def _within_bounds(self, file: Artifact, path: str | None) -> Artifact | SkippedArtifact:
         if path is None:
             return _NAMELESS_FILE
 
         def withheld(why: OutOfBounds) -> SkippedArtifact:
-            self._tally.add(_STREAM, [Redaction(KIND, 0, 0)])
+            self._counter.add(_STREAM, [Redaction(KIND, 0, 0)])
             return SkippedArtifact(path=path, reason=reason(why))
 
         return piece(self._guard, partial(self._filtered, file, path), withheld)
 
     def _name(self, path: str) -> str:
         """A file's name, filtered; control characters stay, and the code that shows the name escapes them."""
-        report = redact(path, self._tally.find(path), controls=False)
-        self._tally.add(_STREAM, report.redactions)
+        report = redact(path, self._counter.find(path), controls=False)
+        self._counter.add(_STREAM, report.redactions)
         return report.text
 
     def _compare(self, text: str) -> None:
         if self._context is not None and not self.echo:
-            self.echo = is_echo([text], self._context, self._tally.settings)
+            self.echo = is_echo([text], self._context, self._counter.settings)
 
     def _filtered(self, file: Artifact, path: str) -> Artifact | SkippedArtifact:
         texts = files.read(file.data, self._budget)
@@ -82,11 +82,11 @@ class ArtifactFilter:
         whole = "\n".join(texts)
         if path != file.path:
             return SkippedArtifact(path=path, reason="withheld: its name holds something that must not leave")
-        found = self._tally.find(whole)
+        found = self._counter.find(whole)
         if found and whole != files.as_text(file.data):
-            return SkippedArtifact(path=path, reason=self._tally.withheld(_STREAM, found))
+            return SkippedArtifact(path=path, reason=self._counter.withheld(_STREAM, found))
         report = redact(whole, found, controls=False)
-        self._tally.add(_STREAM, report.redactions)
+        self._counter.add(_STREAM, report.redactions)
         self._compare(report.text)
         self._short.append(report.text[:_SHORT_CHARS])
         return Artifact(path=path, data=report.text.encode()) if found else file

@@ -1,4 +1,4 @@
-"""Finds outputs that copy the context (requirement R7): compares their n-grams with chunks of the context.
+"""Finds outputs that copy the context: compares their n-grams with chunks of the context.
 
 It takes two steps, as in sequence search. An index of the context holds a sample of its n-grams, each with
 its block; one pass builds it, in bounded memory whatever the context's size. An output's n-grams that are in

@@ -1,4 +1,4 @@
-"""Finds runs of encoded-looking text that are too random for normal output (requirement R6).
+"""Finds runs of encoded-looking text that are too random for normal output.
 
 Shannon's entropy of a whole output is of no use: a traceback has more of it than a key in hex. So candidates
 are runs in one alphabet, compared with the most that this alphabet can reach. Public and decodable runs stay.
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from cellblock.egress.encodings import reads_as_hex, reads_as_text
 
-#: The notice that requirement R6 prescribes.
+#: The notice in place of such a run.
 NOTICE = "[SECURITY REDACTION: High Entropy Data Detected - Potential Secret Leak]"
 
 _LINE_CHARS = 32

@@ -24,7 +24,7 @@ from cellblock_config.egress import EgressSettings
 
 ENTROPY_KIND = "high_entropy"
 ECHO_KIND = "context_echo"
-#: The text in place of output that repeats the context (requirement R7).
+#: The text in place of output that repeats the context.
 ECHO_MESSAGE = "Do not print raw context. Summarize it."
 
 #: Kinds for findings without a more exact kind.

@@ -1,4 +1,4 @@
-"""The output governor (requirement R8): keep a head and a tail of a stream, in bounded memory.
+"""The output governor: keep a head and a tail of a stream, in bounded memory.
 
 A stream up to the limit passes whole. A longer one keeps its first and last bytes with
 ``... [TRUNCATED n bytes] ...`` between; the cuts never split a UTF-8 character.

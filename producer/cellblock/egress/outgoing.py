@@ -16,7 +16,7 @@ from cellblock.egress.artifacts import ArtifactFilter
 from cellblock.egress.context import ContextSource
 from cellblock.egress.filtering import ECHO_KIND, ENTROPY_KIND, Context, Redaction, is_echo, notice, redact
 from cellblock.egress.governor import Governed, Governor, Stretch
-from cellblock.egress.redaction_counts import Tally
+from cellblock.egress.redaction_counts import RedactionCounter
 from cellblock.egress.value_filter import filter_value, value_text
 from cellblock.egress.withholding import KIND as UNFILTERED_KIND
 from cellblock.egress.withholding import Guard, OutOfBounds, Unbounded, piece
@@ -62,13 +62,13 @@ def filter_outgoing(
     ``guard`` bounds the work for each piece: a piece that needs more is withheld, and a notice replaces it.
     """
     source = None if context is None else ContextSource.of(context)  # one for all texts: it is indexed once
-    tally = Tally(settings)
-    files = ArtifactFilter(tally, source, guard)
-    kept = _texts(said, tally, guard)  # before the files: texts are short, and say how the job ended
+    counter = RedactionCounter(settings)
+    files = ArtifactFilter(counter, source, guard)
+    kept = _texts(said, counter, guard)  # before the files: texts are short, and say how the job ended
     skipped = files.skipped(said.artifacts_skipped)
     artifacts, withheld = files.filtered(said.artifacts)
     kept = replace(
-        kept, artifacts=artifacts, artifacts_skipped=(*skipped, *withheld), redactions=tally.counts()
+        kept, artifacts=artifacts, artifacts_skipped=(*skipped, *withheld), redactions=counter.counts()
     )
 
     if source is None:
@@ -86,25 +86,25 @@ def filter_outgoing(
 
 def withhold_all(said: Outgoing, why: OutOfBounds) -> Outgoing:
     """Withholds all output, with the reason in each place."""
-    tally = Tally(EgressSettings())
-    kept = _Withheld(tally).all_of(said)
-    return replace(kept(why), redactions=tally.counts())
+    counter = RedactionCounter(EgressSettings())
+    kept = _Withheld(counter).all_of(said)
+    return replace(kept(why), redactions=counter.counts())
 
 
-def _texts(said: Outgoing, tally: Tally, guard: Guard) -> Outgoing:
+def _texts(said: Outgoing, counter: RedactionCounter, guard: Guard) -> Outgoing:
     """Filters everything except the files."""
-    instead = _Withheld(tally)
+    instead = _Withheld(counter)
     no_stdout, no_stderr = instead.stream("stdout", said.stdout), instead.stream("stderr", said.stderr)
-    stdout = piece(guard, lambda: _stream("stdout", said.stdout, tally), no_stdout)
-    stderr = piece(guard, lambda: _stream("stderr", said.stderr, tally), no_stderr)
+    stdout = piece(guard, lambda: _stream("stdout", said.stdout, counter), no_stdout)
+    stderr = piece(guard, lambda: _stream("stderr", said.stderr, counter), no_stderr)
     stdout, stderr = piece(
         guard,
-        lambda: _without_halves("stdout", stdout, stderr, tally),
+        lambda: _without_halves("stdout", stdout, stderr, counter),
         lambda why: (no_stdout(why), no_stderr(why)),
     )
     value, value_error = None, None
     if said.value_kind is not None:
-        value, value_error = piece(guard, lambda: filter_value(said.value, tally), instead.value)
+        value, value_error = piece(guard, lambda: filter_value(said.value, counter), instead.value)
     return replace(
         said,
         stdout=stdout,
@@ -114,18 +114,18 @@ def _texts(said: Outgoing, tally: Tally, guard: Guard) -> Outgoing:
         value_error=value_error
         or (
             said.value_error
-            and piece(guard, lambda: tally.text("value", said.value_error or ""), instead.text("value"))
+            and piece(guard, lambda: counter.text("value", said.value_error or ""), instead.text("value"))
         ),
-        error=piece(guard, lambda: _error(said.error, tally), instead.error),
-        evidence=piece(guard, lambda: _evidence(said.evidence, tally), lambda why: _numbers(said.evidence)),
+        error=piece(guard, lambda: _error(said.error, counter), instead.error),
+        evidence=piece(guard, lambda: _evidence(said.evidence, counter), lambda why: _numbers(said.evidence)),
     )
 
 
 class _Withheld:
     """Makes replacements for pieces that went beyond their bounds, and counts each."""
 
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
+    def __init__(self, counter: RedactionCounter) -> None:
+        self._counter = counter
 
     def stream(self, name: str, governed: Governed) -> Callable[[OutOfBounds], Governed]:
         """Makes the replacement of a stream."""
@@ -135,14 +135,14 @@ class _Withheld:
         """Makes the replacement of a text."""
 
         def instead(why: OutOfBounds) -> str:
-            self._tally.add(name, [Redaction(UNFILTERED_KIND, 0, 0)])
+            self._counter.add(name, [Redaction(UNFILTERED_KIND, 0, 0)])
             return withheld_notice(why)
 
         return instead
 
     def value(self, why: OutOfBounds) -> tuple[None, str]:
         """The replacement of the value."""
-        self._tally.add("value", [Redaction(UNFILTERED_KIND, 0, 0)])
+        self._counter.add("value", [Redaction(UNFILTERED_KIND, 0, 0)])
         return None, f"the value is {withheld_reason(why)}"
 
     def error(self, why: OutOfBounds) -> JobError:
@@ -159,7 +159,7 @@ class _Withheld:
             }
             files = [*said.artifacts, *said.artifacts_skipped]
             if files:
-                self._tally.add("artifacts", [Redaction(UNFILTERED_KIND, 0, 0, count=len(files))])
+                self._counter.add("artifacts", [Redaction(UNFILTERED_KIND, 0, 0, count=len(files))])
             names = f"all {len(files)} files are {withheld_reason(why)}"
             return Outgoing(
                 stdout=streams["stdout"],
@@ -173,9 +173,10 @@ class _Withheld:
         return instead
 
 
-def _evidence(found: Evidence, tally: Tally) -> Evidence:
+def _evidence(found: Evidence, counter: RedactionCounter) -> Evidence:
     return {
-        name: tally.text("error", value) if isinstance(value, str) else value for name, value in found.items()
+        name: counter.text("error", value) if isinstance(value, str) else value
+        for name, value in found.items()
     }
 
 
@@ -205,36 +206,38 @@ def _words(said: Outgoing) -> Iterator[str]:
     yield "\n".join(texts)
 
 
-def _error(error: JobError | None, tally: Tally) -> JobError | None:
+def _error(error: JobError | None, counter: RedactionCounter) -> JobError | None:
     if error is None:
         return None
-    return JobError(**{name: tally.text("error", getattr(error, name)) for name in JobError.model_fields})
+    return JobError(**{name: counter.text("error", getattr(error, name)) for name in JobError.model_fields})
 
 
-def _stream(name: str, governed: Governed, tally: Tally) -> Governed:
+def _stream(name: str, governed: Governed, counter: RedactionCounter) -> Governed:
     """Filters a stream together with the text beyond its cut, and then cuts it there again."""
     shown: list[Governed] = []
     for stretch in governed.stretches or (Stretch(governed.text, 0, len(governed.text)),):
-        report = redact(stretch.text, tally.find(stretch.text), stretch.start, stretch.end)
-        tally.add(name, report.redactions)
+        report = redact(stretch.text, counter.find(stretch.text), stretch.start, stretch.end)
+        counter.add(name, report.redactions)
         shown.append(Governed(report.text, 0))
     if len(shown) == 2:
-        shown = list(_without_halves(name, shown[0], shown[1], tally))
+        shown = list(_without_halves(name, shown[0], shown[1], counter))
     text = governed.marker.join(part.text for part in shown)
-    return _within_bounds(Governed(text, governed.dropped_bytes), len(_bytes(governed.text)), tally.settings)
+    return _within_bounds(
+        Governed(text, governed.dropped_bytes), len(_bytes(governed.text)), counter.settings
+    )
 
 
 def _without_halves(
-    stream: str, first: Governed, second: Governed, tally: Tally
+    stream: str, first: Governed, second: Governed, counter: RedactionCounter
 ) -> tuple[Governed, Governed]:
     """Two texts without a secret that begins in one and ends in the other, in either order."""
     for turned in (False, True):
         before, after = (second, first) if turned else (first, second)
         head, tail = before.text.rstrip(), after.text.lstrip()
-        for finding in tally.find(head[-_HALF_CHARS:] + tail[:_HALF_CHARS]) if head and tail else ():
+        for finding in counter.find(head[-_HALF_CHARS:] + tail[:_HALF_CHARS]) if head and tail else ():
             border = min(len(head), _HALF_CHARS)
             if finding.start < border < finding.end and finding.kind != ENTROPY_KIND:
-                tally.add(stream, [Redaction(finding.kind, finding.start, finding.end)])
+                counter.add(stream, [Redaction(finding.kind, finding.start, finding.end)])
                 sign = notice(finding.kind)
                 before = replace(before, text=head[: len(head) - border + finding.start] + sign)
                 after = replace(after, text=sign + tail[finding.end - border :])

@@ -1,4 +1,4 @@
-"""Finds hidden reasoning of models (requirement D16), which a program received and passes on unread.
+"""Finds hidden reasoning of models, which a program received and passes on unread.
 
 Intermediate steps must not leave. They are recognised by their field names in providers' answers, in JSON as
 printed or returned, and by the tags that open models write around them.

@@ -12,7 +12,7 @@ from cellblock.egress.views import ReadingBudget
 from cellblock_config.egress import EgressSettings
 
 
-class Tally:
+class RedactionCounter:
     """Filters texts of one job and counts the redactions."""
 
     def __init__(self, settings: EgressSettings) -> None:

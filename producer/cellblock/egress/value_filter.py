@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from cellblock.contract.values import TableValue
 from cellblock.egress import files
 from cellblock.egress.filtering import Redaction, notice
-from cellblock.egress.redaction_counts import Tally
+from cellblock.egress.redaction_counts import RedactionCounter
 
 _PARTS_MOST = 2000
 #: The first bytes of zstd's and lz4's frames, with which Arrow compresses buffers; our guest never does.
@@ -24,32 +24,32 @@ def value_text(value: object) -> str:
     return "" if isinstance(texts, str) else "\n".join(texts)
 
 
-def filter_value(value: object, tally: Tally) -> tuple[object, str | None]:
+def filter_value(value: object, counter: RedactionCounter) -> tuple[object, str | None]:
     """The value that may leave, or None and the reason why it must not."""
     if isinstance(value, TableValue):
-        why = _table_withheld(value, tally)
+        why = _table_withheld(value, counter)
         return (value, None) if why is None else (None, f"the value is {why}")
-    found = tally.find(value_text(value))
+    found = counter.find(value_text(value))
     if not found:
         joined = "".join(_strings(value))  # pieces of one text are separate in JSON
-        found = [] if joined == value else tally.find(joined)
-        return (value, None) if not found else (None, f"the value is {tally.withheld(_STREAM, found)}")
-    parts = _Parts(tally)
+        found = [] if joined == value else counter.find(joined)
+        return (value, None) if not found else (None, f"the value is {counter.withheld(_STREAM, found)}")
+    parts = _Parts(counter)
     filtered = parts.filtered(value)
-    if not parts.too_many and not tally.find(value_text(filtered)):
+    if not parts.too_many and not counter.find(value_text(filtered)):
         parts.count()
         return filtered, None
-    return None, f"the value is {tally.withheld(_STREAM, found)}"
+    return None, f"the value is {counter.withheld(_STREAM, found)}"
 
 
-def _table_withheld(table: TableValue, tally: Tally) -> str | None:
+def _table_withheld(table: TableValue, counter: RedactionCounter) -> str | None:
     if any(sign in table.ipc for sign in _FRAMES):
         return "withheld: its buffers are compressed"
     texts = files.read(table.ipc, files.UnpackBudget())
     if isinstance(texts, str):
         return f"withheld: {texts}"
-    found = tally.find("\n".join(texts))
-    return tally.withheld(_STREAM, found) if found else None
+    found = counter.find("\n".join(texts))
+    return counter.withheld(_STREAM, found) if found else None
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -68,9 +68,9 @@ def _strings(value: object) -> Iterator[str]:
 class _Parts:
     """Filters every text of a value, together with the name of its field."""
 
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
-        self._own = Tally(tally.settings)  # counted only if the filtered value leaves
+    def __init__(self, counter: RedactionCounter) -> None:
+        self._counter = counter
+        self._own = RedactionCounter(counter.settings)  # counted only if the filtered value leaves
         self._left = _PARTS_MOST
 
     @property
@@ -81,7 +81,7 @@ class _Parts:
     def count(self) -> None:
         """Counts the redactions as those of the job's value."""
         for one in self._own.counts():
-            self._tally.add(one.stream, [Redaction(one.kind, 0, 0, count=one.count)])
+            self._counter.add(one.stream, [Redaction(one.kind, 0, 0, count=one.count)])
 
     def filtered(self, value: object, name: str = "") -> object:
         """The value with notices in place of secrets."""

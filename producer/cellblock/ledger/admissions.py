@@ -15,7 +15,7 @@ from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.pressure import no_room, too_many_bytes
 from cellblock.ledger.reads import Reads, conflict
 from cellblock.ledger.replies import AdmitReply, AdmitWord
-from cellblock.ledger.scripts import ScriptCall
+from cellblock.ledger.script_calls import ScriptCall
 from cellblock.ledger.server import check_schema
 from cellblock.ledger.store import Store
 from cellblock.ledger.transitions import ms
@@ -146,7 +146,7 @@ class Admissions:
                 allowed=refused.allowed,
                 used=refused.used,
                 retry_after_ms=refused.retry_after_ms,
-                asked=refused.spent,
+                asked=refused.share,
             )
         if refused is not None and gates is not None:
             return gates.refusal(
@@ -155,7 +155,7 @@ class Admissions:
                 allowed=refused.allowed,
                 used=refused.used,
                 retry_after_ms=refused.retry_after_ms,
-                spent=refused.spent,
+                spent=refused.share,
             )
         return RateLimited(
             f"{reply.waiting} jobs are waiting and the queue holds {self._store.settings.queue_depth} "

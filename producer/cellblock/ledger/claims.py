@@ -14,13 +14,12 @@ from cellblock.admission.resolve import Manifest
 from cellblock.contract.job_status import JobState
 from cellblock.contract.outcomes import Outcome
 from cellblock.errors import StoreUnavailable, UnknownJob
-from cellblock.ledger import ledger_results
 from cellblock.ledger.connection import store_errors
+from cellblock.ledger.ends_without_worker import ORPHANED, UNREADABLE
 from cellblock.ledger.keys import JobOwner
-from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.reads import Reads
 from cellblock.ledger.replies import ClaimReply, ClaimWord, FinishReply, PickReply, PickWord
-from cellblock.ledger.scripts import ScriptCall
+from cellblock.ledger.script_calls import ScriptCall
 from cellblock.ledger.store import Store
 from cellblock.ledger.transitions import Transitions, ms, plan_ttl_s
 
@@ -189,7 +188,7 @@ class Claims:
         reply, stored = answer
         try:
             if reply.word is ClaimWord.ORPHAN:
-                self._transitions.cancel(picked.job_id, ledger_results.ORPHANED)
+                self._transitions.cancel(picked.job_id, ORPHANED)
                 return ClaimWord.PASSED
             if reply.word is not ClaimWord.CLAIMED:
                 return reply.word
@@ -231,7 +230,7 @@ class Claims:
     def _reject_unreadable(self, picked: Picked, fence: int, operation: str) -> None:
         """Ends a job whose stored manifest is unreadable: no worker could run it, now or later."""
         record = self._reads.record(picked.job_id)
-        result = ledger_result(picked.job_id, record, Outcome.REJECTED, ledger_results.UNREADABLE)
+        result = UNREADABLE.result(picked.job_id, record)
         self._transitions.move(
             FinishReply,
             picked.job_id,

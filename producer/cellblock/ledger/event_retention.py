@@ -70,7 +70,7 @@ def trim_before(
 
 
 class EventStream:
-    """Questions about the stream as a whole. Raises :class:`StoreUnavailable`."""
+    """The stream as a whole, and its groups. Raises :class:`StoreUnavailable`."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
@@ -127,7 +127,8 @@ class EventStream:
         return f"{at_ms}-{number + 1}"
 
     def oldest_of_last(self, count: int) -> str | None:
-        """The first of the last ``count`` events; None where there are not more than ``count``."""
+        """The first of the last ``count`` events, or an earlier one: one page of surplus is read. None where
+        there are not more than ``count``."""
         with store_errors("measuring the event stream"):
             surplus = int(self._redis.xlen(self._keys.events)) - count
             if surplus <= 0:

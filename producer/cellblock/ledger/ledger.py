@@ -24,14 +24,13 @@ from cellblock.contract.job_status import JobState
 from cellblock.contract.outcomes import NEVER_RETRIED, Outcome
 from cellblock.contract.results import JobResult
 from cellblock.errors import UnknownJob
-from cellblock.ledger import ledger_results
 from cellblock.ledger.admissions import Admissions
 from cellblock.ledger.archiving import Archiving
 from cellblock.ledger.claims import Claim, Claims
 from cellblock.ledger.connection import store_errors
+from cellblock.ledger.ends_without_worker import CANCELLED
 from cellblock.ledger.figures import Figures
 from cellblock.ledger.keys import JobOwner, Stay
-from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.pressure import LARGE_BYTES
 from cellblock.ledger.reads import Reads
 from cellblock.ledger.replies import (
@@ -45,9 +44,9 @@ from cellblock.ledger.replies import (
     RetryReply,
     RetryWord,
 )
-from cellblock.ledger.results import deposited, stored
 from cellblock.ledger.retention import Retention
 from cellblock.ledger.store import Store
+from cellblock.ledger.stored_results import deposited, stored
 from cellblock.ledger.transitions import Transition, Transitions, ms, spread
 from cellblock.ledger.upkeep import Upkeep
 from cellblock_config import Settings
@@ -200,9 +199,7 @@ class Ledger:
 
     def _cancelled_result(self, job_id: str) -> str:
         try:
-            return ledger_result(
-                job_id, self.reads.record(job_id), Outcome.CANCELLED, ledger_results.CANCELLED
-            )
+            return CANCELLED.result(job_id, self.reads.record(job_id))
         except UnknownJob:  # the script will not find the job either, and returns stale
             return ""
 
@@ -229,7 +226,7 @@ class Ledger:
 
         ``terminal``: it had ended before. Idempotent. Raises :class:`UnknownJob`.
         """
-        done = self._transitions.cancel(job_id, ledger_results.CANCELLED)
+        done = self._transitions.cancel(job_id, CANCELLED)
         if done.word is CancelWord.UNKNOWN:
             raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
         return done

@@ -18,8 +18,8 @@ from cellblock.ledger.archiving import Archiving
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import EventStream, id_of
 from cellblock.ledger.keys import JobOwner
-from cellblock.ledger.results import restored, timings, within_reach
 from cellblock.ledger.store import Store
+from cellblock.ledger.stored_results import restored, timings, within_reach
 from cellblock_config import LevelName
 
 _EVENTS_STEP_S = 1.0

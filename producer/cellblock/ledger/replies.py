@@ -29,13 +29,16 @@ class AdmitWord(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The limit that refused a job, its value, and the present use. Money is in micros."""
+    """The limit that refused a job, its value, and the present use; money in micros.
+
+    ``share``: for money, the part of ``used`` that is spent; for bytes, what the job itself would take.
+    """
 
     limit: str
     allowed: int
     used: int
     retry_after_ms: int
-    spent: int
+    share: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +62,11 @@ class AdmitReply:
         if word in {AdmitWord.ADMITTED, AdmitWord.KNOWN, AdmitWord.CONFLICT}:
             return cls(word, job_id=first, wake=tuple(more))
         if word is AdmitWord.REFUSED:
-            allowed, used, retry_after_ms, spent = map(int, more)
+            allowed, used, retry_after_ms, share = map(int, more)
             return cls(
                 word,
                 refused=Refused(
-                    limit=first, allowed=allowed, used=used, retry_after_ms=retry_after_ms, spent=spent
+                    limit=first, allowed=allowed, used=used, retry_after_ms=retry_after_ms, share=share
                 ),
             )
         if word is AdmitWord.POOR:

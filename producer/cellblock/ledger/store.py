@@ -10,7 +10,7 @@ from cellblock.archive import Archive
 from cellblock.blobs import Blobs
 from cellblock.ledger.connection import server_ms
 from cellblock.ledger.keys import Keys
-from cellblock.ledger.scripts import Scripts
+from cellblock.ledger.script_calls import Scripts
 from cellblock_config import LedgerSettings, Settings
 
 

@@ -1,4 +1,4 @@
-"""Calls of the scripts about a job, and their answers: the base of the ledger's two halves."""
+"""Calls of the scripts that move one job, and their answers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from cellblock.contract.outcomes import JobError, Outcome
 from cellblock.ledger.declarations import Arguments
+from cellblock.ledger.ends_without_worker import EndWithoutWorker
 from cellblock.ledger.keys import JobOwner, Stay
-from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.reads import Reads
 from cellblock.ledger.replies import CancelReply, CancelWord, WakingReply
 from cellblock.ledger.store import Store
@@ -73,10 +72,10 @@ class Transitions:
         done = self._scripts.call(reply, keys, {"job_id": job_id, **arguments, **common})
         return Transition(job_id, done.word, done.wake)
 
-    def cancel(self, job_id: str, why: JobError) -> Transition[CancelWord]:
+    def cancel(self, job_id: str, end: EndWithoutWorker) -> Transition[CancelWord]:
         """Ends a waiting job now, or asks the worker of a running one to. Raises :class:`UnknownJob`."""
         record = self._reads.record(job_id)
-        result = ledger_result(job_id, record, Outcome.CANCELLED, why)
+        result = end.result(job_id, record)
         return self.move(
             CancelReply,
             job_id,

@@ -8,15 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from cellblock.contract.outcomes import Outcome
 from cellblock.errors import UnknownJob
-from cellblock.ledger import ledger_results
 from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
 from cellblock.ledger.connection import store_errors
+from cellblock.ledger.ends_without_worker import CANCELLED, EXPIRED, WORKER_LOST
 from cellblock.ledger.event_retention import EventStream, trim_before
 from cellblock.ledger.figures import Figures
 from cellblock.ledger.keys import NOBODY, JobOwner
-from cellblock.ledger.ledger_results import ledger_result
 from cellblock.ledger.pressure import Pressure
 from cellblock.ledger.reads import Reads
 from cellblock.ledger.store import Store
@@ -134,8 +132,8 @@ class Upkeep:
         """
         backoffs = ",".join(str(ms(pause_s)) for pause_s in self._store.settings.loss_backoff_s)
         for job_id, record in self._overdue(self._keys.leases, limit):
-            lost = ledger_result(job_id, record, Outcome.WORKER_LOST, ledger_results.WORKER_LOST)
-            cancelled = ledger_result(job_id, record, Outcome.CANCELLED, ledger_results.CANCELLED)
+            lost = WORKER_LOST.result(job_id, record)
+            cancelled = CANCELLED.result(job_id, record)
             done = self._transitions.move(
                 ReapReply,
                 job_id,
@@ -156,7 +154,7 @@ class Upkeep:
     def expire(self, limit: int = 100) -> Iterator[Transition[ExpireWord]]:
         """Ends up to ``limit`` jobs that were not started in time: ``expired`` each."""
         for job_id, record in self._overdue(self._keys.deadlines, limit):
-            late = ledger_result(job_id, record, Outcome.REJECTED, ledger_results.EXPIRED)
+            late = EXPIRED.result(job_id, record)
             done = self._transitions.move(
                 ExpireReply,
                 job_id,
@@ -311,7 +309,7 @@ class Upkeep:
 
 def _check_whole(job_id: str, record: Mapping[str, str]) -> None:
     """Raises KeyError, ValueError for a record that scripts and results could not use."""
-    ledger_result(job_id, record, Outcome.CANCELLED, ledger_results.CANCELLED)
+    CANCELLED.result(job_id, record)
     for field in ("window_ms", "expires_ms"):
         int(record[field])
     for field in ("tenant", "priority", "state"):

@@ -62,7 +62,7 @@ def test_what_was_being_started_when_the_pool_was_cleared_is_for_nobody() -> Non
 
 
 def test_a_pool_that_closes_destroys_what_nobody_gives_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "_LENT_S", 0.2)
+    monkeypatch.setattr(pool_module, "_IN_USE_S", 0.2)
     lent: list[Stub] = []
 
     def start(profile: Profile) -> Stub:
@@ -104,7 +104,7 @@ def test_what_cannot_be_started_is_tried_again_ever_more_seldom(monkeypatch: pyt
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pool that closes does not wait for what these tests keep."""
-    monkeypatch.setattr(pool_module, "_LENT_S", 0.0)
+    monkeypatch.setattr(pool_module, "_IN_USE_S", 0.0)
 
 
 class Starts:

@@ -31,7 +31,7 @@ _LEAST_KEPT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class FilteredOutput:
     """What may leave, the CPU time that the decision took, and whether the job had too little money for
     it."""
 
@@ -55,7 +55,7 @@ class OutgoingFilter:
         largest = bounds_of(0, settings, small=False)
         # Called at the end of this process at the latest, even if close() is forgotten.
         self._end = weakref.finalize(self, _end, self._idle, self._indexes, self._template)
-        self._turns = FairSlots(settings.filter_large_at_once, wait_s=10 * largest.wall_s)
+        self._large = FairSlots(settings.filter_large_at_once, wait_s=10 * largest.wall_s)
 
     def start(self) -> None:
         """Begins to get ready, so that the first job need not wait. Returns at once."""
@@ -76,7 +76,7 @@ class OutgoingFilter:
         context: int | None = None,
         afford_s: float | None = None,
         output: EgressSettings | None = None,
-    ) -> Looked:
+    ) -> FilteredOutput:
         """The part of ``said`` that may leave. ``context``: a descriptor of the file that it must not repeat.
         ``afford_s``: the CPU time that the job's money pays for. ``output``: the settings whose bounds of
         output hold, by default the filter's own.
@@ -110,7 +110,7 @@ class OutgoingFilter:
                 request["index"] = {"shift": index.shift, "block_bytes": index.block_bytes}
                 descriptors, before_s = (context, index.entries), index.cpu_s
             if not small:
-                stack.enter_context(self._turns.taken(tenant, interruption))
+                stack.enter_context(self._large.taken(tenant, interruption))
             try:
                 looked = self._asked(
                     said=said,
@@ -122,8 +122,10 @@ class OutgoingFilter:
                     interruption=interruption,
                 )
             except Overrun as overrun:
-                looked = Looked(withhold_all(said, OutOfBounds(why_cpu)), overrun.cpu_s, bounds.by_cost)
-        return Looked(looked.said, before_s + looked.cpu_s, looked.over_cost)
+                looked = FilteredOutput(
+                    withhold_all(said, OutOfBounds(why_cpu)), overrun.cpu_s, bounds.by_cost
+                )
+        return FilteredOutput(looked.said, before_s + looked.cpu_s, looked.over_cost)
 
     def _asked(
         self,
@@ -134,7 +136,7 @@ class OutgoingFilter:
         bounds: FilterBounds,
         answer_bytes: int,
         interruption: Interruption,
-    ) -> Looked:
+    ) -> FilteredOutput:
         """Asks a process. Others may be to blame if it dies, so a fresh one is asked once more."""
         died_s = 0.0
         for last in (False, True):
@@ -156,9 +158,9 @@ class OutgoingFilter:
                 except wire.Malformed as error:
                     process.worn = True
                     raise FilterFailed(f"its answer holds {error}") from None
-            return Looked(kept, died_s + cpu_s, exceeded and bounds.by_cost)
+            return FilteredOutput(kept, died_s + cpu_s, exceeded and bounds.by_cost)
         why = OutOfBounds("its filter process ended under it, twice; return less, or smaller files")
-        return Looked(withhold_all(said, why), died_s)
+        return FilteredOutput(withhold_all(said, why), died_s)
 
     @contextmanager
     def _process(self, *, fresh: bool, with_context: bool) -> Iterator[FilterProcess]:

@@ -8,7 +8,8 @@ It is a job of its own in a sandbox of its own. It never sees the judged code, o
        ["predict", name]          which calls will the tests make?
        ["judge", {name, calls, replies, seconds}]   the replies to the first calls are here
        ["reply", text] · ["gone"]  to a call that the judge asked for; "gone": the program has ended
-  out  ["calls", call, ...]
+  out  ["learnt"] · ["unusable", type, message]    what came of a check
+       ["calls", call, ...]       the predicted calls
        ["call", call]              one more call has to be made, in the sandbox of the judged code
        ["deviates", number]        the tests make another call than was predicted
        ["verdict", word, type, message]    passed, failed, timed_out, needs_inline (the tests'), not_plain

@@ -1,4 +1,4 @@
-"""The module guard: an import that the job's level does not allow raises a clear error (requirement L1).
+"""The module guard: an import that the job's level does not allow raises a clear error.
 
 It is a policy, not a security boundary: a program can get around it, into the same sandbox. It wraps
 ``__import__`` instead of searching the source, because only the import that happens counts: one that the

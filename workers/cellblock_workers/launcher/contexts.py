@@ -1,4 +1,4 @@
-"""Which files of the host a job may see as its context (requirement R10).
+"""Which files of the host a job may see as its context.
 
 Stops a job, or a taken-over worker, from having any other file of the host mounted. The path is resolved
 before it is judged, so that no link leads out of a root, and the resolved path is what is mounted. A user who

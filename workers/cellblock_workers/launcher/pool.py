@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 #: unless no sandbox of its profile is ready.
 _AFTER_S = 0.05
 #: How long a closing pool waits for borrowers that do not give back what they have, in seconds.
-_LENT_S = 5.0
+_IN_USE_S = 5.0
 #: With this many threads, sandboxes that take long to die do not keep others from dying.
 _DESTROYERS = 3
 #: A place is not waited for any longer if its sandbox does not die within this time: another makes room.
@@ -61,7 +61,7 @@ class Pool:
         self._shelves = Shelves(settings, self._doomed)
         self._ahead = 0  # starts under way that no job waits for
         self._closed = False
-        self._lent_until = 0.0
+        self._waits_until = 0.0
         self._epoch = 0  # raised by clear(): a start from an earlier epoch must not go to a job
         self._pause_until = 0.0
         self._changed = threading.Condition()
@@ -144,7 +144,7 @@ class Pool:
         """Destroys everything idle and doomed, after a while also what is still in use, and stops."""
         with self._changed:
             self._closed = True
-            self._lent_until = time.monotonic() + _LENT_S
+            self._waits_until = time.monotonic() + _IN_USE_S
             self._changed.notify_all()
         for thread in self._threads:
             thread.join(timeout=30)
@@ -280,7 +280,7 @@ class Pool:
                 self._changed.notify_all()
 
     def _all_dropped(self) -> bool:
-        if time.monotonic() >= self._lent_until:
+        if time.monotonic() >= self._waits_until:
             self._doomed.extend(self._in_use)
             self._in_use.clear()
         self._shelves.clear()

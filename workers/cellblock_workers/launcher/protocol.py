@@ -78,13 +78,7 @@ class Renew(_Message):
     sandboxes: list[Annotated[str, Field(max_length=64)]] = Field(max_length=200)
 
 
-class Sweep(_Message):
-    """Asks to remove what owners that are gone have left."""
-
-    op: Literal["sweep"] = "sweep"
-
-
-Request = Annotated[Probe | Acquire | Report | Kill | Renew | Sweep, Field(discriminator="op")]
+Request = Annotated[Probe | Acquire | Report | Kill | Renew, Field(discriminator="op")]
 REQUEST: TypeAdapter[Request] = TypeAdapter(Request)
 
 #: context: this file cannot be a job's context · denied: anything else outside the launcher's settings
@@ -116,7 +110,6 @@ class Reply(_Message):
     # report
     evidence: Evidence | None = None
     # sweep
-    removed: int | None = None
 
 
 def send(connection: socket.socket, message: _Message, *descriptors: int) -> None:

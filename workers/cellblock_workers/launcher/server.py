@@ -35,7 +35,6 @@ from cellblock_workers.launcher.protocol import (
     ErrorCode,
     Kill,
     Probe,
-    Renew,
     Reply,
     Report,
     Request,
@@ -178,10 +177,8 @@ class Launcher:
                 del owned[sandbox.id]
                 self._discard(sandbox)
             return reply
-        if isinstance(request, Renew):
-            self._leases.renew(request.sandboxes)
-            return Reply()
-        return Reply(removed=self._cascade.sweep())
+        self._leases.renew(request.sandboxes)
+        return Reply()
 
     def _report(self, sandbox: Sandbox, request: Report) -> Reply:
         try:

@@ -12,7 +12,7 @@ from cellblock_workers.launcher.evidence import Evidence
 #: A job that may be over its cap is looked at this often, in seconds; the promise is half a second.
 _LOOK_LEAST_S = 0.2
 #: A beat brings what was lent, once in this many seconds; looking more often changes nothing.
-_LENT_S = 1.0
+_LOOK_AT_LOANS_S = 1.0
 
 
 class CostMeter:
@@ -54,7 +54,7 @@ class CostMeter:
     @property
     def wake_in_s(self) -> float:
         """Seconds that the watcher may sleep: meanwhile a nested run may be lent some of the cap."""
-        return min(self.due_in_s, _LENT_S)
+        return min(self.due_in_s, _LOOK_AT_LOANS_S)
 
     def over(self) -> bool:
         """Looks at the job now. Returns whether it has reached its cap."""

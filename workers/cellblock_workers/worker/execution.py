@@ -1,4 +1,4 @@
-"""One attempt: borrow a sandbox, hold the transcript, ask the kernel, build the result."""
+"""One attempt: borrow a sandbox, run a session with it, ask the kernel, build the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cellblock.egress import Outgoing
 from cellblock.egress.filtering import ECHO_MESSAGE
 from cellblock.ledger import Claim
 from cellblock_config import Settings
-from cellblock_workers.filtering.outgoing_filter import Looked, OutgoingFilter
+from cellblock_workers.filtering.outgoing_filter import FilteredOutput, OutgoingFilter
 from cellblock_workers.filtering.processes import FilterFailed, Stopped
 from cellblock_workers.launcher.client import (
     BorrowedSandbox,
@@ -144,12 +144,12 @@ def _measured(
         if stopped.reason == "drain":
             raise Drained(claim.job_id) from None
         run = decide_outcome(replace(transcript, stop="cancel"), kernel, limits)
-        looked = Looked(Outgoing(error=run.error, evidence=run.evidence), stopped.cpu_s)
+        looked = FilteredOutput(Outgoing(error=run.error, evidence=run.evidence), stopped.cpu_s)
     except Exception as error:  # fail closed: what could not be filtered stays here
         _log.exception("filter_failed", job_id=claim.job_id, fence=claim.fence)
         run = _unfiltered(run, error)
         cpu_s = error.cpu_s if isinstance(error, FilterFailed) else 0.0
-        looked = Looked(Outgoing(error=run.error, evidence=run.evidence), cpu_s)
+        looked = FilteredOutput(Outgoing(error=run.error, evidence=run.evidence), cpu_s)
     said, usage = looked.said, with_start(with_filter(usage, looked.cpu_s), sandbox)
     if said.blocked:
         run, said = replace(run, outcome=Outcome.LEAK_BLOCKED), replace(said, error=_LEAK)

@@ -34,7 +34,7 @@ class Health:
         self._reason: str | None = "starting"
         self._said: str | None = None  # the reason that the log has
         self._isolations: dict[LevelName, str] = {}
-        self._watchers: list[Callable[[bool], None]] = []
+        self._watchers: list[Callable[[], None]] = []
         self._paused = threading.Event()
         self._paused.set()
         self._ready = threading.Event()
@@ -61,8 +61,8 @@ class Health:
         """Waits until jobs may be claimed. Returns whether they may now."""
         return self._ready.wait(timeout_s)
 
-    def watch(self, changed: Callable[[bool], None]) -> None:
-        """Calls ``changed(ready)`` at every change, from any thread."""
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Calls ``changed`` at every change, from any thread."""
         self._watchers.append(changed)
 
     def pause(self, reason: str) -> None:
@@ -72,7 +72,7 @@ class Health:
             self._because(reason)
             self._ready.clear()
             self._paused.set()
-        self._tell(False)
+        self._tell()
 
     def status(self) -> dict[str, object]:
         """What the worker reports of itself with every beat."""
@@ -133,7 +133,7 @@ class Health:
             self._paused.clear()
             self._ready.set()
         _log.info("worker_ready", isolations=isolations)
-        self._tell(True)
+        self._tell()
 
     def _because(self, reason: str) -> None:
         """Notes why the worker is not ready; the log has each reason once."""
@@ -142,6 +142,6 @@ class Health:
             self._said = reason
             _log.error("worker_paused", reason=reason, remedy="claims resume by themselves")
 
-    def _tell(self, ready: bool) -> None:
+    def _tell(self) -> None:
         for changed in self._watchers:
-            changed(ready)
+            changed()

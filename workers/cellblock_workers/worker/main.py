@@ -200,7 +200,7 @@ def _gate(health: Health) -> type[bootsteps.StartStopStep]:
 
         def __init__(self, parent: Any, **options: Any) -> None:
             super().__init__(parent, **options)
-            health.watch(lambda ready: parent.call_soon(_apply, parent))
+            health.watch(lambda: parent.call_soon(_apply, parent))
 
         def start(self, parent: Any) -> None:
             # Celery's loop consumes once all steps have started, so this has to come after that.

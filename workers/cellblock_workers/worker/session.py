@@ -1,4 +1,4 @@
-"""One transcript with one sandbox: the job goes in, bytes and an end come out, within a deadline."""
+"""One session with one sandbox: the job goes in, bytes and an end come out, within a deadline."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNFINISHED = {
 
 _MS_MAX = 10**12  # thirty years, of all processors together
 _BYTES_MAX = 2**50
-#: Why the host, rather than the guest, ended the transcript.
+#: Why the host, rather than the guest, ended the session.
 Stop = Literal["deadline", "output", "cost", "drain", "cancel", "lost"]
 
 

@@ -6,7 +6,7 @@ from cellblock.contract.outcomes import JobError
 from cellblock.contract.results import JobResult
 from cellblock.ledger import Claim
 from cellblock.ledger.pressure import LARGE_BYTES
-from cellblock.ledger.results import stored
+from cellblock.ledger.stored_results import stored
 from cellblock_workers.worker.execution import fault_result
 
 _STREAM_BYTES = 1024

@@ -44,7 +44,7 @@ class Unkept(redis.QoS):
         """Does nothing: no record waits for it."""
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Does nothing: Runtime.run sends again what this worker cannot run."""
+        """Does nothing: WorkerRuntime.run sends again what this worker cannot run."""
 
     def restore_visible(self, *_: Any, **__: Any) -> None:
         """Does nothing; kombu's timers call it."""

@@ -9,6 +9,7 @@ of a job there is nothing of the zygote that the job could look at or run on int
 
   in   {"spawn": n, ...}   with the sandbox's stream, its context if any, its cgroups' membership files
   out  {"ready": true}     the modules are imported
+       {"fault": "..."}    they are not, and the zygote ends (boot.py may say so too, with an "errno")
        {"started": n}      with a pidfd of the sandbox's PID 1
        {"ended": n, "status": s}    as wait(2) has it
        {"failed": n, "step": ..., "why": ...}    from the child, before it becomes the guest
@@ -411,7 +412,7 @@ def say(control: socket.socket, message: dict[str, Any], descriptors: list[int] 
 
 
 def main(control: socket.socket, program: dict[str, Any]) -> Role:
-    """Imports, reports ready, serves. ``program``: preload, guest, canaries, seccomp, several_ids. It is
+    """Imports, reports ready, serves. ``program``: the fields of ``ZygoteProgram`` (fork_server.py). It is
     emptied.
 
     Returns only in a sandbox, with its role, from a frame that holds nothing of the zygote's.

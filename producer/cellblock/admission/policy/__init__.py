@@ -1,4 +1,4 @@
-"""The policy decision point: whether a job may run, asked before anything is stored (requirement D5)."""
+"""The policy decision point: whether a job may run, asked before anything is stored."""
 
 from cellblock.admission.policy.choice import decision_point
 from cellblock.admission.policy.decision import Decision, DecisionPoint, Principal, Question

@@ -268,9 +268,7 @@ def _of_segment(word: str) -> Promise:
         return Promise.CHOSEN
     if word.endswith(("secret", "secrets", "passwd", "pwd")) and word not in words.NEVER:
         return Promise.CHOSEN
-    if (
-        word.endswith("pass") and word.removesuffix("pass") in words.QUALIFIES_KEY | words.HAS_PASS
-    ):  # "Buypass" is a name
+    if word.endswith("pass") and word.removesuffix("pass") in _HAS_PASS:  # "Buypass" is a name
         return Promise.CHOSEN
     if _IN_DRAWN.search(word):
         return Promise.DRAWN

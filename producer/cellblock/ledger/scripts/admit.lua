@@ -8,7 +8,8 @@
 --       parent: for a nested run, the id of the running job whose slot and money it takes, else "";
 --       accrued: the most that the parent's attempt can have cost by now. keyed: 1 if an API key submits, which lifts no plan
 -- Returns {"admitted", job_id, woken id, ...} · {"known", job_id} · {"conflict", job_id} · {"full", waiting}
---       · {"refused", limit, allowed, used, retry_after_ms, spent}: nothing was taken of any limit
+--       · {"refused", limit, allowed, used, retry_after_ms, share}: nothing was taken of any limit; share: the money that
+--         is spent of `used`, or the bytes of this job
 --       · {"orphan", ""}: no such parent runs · {"poor", left}: the micros that the parent has left
 --       · {"no room", used, limit}: bytes of the store
 local a, invalid = arguments('job_id digest manifest tenant level priority trace_id submitted queue_depth# ' ..

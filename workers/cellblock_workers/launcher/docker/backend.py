@@ -1,4 +1,4 @@
-"""gVisor and runc through the Docker daemon (requirements R1 and R2).
+"""gVisor and runc through the Docker daemon.
 
 Every control of a sandbox made this way stands in :meth:`DockerBackend._host_config`.
 """
@@ -285,7 +285,7 @@ class DockerBackend:
         gvisor = self.isolation == "gvisor"
         config: dict[str, Any] = self._api.create_host_config(
             runtime=RUNTIMES[self.isolation],
-            network_mode="none",  # no way out: connect fails at once (R3)
+            network_mode="none",  # no way out: connect fails at once
             ipc_mode="none",
             security_opt=["no-new-privileges", f"seccomp={self._seccomp}"],
             cap_drop=["ALL"],

@@ -1,4 +1,4 @@
-"""Sandboxes forked from a warmed interpreter (requirements R1 and R2 without a daemon).
+"""Sandboxes forked from a warmed interpreter (without a daemon).
 
 The controls of a sandbox made this way stand in three places: :func:`boot.build` (the root),
 :meth:`zygote.Zygote.enter` (everything inside) and :meth:`CgroupTree._limits` (memory, processes, CPU).

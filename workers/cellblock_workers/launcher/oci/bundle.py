@@ -68,7 +68,7 @@ class Bundle:
             "process": self._process(),
             "mounts": self._mounts() if gvisor else [self._own_view(), *self._mounts()],
             "linux": {
-                # No way out: a network namespace with nothing but the loopback (R3).
+                # No way out: a network namespace with nothing but the loopback.
                 "namespaces": [
                     {"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount", "cgroup")
                 ],

@@ -1,4 +1,4 @@
-"""The fork-server's sandboxes, each in a scope of ``cellblock-sandbox.slice`` (requirements O1 to O3).
+"""The fork-server's sandboxes, each in a scope of ``cellblock-sandbox.slice``.
 
 The inside of a sandbox is :mod:`cellblock_workers.launcher.namespaces`'s. Memory, processes and CPU time are
 bounded by :class:`~cellblock_workers.launcher.systemd.scope.ScopeTree`, and for all sandboxes together by the

@@ -1,6 +1,6 @@
 -- A script's declaration: its ARGV by name, a whole number where a # follows, and the names of its KEYS: `key_names`,
 -- then `more`. `name...`, last in either, takes the rest as a list. Callers read the order from this call
--- (ledger/scripts.py). A call that does not fit changes nothing: returns nil and {"invalid", which}.
+-- (ledger/declarations.py). A call that does not fit changes nothing: returns nil and {"invalid", which}.
 local function arguments(names, key_names, more)
   local at = 0
   for _, part in ipairs(more and { key_names, more } or { key_names }) do

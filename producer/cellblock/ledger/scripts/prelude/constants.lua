@@ -40,7 +40,7 @@ local TAKES_LARGE_BELOW = 95
 -- A measurement older than this is repeated.
 local MEASURED_MS = 1500
 
--- The arguments from the settings that every script which ends or moves a job takes, after its own.
+-- The arguments that every script which ends or moves a job takes, after its own: lane, settings, channel.
 local COMMON = ' lane slots# job_ttl_s# kept_s# kept_failed_s# kept_dead_s# looked_at_s# memory_bytes# measures# channel'
 
 local function now_ms()

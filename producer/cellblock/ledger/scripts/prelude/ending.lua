@@ -39,7 +39,7 @@ local GONE_OF_THE_DEAD = { 'reserved', 'charged', 'borrowed', 'op_claim' }
 local GONE = { 'reserved', 'charged', 'borrowed', 'op_claim', 'rank', 'priority', 'window_ms', 'expires_ms', 'queued_ms',
   'faults', 'failures', 'result_ttl_s', 'bytes', 'day', 'lent', 'op_retry', 'blobs' }
 
--- What waiting callers get before the result: the fields of the record that belong to it (ledger/results.py).
+-- What waiting callers get before the result: the fields of the record that belong to it (ledger/stored_results.py).
 local function told(job, outcome, at_ms, cost)
   return cjson.encode({ outcome = outcome, level = job.level, attempt = job.attempt, worker = job.worker,
     trace_id = job.trace_id, submitted = job.submitted, admitted_ms = job.admitted_ms, started_ms = job.started_ms,
