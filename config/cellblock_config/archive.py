@@ -16,11 +16,9 @@ class ArchiveSettings(SettingsGroup):
     model_config = ConfigDict(hide_input_in_errors=True)
 
     url: OptionalSecret = Field(None, description=f"For example {EXAMPLES}.")
-    hot_s: int = Field(
-        600, ge=0, description="An ended job that is in the archive stays in Redis for so long."
-    )
+    hot_s: int = Field(600, ge=0, description="How long an ended job that is in the archive stays in Redis.")
     output_ttl_s: int = Field(
-        3 * _DAY_S, ge=60, description="What a job that ended well said is kept so long, in the archive."
+        3 * _DAY_S, ge=60, description="How long the outputs of jobs that ended well are kept."
     )
     failed_output_ttl_s: int = Field(
         14 * _DAY_S,
@@ -28,7 +26,9 @@ class ArchiveSettings(SettingsGroup):
         description="How long the outputs of failed jobs are kept: somebody has to find out why.",
     )
     record_ttl_s: int = Field(
-        400 * _DAY_S, ge=60, description="That a job ran, for whom, how it ended and what it cost."
+        400 * _DAY_S,
+        ge=60,
+        description="How long the record of a job is kept: whose, its end, its cost.",
     )
     batch: int = Field(500, ge=1, le=10_000, description="Jobs written at once.")
 

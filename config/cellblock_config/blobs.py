@@ -32,7 +32,7 @@ class BlobSettings(SettingsGroup):
         description="What no job names is removed after this to twice this; submitting a job takes less.",
     )
     ttl_s: int = Field(
-        35 * 86_400, ge=3600, description="Older ones are removed in any case: no job is kept for so long."
+        35 * 86_400, ge=3600, description="Older blobs are removed in any case; no job is kept as long."
     )
 
     @field_validator("url")

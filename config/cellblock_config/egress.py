@@ -36,7 +36,7 @@ class EgressSettings(SettingsGroup):
     )
     output_tail_bytes: int = Field(3000, ge=0, description="How much of the end of longer output is kept.")
     secrets: dict[str, SecretStr] = Field(
-        {}, description="Values that may never leave, by the name to report them under; as JSON."
+        {}, description="Values that must not leave, by the name to report them under; as JSON."
     )
     secrets_file: OptionalPath = Field(None, description="More of them, a NAME=value on each line.")
     entropy_bits: float = Field(
@@ -54,7 +54,7 @@ class EgressSettings(SettingsGroup):
         5.0, gt=0, le=600, description="CPU time for looking through what a job said, whatever its size."
     )
     filter_cpu_s_per_mib: float = Field(
-        12.0, ge=0, le=60, description="As much more for each MiB of it. What takes longer is withheld."
+        12.0, ge=0, le=60, description="CPU seconds more for each MiB. What takes longer is withheld."
     )
     filter_memory_bytes: int = Field(
         256 * MIB, ge=32 * MIB, description="Memory for looking through what one job said."

@@ -56,7 +56,7 @@ class LauncherSettings(SettingsGroup):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
         description="Labels everything created; two launchers on one host need two names.",
     )
-    allowed_uids: tuple[int, ...] = Field((), description="Besides the launcher's own uid.")
+    allowed_uids: tuple[int, ...] = Field((), description="Users that may ask the launcher, besides its own.")
     backends: tuple[ContainerBackend, ...] = Field(
         ("oci", "docker"), min_length=1, description="How gvisor and runc are started; the first that works."
     )

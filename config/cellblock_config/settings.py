@@ -61,7 +61,7 @@ class WorkerSettings(SettingsGroup):
     )
     memory_check: Literal["refuse", "warn", "off"] = Field(
         "warn",
-        description="What a worker does at its start that may hold less than its jobs can make it hold.",
+        description="What a worker does at its start if its jobs could make it hold more memory than it has.",
     )
     health_address: str = Field("127.0.0.1", description="Address on which GET /health is served.")
     health_port: int | None = Field(

@@ -69,7 +69,7 @@ class Governance:
         except (ValueError, RecursionError):
             parsed = value
         if key in Override.names() and (isinstance(parsed, bool) or not isinstance(parsed, int | float)):
-            raise InvalidJob(key, f"{value!r:.80} is not a number; to take one back: unset")
+            raise InvalidJob(key, f"{value!r:.80} is not a number; to remove it: cellblock plans unset")
         try:
             override_from({key: parsed})
         except ValidationError as error:

@@ -9,7 +9,7 @@ from redis import Redis
 
 from cellblock import SchemaMismatch
 from cellblock.ledger import Ledger
-from cellblock.ledger.declarations import BadCall, Keys, declaration_of, script_names
+from cellblock.ledger.declarations import BadCall, CallKeys, declaration_of, script_names
 from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.server import SCHEMA, check_schema, concerns
 from ledger.kit import STORES, admit, claim, dump, open_ledger
@@ -29,7 +29,7 @@ def argument(name: str) -> str:
 
 
 def declared(name: str) -> tuple[list[str], list[str]]:
-    """Keys and arguments that fit, one of each declared name."""
+    """CallKeys and arguments that fit, one of each declared name."""
     declaration = declaration_of(name)
     return list(declaration.keys), [argument(one) for one in declaration.arguments]
 
@@ -61,7 +61,7 @@ def test_a_script_with_too_few_or_too_many_of_anything_changes_nothing(store: St
 @pytest.mark.parametrize("name", script_names())
 def test_a_call_names_exactly_what_the_script_declares(store: Store, name: str) -> None:
     declaration = declaration_of(name)
-    keys: Keys = {one.removesuffix("..."): [] if "..." in one else "k" for one in declaration.keys}
+    keys: CallKeys = {one.removesuffix("..."): [] if "..." in one else "k" for one in declaration.keys}
     last, *_ = keys
     with pytest.raises(BadCall, match=rf"{name}: {last}: missing, or not declared"):
         declaration.key_list({one: key for one, key in keys.items() if one != last})

@@ -100,7 +100,7 @@ def test_what_is_not_set_cannot_be_unset(client: Client) -> None:
         ("timeout_s", "Infinity", "timeout_s"),
         ("cost_per_run", "-1", "cost_per_run"),
         ("cost_per_run", "free", "'free' is not a number"),
-        ("timeout_s", "null", "'null' is not a number; to take one back: unset"),
+        ("timeout_s", "null", "'null' is not a number; to remove it: cellblock plans unset"),
         ("timeout_s", '"20"', "is not a number"),
         ("parallel", "true", "is not a number"),
         ("parallel", "[" * 5000, "is not a number"),

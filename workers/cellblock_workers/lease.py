@@ -90,7 +90,7 @@ class Heart:
         self._renew = renew
         self._leases: dict[tuple[str, int], Lease] = {}
         self._claimed = time.monotonic()
-        self._asked: dict[str, float] = {}  # job id → when it was asked to stop, of jobs not held here
+        self._cancelled: dict[str, float] = {}  # when it was heard, of jobs not held here
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._nudged = threading.Event()
@@ -114,17 +114,17 @@ class Heart:
             thread.join(timeout=5)
 
     @contextmanager
-    def hold(self, claim: Claim, asked: float | None = None) -> Iterator[Lease]:
-        """Renews the claim's lease while the block runs. ``asked``: monotonic time when the claim was
+    def hold(self, claim: Claim, sent: float | None = None) -> Iterator[Lease]:
+        """Renews the claim's lease while the block runs. ``sent``: monotonic time when the claim was
         sent."""
-        lease = Lease(claim, sandbox_s=self._settings.lease_s, taken=asked)
+        lease = Lease(claim, sandbox_s=self._settings.lease_s, taken=sent)
         key = (claim.job_id, claim.fence)
         with self._lock:
             self._claimed = time.monotonic()
             self._leases[key] = lease
             if self._draining:
                 lease.stop("drain")
-            if self._asked.pop(claim.job_id, None) is not None:
+            if self._cancelled.pop(claim.job_id, None) is not None:
                 self._nudged.set()
         try:
             yield lease
@@ -152,8 +152,8 @@ class Heart:
         with self._lock:
             ours = any(job_id in {None, held} for held, _ in self._leases)
             if job_id is not None and not ours:  # it may be claimed here just now
-                recent = {one: at for one, at in self._asked.items() if now - at < self._settings.beat_s}
-                self._asked = {**recent, job_id: now}
+                recent = {one: at for one, at in self._cancelled.items() if now - at < self._settings.beat_s}
+                self._cancelled = {**recent, job_id: now}
         if ours:
             self._nudged.set()
 
@@ -168,7 +168,7 @@ class Heart:
         """Renews all leases once and passes on what the ledger says of them."""
         with self._lock:
             keys = list(self._leases)
-        asked = time.monotonic()
+        sent = time.monotonic()
         try:
             pulses = self._ledger.beat(self._worker, keys, self._status())
         except StoreUnavailable as error:
@@ -178,7 +178,7 @@ class Heart:
             for key, pulse in pulses.items():
                 lease = self._leases.get(key)
                 if lease is not None:
-                    lease.renewed = asked
+                    lease.renewed = sent
                     lease.lent_micros = pulse.lent_micros
                     if pulse.word is not PulseWord.HELD:
                         lease.stop("cancel" if pulse.word is PulseWord.CANCEL else "lost")

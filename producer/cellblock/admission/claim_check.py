@@ -30,7 +30,7 @@ def fetched(manifest: Manifest, blobs: Blobs | None) -> Manifest:
         return manifest
     if blobs is None:
         digest = next(iter(manifest.blobs.values())).name.rpartition("/")[2]
-        raise BlobLost(digest, "there is no blob store here: set CELLBLOCK_BLOBS_URL as who submitted it")
+        raise BlobLost(digest, "there is no blob store here: set CELLBLOCK_BLOBS_URL as its producer has it")
     parts = {part: blobs.get(ref.name, ref.size_bytes) for part, ref in manifest.blobs.items()}
     return _with_parts(manifest, parts).model_copy(update={"blobs": {}})
 

@@ -17,47 +17,47 @@ from cellblock_config import Unisolated
 from cellblock_config.plans import MICROS
 
 
-def show(outcome: JobResult, json_output: bool, out: Path | None, overwrite: bool) -> None:
+def show(result: JobResult, json_output: bool, out: Path | None, overwrite: bool) -> None:
     """A result on the screen, and its files in a folder where one is named."""
-    _print(outcome, json_output)
-    if out is not None and outcome.sealed is None:
-        save_artifacts.save(outcome.artifacts, out, overwrite=overwrite)
-        typer.echo(f"cellblock: {len(outcome.artifacts)} artifacts written to {out}", err=True)
+    _print(result, json_output)
+    if out is not None and result.sealed is None:
+        save_artifacts.save(result.artifacts, out, overwrite=overwrite)
+        typer.echo(f"cellblock: {len(result.artifacts)} artifacts written to {out}", err=True)
 
 
-def _print(outcome: JobResult, json_output: bool) -> None:
+def _print(result: JobResult, json_output: bool) -> None:
     if json_output:
-        typer.echo(outcome.model_dump_json())
+        typer.echo(result.model_dump_json())
         return
-    if outcome.sealed is not None:
-        _print_summary(outcome)
-    sys.stdout.write(outcome.stdout)
+    if result.sealed is not None:
+        _print_summary(result)
+    sys.stdout.write(result.stdout)
     sys.stdout.flush()
-    sys.stderr.write(outcome.stderr)
-    if not outcome.ok:
-        why = outcome.error.message if outcome.error else ""
-        if outcome.error and outcome.outcome is Outcome.EXIT:  # elsewhere the type repeats the outcome
-            why = f"{outcome.error.type}: {why}"
-        took = f"{outcome.usage.wall_ms / 1000:.2f} s"
-        unheard = "no result of it" if outcome.outcome is Outcome.WORKER_LOST else "not run"
-        where = f"{outcome.isolation}, {took}" if outcome.isolation else unheard
-        typer.echo(f"cellblock: {outcome.outcome}: {why} ({where})", err=True)
-    if outcome.outcome in OUR_FAULT and outcome.worker != "embedded":
-        typer.echo(f"cellblock: what its attempts met: cellblock dead show {outcome.job_id}", err=True)
-    if outcome.isolation in get_args(Unisolated):
+    sys.stderr.write(result.stderr)
+    if not result.ok:
+        why = result.error.message if result.error else ""
+        if result.error and result.outcome is Outcome.EXIT:  # elsewhere the type repeats the outcome
+            why = f"{result.error.type}: {why}"
+        took = f"{result.usage.wall_ms / 1000:.2f} s"
+        unheard = "no result of it" if result.outcome is Outcome.WORKER_LOST else "not run"
+        where = f"{result.isolation}, {took}" if result.isolation else unheard
+        typer.echo(f"cellblock: {result.outcome}: {why} ({where})", err=True)
+    if result.outcome in OUR_FAULT and result.worker != "embedded":
+        typer.echo(f"cellblock: why each attempt failed: cellblock dead show {result.job_id}", err=True)
+    if result.isolation in get_args(Unisolated):
         typer.echo(
-            f"cellblock: not isolated ({outcome.isolation}): the job could do what its user on this host can",
+            f"cellblock: not isolated ({result.isolation}): the job could do what its user on this host can",
             err=True,
         )
-    for taken in outcome.redactions:
+    for taken in result.redactions:
         if taken.kind != CONTROL_KIND:
             typer.echo(f"cellblock: {taken.stream}: {taken.count} times {taken.kind} taken out", err=True)
-    for skipped in outcome.artifacts_skipped:
+    for skipped in result.artifacts_skipped:
         typer.echo(f"cellblock: left out {skipped.path!r}: {skipped.reason}", err=True)
 
 
-def _print_summary(outcome: JobResult) -> None:
-    for name, size in outcome.summary or ():
+def _print_summary(result: JobResult) -> None:
+    for name, size in result.summary or ():
         typer.echo(f"{name:<17} {'-' if size is None else size}")
     typer.echo(
         "cellblock: sealed to its tenant; to read it, set CELLBLOCK_SEALING_PRIVATE_KEY to the key that fits",
@@ -78,10 +78,10 @@ def show_estimate(found: Estimate, json_output: bool) -> None:
         typer.echo(f"cellblock: {found.warning}", err=True)
 
 
-def exit_code(outcome: JobResult) -> int:
+def exit_code(result: JobResult) -> int:
     """As the root's docstring has them."""
-    if outcome.ok:
+    if result.ok:
         return 0
-    if outcome.outcome is Outcome.REJECTED:
+    if result.outcome is Outcome.REJECTED:
         return 3
-    return 4 if outcome.outcome in OUR_FAULT else 1
+    return 4 if result.outcome in OUR_FAULT else 1

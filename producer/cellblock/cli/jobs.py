@@ -79,9 +79,9 @@ def run(
         return
     console = Console(stderr=True)
     with console.status("running…") if console.is_terminal else _silent():
-        outcome = _run_embedded(spec, settings) if settings.redis.url is None else _run_on_fleet(spec)
-    display.show(outcome, json_output, out, overwrite)
-    sys.exit(display.exit_code(outcome))
+        result = _run_embedded(spec, settings) if settings.redis.url is None else _run_on_fleet(spec)
+    display.show(result, json_output, out, overwrite)
+    sys.exit(display.exit_code(result))
 
 
 @takes(AccountOptions, PayloadOptions, JobOptions)
@@ -149,9 +149,9 @@ def result(
     Example: cellblock result 0f3c… --timeout 10 --json
     """
     with Client() as client:
-        outcome = client.result(job, timeout_s=timeout)
-    display.show(outcome, json_output, out, overwrite)
-    sys.exit(display.exit_code(outcome))
+        ended = client.result(job, timeout_s=timeout)
+    display.show(ended, json_output, out, overwrite)
+    sys.exit(display.exit_code(ended))
 
 
 def cancel(job: JobArg, json_output: JsonOpt = False) -> None:

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def redact(
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="A text, or - for stdin.")],
     context: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file of any size that the text may not repeat.")
+        Path | None, typer.Option(metavar="FILE", help="A file, of any size, that the text must not repeat.")
     ] = None,
     explain: Annotated[
         bool,

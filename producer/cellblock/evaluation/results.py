@@ -95,7 +95,7 @@ class ResultFile:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             why = os.strerror(error.errno or 0)
-            raise InvalidJob("--out", f"{folder} can be no folder: {why}; name another") from None
+            raise InvalidJob("--out", f"{folder} cannot be made a folder: {why}; name another") from None
         self._path = folder / FILE
         self._file = self._locked()
         try:

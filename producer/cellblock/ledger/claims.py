@@ -98,8 +98,8 @@ class Claims:
         earlier. Raises :class:`StoreUnavailable` where not a single job was claimed.
         """
         claims: list[Claim] = []
-        lost = 0
-        while len(claims) < len(messages) and lost < _RACES_MAX:
+        races_lost, refused = 0, False
+        while len(claims) < len(messages) and races_lost < _RACES_MAX and not refused:
             try:
                 picked = self._pick(len(messages) - len(claims))
                 if not picked:
@@ -111,12 +111,12 @@ class Claims:
             except StoreUnavailable as error:
                 answers = [error]
             claims += [answer for answer in answers if isinstance(answer, Claim)]
-            lost += answers.count(ClaimWord.AGAIN)
+            races_lost += answers.count(ClaimWord.AGAIN)
             for answer in answers:
                 if isinstance(answer, StoreUnavailable):
                     if not claims:
                         raise answer
-                    lost = _RACES_MAX  # the claimed jobs have to run; the sweep finds the others
+                    refused = True  # the claimed jobs have to run; the sweep finds the others
         # Each lost race means that another claim succeeded; if it did not, the sweep sends messages again.
         return [*claims, *(Dropped("contended") for _ in messages[len(claims) :])]
 

@@ -29,7 +29,7 @@ class BadCall(CellblockError):
 
 
 #: Values by declared name; a sequence for a declared list.
-Keys = Mapping[str, str | Sequence[str]]
+CallKeys = Mapping[str, str | Sequence[str]]
 Arguments = Mapping[str, str | int | Sequence[str]]
 
 
@@ -41,7 +41,7 @@ class Declaration:
     keys: tuple[str, ...]
     arguments: tuple[str, ...]
 
-    def key_list(self, keys: Keys) -> list[str]:
+    def key_list(self, keys: CallKeys) -> list[str]:
         """The call's KEYS in order. Raises :class:`BadCall` for a name that is missing or not declared."""
         return self._in_order(self.keys, keys)
 

@@ -7,7 +7,7 @@
                                                 kept with the record when the fault was ours
 ``<p>:result:<id>``                    string   the filtered JobResult; as long as the record
 ``<p>:attempts:<id>``                  list     history of attempts that did not simply end: the last 20
-``<p>:delayed``                        zset     queued jobs that may not start yet, by when they may (ms)
+``<p>:delayed``                        zset     queued jobs in a pause, by when it ends (ms)
 ``<p>:ready:<lane>``                   zset     its jobs that wait to be claimed, by rank: priority, then
                                                 admission (µs)
 ``<p>:slots:<lane>``                   set      its running jobs, and those that have ended or wait again

@@ -98,12 +98,12 @@ class Ledger:
             pipe = self._redis.pipeline(transaction=False)
             pipe.hgetall(self.keys.job(job_id))
             pipe.get(self.keys.spec(job_id))
-            record, stored = cast(tuple[dict[str, str], str | None], tuple(pipe.execute()))
+            record, spec = cast(tuple[dict[str, str], str | None], tuple(pipe.execute()))
             now_ms = self._store.now_ms()
         if record.get("state") != JobState.RUNNING or tenant not in {None, record["tenant"]}:
             raise no_parent(job_id, tenant)
         try:
-            manifest = Manifest.model_validate_json(stored or "")
+            manifest = Manifest.model_validate_json(spec or "")
         except ValidationError:
             raise no_parent(job_id, tenant) from None
         return Parent(

@@ -12,7 +12,7 @@ from redis.exceptions import NoScriptError
 
 from cellblock.errors import StoreUnavailable
 from cellblock.ledger.connection import store_errors
-from cellblock.ledger.declarations import Arguments, BadCall, Keys, declaration_of, prelude, source_of
+from cellblock.ledger.declarations import Arguments, BadCall, CallKeys, declaration_of, prelude, source_of
 
 
 class Reply(Protocol):
@@ -37,7 +37,7 @@ class ScriptCall:
     ``get``: a key whose value to read after the call. So a long value does not go through Lua.
     """
 
-    keys: Keys
+    keys: CallKeys
     arguments: Arguments
     get: str | None = None
 
@@ -58,7 +58,7 @@ class Scripts:
         self._embedded = embedded
         self._scripts: dict[str, Script] = {}
 
-    def call(self, reply: type[R], keys: Keys, arguments: Arguments) -> R:
+    def call(self, reply: type[R], keys: CallKeys, arguments: Arguments) -> R:
         """Calls a script, its keys and arguments by name.
 
         Raises :class:`StoreUnavailable`, :class:`BadCall`.

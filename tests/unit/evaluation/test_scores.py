@@ -49,7 +49,7 @@ def test_a_folder_in_which_nothing_has_come_of_a_run_takes_another(tmp_path: Pat
     ResultFile(tmp_path, {"image": "mistyped"}).close()
     ResultFile(tmp_path, {"image": None}).close()
     (tmp_path / "a file").touch()
-    with pytest.raises(InvalidJob, match=r"--out: .*a file can be no folder"):
+    with pytest.raises(InvalidJob, match=r"--out: .*a file cannot be made a folder"):
         ResultFile(tmp_path / "a file", {})
 
 

@@ -85,4 +85,4 @@ class FairSlots:
             if not waiter.called and (reason := interruption.reason) is not None:
                 raise Stopped(reason, 0.0)
             if not waiter.called and time.monotonic() > over:
-                raise FilterFailed("other jobs' words took too long")
+                raise FilterFailed("filtering the output of other jobs took too long")

@@ -144,7 +144,8 @@ class Reaper:
         except RedisError as error:  # says nothing of the ledger's Redis
             _log.warning("broker_unavailable", reason=type(error).__name__)
             return
-        few = on_their_way < MESSAGES_MOST // 2 < self._ledger.figures.depth() - on_their_way
+        half = MESSAGES_MOST // 2
+        few = on_their_way < half and self._ledger.figures.depth() - on_their_way > half
         if (on_their_way == 0 or few) and (unclaimed := self._ledger.upkeep.unclaimed()):
             _log.warning("messages_sent_again", count=len(unclaimed))
             self._publisher.wake(unclaimed)

@@ -95,7 +95,7 @@ class Evaluator:
         """
         results: list[TrialResult] = []
         passed: set[int] = set()
-        verdict = RunOutcome(Outcome.OK, 0)
+        run = RunOutcome(Outcome.OK, 0)
         trials = self._evaluation.trials
         try:
             self._sandboxes.wanted = sum(sandboxes(self._evaluation.checks[trial.check]) for trial in trials)
@@ -114,18 +114,18 @@ class Evaluator:
             return refused_result(self._lease.claim, refusal)
         except Cancelled:
             error = JobError(type="Cancelled", message="Cancelled while it ran")
-            verdict = RunOutcome(Outcome.CANCELLED, error=error)
+            run = RunOutcome(Outcome.CANCELLED, error=error)
         except OverCap:
             error = JobError(type="CostCap", message="Cost cap reached")
-            verdict = RunOutcome(Outcome.COST_CAP, error=error)
+            run = RunOutcome(Outcome.COST_CAP, error=error)
         finally:
             self._sandboxes.close()
         rest: list[TrialResult] = []
-        if verdict.outcome is not Outcome.OK:
+        if run.outcome is not Outcome.OK:
             begun = {one.id for one in results}
             rest = [self._unjudged(trial, "it was not begun") for trial in trials if trial.id not in begun]
         claim = self._lease.claim
-        return attempt_result(claim, verdict, self._sandboxes.sandbox).model_copy(
+        return attempt_result(claim, run, self._sandboxes.sandbox).model_copy(
             update={
                 "trials": (*results, *rest),
                 "usage": reduce(add_usage, (one.usage for one in results), self._bill.beside),
@@ -136,9 +136,10 @@ class Evaluator:
     def _trial(self, trial: Trial) -> TrialResult:
         if trial.check in self._unusable:
             return self._without_run(trial, TrialVerdict.UNUSABLE, self._unusable[trial.check])
-        check, why, failed, broke = self._evaluation.checks[trial.check], "", 0, 0
-        while max(failed, broke) < _TRIES:
-            self._sandboxes.alone = failed + broke > 0  # so that no fault of a series is taken for its own
+        check, why = self._evaluation.checks[trial.check], ""
+        failed = {"by itself": 0, "by its answers": 0}
+        while max(failed.values()) < _TRIES:
+            self._sandboxes.alone = any(failed.values())  # so that no fault of a series is taken for its own
             try:
                 end = self._examiner.examine(trial, check)
             except Unusable as unusable:
@@ -155,15 +156,15 @@ class Evaluator:
             except (JudgeFailed, SandboxRefused) as failure:
                 self._sandboxes.check_lease()
                 self._sandboxes.dismiss()
-                by_answers = isinstance(failure, BrokeWhileJudging)
-                why, broke, failed = str(failure), broke + by_answers, failed + (not by_answers)
+                why = str(failure)
+                failed["by its answers" if isinstance(failure, BrokeWhileJudging) else "by itself"] += 1
                 _log.warning("trial_begun_again", job_id=self._lease.claim.job_id, reason=why)
                 continue
-            if end.verdict.outcome is not Outcome.SANDBOX_ERROR:
+            if end.run.outcome is not Outcome.SANDBOX_ERROR:
                 return self._result(trial, end)
-            failed += 1
-            why = end.verdict.error.message if end.verdict.error else "the sandbox failed"
-        if broke == _TRIES:  # two judges, one after the other, under the answers of this one program
+            failed["by itself"] += 1
+            why = end.run.error.message if end.run.error else "the sandbox failed"
+        if failed["by its answers"] == _TRIES:  # every judge broke under the answers of this one program
             error = JobError(type="BrokeJudge", message="its answers end the judge")
             return self._without_run(trial, TrialVerdict.FAILED, error)
         return self._unjudged(trial, why)
@@ -214,7 +215,7 @@ class Evaluator:
         else:
             error = JobError(type=end.judgement.type, message=end.judgement.message)
             if end.judgement.word == "gone":
-                error = end.verdict.error or JobError(
+                error = end.run.error or JobError(
                     type="Exited", message="the program ended before its functions had answered"
                 )
             said = self._filtered(replace(end.said, error=error))
@@ -222,7 +223,7 @@ class Evaluator:
             id=trial.id,
             verdict=word,
             channel=channel_of(self._evaluation.checks[trial.check], self._evaluation.verdict),
-            outcome=Outcome.OK if word is TrialVerdict.PASSED else end.verdict.outcome,
+            outcome=Outcome.OK if word is TrialVerdict.PASSED else end.run.outcome,
             error=said.error,
             stdout=said.stdout.text,
             stderr=said.stderr.text,
@@ -233,6 +234,6 @@ class Evaluator:
     def _word(self, end: End) -> TrialVerdict:
         if end.judgement.word != "gone":
             return _WORDS[end.judgement.word]
-        if end.verdict.outcome in {Outcome.WALL_TIMEOUT, Outcome.CPU_TIMEOUT}:
+        if end.run.outcome in {Outcome.WALL_TIMEOUT, Outcome.CPU_TIMEOUT}:
             return TrialVerdict.TIMED_OUT
         return TrialVerdict.FAILED

@@ -52,7 +52,7 @@ class End:
     """What is known of a trial's run, or of all its runs, when it is over."""
 
     judgement: Judgement
-    verdict: RunOutcome
+    run: RunOutcome
     said: Outgoing
     usage: Usage
 
@@ -111,9 +111,9 @@ class Examiner:
 
     def _called(self, job: bytes, check: FunctionCheck | PytestCheck, name: str, calls: Sequence[str]) -> End:
         sandboxes = self._sandboxes
-        examiner = sandboxes.judge()
+        judge = sandboxes.judge()
         if sandboxes.alone:  # else a judge that ends here may have ended before it came to the program
-            examiner.learn(name, check)
+            judge.learn(name, check)
         with sandboxes.enter(job, CallSession) as (borrowed, candidate):
             replies = candidate.ask([call.encode() for call in calls], len(calls))
             sandboxes.watch(candidate.trial.stop)
@@ -124,7 +124,7 @@ class Examiner:
                 return answers[0] if answers else None
 
             try:
-                judgement = examiner.judge(
+                judgement = judge.judge(
                     name=name,
                     check=check,
                     calls=calls,
@@ -196,7 +196,7 @@ class Examiner:
         """One run of the judged program: "passed" when it ended well, whatever it printed."""
         limits = self._sandboxes.limits
         end, printed = self._run(program_job(self._manifest, limits, source, stdin=case.stdin.encode()))
-        if end.verdict.outcome is Outcome.OK:
+        if end.run.outcome is Outcome.OK:
             end = replace(end, judgement=Judgement("passed", "", ""))
         return end, printed
 
@@ -205,10 +205,10 @@ class Examiner:
         if check.checker is None:
             wrong = difference(check, case.stdout, printed)
         else:
-            verdict = self._checked(check.checker, case, printed)
-            end = replace(end, usage=add_usage(end.usage, verdict.usage))
-            said = verdict.said.stderr.text.strip() or verdict.said.stdout.text.strip()
-            outcome = verdict.verdict.outcome
+            checked = self._checked(check.checker, case, printed)
+            end = replace(end, usage=add_usage(end.usage, checked.usage))
+            said = checked.said.stderr.text.strip() or checked.said.stdout.text.strip()
+            outcome = checked.run.outcome
             word = "says no" if outcome is Outcome.EXIT else f"ended with {outcome.value}"
             wrong = (
                 None if outcome is Outcome.OK else f"the checker {word}{': ' + said[-300:] if said else ''}"
@@ -220,7 +220,7 @@ class Examiner:
         :class:`Unusable`."""
         if checker in self._tried:
             return
-        error = self._checked(checker, case, case.stdout.encode()).verdict.error
+        error = self._checked(checker, case, case.stdout.encode()).run.error
         if error is not None:
             uncompiled = error.type in _NO_PYTHON and "Traceback (most recent" not in error.traceback
             if uncompiled or error.type in _LACKING:
@@ -232,7 +232,7 @@ class Examiner:
         files = {_INPUT: case.stdin.encode(), _PRINTED: printed, _EXPECTED: case.stdout.encode()}
         job = program_job(self._manifest, self._sandboxes.limits, checker, files=files, args=tuple(files))
         end = self._run(job)[0]
-        if end.verdict.outcome is Outcome.SANDBOX_ERROR:
+        if end.run.outcome is Outcome.SANDBOX_ERROR:
             raise JudgeFailed("the checker's sandbox failed")
         return end
 
@@ -251,18 +251,18 @@ class Examiner:
         ended = session.ended
         kernel = self._sandboxes.final_usage(borrowed, session.trial)
         transcript = session.trial.transcript()
-        verdict = (
+        run = (
             decide_outcome(transcript, kernel, self._sandboxes.limits) if ended else RunOutcome(Outcome.OK, 0)
         )
         if session.garbled:
             error = JobError(type="Garbled", message="the program wrote where its replies go")
-            verdict = RunOutcome(Outcome.OK, error=error)
+            run = RunOutcome(Outcome.OK, error=error)
         usage = usage_of(transcript, kernel)
-        if verdict.outcome is Outcome.COST_CAP:
+        if run.outcome is Outcome.COST_CAP:
             self._bill.add_lost(usage)
         else:
             self._bill.add(usage)
-        return End(judgement, verdict, _said(transcript), usage)
+        return End(judgement, run, _said(transcript), usage)
 
 
 def _name_of(check: FunctionCheck | PytestCheck) -> str:
@@ -284,7 +284,7 @@ def add_usage(one: Usage, other: Usage) -> Usage:
 
 def _within_cap(end: End) -> End:
     """Returns ``end``. Raises :class:`OverCap` if the run was stopped at its cost cap."""
-    if end.verdict.outcome is Outcome.COST_CAP:
+    if end.run.outcome is Outcome.COST_CAP:
         raise OverCap
     return end
 
@@ -295,9 +295,9 @@ def _said(transcript: Transcript) -> Outgoing:
 
 def _located(end: End, where: str) -> End:
     """The same end, with ``where`` in front of its message."""
-    said, error = end.judgement, end.verdict.error
+    said, error = end.judgement, end.run.error
     if said.word != "gone":
         return replace(end, judgement=replace(said, message=f"{where}: {said.message}"))
     if error is not None:
         error = error.model_copy(update={"message": f"{where}: {error.message}"})
-    return replace(end, verdict=replace(end.verdict, error=error))
+    return replace(end, run=replace(end.run, error=error))
