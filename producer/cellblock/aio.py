@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from datetime import date
+from datetime import date, datetime
 from types import TracebackType
 from typing import Literal, Self
 
@@ -13,7 +13,8 @@ from cellblock.client import Client, Job, Progress
 from cellblock.contract.evaluations import TrialResult
 from cellblock.contract.events import Event
 from cellblock.contract.job_spec import JobSpec
-from cellblock.contract.job_status import Counts, DayUsage, DeadLetter, JobStatus
+from cellblock.contract.job_status import Counts, DayUsage, DeadLetter, JobPage, JobStatus
+from cellblock.contract.outcomes import Outcome
 from cellblock.contract.results import JobResult
 from cellblock.errors import CellblockError, ResultTimeout
 from cellblock.evaluation import EvaluationOptions, Sample
@@ -46,7 +47,8 @@ class AsyncJob:
 class AsyncClient:
     """:class:`Client` for asyncio: the same methods, the same errors, one implementation underneath.
 
-    The parts for operators, ``governance`` and ``api_keys``, are only in :class:`Client`.
+    Only :class:`Client` has the parts for operators, ``governance`` and ``api_keys``, and the methods about
+    futures of threads: ``result_future``, ``start``, ``abandon``, ``campaign``.
     """
 
     def __init__(self, redis_url: str | None = None, *, settings: Settings | None = None) -> None:
@@ -102,9 +104,28 @@ class AsyncClient:
         """The state of a job now. Raises :class:`UnknownJob`."""
         return await asyncio.to_thread(lambda: self._client.status(job_id, tenant=tenant))
 
-    async def usage(self, tenant: str | None = None, day: date | None = None) -> list[DayUsage]:
-        """The use of tenants with a plan, by day (UTC)."""
-        return await asyncio.to_thread(self._client.usage, tenant, day)
+    async def usage(
+        self, tenant: str | None = None, day: date | None = None, since: date | None = None
+    ) -> list[DayUsage]:
+        """The use of tenants with a plan, by day (UTC); as :meth:`Client.usage`."""
+        return await asyncio.to_thread(self._client.usage, tenant, day, since)
+
+    async def jobs(
+        self,
+        tenant: str | None = None,
+        *,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        outcome: Outcome | str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> JobPage:
+        """Ended jobs in the archive, the last to end first; as :meth:`Client.jobs`."""
+        return await asyncio.to_thread(
+            lambda: self._client.jobs(
+                tenant, since=since, before=before, outcome=outcome, limit=limit, cursor=cursor
+            )
+        )
 
     async def counts(self) -> Counts:
         """The numbers of jobs that wait, are parked, run or are dead letters now."""
@@ -119,6 +140,10 @@ class AsyncClient:
     async def dead(self, *, limit: int = 100) -> list[DeadLetter]:
         """Jobs that ended through our fault, latest first."""
         return await asyncio.to_thread(lambda: self._client.dead(limit=limit))
+
+    async def dead_ids(self) -> list[str]:
+        """The ids of all dead letters, latest first."""
+        return await asyncio.to_thread(self._client.dead_ids)
 
     async def dead_letter(self, job_id: str) -> DeadLetter:
         """One dead letter. Raises :class:`UnknownJob` for a job that is not one."""

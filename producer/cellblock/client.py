@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import socket
@@ -25,7 +24,6 @@ from cellblock.admission.policy.decision import PRODUCER, Principal
 from cellblock.admission.sealing import open_if_fitting
 from cellblock.api_keys import ApiKeys
 from cellblock.archive import open_archive
-from cellblock.archive.database import JobFilter
 from cellblock.blobs import open_blobs
 from cellblock.contract.evaluations import TrialResult
 from cellblock.contract.events import Event
@@ -34,10 +32,8 @@ from cellblock.contract.job_status import Counts, DayUsage, DeadLetter, JobPage,
 from cellblock.contract.outcomes import Outcome
 from cellblock.contract.results import JobResult
 from cellblock.errors import (
-    ArchiveUnavailable,
     CellblockError,
     InvalidJob,
-    NotConfigured,
     RateLimited,
     ResultTimeout,
     StoreFull,
@@ -46,24 +42,20 @@ from cellblock.errors import (
 )
 from cellblock.evaluation import Campaign, EvaluationOptions, Sample
 from cellblock.governance import Governance
+from cellblock.history import History
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.archiving import ARCHIVE_GROUP
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
-from cellblock.ledger.reads import status_of
 from cellblock.ledger.replies import RetryWord
 from cellblock.queue import Publisher
 from cellblock.submission import Submission
 from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
 
-_log = logging.getLogger(__name__)
-
 Progress = Callable[[int, JobResult], None]
 _Start = Callable[[JobSpec], str]
 _EVENT_ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
 _GROUP_MAX = 64
-_LISTED_MOST = 1000
-_FIRST_DAY = date(1970, 1, 1)
 #: The longest wait of a batch for room. It does not wait for a limit that returns only tomorrow.
 _PATIENCE_S = 60.0
 
@@ -109,6 +101,7 @@ class Client:
         self._blobs = open_blobs(settings.blobs)
         self._archive = open_archive(settings.archive)
         self._ledger = Ledger(self._redis, settings, blobs=self._blobs, archive=self._archive)
+        self._history = History(self._archive, self._ledger.figures)
         self._groups = EventGroups(self._redis, self._ledger.keys)
         self._api_keys = ApiKeys(self._redis, self._ledger.keys)
         self._governance = Governance(self._redis, self._ledger.keys)
@@ -217,36 +210,7 @@ class Client:
         ``since``: only from this day on. Raises :class:`InvalidJob` if both ``day`` and ``since`` are given;
         for a day before those forty, :class:`NotConfigured` and :class:`ArchiveUnavailable`.
         """
-        if day is not None and since is not None:
-            raise InvalidJob("since", "is for several days, and day for one: give one of them")
-        recent = self._ledger.figures.usage(tenant, day)
-        found = {(one.tenant, one.day): one for one in self._archived_usage(tenant, day, since)}
-        found |= {(one.tenant, one.day): one for one in recent}
-        chosen = [one for one in found.values() if since is None or one.day >= since]
-        return sorted(chosen, key=lambda one: (one.day, one.tenant))
-
-    def _archived_usage(self, tenant: str | None, day: date | None, since: date | None) -> list[DayUsage]:
-        asked = day or since
-        if asked is not None and asked >= self._ledger.figures.first_day_kept():
-            return []
-        if self._archive is None:
-            if asked is not None:
-                raise NotConfigured(
-                    f"what was used on {asked} is in the archive, and there is none: set "
-                    "CELLBLOCK_ARCHIVE_URL, or ask for the last forty days"
-                )
-            return []
-        try:
-            rows = self._archive.usage(tenant, asked or _FIRST_DAY, until=day)
-        except ArchiveUnavailable as error:
-            if asked is not None:
-                raise
-            _log.warning("what was used more than forty days ago is left out: %s", error)
-            return []
-        return [
-            DayUsage(tenant=who, day=of_day, runs=runs, spent_micros=micros, reserved_micros=0)
-            for who, of_day, runs, micros in rows
-        ]
+        return self._history.usage(tenant, day=day, since=since)
 
     def jobs(
         self,
@@ -263,17 +227,9 @@ class Client:
         Raises :class:`NotConfigured` without an archive, :class:`InvalidJob` for an invalid filter,
         :class:`ArchiveUnavailable`.
         """
-        if self._archive is None:
-            raise NotConfigured("jobs are listed from the archive: set CELLBLOCK_ARCHIVE_URL")
-        if not 1 <= limit <= _LISTED_MOST:
-            raise InvalidJob("limit", f"{limit}: 1 to {_LISTED_MOST}")
-        if outcome is not None and outcome not in set(Outcome):
-            raise InvalidJob(
-                "outcome", f"{outcome!r:.80} is not an outcome; choose one of {', '.join(Outcome)}"
-            )
-        asked = JobFilter(tenant, _unix(since), _unix(before), outcome)
-        found, on = self._archive.jobs(asked, limit, cursor)
-        return JobPage(jobs=[status_of(one.job_id, one.record) for one in found], cursor=on)
+        return self._history.jobs(
+            tenant, since=since, before=before, outcome=outcome, limit=limit, cursor=cursor
+        )
 
     def counts(self) -> Counts:
         """The numbers of jobs that wait, are parked, run or are dead letters now."""
@@ -456,13 +412,6 @@ class Client:
                 continue
             self.result_future(job_id)  # watch from the start, so that a short job's end is noticed
             return job_id
-
-
-def _unix(when: datetime | None) -> float | None:
-    """Unix seconds. A time without a zone is the host's. Raises :class:`InvalidJob` for other types."""
-    if when is not None and not isinstance(when, datetime):
-        raise InvalidJob("since or before", f"{when!r:.80} is not a datetime")
-    return when.timestamp() if when is not None else None
 
 
 def _check_event_id(after: str, *, end: bool) -> None:

@@ -81,7 +81,7 @@ def test_a_beat_renews_no_lease_that_it_did_not_name(
         held: list[Lease] = []
 
         def slow(*given: Any) -> Any:
-            held.append(stack.enter_context(heart.hold(claim(ledger), asked=1.0)))
+            held.append(stack.enter_context(heart.hold(claim(ledger), sent=1.0)))
             return beat(*given)
 
         monkeypatch.setattr(ledger, "beat", slow)

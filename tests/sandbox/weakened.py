@@ -11,7 +11,7 @@ from typing import Any
 
 from docker.types import Mount
 
-from cellblock_workers.launcher import server
+from cellblock_workers.launcher import server, ways
 from cellblock_workers.launcher.backend import Profile
 from cellblock_workers.launcher.docker.backend import DockerBackend
 from cellblock_workers.launcher.user_ids import UserIds, id_ranges
@@ -89,7 +89,7 @@ def weakened(lacking: Lacking) -> type[DockerBackend]:
 
 def main() -> None:
     """Be that launcher."""
-    server._WAYS["docker"] = weakened(Lacking(Path(sys.argv[1])))
+    ways._WAYS["docker"] = weakened(Lacking(Path(sys.argv[1])))
     server.main()
 
 

@@ -61,3 +61,12 @@ def test_every_error_belongs_to_one_who_must_act() -> None:
     for name, cls in _classes().items():
         if name not in {"CellblockError", "CallerError", "OperatorError"}:
             assert issubclass(cls, cellblock.CallerError) != issubclass(cls, cellblock.OperatorError), name
+
+
+def test_the_client_for_asyncio_lacks_what_it_says_and_nothing_else() -> None:
+    def methods(cls: type) -> set[str]:
+        return {name for name in vars(cls) if not name.startswith("_")}
+
+    lacking = methods(cellblock.Client) - methods(cellblock.AsyncClient)
+    said = set(re.findall(r"``(\w+)``", cellblock.AsyncClient.__doc__ or ""))
+    assert lacking == said

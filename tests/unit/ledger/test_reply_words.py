@@ -12,10 +12,10 @@ from cellblock.ledger.declarations import script_names, source_of
 from cellblock.ledger.replies import PulseWord
 
 REPLIES: dict[str, Any] = {
-    one.script: one
+    script: one
     for module in (replies, upkeep_replies)
     for one in vars(module).values()
-    if isinstance(one, type) and isinstance(getattr(one, "script", None), str)
+    if isinstance(script := vars(one).get("script") if isinstance(one, type) else None, str)
 }
 
 

@@ -35,9 +35,9 @@ from cellblock_workers.launcher.protocol import (
     ErrorCode,
     Kill,
     Probe,
+    Renew,
     Reply,
     Report,
-    Request,
     receive,
     send,
 )
@@ -162,7 +162,7 @@ class Launcher:
         else:
             send(connection, self._reply(request, owned))
 
-    def _reply(self, request: Request, owned: dict[str, Sandbox]) -> Reply:
+    def _reply(self, request: Probe | Report | Kill | Renew, owned: dict[str, Sandbox]) -> Reply:
         if isinstance(request, Probe):
             return Reply(
                 isolations=self._cascade.chosen, reasons=self._cascade.reasons, counts=self._pool.counts()
