@@ -52,12 +52,12 @@ end
 
 local lender = {}
 if a.parent ~= '' then
-  lender = redis.call('HMGET', keys.parent, 'state', 'tenant', 'reserved', 'charged', 'day')
-  if lender[1] ~= 'running' or lender[2] ~= a.tenant then
+  lender = fields_of(keys.parent, 'state', 'tenant', 'reserved', 'charged', 'day')
+  if lender.state ~= 'running' or lender.tenant ~= a.tenant then
     return { 'orphan', '' }
   end
-  local left = math.max(0, tonumber(lender[3] or '0') - tonumber(lender[4] or '0') - a.accrued)
-  if a.planned == 1 and (not lender[3] or a.reserve > left) then
+  local left = math.max(0, tonumber(lender.reserved or '0') - tonumber(lender.charged or '0') - a.accrued)
+  if a.planned == 1 and (not lender.reserved or a.reserve > left) then
     return { 'poor', int(left) }
   end
 end
@@ -140,7 +140,7 @@ if a.planned == 1 then
   end
   also('plan', a.plan)
   also('reserved', int(a.reserve))
-  also('day', a.parent == '' and day or lender[5])
+  also('day', a.parent == '' and day or lender.day)
   also('result_ttl_s', int(a.result_ttl_s))
 end
 if a.parent ~= '' then

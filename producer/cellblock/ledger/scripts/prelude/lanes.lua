@@ -16,19 +16,22 @@
 -- on the day. Code that changes one of these in Redis also changes it in this table. slots: how many jobs the lane may
 -- run at once, from its plan, else from the setting; 0 is any number. has_turn: the lane was picked, so it is not parked.
 local function look(a, day, has_turn)
-  local account = redis.call('HMGET', keys.account, 'plan', 'parallel', 'held_bytes', 'kept_bytes', 'bytes_held', 'limit_bytes',
-    day and day .. '.reserved' or 'plan', day and day .. '.spent' or 'plan')
+  local names = { 'plan', 'parallel', 'held_bytes', 'kept_bytes', 'bytes_held', 'limit_bytes' }
+  if day then
+    names[7], names[8] = day .. '.reserved', day .. '.spent'
+  end
+  local account = fields_of(keys.account, unpack(names))
   local nested = a.lane:find('/', 1, true)
   local lane = {
-    plan = account[1] or '',
-    slots = nested and 1 or tonumber(account[2] or a.slots),
-    held = tonumber(account[3] or 0),
-    kept = tonumber(account[4] or 0),
-    most = tonumber(account[5] or 0),
-    limit = tonumber(account[6] or 0),
+    plan = account.plan or '',
+    slots = nested and 1 or tonumber(account.parallel or a.slots),
+    held = tonumber(account.held_bytes or 0),
+    kept = tonumber(account.kept_bytes or 0),
+    most = tonumber(account.bytes_held or 0),
+    limit = tonumber(account.limit_bytes or 0),
     day = day,
-    reserved = day and tonumber(account[7] or 0),
-    spent = day and tonumber(account[8] or 0),
+    reserved = day and tonumber(account[names[7]] or 0),
+    spent = day and tonumber(account[names[8]] or 0),
     ready = redis.call('ZCARD', keys.ready),
     taken = 0,
     parked = false,

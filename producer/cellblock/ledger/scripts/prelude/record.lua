@@ -23,14 +23,19 @@
 --   op_claim op_finish op_release op_retry op_drop         last operation id of each kind: a resent
 --                                                          script finds its own id and changes nothing
 
--- Returns fields of the job's record by name; a missing field is nil.
-local function record(...)
+-- Returns fields of a hash by name; a missing field is nil.
+local function fields_of(key, ...)
   local names, found = { ... }, {}
-  local values = redis.call('HMGET', keys.job, ...)
+  local values = redis.call('HMGET', key, ...)
   for i, name in ipairs(names) do
     found[name] = values[i] or nil
   end
   return found
+end
+
+-- Returns fields of the job's record.
+local function record(...)
+  return fields_of(keys.job, ...)
 end
 
 -- Returns the fields of its record that ending or requeuing a job needs.
