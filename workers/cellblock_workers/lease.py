@@ -25,7 +25,7 @@ _WEIGHT: tuple[StopReason, ...] = ("drain", "cancel", "lost")
 
 
 class Lease:
-    """The lease of one attempt, as this worker holds it. Its descriptor turns readable when the attempt has to stop.
+    """The lease of one attempt. Its descriptor turns readable when the attempt has to stop.
 
     ``sandbox_s``: the launcher destroys the attempt's sandbox when it was not renewed for this many seconds;
     None leaves the sandbox to the connection that borrowed it.
