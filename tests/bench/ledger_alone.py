@@ -18,7 +18,7 @@ from bench.instant_worker import NoLauncher
 from bench.ledger_hello import WORKER, Hello, hello_jobs, hush
 from bench.redis_meter import YARDSTICK_CALLS, Figures, Meter, difference, measured
 from cellblock import Outcome
-from cellblock.ledger.script_calls import Scripts
+from cellblock.ledger.script_calls import Reply, Scripts
 from cellblock_config import Settings
 from cellblock_workers.worker import main as worker_main
 from cellblock_workers.worker.reaper import Reaper
@@ -49,6 +49,8 @@ def measure_scripts(meter: Meter, one: Hello, reaper: Reaper, rounds: int) -> di
         sticks.append(meter.yardstick())
 
     found = {"job": _by_script(meter, live_and_compare, rounds)}
+    if not {"admit", "claim", "finish"} <= found["job"].keys():
+        raise SystemExit("the scripts of a job were not seen: Scripts is called by other names")
     for _ in range(_IN_LINE):
         one.admit()
     found["job in a line"] = _by_script(meter, one.live, rounds)
@@ -134,20 +136,20 @@ def _attributed(meter: Meter) -> Iterator[dict[str, list[Figures]]]:
     found: dict[str, list[Figures]] = defaultdict(list)
 
     def counted(plain: Callable[..., Any]) -> Callable[..., Any]:
-        def run(scripts: Scripts, name: str, *args: Any, **kwargs: Any) -> Any:
+        def call(scripts: Scripts, reply: type[Reply], *args: Any) -> Any:
             before = meter.read()
-            reply = plain(scripts, name, *args, **kwargs)
+            answer = plain(scripts, reply, *args)
             one = difference(meter.read(), before)
-            assert one["scripts"] == one["reads"] == 1, f"{name}: {one}"
-            found[name].append(one)
-            return reply
+            assert one["scripts"] == one["reads"] == 1, f"{reply.script}: {one}"
+            found[reply.script].append(one)
+            return answer
 
-        return run
+        return call
 
     with ExitStack() as stack:
-        for name, plain in vars(Scripts).items():
-            if name.startswith("run"):
-                stack.enter_context(mock.patch.object(Scripts, name, counted(plain)))
+        for name in ("call", "call_each"):
+            plain = getattr(Scripts, name)
+            stack.enter_context(mock.patch.object(Scripts, name, counted(plain)))
         yield found
 
 
