@@ -15,7 +15,7 @@ LOOKS = """
 import gc, os, select, socket, stat, sys, threading
 
 FUNCTIONS = {'spawn', 'become_sandbox', 'become_one_of_series', 'form_series', 'inner_steps', 'map_ids'}
-CLASSES = {'Zygote', 'Clone', 'Filter', 'FileRules'}
+CLASSES = {'Zygote', 'Clone', 'BpfProgram', 'FileRules', 'ForkRequest'}
 
 def is_of_zygote(value):
     kind = type(value)

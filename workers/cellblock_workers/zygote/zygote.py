@@ -30,6 +30,7 @@ import types
 from typing import Any, Callable, NoReturn, Protocol, Sequence, Tuple, cast
 
 from cellblock_workers.zygote import forks, kernel, root
+from cellblock_workers.zygote.fork_request import ForkRequest, read_request
 
 CONTROL = 0
 PACKET_BYTES = 16 * 1024
@@ -114,17 +115,16 @@ class Zygote:
                     packet, passed = kernel.receive(self.control, PACKET_BYTES)
                     if not packet:
                         os._exit(0)
-                    role = self.spawn(json.loads(packet), passed)
+                    role = self.spawn(*read_request(packet), passed)
                     if role is not None:
                         self.control.detach()  # the sandbox's own stream has that number now
                         return role
                 else:
                     self.bury(descriptor)
 
-    def spawn(self, request: dict[str, Any], passed: list[int]) -> Role | None:
+    def spawn(self, number: int, request: ForkRequest, passed: list[int]) -> Role | None:
         """Forks one sandbox. Returns its role in the sandbox, None in the zygote."""
         hold, go = os.pipe()
-        number = request["spawn"]
         try:
             pid = self.clone()
         except OSError as error:
@@ -132,7 +132,7 @@ class Zygote:
             pid = -1
         if pid == 0:
             os.close(go)
-            return self.become_sandbox(request, passed, hold)
+            return self.become_sandbox(number, request, passed, hold)
         for descriptor in (*passed, hold):
             os.close(descriptor)
         if pid > 0:
@@ -140,7 +140,7 @@ class Zygote:
             self.poller.register(pidfd, select.POLLIN)
             self.running[pidfd] = (number, pid)
             try:
-                self.map_ids(pid, request["ids"])
+                self.map_ids(pid, request.ids)
                 os.write(go, b"1")
             except OSError as error:
                 say(self.control, {"failed": number, "step": "the map of user ids", "why": str(error)})
@@ -149,7 +149,7 @@ class Zygote:
         os.close(go)
         return None
 
-    def map_ids(self, pid: int, ids: list[int]) -> None:
+    def map_ids(self, pid: int, ids: Sequence[int]) -> None:
         """Maps the ids of guest and job for the child; with a single id only the job's, which is then
         ours."""
         if self.several_ids:
@@ -166,33 +166,33 @@ class Zygote:
         _, status = os.waitpid(pid, 0)
         say(self.control, {"ended": number, "status": status})
 
-    def become_sandbox(self, request: dict[str, Any], passed: list[int], hold: int) -> Role:
+    def become_sandbox(self, number: int, request: ForkRequest, passed: list[int], hold: int) -> Role:
         """Puts every control in place. Returns the role: the guest, or one job of a series."""
         if os.read(hold, 1) != b"1":
             os._exit(1)
         stream, *rest = passed
-        context = rest.pop(0) if request["context"] else None
+        context = rest.pop(0) if request.context else None
         try:
-            if request["series"]:
-                return self.form_series(request, rest, stream)
+            if request.series:
+                return self.form_series(number, request, rest, stream)
             self.enter(request, rest, context)
         except Step as failure:
-            self.fail(request, failure)
+            self.fail(number, failure)
         face_host(stream, [])
-        options = self.job_options(request["nproc"])
-        canary = request["canary"]
+        options = self.job_options(request.nproc)
+        canary = request.canary
         if canary is not None:
-            names = {"__name__": "__main__", "options": {**request, **options}}
+            names = {"__name__": "__main__", "options": {**request._asdict(), **options}}
             return functools.partial(exec, self.canaries[canary], names)
         return functools.partial(self.guest.main, options)
 
-    def fail(self, request: dict[str, Any], failure: Step) -> NoReturn:
+    def fail(self, number: int, failure: Step) -> NoReturn:
         """Reports which control could not be put in place, and exits: there is no sandbox."""
         step, why = failure.args
-        say(self.control, {"failed": request["spawn"], "step": step, "why": str(why)})
+        say(self.control, {"failed": number, "step": step, "why": str(why)})
         os._exit(1)
 
-    def enter(self, request: dict[str, Any], membership: list[int], context: int | None) -> None:
+    def enter(self, request: ForkRequest, membership: list[int], context: int | None) -> None:
         """Every control of a sandbox made this way, in order; tests/sandbox proves each.
 
         Raises :class:`Step` for the first that cannot be put in place: then there is no sandbox.
@@ -206,25 +206,23 @@ class Zygote:
             )
         )
 
-    def inner_steps(
-        self, request: dict[str, Any], context: int | None, capabilities: tuple[int, ...]
-    ) -> Steps:
+    def inner_steps(self, request: ForkRequest, context: int | None, capabilities: tuple[int, ...]) -> Steps:
         """The steps that are the same for every sandbox, from the root to the seccomp filter.
 
         ``capabilities``: what its guest needs to give its job another id and to kill it.
         """
         return (
-            ("a root of its own", *root.own_root(request["seat"], self.views)),
-            ("a private /proc", *root.private_proc(request["seat"])),
-            ("a bounded /tmp", *root.bounded_tmp(request["tmp_bytes"], request["tmp_inodes"])),
-            ("a bounded /dev/shm", *root.bounded_shm(request["shm_bytes"], request["shm_inodes"])),
-            ("terminals of its own", *root.own_terminals(request["terminals"])),
+            ("a root of its own", *root.own_root(request.seat, self.views)),
+            ("a private /proc", *root.private_proc(request.seat)),
+            ("a bounded /tmp", *root.bounded_tmp(request.tmp_bytes, request.tmp_inodes)),
+            ("a bounded /dev/shm", *root.bounded_shm(request.shm_bytes, request.shm_inodes)),
+            ("terminals of its own", *root.own_terminals(request.terminals)),
             ("its context", *root.its_context(context)),
             ("nothing else to see", *kernel.pivoting(root.NEW)),
             ("a network of its own", kernel.raise_loopback),
             ("its host name", lambda: kernel.set_host_name(b"sandbox")),
-            ("its limits", lambda: set_limits(request["rlimits"])),
-            ("its processors", lambda: pin(request["processors"])),
+            ("its limits", lambda: set_limits(request.rlimits)),
+            ("its processors", lambda: pin(request.processors)),
             ("randomness of its own", reseed),
             ("a closed process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 0)),
             ("its capabilities", lambda: kernel.keep_capabilities(capabilities)),
@@ -241,7 +239,7 @@ class Zygote:
             except (OSError, ValueError) as error:
                 raise Step(name, error) from error
 
-    def form_series(self, request: dict[str, Any], membership: list[int], stream: int) -> Role:
+    def form_series(self, number: int, request: ForkRequest, membership: list[int], stream: int) -> Role:
         """Forks all sandboxes of a series, and keeps only the power to end them. Returns the role: guest, or
         job.
 
@@ -253,13 +251,13 @@ class Zygote:
                 ("its own user id", self.take_ids),
                 ("its cgroups", lambda: join_cgroups(membership)),
                 ("a private /proc", lambda: kernel.mount("proc", "/proc", "proc", root.PROC_FLAGS)),
-                ("its limits", lambda: set_limits(request["rlimits"])),
+                ("its limits", lambda: set_limits(request.rlimits)),
             )
         )
         steps = self.inner_steps(request, None, ())  # the same for all, and made ready once
         hold, go = os.pipe()
         formed, ready = os.pipe()
-        made = [self.guest.Pipes(INSIDE_JOB) for _ in range(request["series"])]
+        made = [self.guest.Pipes(INSIDE_JOB) for _ in range(request.series)]
         # It can write its children's id maps only while it, and so they, are dumpable. Acting as another
         # user, to make the pipes that user's, has ended that.
         self.take((("an open process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 1)),))
@@ -272,7 +270,7 @@ class Zygote:
                 raise Step("new namespaces", error) from error
             if pid == 0:
                 return self.become_one_of_series(
-                    request=request, steps=steps, pipes=pipes, kept=kept, hold=hold, ready=ready
+                    number, request, steps=steps, pipes=pipes, kept=kept, hold=hold, ready=ready
                 )
             waiting.append((pipes, pid))
         try:
@@ -297,10 +295,18 @@ class Zygote:
             )
         )
         face_host(stream, sorted(fd for pipes, _ in waiting for fd in pipes.our_ends()))
-        return functools.partial(self.guest.serve_series, waiting, self.job_options(request["nproc"]))
+        return functools.partial(self.guest.serve_series, waiting, self.job_options(request.nproc))
 
     def become_one_of_series(
-        self, request: dict[str, Any], steps: Steps, pipes: JobPipes, kept: list[int], hold: int, ready: int
+        self,
+        number: int,
+        request: ForkRequest,
+        *,
+        steps: Steps,
+        pipes: JobPipes,
+        kept: list[int],
+        hold: int,
+        ready: int,
     ) -> Role:
         """Puts every control in place. Returns the job's role."""
         try:
@@ -316,9 +322,9 @@ class Zygote:
             os.write(ready, b"1")
             os.close(ready)
         except Step as failure:
-            self.fail(request, failure)
+            self.fail(number, failure)
         os.close(CONTROL)
-        return functools.partial(self.guest.be_one_of_series, pipes, self.job_options(request["each_pids"]))
+        return functools.partial(self.guest.be_one_of_series, pipes, self.job_options(request.each_pids))
 
     def job_options(self, nproc: int) -> dict[str, Any]:
         """The options of a guest, set before there is a job. ``nproc``: how many processes; 0: no bound."""

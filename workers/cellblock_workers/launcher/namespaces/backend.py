@@ -30,7 +30,6 @@ from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
 from cellblock_workers.launcher.namespaces import canary
 from cellblock_workers.launcher.namespaces.fork_server import (
     ForkedGuest,
-    ForkRequest,
     ForkServer,
     ZygoteProgram,
 )
@@ -42,6 +41,7 @@ from cellblock_workers.launcher.seccomp_filter import compile_profile
 from cellblock_workers.launcher.streams import sandbox_stream
 from cellblock_workers.launcher.user_ids import IdBlock, IdRange
 from cellblock_workers.zygote import kernel
+from cellblock_workers.zygote.fork_request import ForkRequest
 
 _log = structlog.get_logger(__name__)
 

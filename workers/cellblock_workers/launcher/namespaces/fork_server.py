@@ -18,12 +18,13 @@ import structlog
 
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, StartFailed
 from cellblock_workers.launcher.namespaces.roots import Root
+from cellblock_workers.zygote.fork_request import ForkRequest
 from cellblock_workers.zygote.zygote import PACKET_BYTES
 
 _log = structlog.get_logger(__name__)
 
 _BOOT = (sys.executable, "-P", "-m", "cellblock_workers.launcher.namespaces.boot")
-_MODULES = ("kernel", "forks", "root", "zygote")
+_MODULES = ("kernel", "forks", "root", "fork_request", "zygote")
 _END_S = 6.0
 _NO_NAMESPACES = {1, 28, 38}  # EPERM, ENOSPC (max_user_namespaces), ENOSYS
 
@@ -52,29 +53,6 @@ class ZygoteProgram:
             json.dump({"modules": zygote_modules(), **asdict(self)}, text)
         os.lseek(file, 0, os.SEEK_SET)
         return file
-
-
-@dataclass(frozen=True, slots=True)
-class ForkRequest:
-    """One sandbox, in numbers. ``seat``: no other running one has it. ``ids``: of guest and job, as the
-    zygote's user namespace counts them. ``series``: how many sandboxes are used one after the other; 0 for a
-    single one. ``each_pids``: how many processes each of a series may have, as their cgroup counts all of
-    them together; 0 for no bound."""
-
-    seat: int
-    ids: tuple[int, int]
-    tmp_bytes: int
-    tmp_inodes: int
-    shm_bytes: int
-    shm_inodes: int
-    terminals: int
-    rlimits: dict[str, int]
-    nproc: int
-    processors: int
-    context: bool
-    series: int = 0
-    each_pids: int = 0
-    canary: int | None = None
 
 
 class ForkedGuest:
@@ -148,7 +126,7 @@ class ForkServer:
         number, child = next(self._numbers), ForkedGuest(self._name)
         with self._lock:
             self._children[number] = child
-        packet = json.dumps({"spawn": number, **asdict(request)}).encode()
+        packet = request.packet(number)
         try:
             socket.send_fds(self._control, [packet], descriptors)
         except OSError as error:
