@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 import types
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from .pipes import RAISED, VALUE, write_all
 from .values import encode_value
@@ -24,6 +24,15 @@ collect_garbage, own_pid = gc.collect, os.getpid
 format_exception, format_exception_only = traceback.format_exception, traceback.format_exception_only
 written_raised = json.JSONEncoder(ensure_ascii=False).encode
 job_pid = 0  #: the process that runs the program; a forked child is not the job
+
+
+class ProgramEnd(NamedTuple):
+    """How a program came to its end: the exit status so far, the work folder, and how many modules were
+    loaded before it."""
+
+    status: int
+    folder: str
+    modules_before: int
 
 
 def note_job_process() -> None:
@@ -52,18 +61,19 @@ def exit_status(code: object) -> int:
     return 1
 
 
-def leave(status: int, folder: str, before: int) -> None:
+def leave(end: ProgramEnd) -> None:
     """Does the interpreter's exit: threads, exit functions, what the program holds, output. The process ends
     here: the rest of a tear-down would copy every page shared with the guest for nothing.
 
-    The arguments are what :func:`run_job` returns. As in a plain interpreter, exceptions meanwhile are shown
+    As in a plain interpreter, exceptions meanwhile are shown
     and change nothing else; output that cannot be written makes the status 120.
     """
+    status = end.status
     try:
         attempt(await_threads)
         attempt(run_exit_functions)
         written = flush_output()
-        attempt(lambda: let_go(folder, before))
+        attempt(lambda: let_go(end.folder, end.modules_before))
         if not (written and flush_output()):
             status = 120
     finally:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Sequence
 
 from .calls import Caller, as_text, failed_line, message_of, read_call, send_reply
 from .context import ContextHandle
-from .ending import exit_status, note_job_process, refuse, report_raised, send_value
+from .ending import ProgramEnd, exit_status, note_job_process, refuse, report_raised, send_value
 from .judging import JudgeProgram, Unheard
 from .messages import HEADER, JobMessage, read_job
 from .module_guard import guard_imports
@@ -113,9 +113,8 @@ class ReceivedJob:
             length -= len(piece)
 
 
-def run_job() -> tuple[int, str, int]:
-    """Receives the job, runs the program as __main__, sends its value. Returns its exit status, its folder,
-    and how many modules were loaded before it."""
+def run_job() -> ProgramEnd:
+    """Receives the job, runs the program as __main__, sends its value."""
     note_job_process()
     delivery = ReceivedJob(CONTROL)
     job = delivery.description()
@@ -136,7 +135,7 @@ def run_job() -> tuple[int, str, int]:
             given["ctx"] = ContextHandle(at_least=job.context_bytes)
         path, source = main_program(job, folder)
     except Exception as error:
-        return refuse(error), folder, len(sys.modules)
+        return ProgramEnd(refuse(error), folder, len(sys.modules))
     sys.argv = [path, *job.args]
     sys.path.insert(0, os.path.dirname(path))
     sys.dont_write_bytecode = True  # no one imports it again, and the work folder is the job's to fill
@@ -150,7 +149,7 @@ def run_job() -> tuple[int, str, int]:
     if job.modules is not None:
         more = (*PYTEST_MODULES, own) if job.role == "tested" else ()
         guard_imports(job.level, [*job.modules, *more], folder)
-    return run_main(job, source, path, main.__dict__), folder, before
+    return ProgramEnd(run_main(job, source, path, main.__dict__), folder, before)
 
 
 def run_main(job: JobMessage, source: bytes, path: str, names: dict[str, Any]) -> int:

@@ -52,14 +52,14 @@ def main(options: dict[str, Any]) -> None:
     by the kernel's names; ``folder``: where it works, if not in the usual place.
     """
     start(options)
-    leave(*run_job())
+    leave(run_job())
 
 
 def be_one_of_series(pipes: Pipes, options: dict[str, Any]) -> None:
     """Runs the job in one sandbox of a series (series.py). Never returns. ``options``: as for
     :func:`main`."""
     become_job(pipes, options)
-    leave(*run_job())
+    leave(run_job())
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from cellblock.admission.resolve import Manifest
@@ -158,15 +159,19 @@ class Examiner:
     ) -> bytes:
         """The program's frames. They contain no word of its tests, unless the tests run in its own
         sandbox."""
-        told, where = role == "inline", (self._manifest, self._sandboxes.limits, _ANSWERS_BYTES)
+        inline = role == "inline"
+        make = partial(
+            answering_job,
+            manifest=self._manifest,
+            limits=self._sandboxes.limits,
+            answers_bytes=_ANSWERS_BYTES,
+        )
         if isinstance(check, FunctionCheck):
-            return answering_job(role, *where, source, [check.setup, check.tests] if told else ())
-        tests = check.tests if told else ()
+            return make(role, source=source, texts=[check.setup, check.tests] if inline else ())
+        tests = check.tests if inline else ()
         files = {f"{check.module}.py": source.encode()}
         files |= {one.name: one.text.encode() for one in (*check.files, *tests)}
-        return answering_job(
-            "tested" if told else role, *where, texts=[one.name for one in tests], files=files
-        )
+        return make("tested" if inline else role, texts=[one.name for one in tests], files=files)
 
     def _by_prints(self, trial: Trial, check: StdioCheck) -> End:
         """Runs one case after the other, each in a sandbox of its own, until the program fails one."""

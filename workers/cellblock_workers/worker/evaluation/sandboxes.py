@@ -46,9 +46,15 @@ class EvaluationSandbox:
     sandbox: BorrowedSandbox
     used: int = 0
     over: bool = False
-    known: Evidence = field(
-        default_factory=Evidence
-    )  #: what a series had used when the kernel was last asked
+    #: What a series had used when the kernel was last asked.
+    known: Evidence = field(default_factory=Evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judging:
+    judge: Judge
+    session: CallSession
+    sandbox: BorrowedSandbox
 
 
 class EvaluationSandboxes:
@@ -75,7 +81,7 @@ class EvaluationSandboxes:
         self._judge_s = judge_s
         self.wanted = 0
         self.alone = False
-        self._judging: tuple[Judge, CallSession, BorrowedSandbox] | None = None
+        self._judging: _Judging | None = None
         self._series: EvaluationSandbox | None = None
         self.sandbox: BorrowedSandbox | None = None  #: the one that was entered last
 
@@ -120,14 +126,15 @@ class EvaluationSandboxes:
                 )
             )
             session.trial.open(answering_job("judge", self._manifest, limits, _JUDGE_SAYS_BYTES), limits)
-            self._judging = Judge(session), session, sandbox
-        return self._judging[0]
+            self._judging = _Judging(Judge(session), session, sandbox)
+        return self._judging.judge
 
     def dismiss(self) -> None:
         """Gives the judge's sandbox back: it may be half-way through something, or broken."""
         if self._judging is None:
             return
-        (_, session, sandbox), self._judging = self._judging, None
+        session, sandbox = self._judging.session, self._judging.sandbox
+        self._judging = None
         try:
             used = self._launcher.give_back(sandbox, ended=False)
         except (SandboxUnavailable, SandboxRefused):
