@@ -28,7 +28,7 @@ CHANGES: dict[str, Callable[[Client], object]] = {
     "a shorter timeout": lambda client: client.governance.set("*", "timeout_s", "3", "root"),
     "less for a run": lambda client: client.governance.set("*", "cost_per_run", "0.0001", "root"),
     "no runs left today": lambda client: client.governance.set("*", "runs_per_day", "1", "root"),
-    "one it may not even have": lambda client: client.governance.set("*", "cost_per_run", "0", "root"),
+    "a budget that allows no run": lambda client: client.governance.set("*", "cost_per_run", "0", "root"),
 }
 
 
@@ -43,7 +43,7 @@ def test_a_plan_that_has_changed_makes_it_no_other_job(
 
 def test_what_a_plan_refuses_now_was_changed_indeed(client: Client) -> None:
     """The changes above matter: without the key each would be another job, or none."""
-    for word in ("no runs left today", "one it may not even have"):
+    for word in ("no runs left today", "a budget that allows no run"):
         again(client)
         CHANGES[word](client)
         with pytest.raises((RateLimited, PolicyDenied)):
@@ -53,7 +53,7 @@ def test_what_a_plan_refuses_now_was_changed_indeed(client: Client) -> None:
 
 def test_another_job_under_the_key_is_refused_also_when_nothing_is_allowed_any_more(client: Client) -> None:
     first = again(client)
-    CHANGES["one it may not even have"](client)
+    CHANGES["a budget that allows no run"](client)
     other = SPEC.model_copy(update={"limits": Limits(timeout_s=7)})
     with pytest.raises(InvalidJob, match=f"idempotency_key: 'order-17' was used for another job, {first}"):
         client.submit(other)

@@ -259,7 +259,7 @@ def test_a_broken_signature_is_refused(pair: Pair, broken: Callable[[str], str])
 
 
 def test_a_public_key_is_no_hmac_secret() -> None:
-    """The classic confusion: the public half is known to all, so a worker may never take it for a secret."""
+    """The classic confusion: the public half is known to all, so a worker must never take it for a secret."""
     pair = Pair("ed25519")
     public = base64.b64decode(pair.trusted.partition(":")[2])
     signed = pair.signed()

@@ -1,4 +1,4 @@
-"""Job ids name their tenant's bucket, by a hash that may never change."""
+"""Job ids name their tenant's bucket, by a hash that must never change."""
 
 from __future__ import annotations
 
