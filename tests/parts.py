@@ -16,7 +16,7 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
-from cellblock_workers.fleet import port_of, reserve_port
+from cellblock_workers.private_redis import port_of, reserve_port
 from suite.measured import unmeasured
 from suite.warm import CELLBLOCK as CELLBLOCK
 from suite.warm import WarmPopen

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from redis import Redis
 
-from cellblock_workers.fleet import port_of, private_redis, reserve_port
+from cellblock_workers.private_redis import port_of, private_redis, reserve_port
 
 READ_ALL = """
 import os, sys

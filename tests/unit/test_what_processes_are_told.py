@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from cellblock_config import Settings, load_settings
-from cellblock_workers.fleet import host_services
+from cellblock_workers.host_services import host_services
 from cellblock_workers.launcher.spawn import NO_SECRETS, NO_SECRETS_BUT_ITS_OWN
 
 EVERY_SECRET = {

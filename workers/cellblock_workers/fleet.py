@@ -5,47 +5,39 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pwd
 import secrets
-import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import celery
 import structlog
-from dotenv import dotenv_values
-from redis import Redis
-from redis.exceptions import RedisError
 
-import cellblock_workers
-from cellblock.admission.signing import Verifier
 from cellblock.errors import NotConfigured
 from cellblock.ledger import Keys, Ledger
 from cellblock.ledger.connection import connect, store_errors
 from cellblock.ledger.server import check_schema
 from cellblock_config import Settings, load_settings
-from cellblock_config.launcher import WORKER_USER_ID
 from cellblock_config.levels import MIB
+from cellblock_workers.host_services import (
+    PYTHON,
+    archiver_service,
+    from_dotenv,
+    host_services,
+    worker_user,
+)
 from cellblock_workers.launcher import spawn
-from cellblock_workers.supervisor import REFUSED, Service, Supervisor, group_of
+from cellblock_workers.private_redis import port_of, private_redis, reserve_port
+from cellblock_workers.supervisor import Service, Supervisor, group_of
 from cellblock_workers.telemetry import configure_logging
 from cellblock_workers.worker.liveness import check_liveness
 from cellblock_workers.worker.memory_need import reckon
 
 _log = structlog.get_logger(__name__)
-_PYTHON = sys.executable
-#: The user a worker runs as: the account of config/host/systemd if it exists, else a number without one.
-_ACCOUNT, _NUMBER = "cellblock", WORKER_USER_ID
 _AS_CONFIGURED = "as configured"
-_SENTRY_USER = 65_534  # fixed in runsc
 
 
 def run_worker() -> int:
@@ -107,7 +99,7 @@ def run_up(*, json_output: bool = False) -> int:
         folder = Path(name)
         folder.chmod(0o755)
         services: list[Service] = []
-        environment = _from_dotenv()
+        environment = from_dotenv()
         if settings.redis.url is None:
             service, url = private_redis(folder, port_of(redis_port))
             services.append(service)
@@ -125,13 +117,13 @@ def run_up(*, json_output: bool = False) -> int:
         environment |= {"CELLBLOCK_MONITOR_PASSWORD": password, "CELLBLOCK_MONITOR_PORT": str(port)}
         services += host_services(settings, folder, environment)
         if settings.archive.url is not None or "CELLBLOCK_ARCHIVE_URL" in environment:
-            services.append(_archiver(settings, environment))
+            services.append(archiver_service(settings, environment))
         services.append(
             Service(
                 "flower",
-                [_PYTHON, "-P", "-m", "cellblock_workers.monitor"],
+                [PYTHON, "-P", "-m", "cellblock_workers.monitor"],
                 {**environment, **spawn.NO_SECRETS_BUT_ITS_OWN},
-                _worker_user(settings),
+                worker_user(settings),
                 ready=lambda process: _wait_for_port(settings.monitor.address, port, process),
             )
         )
@@ -149,7 +141,7 @@ def run_up(*, json_output: bool = False) -> int:
 
 def _stores_of_its_own(settings: Settings, folder: Path) -> dict[str, str]:
     """A blob store and an archive for a fleet that is all on this host, if none are configured."""
-    found, user = {}, _worker_user(settings)
+    found, user = {}, worker_user(settings)
     for name in ("blobs", "archive"):
         if getattr(settings, name).url is None:
             own = folder / name
@@ -159,102 +151,6 @@ def _stores_of_its_own(settings: Settings, folder: Path) -> dict[str, str]:
             url = f"file://{own}" if name == "blobs" else f"sqlite:///{own}/jobs.db"
             found[f"CELLBLOCK_{name.upper()}_URL"] = url
     return found
-
-
-def host_services(
-    settings: Settings, folder: Path, environment: dict[str, str] | None = None
-) -> list[Service]:
-    """Launcher and worker of one host, split by privilege. Raises :class:`NotConfigured`."""
-    Verifier(settings.signing)  # a key that cannot be used here is reported at once, by the command itself
-    environment = dict(environment or _from_dotenv())
-    user = _worker_user(settings)
-    services = []
-    if "socket" not in settings.launcher.model_fields_set:
-        path = folder / "launcher.sock"
-        environment["CELLBLOCK_LAUNCHER_SOCKET"] = str(path)
-        allowed = {user} if user else set()
-        launcher_environment = {
-            **environment,
-            **spawn.NO_SECRETS,
-            "CELLBLOCK_LAUNCHER_SOCKET": str(path),
-            "CELLBLOCK_LAUNCHER_ALLOWED_UIDS": json.dumps(
-                sorted(allowed | set(settings.launcher.allowed_uids))
-            ),
-        }
-        if "owner" not in settings.launcher.model_fields_set:
-            launcher_environment["CELLBLOCK_LAUNCHER_OWNER"] = f"{socket.gethostname()[:48]}-{os.getpid()}"
-        services.append(
-            Service(
-                "launcher",
-                spawn.COMMAND,
-                launcher_environment,
-                ready=lambda process: spawn.wait_for_socket(path, process),
-            )
-        )
-    worker = [_PYTHON, "-P", "-m", "cellblock_workers.worker.main"]
-    # The key that opens results belongs to their readers, and Flower's password to its users.
-    environment |= {"CELLBLOCK_SEALING_PRIVATE_KEY": "", "CELLBLOCK_MONITOR_PASSWORD": ""}
-    environment |= _archive_without_login(settings, environment)
-    services.append(Service("worker", worker, environment, user, refusals=(REFUSED,), patient=True))
-    return services
-
-
-def _archive_without_login(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
-    """A worker only needs to know whether there is an archive, and never opens it."""
-    url = environment.get("CELLBLOCK_ARCHIVE_URL") or (
-        settings.archive.url.get_secret_value() if settings.archive.url is not None else ""
-    )
-    return {"CELLBLOCK_ARCHIVE_URL": f"{urlsplit(url).scheme}:////" if url else ""}
-
-
-def _archiver(settings: Settings, environment: dict[str, str]) -> Service:
-    command = [_PYTHON, "-P", "-m", "cellblock_workers.archiver"]
-    others = {**environment, "CELLBLOCK_SEALING_PRIVATE_KEY": "", "CELLBLOCK_MONITOR_PASSWORD": ""}
-    return Service("archiver", command, others, _worker_user(settings), refusals=(REFUSED,), patient=True)
-
-
-def private_redis(folder: Path, port: int) -> tuple[Service, str]:
-    """A Redis for this fleet alone: on loopback, with its own password; its data ends with it."""
-    binary = shutil.which("redis-server")
-    if binary is None:
-        raise NotConfigured(
-            "redis-server is not installed and CELLBLOCK_REDIS_URL is not set: apt-get install redis-server"
-        )
-    password = secrets.token_urlsafe(24)
-    # Other users enter the fleet's folder, for its socket. They could read what Redis writes there.
-    folder = folder / "redis"
-    folder.mkdir(mode=0o700)
-    config = folder / "redis.conf"
-    config.write_text(
-        f"bind 127.0.0.1\nport {port}\nrequirepass {password}\ndir {folder}\n"
-        'save ""\nappendonly yes\nmaxmemory 512mb\nmaxmemory-policy noeviction\nloglevel warning\n'
-    )
-    url = f"redis://:{password}@127.0.0.1:{port}/0"
-    redis = Service(
-        "redis",
-        [binary, str(config)],
-        spawn.NO_SECRETS,
-        essential=True,
-        ready=lambda _: _wait_for_redis(url),
-    )
-    return redis, url
-
-
-def reserve_port() -> socket.socket:
-    """A socket that keeps a free loopback port for a server that is about to start.
-
-    It is bound and does not listen. Until it is closed, Linux gives the port to no process that asks for any
-    port; a server that names the port and sets SO_REUSEADDR, as servers do, gets it.
-    """
-    held = socket.socket()
-    held.bind(("127.0.0.1", 0))
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # only now: before, bind() may share a port
-    return held
-
-
-def port_of(held: socket.socket) -> int:
-    """The port that a socket of :func:`reserve_port` keeps."""
-    return int(held.getsockname()[1])
 
 
 def _monitor_port(settings: Settings, *, otherwise: int) -> int:
@@ -273,29 +169,6 @@ def _monitor_port(settings: Settings, *, otherwise: int) -> int:
         return otherwise
 
 
-def _wait_for_redis(url: str) -> None:
-    deadline = time.monotonic() + 10
-    with closing(Redis.from_url(url)) as redis:
-        while True:
-            try:
-                redis.ping()
-                return
-            except RedisError:
-                if time.monotonic() > deadline:
-                    raise NotConfigured("the private Redis did not answer within 10 s") from None
-                time.sleep(0.02)
-
-
-def _from_dotenv() -> dict[str, str]:
-    """The working directory's ``.env``, read here once: the worker's user might not be able to read it."""
-    found = dotenv_values(".env") if Path(".env").is_file() else {}
-    return {
-        name: value
-        for name, value in found.items()
-        if name.startswith("CELLBLOCK_") and value is not None and name not in os.environ
-    }
-
-
 def _wait_for_port(address: str, port: int, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 15
     while True:
@@ -310,39 +183,6 @@ def _wait_for_port(address: str, port: int, process: subprocess.Popen[bytes]) ->
             if time.monotonic() > deadline:
                 raise NotConfigured(f"Flower did not listen on {address}:{port} within 15 s") from None
             time.sleep(0.05)
-
-
-def _worker_user(settings: Settings) -> int | None:
-    """The user that the worker runs as: not root, if possible; None to keep this one."""
-    if os.geteuid() != 0:
-        return None
-    name = settings.worker.user or _ACCOUNT
-    try:
-        user = pwd.getpwnam(name).pw_uid
-    except KeyError:
-        if settings.worker.user is not None:
-            raise NotConfigured(f"CELLBLOCK_WORKER_USER={name}: this host has no such user") from None
-        name, user = f"uid {_NUMBER}", _NUMBER
-    if user == _SENTRY_USER:  # a process may kill another of its user, and list its descriptors
-        raise NotConfigured(f"CELLBLOCK_WORKER_USER={name}: gVisor's sandboxes are {name}'s processes too")
-    for module in (os, celery, cellblock_workers):
-        readable = subprocess.run(
-            ["/usr/bin/test", "-r", str(module.__file__)],
-            user=user,
-            group=group_of(user),
-            extra_groups=[],
-            check=False,
-        )
-        if readable.returncode != 0:
-            if settings.worker.user is not None:
-                raise NotConfigured(f"CELLBLOCK_WORKER_USER={name} cannot read {module.__file__}")
-            _log.warning(
-                "worker_keeps_root",
-                reason=f"{name} cannot read {module.__file__}",
-                remedy="install into a folder every user can read, or set CELLBLOCK_WORKER_USER",
-            )
-            return None
-    return user
 
 
 def _check_redis(settings: Settings) -> None:

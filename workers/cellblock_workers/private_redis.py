@@ -1,0 +1,74 @@
+"""A Redis that one fleet has for itself, and the ports it is given."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import socket
+import time
+from contextlib import closing
+from pathlib import Path
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from cellblock.errors import NotConfigured
+from cellblock_workers.launcher import spawn
+from cellblock_workers.supervisor import Service
+
+
+def private_redis(folder: Path, port: int) -> tuple[Service, str]:
+    """A Redis for this fleet alone: on loopback, with its own password; its data ends with it."""
+    binary = shutil.which("redis-server")
+    if binary is None:
+        raise NotConfigured(
+            "redis-server is not installed and CELLBLOCK_REDIS_URL is not set: apt-get install redis-server"
+        )
+    password = secrets.token_urlsafe(24)
+    # Other users enter the fleet's folder, for its socket. They could read what Redis writes there.
+    folder = folder / "redis"
+    folder.mkdir(mode=0o700)
+    config = folder / "redis.conf"
+    config.write_text(
+        f"bind 127.0.0.1\nport {port}\nrequirepass {password}\ndir {folder}\n"
+        'save ""\nappendonly yes\nmaxmemory 512mb\nmaxmemory-policy noeviction\nloglevel warning\n'
+    )
+    url = f"redis://:{password}@127.0.0.1:{port}/0"
+    redis = Service(
+        "redis",
+        [binary, str(config)],
+        spawn.NO_SECRETS,
+        essential=True,
+        ready=lambda _: _wait_for_redis(url),
+    )
+    return redis, url
+
+
+def _wait_for_redis(url: str) -> None:
+    deadline = time.monotonic() + 10
+    with closing(Redis.from_url(url)) as redis:
+        while True:
+            try:
+                redis.ping()
+                return
+            except RedisError:
+                if time.monotonic() > deadline:
+                    raise NotConfigured("the private Redis did not answer within 10 s") from None
+                time.sleep(0.02)
+
+
+def reserve_port() -> socket.socket:
+    """A socket that keeps a free loopback port for a server that is about to start.
+
+    It is bound and does not listen. Until it is closed, Linux gives the port to no process that asks for any
+    port; a server that names the port and sets SO_REUSEADDR, as servers do, gets it.
+    """
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # only now: before, bind() may share a port
+    return held
+
+
+def port_of(held: socket.socket) -> int:
+    """The port that a socket of :func:`reserve_port` keeps."""
+    return int(held.getsockname()[1])
