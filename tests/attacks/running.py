@@ -39,8 +39,8 @@ class Ended:
 class _ListeningSession(Session):
     """The real session of a job. Tells when the job has printed that its plant is there."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
         feed, said = self._stdout.feed, _plant_of(self._lease.claim.job_id)
 
         def heard(chunk: bytes) -> None:
