@@ -21,7 +21,7 @@ from cellblock.admission.resolve import Manifest
 from cellblock.archive import Archive
 from cellblock.blobs import Blobs
 from cellblock.contract.job_status import JobState
-from cellblock.contract.outcomes import NEVER_RETRIED, Outcome
+from cellblock.contract.outcomes import NEVER_RETRIED, OUR_FAULT
 from cellblock.contract.results import JobResult
 from cellblock.errors import UnknownJob
 from cellblock.ledger.admissions import Admissions
@@ -171,7 +171,7 @@ class Ledger:
     def _finish(
         self, claim: Claim, result: JobResult, operation: str, text: str, blob: str
     ) -> Transition[FinishWord]:
-        ours = result.outcome is Outcome.SANDBOX_ERROR
+        ours = result.outcome in OUR_FAULT
         retries = self._store.settings.fault_retries if ours else claim.manifest.retries
         if result.outcome in NEVER_RETRIED:
             retries = 0
