@@ -82,7 +82,9 @@ def in_boot(module: str) -> str:
 def traced(name: str, chart: str | int) -> str:
     """This text, noting its arcs. ``chart``: a path or an open descriptor, where it runs."""
     beginning = _BEGINNING.format(tracer=_TRACER.read_text(), chart=chart, place=table().places[name])
-    return table().texts[name].replace(FUTURE, f"{FUTURE}; exec({beginning!r})", 1)
+    # Not by the name exec: in the pieces' common names that is the tracer's own from the first piece on.
+    begin = f"__import__('builtins').exec({beginning!r})"
+    return table().texts[name].replace(FUTURE, f"{FUTURE}; {begin}", 1)
 
 
 def _same(lines: Iterable[tuple[Line, str]], text: str) -> list[tuple[Line, str]]:
