@@ -29,7 +29,7 @@ def argument(name: str) -> str:
 
 
 def declared(name: str) -> tuple[list[str], list[str]]:
-    """CallKeys and arguments that fit, one of each declared name."""
+    """Keys and arguments that fit, one of each declared name."""
     declaration = declaration_of(name)
     return list(declaration.keys), [argument(one) for one in declaration.arguments]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from redis import Redis
 
 from cellblock import BudgetExceeded, InvalidJob, JobState, StoreFull, StoreUnavailable
 from cellblock.admission.gates import Gates
-from cellblock.ledger import Admission, Candidate, Claim, Dropped, Ledger, connect
+from cellblock.ledger import Admission, Candidate, Claim, Dropped, Keys, Ledger, connect
 from cellblock.ledger.script_calls import ScriptCall
 from cellblock_config import load_settings
 from cellblock_workers.worker.claiming import Claiming
@@ -200,11 +200,25 @@ def test_late_and_unreadable_jobs_are_passed_over(store: Store) -> None:
     assert ledger.figures.running() == 2
 
 
-def test_a_broken_record_costs_its_neighbours_nothing(store: Store) -> None:
+def _lose_a_field_of_its_result(redis: Redis, keys: Keys) -> None:
+    redis.set(keys.spec("001"), "no manifest")
+    redis.hdel(keys.job("001"), "level")
+
+
+BROKEN: dict[str, Callable[[Redis, Keys], object]] = {
+    "it cannot be rejected": _lose_a_field_of_its_result,
+    "a number is missing": lambda redis, keys: redis.hdel(keys.job("001"), "admitted_ms"),
+    "a number is none": lambda redis, keys: redis.hset(keys.job("001"), "admitted_ms", "x"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+def test_a_broken_record_costs_its_neighbours_nothing(
+    store: Store, broken: Callable[[Redis, Keys], object]
+) -> None:
     ledger, redis = store
     admit(ledger, *["none"] * 4)
-    redis.set(ledger.keys.spec("001"), "no manifest")
-    redis.hdel(ledger.keys.job("001"), "level")
+    broken(redis, ledger.keys)
     assert claimed(ledger.claims.claim_next_many(messages=["-"] * 3, worker="w", operation=operation())) == [
         "000",
         "002",

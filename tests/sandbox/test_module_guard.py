@@ -21,7 +21,7 @@ def way(kernel_way: str) -> str:
 class Guarded(Protocol):
     """Run one job on a fleet with the guard on."""
 
-    def __call__(self, code: str, **spec: Any) -> JobResult: ...
+    def __call__(self, code: str | None, **spec: Any) -> JobResult: ...
 
 
 @pytest.fixture
@@ -43,6 +43,14 @@ def test_a_module_outside_the_levels_list_is_named_with_the_list(guarded: Guarde
         f"subprocess (level {level} allows {listed})",
     )
     assert "line 2" in result.error.traceback
+
+
+def test_a_traceback_shows_no_line_of_a_jobs_file_that_has_the_guards_name(guarded: Guarded) -> None:
+    files = {"run.py": "import subprocess", "guest/module_guard.py": "MINE = 1\n" * 100}
+    error = guarded(None, files=files, entrypoint="run.py").error
+    assert error is not None
+    assert 'File "<guest/module_guard.py>", line' in error.traceback
+    assert "MINE" not in error.traceback
 
 
 @pytest.mark.parametrize(

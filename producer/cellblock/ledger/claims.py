@@ -19,7 +19,7 @@ from cellblock.ledger.ends_without_worker import ORPHANED, UNREADABLE
 from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.reads import Reads
 from cellblock.ledger.replies import ClaimReply, ClaimWord, FinishReply, PickReply, PickWord
-from cellblock.ledger.script_calls import ScriptCall
+from cellblock.ledger.script_calls import BrokenReply, ScriptCall
 from cellblock.ledger.store import Store
 from cellblock.ledger.transitions import Transitions, ms, plan_ttl_s
 
@@ -183,6 +183,8 @@ class Claims:
         operation: str,
         answer: tuple[ClaimReply, str | None] | StoreUnavailable,
     ) -> Claim | _NotClaimed:
+        if isinstance(answer, BrokenReply):
+            return self._left(picked)
         if isinstance(answer, StoreUnavailable):
             return answer
         reply, stored = answer
@@ -200,9 +202,7 @@ class Claims:
         except StoreUnavailable as error:
             return error
         except (UnknownJob, KeyError, ValueError):
-            # This code cannot repair it, and the jobs that were claimed with it have to run.
-            _log.error("the record of job %s is not whole: its lease runs out", picked.job_id)
-            return ClaimWord.PASSED
+            return self._left(picked)
         return Claim(
             picked.job_id,
             reply.fence,
@@ -214,6 +214,12 @@ class Claims:
             lent_micros=reply.lent_micros,
             plan_ttl_s=reply.plan_ttl_s,
         )
+
+    def _left(self, picked: Picked) -> ClaimWord:
+        """Leaves a broken record: this code cannot repair it, and the jobs that were claimed with it have to
+        run."""
+        _log.error("the record of job %s is not whole: its lease runs out", picked.job_id)
+        return ClaimWord.PASSED
 
     def _why_not(self, job_id: str) -> str:
         """Why the job of a message cannot be claimed, when no other job can be either."""

@@ -30,6 +30,10 @@ class Reply(Protocol):
 R = TypeVar("R", bound=Reply)
 
 
+class BrokenReply(StoreUnavailable):
+    """A script ran and its reply lacks a number: the job's record is not whole, or not ours."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScriptCall:
     """One of several calls of a script.
@@ -68,7 +72,8 @@ class Scripts:
     def call_each(
         self, reply: type[R], calls: Sequence[ScriptCall]
     ) -> list[tuple[R, str | None] | StoreUnavailable]:
-        """The reply to each call with the value of its ``get``, or why the store refused it.
+        """The reply to each call with the value of its ``get``, or why there is none: the store refused the
+        call, or :class:`BrokenReply`.
 
         All go in one round trip; calls of other clients can run between them. Raises
         :class:`StoreUnavailable` where no reply came back, :class:`BadCall`.
@@ -101,7 +106,10 @@ class Scripts:
                         raise one
         except StoreUnavailable as error:
             return error
-        return _checked(reply, cast(list[str], answer)), cast(str | None, value)
+        try:
+            return _checked(reply, cast(list[str], answer)), cast(str | None, value)
+        except ValueError as error:  # other calls of the round trip have had their effect
+            return BrokenReply(f"{reply.script}: {error}")
 
     def _run(self, name: str, call: ScriptCall) -> list[str]:
         declared = declaration_of(name)

@@ -37,7 +37,7 @@ def test_a_traceback_names_the_guests_file_and_line(monkeypatch: pytest.MonkeyPa
     texts["guest/main.py"] = "\n".join(lines)
     done = _run_guest(monkeypatch, texts, magic)
     assert done.returncode == 1
-    assert f'File "guest/main.py", line {first}, in main\n' in done.stderr
+    assert f'File "<guest/main.py>", line {first}, in main\n' in done.stderr
     assert done.stderr.endswith("RuntimeError: injected\n")
 
 

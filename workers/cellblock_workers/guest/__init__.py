@@ -26,6 +26,8 @@ def guest_texts() -> dict[str, str]:
     Each piece is a module of its own that imports what it needs of the others by ``from .piece import``. In a
     sandbox all run in one namespace, so these lines are empty there, as is the docstring, which is for
     readers here. Every other line keeps its number, so that a traceback names it as it stands in the file.
+    They are compiled under these names in angle brackets: a traceback must not show lines of a job's own file
+    of that name.
     """
     folder = resources.files(__package__)
     texts = {}

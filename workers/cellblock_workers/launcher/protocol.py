@@ -109,7 +109,6 @@ class Reply(_Message):
     series: int | None = None
     # report
     evidence: Evidence | None = None
-    # sweep
 
 
 def send(connection: socket.socket, message: _Message, *descriptors: int) -> None:

@@ -429,7 +429,7 @@ def main(control: socket.socket, program: dict[str, Any]) -> Role:
         hooks = forks.import_threading()  # the guest would import it
         guest = types.ModuleType("guest")
         for file, text in program["guest"].items():
-            exec(compile(text, file, "exec"), guest.__dict__)
+            exec(compile(text, f"<{file}>", "exec"), guest.__dict__)  # in <>: no job's own file of that name
         guest_program = cast(GuestProgram, guest)
         guest_program.prepare(program["preload"])
         zygote = Zygote(control, program, guest_program, hooks)
