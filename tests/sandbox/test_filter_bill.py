@@ -46,7 +46,7 @@ def test_what_it_took_is_charged(host: Host) -> None:
 def test_what_there_is_no_money_for_is_withheld(host: Host) -> None:
     cap = host.run_at_price(spec(), OF_CPU, 10**9).usage.cpu_ms * 2 + 150
     result = host.run_at_price(spec(), OF_CPU, cap)
-    assert (result.outcome, result.stdout) == (Outcome.COST_CAP, "hello\n")
+    assert (result.outcome, result.stdout) == (Outcome.COST_CAP, "hello\n"), result.error
     assert result.cost_micros is not None
     assert cap / 2 < result.cost_micros <= cap
     assert "a.txt" in {one.path for one in result.artifacts_skipped}
