@@ -208,7 +208,7 @@ def _lose_a_field_of_its_result(redis: Redis, keys: Keys) -> None:
 BROKEN: dict[str, Callable[[Redis, Keys], object]] = {
     "it cannot be rejected": _lose_a_field_of_its_result,
     "a number is missing": lambda redis, keys: redis.hdel(keys.job("001"), "admitted_ms"),
-    "a number is none": lambda redis, keys: redis.hset(keys.job("001"), "admitted_ms", "x"),
+    "a number is not one": lambda redis, keys: redis.hset(keys.job("001"), "admitted_ms", "x"),
 }
 
 

@@ -72,7 +72,7 @@ class Scripts:
     def call_each(
         self, reply: type[R], calls: Sequence[ScriptCall]
     ) -> list[tuple[R, str | None] | StoreUnavailable]:
-        """The reply to each call with the value of its ``get``, or why there is none: the store refused the
+        """The reply to each call with the value of its ``get``, or why it is missing: the store refused the
         call, or :class:`BrokenReply`.
 
         All go in one round trip; calls of other clients can run between them. Raises
