@@ -215,7 +215,7 @@ class Claims:
             plan_ttl_s=reply.plan_ttl_s,
         )
 
-    def _left(self, picked: Picked) -> ClaimWord:
+    def _left(self, picked: Picked) -> Literal[ClaimWord.PASSED]:
         """Leaves a broken record: this code cannot repair it, and the jobs that were claimed with it have to
         run."""
         _log.error("the record of job %s is not whole: its lease runs out", picked.job_id)
