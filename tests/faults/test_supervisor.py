@@ -77,7 +77,7 @@ def test_the_worker_is_not_root_although_the_host_command_is(tmp_path: Path, red
         log = (tmp_path / "host.log").read_text()
     # Where no other user can read the installation, the command says so instead of pretending.
     assert uid != 0 or "worker_keeps_root" in log
-    assert "superuser" not in log, "nor does Celery call it root when it is none"
+    assert "superuser" not in log, "nor does Celery call it root, which it is not"
 
 
 @pytest.mark.parametrize(

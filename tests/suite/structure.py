@@ -27,8 +27,7 @@ HABITS = {
     "what of": r"\bwhat of\b",
     "whoever": r"\bwhoever\b",
     "a sentence that begins with Of": r"(?:^\s*(?:#+:?|--|\"\"\"|)\s*|[.:] )(?-i:Of) [a-z]",
-    "nobody": r"\bnobody\b",
-    "is none": r"\b(?:is|are) (?-i:none)\b(?! of)",
+    "is none": r"(?<!there )\b(?:is|are) (?-i:none)\b(?! of)",
 }
 _TEXTS = (*SOURCES, "tests", "docs", "README.md", "ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md")
 

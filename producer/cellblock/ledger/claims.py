@@ -184,7 +184,7 @@ class Claims:
         answer: tuple[ClaimReply, str | None] | StoreUnavailable,
     ) -> Claim | _NotClaimed:
         if isinstance(answer, BrokenReply):
-            return self._left(picked)
+            return self._left(picked, answer)
         if isinstance(answer, StoreUnavailable):
             return answer
         reply, stored = answer
@@ -201,8 +201,8 @@ class Claims:
                 return ClaimWord.PASSED
         except StoreUnavailable as error:
             return error
-        except (UnknownJob, KeyError, ValueError):
-            return self._left(picked)
+        except (UnknownJob, KeyError, ValueError) as error:
+            return self._left(picked, error)
         return Claim(
             picked.job_id,
             reply.fence,
@@ -215,10 +215,10 @@ class Claims:
             plan_ttl_s=reply.plan_ttl_s,
         )
 
-    def _left(self, picked: Picked) -> Literal[ClaimWord.PASSED]:
+    def _left(self, picked: Picked, why: Exception) -> Literal[ClaimWord.PASSED]:
         """Leaves a broken record: this code cannot repair it, and the jobs that were claimed with it have to
         run."""
-        _log.error("the record of job %s is not whole: its lease runs out", picked.job_id)
+        _log.error("the record of job %s is not whole (%s): its lease runs out", picked.job_id, why)
         return ClaimWord.PASSED
 
     def _why_not(self, job_id: str) -> str:

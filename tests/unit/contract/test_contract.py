@@ -85,7 +85,7 @@ BAD: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "a long part": ({"files": {"a" * 256: ""}}, "files", ("255 bytes",)),
     "a file and its folder": ({"files": {"a": "", "a/b": ""}}, "files", ("'a'", "'a/b'")),
     "a file as a number": ({"files": {"a": 5}}, "files.a", ("bytes",)),
-    "a variable that is none": ({"env": {"A B": "x"}}, "env", ("'A B'",)),
+    "a variable that is not one": ({"env": {"A B": "x"}}, "env", ("'A B'",)),
     "a variable with a sign": ({"env": {"A=B": "x"}}, "env", ("'A=B'",)),
     "a variable's value with a NUL": ({"env": {"A": "x\0"}}, "env.A", ("NUL", "offset 1")),
     "a variable's value as a number": ({"env": {"A": 5}}, "env.A", ("string",)),

@@ -65,8 +65,8 @@ def leave(end: ProgramEnd) -> None:
     """Does the interpreter's exit: threads, exit functions, what the program holds, output. The process ends
     here: the rest of a tear-down would copy every page shared with the guest for nothing.
 
-    As in a plain interpreter, exceptions meanwhile are shown
-    and change nothing else; output that cannot be written makes the status 120.
+    As in a plain interpreter, exceptions meanwhile are shown and change nothing else; output that cannot be
+    written makes the status 120.
     """
     status = end.status
     try:

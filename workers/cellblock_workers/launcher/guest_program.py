@@ -26,8 +26,8 @@ from marshal import loads
 from zlib import decompress
 from _frozen_importlib_external import MAGIC_NUMBER
 packed, sys.argv[1:-1] = "".join(sys.argv[1:-1]), []
-magic, compiled, texts = loads(decompress(a2b_base64(packed)))
-if magic == MAGIC_NUMBER: pieces = loads(compiled)
+magic, marshalled, texts = loads(decompress(a2b_base64(packed)))
+if magic == MAGIC_NUMBER: pieces = loads(marshalled)
 else: pieces = [compile(text, "<" + file + ">", "exec") for file, text in texts]
 for piece in pieces: exec(piece)
 """
@@ -43,5 +43,5 @@ def guest_program(options: Mapping[str, Any]) -> list[str]:
 @cache
 def _packed() -> str:
     texts = list(guest_texts().items())
-    compiled = marshal.dumps([compile(text, f"<{file}>", "exec", dont_inherit=True) for file, text in texts])
-    return b64encode(zlib.compress(marshal.dumps((MAGIC_NUMBER, compiled, texts), 2), 9)).decode()
+    marshalled = marshal.dumps([compile(text, f"<{file}>", "exec", dont_inherit=True) for file, text in texts])
+    return b64encode(zlib.compress(marshal.dumps((MAGIC_NUMBER, marshalled, texts), 2), 9)).decode()
