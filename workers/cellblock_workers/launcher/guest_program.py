@@ -43,5 +43,5 @@ def guest_program(options: Mapping[str, Any]) -> list[str]:
 @cache
 def _packed() -> str:
     texts = list(guest_texts().items())
-    marshalled = marshal.dumps([compile(text, f"<{file}>", "exec", dont_inherit=True) for file, text in texts])
-    return b64encode(zlib.compress(marshal.dumps((MAGIC_NUMBER, marshalled, texts), 2), 9)).decode()
+    codes = [compile(text, f"<{file}>", "exec", dont_inherit=True) for file, text in texts]
+    return b64encode(zlib.compress(marshal.dumps((MAGIC_NUMBER, marshal.dumps(codes), texts), 2), 9)).decode()
