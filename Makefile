@@ -16,6 +16,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: host $(VENV)/ready images ## everything the other targets need; seconds when it is there
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo "setup: ready; try: echo 'print(6*7)' | .venv/bin/cellblock run -",:)
 
 host:
 	@config/host/setup.sh

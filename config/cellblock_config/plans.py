@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from cellblock_config.group import SettingsGroup
 from cellblock_config.levels import LevelName
-from cellblock_config.names import NAME
+from cellblock_config.names import NAME, problem_of
 
 MICROS = 1_000_000
 #: With this bound, the sums of a day stay exact in Redis' doubles.
@@ -281,11 +281,9 @@ def load_plans(file: Path | None = None) -> PlanBook:
 
 def _in_words(error: Mapping[str, Any]) -> str:
     key = ".".join(str(part) for part in error["loc"] if part != "[key]")
-    problem = str(error["msg"]).removeprefix("Value error, ")
+    problem = problem_of(error)
     if error["type"] == "extra_forbidden":
         problem = "there is no such key"
-    if error["type"] == "string_pattern_mismatch":
-        problem = "is not a name: letters, digits and _ . : @ - only, 128 at most"
     return f"{key}: {problem}" if key else problem
 
 

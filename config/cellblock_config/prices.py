@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from cellblock_config.group import SettingsGroup
 from cellblock_config.levels import LevelName
+from cellblock_config.names import problem_of
 
 #: Prices are held in millionths of a micro, so that the price of a second can be far below one micro.
 _PICOS = 10**12
@@ -144,11 +145,7 @@ def _table(text: str, name: str) -> PriceTable:
     except ValidationError as error:
         wrong = [
             f"{name}: {'.'.join(map(str, one['loc']))}: "
-            + (
-                "there is no such key"
-                if one["type"] == "extra_forbidden"
-                else one["msg"].removeprefix("Value error, ")
-            )
+            + ("there is no such key" if one["type"] == "extra_forbidden" else problem_of(one))
             for one in error.errors()
         ]
         raise PricesError("; ".join(wrong).replace(": : ", ": ")) from None

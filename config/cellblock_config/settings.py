@@ -31,6 +31,7 @@ from cellblock_config.egress import EgressSettings
 from cellblock_config.group import OptionalPath, OptionalSecret, PositiveSeconds, SettingsGroup
 from cellblock_config.launcher import LauncherSettings
 from cellblock_config.ledger import LedgerSettings
+from cellblock_config.names import problem_of
 from cellblock_config.policy import PolicySettings
 from cellblock_config.redis import RedisSettings
 from cellblock_config.sandbox import SandboxSettings
@@ -220,7 +221,9 @@ def _in_words(error: ErrorDetails) -> str:
         known = cast(type[BaseModel], Settings.model_fields[group].annotation).model_fields
         meant = get_close_matches(wrong, known, n=1) or sorted(known)
         return f"{name}: there is no such setting; did you mean {' or '.join(meant)}?"
-    problem = error["msg"].removeprefix("Value error, ")
+    problem = problem_of(error)
+    if error["type"].endswith("_parsing"):  # a number or a switch, so no secret
+        problem = f"{problem} (got {error['input']!r:.80})"
     # An error about a group as a whole names its settings itself.
     return problem if len(error["loc"]) == 1 and error["type"] == "value_error" else f"{name}: {problem}"
 

@@ -15,6 +15,16 @@ to read them.
 | field | type | meaning |
 |---|---|---|
 """
+_TYPES = {
+    "agent.events.gap": "this reader missed events up to this id; of no job",
+    "agent.run.queued": "the job was accepted",
+    "agent.run.started": "a worker has claimed it: an attempt begins",
+    "agent.run.retried": "the attempt ended without a result that counts; the job waits for another one",
+    "agent.run.succeeded": "it has ended with the outcome `ok`",
+    "agent.run.failed": "it has ended with an outcome other than the ones below and `ok`",
+    "agent.run.cancelled": "it has ended because its caller cancelled it",
+    "agent.run.rejected": "it has ended without having run: refused by a worker, or not started in time",
+}
 
 
 def page(root: Path) -> str:
@@ -23,7 +33,7 @@ def page(root: Path) -> str:
     rows = "\n".join(
         f"| `{name}` | {_type(field)} | {_meaning(field)} |" for name, field in schema["properties"].items()
     )
-    types = "\n".join(f"- `{name}`" for name in schema["properties"]["type"]["enum"])
+    types = "\n".join(f"- `{name}`: {_TYPES[name]}" for name in schema["properties"]["type"]["enum"])
     return f"{_HEAD}{rows}\n\n## Types\n\n{types}\n\nOutcomes: [Glossary](glossary.md#how-a-job-ended).\n"
 
 
@@ -36,4 +46,4 @@ def _type(field: dict[str, Any]) -> str:
 
 
 def _meaning(field: dict[str, Any]) -> str:
-    return str(field.get("description", "one of the types below" if "enum" in field else ""))
+    return str(field["description"])

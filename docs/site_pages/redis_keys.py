@@ -15,6 +15,13 @@ Made from `{_SOURCE}`.
 | key | type | what it is, and how long it stays |
 |---|---|---|
 """
+_BESIDE = """
+Beside them stand keys that are no part of the ledger: `<p>:webhooks:…`, the deliveries that wait or failed
+(`workers/cellblock_workers/webhooks/outbox.py`), and Celery's `<p>:broker:…`
+(`producer/cellblock/queue.py`), in the database of `CELLBLOCK_REDIS_BROKER_URL` where that is set. Files
+named without a folder are in `producer/cellblock/ledger`; lower-case names such as `job_ttl_s` are settings,
+`CELLBLOCK_LEDGER_JOB_TTL_S`.
+"""
 _RULE = re.compile(r"=+(?: +=+)+")
 
 
@@ -28,7 +35,7 @@ def page(root: Path) -> str:
     first, last = rules
     rows = "\n".join(f"| {' | '.join(row)} |" for row in _rows(lines[first : last + 1]))
     below = re.sub(r"``(.+?)``", r"`\1`", "\n".join(lines[last + 1 :]))
-    return f"{_HEAD}{rows}\n{below}\n"
+    return f"{_HEAD}{rows}\n{below}\n{_BESIDE}"
 
 
 def _rows(table: list[str]) -> Iterator[list[str]]:

@@ -30,6 +30,8 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
+from cellblock_config.names import problem_of
+
 #: Fields of a job whose content must not be in a message: a tenant's code, data or secrets.
 _NEVER_SHOWN = {
     *("code", "files", "entrypoint", "args", "stdin", "env", "inputs", "artifacts"),
@@ -66,7 +68,7 @@ class InvalidJob(CallerError, ValueError):
         if isinstance(inner, InvalidJob):  # a model within the model has named it already
             return cls(f"{field}.{inner.field}".strip("."), inner.problem)
         field = "metadata" if field.startswith("metadata.") else field or "job"  # its keys are content too
-        problem = first["msg"].removeprefix("Value error, ")
+        problem = problem_of(first)
         given = repr(first.get("input"))
         if first["type"] == "extra_forbidden":
             problem = "unknown field"

@@ -15,7 +15,7 @@ from redis import Redis
 from cellblock.errors import InvalidJob, PolicyError
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
-from cellblock_config.names import NAME
+from cellblock_config.names import NAME, NAME_RULE, problem_of
 from cellblock_config.plans import EVERYBODY, Override, override_from
 
 #: How long a process uses the overrides that it read last.
@@ -77,8 +77,7 @@ class Governance:
             known = ", ".join(Override.names())
             if problem["type"] == "extra_forbidden":
                 raise InvalidJob(key, f"there is no such key; there are {known}") from None
-            message = problem["msg"].removeprefix("Value error, ")
-            raise InvalidJob(key, f"{value!r:.80}: {message}") from None
+            raise InvalidJob(key, f"{value!r:.80}: {problem_of(problem)}") from None
         return self._changed(tenant, key, json.dumps(parsed), who)
 
     def unset(self, tenant: str, key: str, who: str) -> OverrideChange:
@@ -98,7 +97,9 @@ class Governance:
 
     def _changed(self, tenant: str, key: str, value: str, who: str) -> OverrideChange:
         if tenant != EVERYBODY and not re.fullmatch(NAME, tenant):
-            raise InvalidJob("tenant", f"{tenant!r:.80} is not a tenant's name; for everybody leave it out")
+            raise InvalidJob(
+                "tenant", f"{tenant!r:.80} is not a tenant's name ({NAME_RULE}); for everybody leave it out"
+            )
         if not who.isprintable() or not 0 < len(who) <= _WHO_MAX:
             raise InvalidJob("by", f"{who!r:.80} is not a name: 1 to {_WHO_MAX} printable characters")
         with store_errors("changing an override"):

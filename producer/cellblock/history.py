@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from datetime import date, datetime
 
 from cellblock.archive.database import Archive, JobFilter
@@ -11,6 +12,7 @@ from cellblock.contract.outcomes import Outcome
 from cellblock.errors import ArchiveUnavailable, InvalidJob, NotConfigured
 from cellblock.ledger.figures import Figures
 from cellblock.ledger.reads import status_of
+from cellblock_config.names import NAME, NAME_RULE
 
 _log = logging.getLogger(__name__)
 _LISTED_MOST = 1000
@@ -28,6 +30,8 @@ class History:
         """As ``Client.usage``."""
         if day is not None and since is not None:
             raise InvalidJob("since", "is for several days, and day for one: give one of them")
+        if tenant is not None and not re.fullmatch(NAME, tenant):
+            raise InvalidJob("tenant", f"{tenant!r:.80} is not a tenant's name: {NAME_RULE}")
         recent = self._figures.usage(tenant, day)
         found = {(one.tenant, one.day): one for one in self._archived_usage(tenant, day, since)}
         found |= {(one.tenant, one.day): one for one in recent}

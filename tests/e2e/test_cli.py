@@ -108,7 +108,7 @@ os.symlink('/etc/passwd', 'out/link')
     assert done.stdout == "beside True [1, None] a=b\n[(10000, 'needle')]\n"
     assert (tmp_path / "got/out/deep/a.bin").read_bytes() == bytes(range(256))
     assert [path.name for path in (tmp_path / "got/out").iterdir()] == ["deep"]
-    assert "1 artifacts written to got" in done.stderr
+    assert "1 artifact written to got" in done.stderr
     assert "left out 'out/link': is a symbolic link" in done.stderr
 
 
@@ -167,8 +167,13 @@ def test_a_context_a_fleet_does_not_show_is_rejected_with_the_setting(fleet_url:
         (("run", "-", "--input", "x"), "inputs: 'x' has no '='; write NAME=JSON"),
         (("run", "-", "--input", "x=hello"), "inputs.x: is not JSON"),
         (("run", "-", "--input", "x=NaN"), "inputs.x: is nan"),
-        (("run", "-", "--plan", "casual", "--max-cost", "nan"), "max_cost_micros: nan is not an amount"),
-        (("run", "-", "--plan", "casual", "--max-cost", "inf"), "max_cost_micros: inf is not an amount"),
+        (("run", "-", "--plan", "casual", "--max-cost", "nan"), "--max-cost: nan is not an amount"),
+        (("run", "-", "--plan", "casual", "--max-cost", "inf"), "--max-cost: inf is not an amount"),
+        (("run", "-", "--plan", "casual", "--max-cost", "-1"), "--max-cost: -1 is not an amount from"),
+        (("run", "-", "--timeout", "abc"), "unable to parse string as a number (got 'abc')"),
+        (("run", "-", "--timeout", "400"), "limits.timeout_s: 400 is above the bound of 300.0"),
+        (("run", "-", "--tenant", "a b"), "tenant: is not a name: letters, digits"),
+        (("run", "-", "--artifact", "*", "--out", "/proc/x"), "--out: /proc/x is not a folder to write to"),
         (("run", "-", "--input", "a-b=1"), "inputs.'a-b': is not a variable's name"),
         (("run", "-", "--env", "PATH=/tmp"), "env.PATH: is refused by 'PATH'"),
         (("run", "-", "--env", "NAME"), "env: 'NAME' has no '='"),
@@ -253,6 +258,10 @@ def test_up_runs_a_fleet_and_leaves_nothing(tmp_path: Path) -> None:
         where = json.loads(process.stdout.readline())
         done = cellblock("run", "-", stdin="print('up')", CELLBLOCK_REDIS_URL=where["redis_url"])
         assert done.stdout == "up\n"
+        asked = subprocess.run(
+            ["redis-cli", "-u", where["redis_url"], "ping"], capture_output=True, text=True, check=False
+        )
+        assert asked.stdout == "PONG\n", "the remedy that docs/troubleshooting.md names"
         children = descendants(process.pid)
         assert len(children) >= 4  # Redis, launcher, worker, Flower
         for pid in children:
@@ -278,6 +287,7 @@ def test_up_runs_a_fleet_and_leaves_nothing(tmp_path: Path) -> None:
         process.wait(timeout=60)
         process.stdout.close()  # type: ignore[union-attr]
     assert process.returncode == 0
+    assert "pidbox command error" not in (tmp_path / "up.log").read_text(), "Flower asks what is refused"
     # One that is dead and that PID 1 has not fetched yet has no command line any more.
     assert {pid: said for pid in children if (said := command_line(pid))} == {}
 

@@ -106,6 +106,9 @@ def test_jobs_are_listed_from_a_time_with_its_zone_and_none_are_said_to_be_none(
         (("dead", "retry"), "name some, or give --all"),
         (("dead", "drop", "some", "--all"), "name some, or give --all"),
         (("dead", "show", "nobody"), "no job nobody"),
+        (("status", ""), "no job '': never accepted here"),
+        (("usage", "--tenant", "a b"), "tenant: 'a b' is not a tenant's name: letters"),
+        (("api-key", "create", "--tenant", "a b"), "tenant: 'a b' is not a tenant's name: letters"),
     ],
 )
 def test_what_cannot_be_done_exits_with_usage(redis_url: str, arguments: tuple[str, ...], says: str) -> None:

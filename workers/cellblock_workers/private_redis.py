@@ -33,7 +33,8 @@ def private_redis(folder: Path, port: int) -> tuple[Service, str]:
         f"bind 127.0.0.1\nport {port}\nrequirepass {password}\ndir {folder}\n"
         'save ""\nappendonly yes\nmaxmemory 512mb\nmaxmemory-policy noeviction\nloglevel warning\n'
     )
-    url = f"redis://:{password}@127.0.0.1:{port}/0"
+    # Redis takes an empty user name for `default`; redis-cli sends it as it is and is refused.
+    url = f"redis://default:{password}@127.0.0.1:{port}/0"
     redis = Service(
         "redis",
         [binary, str(config)],

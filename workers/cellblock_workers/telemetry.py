@@ -74,8 +74,8 @@ def configure_logging(settings: TelemetrySettings) -> None:
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
     logging.getLogger("celery").setLevel(max(logging.INFO, root.level))
-    # httpx would log whole addresses, and a webhook's may hold tokens.
-    for chatty in ("urllib3", "docker", "kombu", "amqp", "httpx", "httpcore"):
+    # httpx would log whole addresses, and a webhook's may hold tokens. Alembic names its plugins one by one.
+    for chatty in ("urllib3", "docker", "kombu", "amqp", "httpx", "httpcore", "alembic.runtime.plugins"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

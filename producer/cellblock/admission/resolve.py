@@ -176,7 +176,8 @@ def _expiry(spec: JobSpec, bounds: LedgerSettings) -> float:
     if spec.expires_s is not None and spec.expires_s > bounds.expires_s:
         raise InvalidJob(
             "expires_s",
-            f"{spec.expires_s:g} is above the bound of {bounds.expires_s:g} (CELLBLOCK_LEDGER_EXPIRES_S)",
+            f"{spec.expires_s:g} is above the bound of {bounds.expires_s:g} (CELLBLOCK_LEDGER_EXPIRES_S); "
+            "ask for less",
         )
     return spec.expires_s or bounds.expires_s
 
@@ -224,10 +225,13 @@ def _check_bound(
     name: str, value: float, bounds: SandboxSettings, most: str, least: str | None = None
 ) -> None:
     """Raises :class:`InvalidJob` for a value beyond the settings named ``most`` and ``least``."""
+    shown = int(value) if isinstance(value, float) and value.is_integer() else value
     if value > getattr(bounds, most):
-        raise InvalidJob(f"limits.{name}", f"{value} is above the bound of {_bound(bounds, most)}")
+        above = f"{shown} is above the bound of {_bound(bounds, most)}; ask for less"
+        raise InvalidJob(f"limits.{name}", above)
     if least is not None and value < getattr(bounds, least):
-        raise InvalidJob(f"limits.{name}", f"{value} is below the bound of {_bound(bounds, least)}")
+        below = f"{shown} is below the bound of {_bound(bounds, least)}; ask for more"
+        raise InvalidJob(f"limits.{name}", below)
 
 
 def _bound(bounds: SandboxSettings, setting: str) -> str:

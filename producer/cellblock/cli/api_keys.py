@@ -59,7 +59,7 @@ def list_keys(json_output: JsonOpt = False) -> None:
 
 
 def rotate(key: KeyArg, json_output: JsonOpt = False) -> None:
-    """Give a key a new secret and print it; the old one is worth nothing from now on.
+    """Give a key a new secret, print it, and refuse the old one from now on.
 
     Example: cellblock api-key rotate 6f9619ff8b86d011
     """
@@ -69,7 +69,7 @@ def rotate(key: KeyArg, json_output: JsonOpt = False) -> None:
 
 
 def revoke(key: KeyArg, json_output: JsonOpt = False) -> None:
-    """Make a key worth nothing. Jobs it started go on.
+    """Refuse a key from now on. Jobs that it started go on.
 
     Example: cellblock api-key revoke 6f9619ff8b86d011
     """

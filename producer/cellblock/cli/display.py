@@ -22,7 +22,8 @@ def show(result: JobResult, json_output: bool, out: Path | None, overwrite: bool
     _print(result, json_output)
     if out is not None and result.sealed is None:
         save_artifacts.save(result.artifacts, out, overwrite=overwrite)
-        typer.echo(f"cellblock: {len(result.artifacts)} artifacts written to {out}", err=True)
+        count = len(result.artifacts)
+        typer.echo(f"cellblock: {count} artifact{'s' * (count != 1)} written to {out}", err=True)
 
 
 def _print(result: JobResult, json_output: bool) -> None:
@@ -36,7 +37,8 @@ def _print(result: JobResult, json_output: bool) -> None:
     sys.stderr.write(result.stderr)
     if not result.ok:
         why = result.error.message if result.error else ""
-        if result.error and result.outcome is Outcome.EXIT:  # elsewhere the type repeats the outcome
+        if result.error and result.outcome is Outcome.EXIT and result.error.type != "Exit":
+            # Elsewhere the type repeats the outcome.
             why = f"{result.error.type}: {why}"
         took = f"{result.usage.wall_ms / 1000:.2f} s"
         unheard = "no result of it" if result.outcome is Outcome.WORKER_LOST else "not run"
@@ -51,7 +53,7 @@ def _print(result: JobResult, json_output: bool) -> None:
         )
     for taken in result.redactions:
         if taken.kind != CONTROL_KIND:
-            typer.echo(f"cellblock: {taken.stream}: {taken.count} times {taken.kind} taken out", err=True)
+            typer.echo(f"cellblock: {taken.stream}: {taken.kind} taken out, {taken.count} in all", err=True)
     for skipped in result.artifacts_skipped:
         typer.echo(f"cellblock: left out {skipped.path!r}: {skipped.reason}", err=True)
 

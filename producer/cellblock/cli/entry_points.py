@@ -19,6 +19,6 @@ def load(name: str) -> Any:
         except ModuleNotFoundError as error:
             extra = _EXTRAS.get(str(error.name), "worker")
             raise NotConfigured(
-                f"'{name}' needs the package {error.name}: pip install 'cellblock[{extra}]'"
+                f"this needs the package {error.name}: pip install 'cellblock[{extra}]'"
             ) from error
-    raise NotConfigured(f"'{name}' is not installed: pip install 'cellblock[worker]'")
+    raise NotConfigured(f"this needs cellblock's own workers ({name}): pip install 'cellblock[worker]'")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from cellblock.cli import payloads
 from cellblock.contract.job_spec import JobSpec, PriorityClass
 from cellblock.errors import InvalidJob
 from cellblock_config import LevelName
-from cellblock_config.plans import MICROS
+from cellblock_config.plans import COST_MOST_MICROS, MICROS
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -28,7 +27,7 @@ FileArg = Annotated[
 ]
 ArgsArg = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ARG]...", help="The program's arguments; its options go after --."),
+    typer.Argument(metavar="ARG", help="The program's arguments; its options go after --."),
 ]
 LevelOpt = Annotated[LevelName, typer.Option(help="Isolation level.", rich_help_panel=_LIMITS)]
 ImageOpt = Annotated[
@@ -212,8 +211,11 @@ def job_spec(
 
 
 def _micros(amount: float) -> int:
-    if not math.isfinite(amount):
-        raise InvalidJob("max_cost_micros", f"{amount} is not an amount; write one such as 0.02")
+    most = COST_MOST_MICROS / MICROS
+    if not 1 / MICROS <= amount <= most:
+        raise InvalidJob(
+            "--max-cost", f"{amount:g} is not an amount from {1 / MICROS:f} to {most:.0f}, such as 0.02"
+        )
     return round(amount * MICROS)
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from cellblock.admission.costs import Estimate
 from cellblock.admission.intake import Intake
 from cellblock.admission.sealing import open_if_fitting
-from cellblock.cli import display, entry_points
+from cellblock.cli import display, entry_points, save_artifacts
 from cellblock.cli.job_options import (
     AccountOptions,
     ArgsArg,
@@ -66,6 +66,7 @@ def run(
     """Run one program and show what came back.
 
     Without CELLBLOCK_REDIS_URL it runs on this machine, with the same admission, sandbox and filters.
+    The value of the last expression is in --json alone.
     The exit code is 0 if the program ended with 0, 1 if it failed, 2 for a bad request, 3 if it was
     refused, 4 if the fault was ours.
 
@@ -115,7 +116,7 @@ def submit(
 
 def status(
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="The job's id; without it, counts of all jobs.")
+        str | None, typer.Argument(metavar="JOB", help="The job's id; without it, counts of all jobs.")
     ] = None,
     json_output: JsonOpt = False,
 ) -> None:
@@ -270,7 +271,10 @@ class _silent:
 
 
 def _check_out(artifact: list[str] | None, out: Path | None, json_output: bool) -> None:
+    """Refuses what would lose the artifacts once the job has run, before it runs."""
     if artifact and out is None and not json_output:
         raise InvalidJob("artifacts", "where to? give --out DIR, or --json to have them in the result")
     if out is not None and not artifact:
         raise InvalidJob("artifacts", "--out has nothing to write; give --artifact GLOB as well")
+    if out is not None:
+        save_artifacts.prepare(out)

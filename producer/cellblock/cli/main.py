@@ -17,6 +17,7 @@ from cellblock.cli import (
     archive,
     dead,
     evaluate,
+    examples,
     fleet,
     jobs,
     keys,
@@ -69,6 +70,7 @@ redact.register(app)
 evaluate.register(app)
 archive.register(app)
 store.register(app)
+app.info.epilog = examples.put_last(app)
 
 
 def main() -> None:

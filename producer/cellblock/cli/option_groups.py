@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from pydantic import ValidationError
 from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from cellblock_config.names import problem_of
 
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 #: Sections of the root's help.
@@ -96,6 +99,17 @@ class SectionedCommand(TyperCommand):
 
 class SectionedGroup(TyperGroup):
     """A group whose help shows its commands in sections, by their ``rich_help_panel``."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a command. A wrong option's message is ours, and names the value."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            if isinstance(error.__cause__, ValidationError):
+                first = error.__cause__.errors(include_url=False)[0]
+                given, problem = repr(first["input"]), problem_of(first)
+                error.message = problem if given in problem else f"{problem} (got {given:.80})"
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The group's own options, and its commands."""

@@ -68,7 +68,7 @@ def list_plans(json_output: JsonOpt = False) -> None:
 
 
 def show(
-    name: Annotated[str | None, typer.Argument(metavar="[PLAN]", help="Name of the plan.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="PLAN", help="Name of the plan.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Show what holds for this tenant now.")] = None,
     role: Annotated[str | None, typer.Option(help="In this role of the plan.")] = None,
     json_output: JsonOpt = False,

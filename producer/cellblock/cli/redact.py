@@ -34,8 +34,9 @@ def redact(
     ] = False,
     json_output: JsonOpt = False,
 ) -> None:
-    """Print a text as a job's output would leave: without secrets, random runs and control characters.
+    """Print a text as the filter lets a job's output leave.
 
+    Secrets, random runs and control characters are taken out.
     The exit code is 1 if it repeats the context, of which nothing is printed then; else 0.
 
     Example: some-command 2>&1 | cellblock redact - --explain

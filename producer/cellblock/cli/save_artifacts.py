@@ -22,6 +22,17 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _REMEDY = "--overwrite allows it"
 
 
+def prepare(folder: Path) -> None:
+    """Makes the folder. Raises :class:`InvalidJob` if nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+    except OSError as error:
+        raise _no_folder(folder, error) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidJob("--out", f"{folder} is not a folder that you may write to; name another one")
+
+
 def save(artifacts: Iterable[Artifact], folder: Path, *, overwrite: bool = False) -> None:
     """Write them all below ``folder``. Raises :class:`InvalidJob` naming the first file that cannot be.
 
@@ -31,7 +42,7 @@ def save(artifacts: Iterable[Artifact], folder: Path, *, overwrite: bool = False
         folder.mkdir(parents=True, exist_ok=True)
         root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise InvalidJob("artifacts", f"{folder} is not a folder to write to: {error.strerror}") from None
+        raise _no_folder(folder, error) from None
     try:
         for artifact in artifacts:
             try:
@@ -46,6 +57,10 @@ def save(artifacts: Iterable[Artifact], folder: Path, *, overwrite: bool = False
                 ) from None
     finally:
         os.close(root)
+
+
+def _no_folder(folder: Path, error: OSError) -> InvalidJob:
+    return InvalidJob("--out", f"{folder} is not a folder to write to ({error.strerror}); name another one")
 
 
 def _save(artifact: Artifact, root: int, overwrite: bool) -> None:

@@ -31,14 +31,14 @@ class Event(Contract):
     """
 
     id: str = Field(description="Redis stream id; resume after it.")
-    type: EventType
-    job_id: str
-    tenant: str
+    type: EventType = Field(description="What happened; see the types.")
+    job_id: str = Field(description="The job; empty in a gap.")
+    tenant: str = Field(description="Whose job; empty in a gap.")
     at: float = Field(description="Unix seconds, the store's clock.")
-    attempt: int
-    outcome: Outcome | None = None
-    worker: str | None = None
-    trace_id: str
+    attempt: int = Field(description="Number of the attempt, from 1; 0 before the first.")
+    outcome: Outcome | None = Field(None, description="How the job, or the attempt, ended.")
+    worker: str | None = Field(None, description="The worker that ran the attempt.")
+    trace_id: str = Field(description="Trace id of the caller's traceparent, else one made at admission.")
 
     @property
     def terminal(self) -> bool:

@@ -13,7 +13,7 @@ from cellblock.contract.evaluations import Evaluation
 from cellblock.contract.values import InputValue, encode_input
 from cellblock.errors import InvalidJob
 from cellblock_config import LevelName
-from cellblock_config.names import NAME
+from cellblock_config.names import JOB_ID, NAME
 from cellblock_config.plans import COST_MOST_MICROS
 
 PriorityClass = Literal["high", "normal", "low"]
@@ -68,8 +68,10 @@ class JobSpec(CheckedModel):
     )
     files: dict[str, FileBytes] = Field({}, description="Bytes by relative path, put into the work folder.")
     entrypoint: str | None = Field(None, description="Which of the files runs as __main__.")
-    args: tuple[Annotated[str, Field(strict=True)], ...] = Field((), max_length=256)
-    stdin: FileBytes = b""
+    args: tuple[Annotated[str, Field(strict=True)], ...] = Field(
+        (), max_length=256, description="sys.argv behind the program's name."
+    )
+    stdin: FileBytes = Field(b"", description="What the program reads on stdin; text is sent as UTF-8.")
     env: dict[str, str] = Field({}, description="Environment variables beside the sandbox's own.")
     inputs: dict[str, InputValue] = Field(
         {}, description="Global variables: plain values (JSON), a pyarrow.Table, a pandas.DataFrame."
@@ -89,7 +91,7 @@ class JobSpec(CheckedModel):
         max_length=32,
         description="Globs of files to return, relative to the work folder; ** is any depth.",
     )
-    tenant: str = Field("default", pattern=NAME)
+    tenant: str = Field("default", pattern=NAME, description="Who is charged, and whose limits hold.")
     plan: str | None = Field(
         None,
         pattern=NAME,
@@ -102,20 +104,22 @@ class JobSpec(CheckedModel):
     nested_cost_micros: int = Field(
         0, ge=0, le=COST_MOST_MICROS, description="Held beside its own for runs nested in it; plans only."
     )
-    level: LevelName = "standard"
+    level: LevelName = Field("standard", description="What isolation it asks for.")
     image: str | None = Field(None, max_length=64, description="A name from sandbox.images.")
-    limits: Limits = Limits()
-    priority: PriorityClass = "normal"
+    limits: Limits = Field(Limits(), description="Of one run; what is left out has the level's value.")
+    priority: PriorityClass = Field("normal", description="Its place among the jobs of its own tenant.")
     expires_s: float | None = Field(
         None,
         gt=0,
         description="Not started within this many seconds, it is rejected; the fleet's by default.",
     )
     retries: int = Field(0, ge=0, le=10, description="How often to run again what the program itself failed.")
-    idempotency_key: str | None = Field(None, pattern=NAME)
+    idempotency_key: str | None = Field(
+        None, pattern=NAME, description="Submitted again under the same key, it is the first job."
+    )
     parent: str | None = Field(
         None,
-        pattern=r"^[0-9a-f]{32}$",
+        pattern=JOB_ID,
         description="The running job it is part of: it has its slot, its limits and its money.",
     )
     traceparent: str | None = Field(None, description="W3C trace context of the caller.")

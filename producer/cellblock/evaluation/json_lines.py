@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, cast
 from pydantic import ValidationError
 
 from cellblock.errors import InvalidJob
+from cellblock_config.names import problem_of
 
 #: The most bad lines that are described; the others are only counted.
 _BAD_NAMED = 100
@@ -38,9 +39,7 @@ class BadLine(InvalidJob):
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         missing = first["type"] == "missing"
-        return cls(
-            where, field, "required, and missing" if missing else first["msg"].removeprefix("Value error, ")
-        )
+        return cls(where, field, "required, and missing" if missing else problem_of(first))
 
 
 class Unreadable(BadLine):

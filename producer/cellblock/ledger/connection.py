@@ -127,4 +127,4 @@ def _out_of_reach(doing: str, error: RedisError) -> str:
     remedy = "is it running, and is CELLBLOCK_REDIS_URL its address (rediss:// for TLS)?"
     if "CERTIFICATE" in text:
         remedy = "set CELLBLOCK_REDIS_TLS_CA to the file of the authority that signed it"
-    return f"Redis cannot be reached while {doing}: {text}; {remedy}"
+    return f"Redis cannot be reached while {doing}: {text.rstrip('.')}; {remedy}"

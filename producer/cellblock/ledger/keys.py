@@ -22,7 +22,7 @@
 ``<p>:dead``                           zset     jobs that ended through our fault, by when (ms); about
                                                 ``dead_kept``, for ``dead_ttl_s``
 ``<p>:kept:<tenant>:<s>``              list     its ended jobs, in the order of their ends, and their bytes;
-                                                they leave after ``s`` seconds (``Stay`` below), sooner
+                                                they leave after ``s`` seconds (class ``Stay``), sooner
                                                 where memory is short (pressure.py)
 ``<p>:keepers``                        zset     "tenant s" of such lists, by when the first of it leaves (ms)
 ``<p>:crowded``                        zset     tenants that were refused for what they keep, by the bytes of

@@ -32,7 +32,7 @@ from cellblock.ledger.ends_without_worker import CANCELLED
 from cellblock.ledger.figures import Figures
 from cellblock.ledger.keys import JobOwner, Stay
 from cellblock.ledger.pressure import LARGE_BYTES
-from cellblock.ledger.reads import Reads
+from cellblock.ledger.reads import Reads, unknown_job
 from cellblock.ledger.replies import (
     BeatReply,
     CancelWord,
@@ -228,7 +228,7 @@ class Ledger:
         """
         done = self._transitions.cancel(job_id, CANCELLED)
         if done.word is CancelWord.UNKNOWN:
-            raise UnknownJob(f"no job {job_id}: never accepted here, or its result has expired")
+            raise unknown_job(job_id)
         return done
 
     def retry_dead(self, job_id: str, operation: str) -> Transition[RetryWord]:

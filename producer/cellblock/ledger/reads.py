@@ -28,7 +28,10 @@ _ARCHIVE_PAUSE = 2
 _ARCHIVE_WARNS_S = 10.0
 _log = logging.getLogger(__name__)
 
-_UNKNOWN = "no job {job_id}: never accepted here, or its result has expired"
+
+def unknown_job(job_id: str) -> UnknownJob:
+    """The error for an id that the store and the archive do not know."""
+    return UnknownJob(f"no job {job_id or repr(job_id)}: never accepted here, or its result has expired")
 
 
 class Reads:
@@ -46,7 +49,7 @@ class Reads:
     def require_tenant(self, job_id: str, tenant: str | None) -> None:
         """Raises :class:`UnknownJob` for a job of another tenant, with the text for a missing job."""
         if tenant is not None and self.record_anywhere(job_id)["tenant"] != tenant:
-            raise UnknownJob(_UNKNOWN.format(job_id=job_id))
+            raise unknown_job(job_id)
 
     def status(self, job_id: str) -> JobStatus:
         """The status of a job. Raises :class:`UnknownJob`."""
@@ -85,7 +88,7 @@ class Reads:
     def _archived_result(self, job_id: str) -> JobResult:
         found = self._store.archive.job(job_id) if self._store.archive is not None else None
         if found is None:
-            raise UnknownJob(_UNKNOWN.format(job_id=job_id))
+            raise unknown_job(job_id)
         if found.result is None:
             raise UnknownJob(
                 f"job {job_id} ended {found.record['outcome']}, and what it said is not kept any more "
@@ -228,7 +231,7 @@ class Reads:
         with store_errors("reading a job"):
             record = cast(dict[str, str], self._redis.hgetall(self._keys.job(job_id)))
         if not record:
-            raise UnknownJob(_UNKNOWN.format(job_id=job_id))
+            raise unknown_job(job_id)
         return record
 
 

@@ -287,4 +287,5 @@ def test_every_setting_says_what_it_means() -> None:
 
 
 def test_the_page_of_settings_is_the_settings() -> None:
-    assert settings_page.PAGE.read_text() == settings_page.page()
+    told = "to write it anew: PYTHONPATH=tests .venv/bin/python -m suite.settings_page"
+    assert settings_page.PAGE.read_text() == settings_page.page(), told

@@ -23,7 +23,8 @@ def resolve_context(path: str, roots: Sequence[Path]) -> str:
     """The real path of a context file within the roots. Raises :class:`ContextRefused`."""
     if not roots:
         raise ContextRefused(
-            "no context may be mounted on this host: CELLBLOCK_LAUNCHER_CONTEXT_ROOTS is empty"
+            "no context may be mounted on this host: CELLBLOCK_LAUNCHER_CONTEXT_ROOTS is empty; its operator "
+            "sets it where the launcher runs, such as '[\"/srv/data\"]'"
         )
     real = os.path.realpath(path)
     inside = [root for root in map(os.path.realpath, roots) if os.path.commonpath([real, root]) == root]

@@ -5,6 +5,8 @@ Write access to Redis is enough to ask, so an order would let everyone with that
 
 from __future__ import annotations
 
+from typing import Any
+
 from celery.worker.control import Panel
 
 #: What Flower's pages of a worker ask for, and the command to turn on events, which are always on here.
@@ -18,6 +20,13 @@ ANSWERED = frozenset(
 
 
 def take_no_orders() -> None:
-    """Forgets every other command of Celery, in this process."""
+    """Refuses every other command of Celery, in this process.
+
+    A command that is not known at all would be logged as an error, each time that Flower asks for it.
+    """
     for name in set(Panel.data) - ANSWERED:
-        del Panel.data[name]
+        Panel.data[name] = _refuse
+
+
+def _refuse(state: object, **given: Any) -> dict[str, str]:
+    return {"error": "this worker takes no orders and tells no settings"}
