@@ -42,9 +42,13 @@ class Gate:
         while True:
             try:
                 near, _ = listener.accept()
-                far = socket.create_connection(("127.0.0.1", self._target), timeout=5)
             except OSError:
                 return
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target), timeout=5)
+            except OSError:
+                near.close()
+                continue
             with self._lock:
                 self._pairs |= {near, far}
             threading.Thread(target=self._forward, args=(near, far), daemon=True).start()

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from cellblock import CallerError, Client, JobSpec, OperatorError, Outcome
 from cellblock_config import load_settings
@@ -62,6 +63,8 @@ class Stores:
 
     def stop(self) -> None:
         """End them."""
+        if self.gate is not None:
+            self.gate.shut()
         for server in (self.redis, self.postgres, self.s3):
             server.stop()
 
@@ -141,10 +144,12 @@ def run(folder: Path, jobs: int, least_s: float = 30) -> dict[str, Any]:
     began = time.monotonic()
     try:
         variables = stores.start()
-        os.environ.update(variables)
-        settings = load_settings(ledger={"fault_retries": 5})
         retried = {**variables, "CELLBLOCK_LEDGER_FAULT_RETRIES": "5"}
-        with fleet(folder, retried), Client(settings=settings) as client:
+        with (
+            patch.dict(os.environ, retried),  # taken back: whatever runs next in this process has none of it
+            fleet(folder, retried),
+            Client(settings=load_settings()) as client,
+        ):
             killer = threading.Thread(target=stores.kill_in_turn, args=(over,))
             killer.start()
             try:
