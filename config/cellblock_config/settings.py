@@ -214,6 +214,10 @@ def load_settings(**groups: object) -> Settings:
         raise SettingsError("; ".join(_in_words(one) for one in error.errors())) from None
 
 
+#: Errors whose value is told: of numbers and switches, which hold no secret. An address would.
+_SHOWN = {"int_parsing", "float_parsing", "bool_parsing"}
+
+
 def _in_words(error: ErrorDetails) -> str:
     name = _setting_name(error["loc"])
     if error["type"] == "extra_forbidden" and len(error["loc"]) > 1:
@@ -222,7 +226,7 @@ def _in_words(error: ErrorDetails) -> str:
         meant = get_close_matches(wrong, known, n=1) or sorted(known)
         return f"{name}: there is no such setting; did you mean {' or '.join(meant)}?"
     problem = problem_of(error)
-    if error["type"].endswith("_parsing"):  # a number or a switch, so no secret
+    if error["type"] in _SHOWN:
         problem = f"{problem} (got {error['input']!r:.80})"
     # An error about a group as a whole names its settings itself.
     return problem if len(error["loc"]) == 1 and error["type"] == "value_error" else f"{name}: {problem}"

@@ -21,9 +21,9 @@ _TYPES = {
     "agent.run.started": "a worker has claimed it: an attempt begins",
     "agent.run.retried": "the attempt ended without a result that counts; the job waits for another one",
     "agent.run.succeeded": "it has ended with the outcome `ok`",
-    "agent.run.failed": "it has ended with an outcome other than the ones below and `ok`",
+    "agent.run.failed": "it has ended in any other way",
     "agent.run.cancelled": "it has ended because its caller cancelled it",
-    "agent.run.rejected": "it has ended without having run: refused by a worker, or not started in time",
+    "agent.run.rejected": "it has ended without a further attempt: refused by a worker, or not begun in time",
 }
 
 

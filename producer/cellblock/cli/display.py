@@ -53,7 +53,7 @@ def _print(result: JobResult, json_output: bool) -> None:
         )
     for taken in result.redactions:
         if taken.kind != CONTROL_KIND:
-            typer.echo(f"cellblock: {taken.stream}: {taken.kind} taken out, {taken.count} in all", err=True)
+            typer.echo(f"cellblock: {taken.stream}: {taken.kind} taken out ({taken.count})", err=True)
     for skipped in result.artifacts_skipped:
         typer.echo(f"cellblock: left out {skipped.path!r}: {skipped.reason}", err=True)
 

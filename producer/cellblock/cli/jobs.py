@@ -78,6 +78,8 @@ def run(
     if estimate:
         display.show_estimate(_estimate(spec, settings), json_output)
         return
+    if out is not None:
+        save_artifacts.prepare(out)  # a job that has run cannot be asked for its files again
     console = Console(stderr=True)
     with console.status("running…") if console.is_terminal else _silent():
         result = _run_embedded(spec, settings) if settings.redis.url is None else _run_on_fleet(spec)
@@ -271,10 +273,7 @@ class _silent:
 
 
 def _check_out(artifact: list[str] | None, out: Path | None, json_output: bool) -> None:
-    """Refuses what would lose the artifacts once the job has run, before it runs."""
     if artifact and out is None and not json_output:
         raise InvalidJob("artifacts", "where to? give --out DIR, or --json to have them in the result")
     if out is not None and not artifact:
         raise InvalidJob("artifacts", "--out has nothing to write; give --artifact GLOB as well")
-    if out is not None:
-        save_artifacts.prepare(out)

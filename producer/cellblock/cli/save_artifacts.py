@@ -8,6 +8,7 @@ What is replaced is never written through, so that a hard link in the folder kee
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterable
@@ -24,13 +25,7 @@ _REMEDY = "--overwrite allows it"
 
 def prepare(folder: Path) -> None:
     """Makes the folder. Raises :class:`InvalidJob` if nothing can be written there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
-    except OSError as error:
-        raise _no_folder(folder, error) from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InvalidJob("--out", f"{folder} is not a folder that you may write to; name another one")
+    os.close(_opened(folder))
 
 
 def save(artifacts: Iterable[Artifact], folder: Path, *, overwrite: bool = False) -> None:
@@ -38,11 +33,7 @@ def save(artifacts: Iterable[Artifact], folder: Path, *, overwrite: bool = False
 
     ``overwrite``: replace files that are there, and write hidden ones.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise _no_folder(folder, error) from None
+    root = _opened(folder)
     try:
         for artifact in artifacts:
             try:
@@ -59,8 +50,16 @@ def save(artifacts: Iterable[Artifact], folder: Path, *, overwrite: bool = False
         os.close(root)
 
 
-def _no_folder(folder: Path, error: OSError) -> InvalidJob:
-    return InvalidJob("--out", f"{folder} is not a folder to write to ({error.strerror}); name another one")
+def _opened(folder: Path) -> int:
+    """A descriptor of the folder, made if missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        why = f"{folder} is not a folder to write to ({error.strerror}); name another one"
+        raise InvalidJob("--out", why) from None
 
 
 def _save(artifact: Artifact, root: int, overwrite: bool) -> None:

@@ -42,6 +42,12 @@ def test_every_help_ends_in_an_example_of_the_command(path: tuple[str, ...]) -> 
     assert " ".join(path) in last
 
 
+@pytest.mark.parametrize("group", ["", *sorted({path[1] for path in ALL if len(path) > 2})])
+def test_the_help_of_a_group_ends_in_an_example_too(group: str) -> None:
+    shown = CliRunner().invoke(app, [*([group] if group else []), "--help"]).output
+    assert shown[shown.rindex("\n\n") :].strip().startswith("Example: ")
+
+
 def test_the_options_of_a_job_are_the_same_wherever_there_are_some() -> None:
     def options(*path: str) -> dict[str, Any]:
         found = [one for one in ALL["cellblock", *path].params if isinstance(one, TyperOption)]

@@ -286,6 +286,11 @@ def test_every_setting_says_what_it_means() -> None:
     assert settings_without_description(REPOSITORY) == []
 
 
+def test_a_number_that_cannot_be_read_is_told_with_its_value() -> None:  # an address is not, see above
+    with pytest.raises(SettingsError, match=r"CELLBLOCK_LEDGER_QUEUE_DEPTH.*\(got 'abc'\)"):
+        load_settings(ledger={"queue_depth": "abc"})
+
+
 def test_the_page_of_settings_is_the_settings() -> None:
     told = "to write it anew: PYTHONPATH=tests .venv/bin/python -m suite.settings_page"
     assert settings_page.PAGE.read_text() == settings_page.page(), told
