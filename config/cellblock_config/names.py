@@ -1,4 +1,4 @@
-"""The pattern for names of tenants, plans, roles and keys, and what a validation error is called in words."""
+"""What a name of a tenant, a plan, a role or a key may be, and the words of the error for one that is not."""
 
 from collections.abc import Mapping
 from typing import Any

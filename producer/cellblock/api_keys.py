@@ -20,10 +20,10 @@ from redis import Redis
 
 from cellblock.admission.policy import Principal
 from cellblock.admission.policy.decision import RUN
+from cellblock.contract.names import check_tenant
 from cellblock.errors import InvalidJob, PolicyDenied
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
-from cellblock_config.names import NAME, NAME_RULE
 
 _TOKEN = re.compile(r"cbk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 #: All capabilities that a key can carry: running, and tools. A key gives access to no other endpoint.
@@ -58,8 +58,7 @@ class ApiKeys:
 
     def create(self, tenant: str, capabilities: Sequence[str] = (RUN,)) -> str:
         """A new key, shown only now. Raises :class:`InvalidJob` for a capability that no key can have."""
-        if not re.fullmatch(NAME, tenant):
-            raise InvalidJob("tenant", f"{tenant!r:.80} is not a tenant's name: {NAME_RULE}")
+        check_tenant(tenant)
         if not capabilities:
             raise InvalidJob("capability", f"a key without any could do nothing; the usual one is {RUN}")
         for one in capabilities:

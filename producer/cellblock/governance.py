@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -12,10 +11,11 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from redis import Redis
 
+from cellblock.contract.names import check_tenant
 from cellblock.errors import InvalidJob, PolicyError
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
-from cellblock_config.names import NAME, NAME_RULE, problem_of
+from cellblock_config.names import problem_of
 from cellblock_config.plans import EVERYBODY, Override, override_from
 
 #: How long a process uses the overrides that it read last.
@@ -96,10 +96,8 @@ class Governance:
         return [_entry(name, fields) for name, fields in found]
 
     def _changed(self, tenant: str, key: str, value: str, who: str) -> OverrideChange:
-        if tenant != EVERYBODY and not re.fullmatch(NAME, tenant):
-            raise InvalidJob(
-                "tenant", f"{tenant!r:.80} is not a tenant's name ({NAME_RULE}); for everybody leave it out"
-            )
+        if tenant != EVERYBODY:
+            check_tenant(tenant, remedy="; for everybody leave it out")
         if not who.isprintable() or not 0 < len(who) <= _WHO_MAX:
             raise InvalidJob("by", f"{who!r:.80} is not a name: 1 to {_WHO_MAX} printable characters")
         with store_errors("changing an override"):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import re
 from datetime import date, datetime
 
 from cellblock.archive.database import Archive, JobFilter
 from cellblock.contract.job_status import DayUsage, JobPage
+from cellblock.contract.names import check_tenant
 from cellblock.contract.outcomes import Outcome
 from cellblock.errors import ArchiveUnavailable, InvalidJob, NotConfigured
 from cellblock.ledger.figures import Figures
 from cellblock.ledger.reads import status_of
-from cellblock_config.names import NAME, NAME_RULE
 
 _log = logging.getLogger(__name__)
 _LISTED_MOST = 1000
@@ -30,8 +29,8 @@ class History:
         """As ``Client.usage``."""
         if day is not None and since is not None:
             raise InvalidJob("since", "is for several days, and day for one: give one of them")
-        if tenant is not None and not re.fullmatch(NAME, tenant):
-            raise InvalidJob("tenant", f"{tenant!r:.80} is not a tenant's name: {NAME_RULE}")
+        if tenant is not None:
+            check_tenant(tenant)
         recent = self._figures.usage(tenant, day)
         found = {(one.tenant, one.day): one for one in self._archived_usage(tenant, day, since)}
         found |= {(one.tenant, one.day): one for one in recent}
@@ -80,6 +79,8 @@ class History:
             raise InvalidJob(
                 "outcome", f"{outcome!r:.80} is not an outcome; choose one of {', '.join(Outcome)}"
             )
+        if tenant is not None:
+            check_tenant(tenant)
         asked = JobFilter(tenant, _unix(since), _unix(before), outcome)
         found, on = self._archive.jobs(asked, limit, cursor)
         return JobPage(jobs=[status_of(one.job_id, one.record) for one in found], cursor=on)
