@@ -281,7 +281,10 @@ class DockerBackend:
         return str(created["Id"])
 
     def _host_config(self, profile: Profile, names: list[Mount]) -> dict[str, Any]:
-        """Every control in one place; tests/sandbox proves each, tests/attacks tries to pass them."""
+        """Every control but runsc's own options, which are the daemon's (``config/host/daemon.json``).
+
+        tests/sandbox proves each, tests/attacks tries to pass them.
+        """
         gvisor = self.isolation == "gvisor"
         config: dict[str, Any] = self._api.create_host_config(
             runtime=RUNTIMES[self.isolation],

@@ -1,4 +1,5 @@
-"""A sandbox as an OCI bundle: every control of a sandbox made by runc or runsc stands here.
+"""A sandbox as an OCI bundle: every control of a sandbox made by runc or runsc stands here,
+but for the options of runsc itself (``runtime.py``).
 
 tests/sandbox proves each on the running sandbox, tests/attacks tries to pass them.
 """
