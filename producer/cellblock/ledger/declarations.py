@@ -7,11 +7,12 @@ last name with ``...`` stands for a list. scripts/prelude/arguments.lua describe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any, cast
 
 from cellblock.errors import CellblockError
 
@@ -22,6 +23,8 @@ _CONSTANT = re.compile(r"^local ([A-Z_]+) = ('[^']*'|\{[^}]*\})", re.MULTILINE)
 _CALL = re.compile(r"= arguments\(([^)]*)\)")
 _PART = re.compile(r"'(?P<text>[^']*)'|\{(?P<names>[^}]*)\}|(?P<constant>[A-Z_]+)")
 _LIST = "..."
+#: Redis takes these without being told how; a truth value it refuses.
+_AS_THEY_ARE = frozenset({str, int})
 
 
 class BadCall(CellblockError):
@@ -41,27 +44,42 @@ class Declaration:
     keys: tuple[str, ...]
     arguments: tuple[str, ...]
 
-    def key_list(self, keys: CallKeys) -> list[str]:
+    def key_list(self, keys: CallKeys) -> list[Any]:
         """The call's KEYS in order. Raises :class:`BadCall` for a name that is missing or not declared."""
         return self._in_order(self.keys, keys)
 
-    def argument_list(self, arguments: Arguments) -> list[str]:
+    def argument_list(self, arguments: Arguments) -> list[Any]:
         """The call's ARGV in order, truth values as 1 and 0. Raises :class:`BadCall` as :meth:`key_list`."""
         return self._in_order(self.arguments, arguments)
 
-    def _in_order(self, names: Sequence[str], given: Arguments) -> list[str]:
-        wrong = set(given).symmetric_difference(name.removesuffix(_LIST) for name in names)
-        if wrong:
-            raise BadCall(
-                f"{self.script}: {', '.join(sorted(wrong))}: missing, or not declared by the script"
-            )
-        ordered: list[str] = []
-        for name in names:
-            value = given[name.removesuffix(_LIST)]
-            if name.endswith(_LIST) == isinstance(value, str | int):
-                raise BadCall(f"{self.script}: {name} is a list and is not given one, or the reverse")
-            ordered += [_text(value)] if isinstance(value, str | int) else map(_text, value)
+    def _in_order(self, names: tuple[str, ...], given: Arguments) -> list[Any]:
+        singles, rest, known = _split(names)
+        if given.keys() != known:
+            wrong = ", ".join(sorted(given.keys() ^ known))
+            raise BadCall(f"{self.script}: {wrong}: missing, or not declared by the script")
+        found = [given[name] for name in singles]
+        ordered = [one if type(one) in _AS_THEY_ARE else self._single(one, singles, given) for one in found]
+        if rest is not None:
+            if isinstance(given[rest], str | int):
+                raise self._unfit(rest)
+            ordered += map(_text, cast(Sequence[str], given[rest]))
         return ordered
+
+    def _single(self, value: str | int | Sequence[str], singles: Sequence[str], given: Arguments) -> str:
+        if not isinstance(value, str | int):
+            raise self._unfit(next(name for name in singles if given[name] is value))
+        return _text(value)
+
+    def _unfit(self, name: str) -> BadCall:
+        return BadCall(f"{self.script}: {name} is a list and is not given one, or the reverse")
+
+
+@cache  # four calls of each job ask for the names of a few scripts
+def _split(names: tuple[str, ...]) -> tuple[tuple[str, ...], str | None, Set[str]]:
+    """Declared names without their marks: those of one value, the list that may follow, and all of them."""
+    rest = names[-1].removesuffix(_LIST) if names[-1].endswith(_LIST) else None
+    plain = tuple(name.removesuffix(_LIST) for name in names)
+    return plain if rest is None else plain[:-1], rest, frozenset(plain)
 
 
 def _text(value: str | int) -> str:
