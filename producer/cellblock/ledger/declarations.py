@@ -44,11 +44,11 @@ class Declaration:
     keys: tuple[str, ...]
     arguments: tuple[str, ...]
 
-    def key_list(self, keys: CallKeys) -> list[Any]:
+    def key_list(self, keys: CallKeys) -> list[str]:
         """The call's KEYS in order. Raises :class:`BadCall` for a name that is missing or not declared."""
         return self._in_order(self.keys, keys)
 
-    def argument_list(self, arguments: Arguments) -> list[Any]:
+    def argument_list(self, arguments: Arguments) -> list[str | int]:
         """The call's ARGV in order, truth values as 1 and 0. Raises :class:`BadCall` as :meth:`key_list`."""
         return self._in_order(self.arguments, arguments)
 
