@@ -129,7 +129,10 @@ def test_every_control_is_proven_in_this_way(sandbox_hosts: dict[str, Host], way
 @pytest.mark.parametrize("name", REMOVALS)
 def test_an_attack_gets_out_where_its_control_is_missing(weakened: Weakened, name: str) -> None:
     weakened.lack(name)
-    (finding,) = prove(weakened.socket, settings_for(weakened.socket), "standard", [named(name)])
+    for _ in range(2):  # one from before may stand ready, if a job stopped waiting for it; it is used once
+        (finding,) = prove(weakened.socket, settings_for(weakened.socket), "standard", [named(name)])
+        if finding.state != "proven":
+            break
     assert finding.state == "not proven"
     assert finding.detail.startswith("ESCAPED"), finding.detail
 

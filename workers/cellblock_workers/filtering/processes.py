@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 COMMAND = (sys.executable, "-P", "-m", "cellblock_workers.filtering.template")
 #: The whole environment: where programs and libraries are, and nothing of cellblock's.
 _PASSED = ("PATH", "LANG", "TZ", "TMPDIR", "SYSTEMROOT")
-_PASSED_BEGINNINGS = ("PYTHON", "LD_", "LC_", "COVERAGE_")
+_PASSED_BEGINNINGS = ("PYTHON", "LD_", "LC_")
 _START_S = 30.0
 _LOOK_S = 0.25
 _PIECE_BYTES = 256 * 1024
