@@ -10,7 +10,7 @@ from attacks.cheats import CHEATS, CHECK, SOLUTION
 from cellblock.contract.evaluations import TrialResult, TrialVerdict
 from sandbox.harness import Host
 
-LIMITS = {"timeout_s": 1.0, "memory_bytes": 256 * 1024 * 1024}
+LIMITS = {"timeout_s": 2.0, "memory_bytes": 256 * 1024 * 1024}
 
 
 @pytest.fixture(params=["namespaces", "gvisor-oci"])

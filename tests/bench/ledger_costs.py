@@ -156,6 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for way, one in ways.items():
             print(f"commands of a job, {plan}, {way}: {json.dumps(one['by_side'])}")
     if asked.json is not None:
+        asked.json.parent.mkdir(parents=True, exist_ok=True)
         asked.json.write_text(json.dumps(found, indent=2) + "\n")
     return 0
 

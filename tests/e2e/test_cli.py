@@ -325,6 +325,31 @@ def test_up_shows_no_address_that_was_configured(tmp_path: Path, redis_url: str)
     assert "sentinel" not in line + (tmp_path / "up.log").read_text()
 
 
+@pytest.mark.docker
+@pytest.mark.timeout(120)
+@pytest.mark.long("starts a fleet to stop it")
+def test_a_fleet_stops_though_flower_does_not(tmp_path: Path, redis_url: str) -> None:
+    """Injected: a Flower that stands still, and hears no TERM."""
+    (tmp_path / ".env").write_text(f"CELLBLOCK_REDIS_URL={redis_url}\n")
+    environment = {**os.environ, "CELLBLOCK_MONITOR_PORT": "0"}
+    with (tmp_path / "up.log").open("wb") as log:
+        fleet = subprocess.Popen(
+            [CELLBLOCK, "up", "--json"], stdout=subprocess.PIPE, stderr=log, env=environment, cwd=tmp_path
+        )
+    with fleet:
+        try:
+            assert fleet.stdout is not None
+            assert fleet.stdout.readline()
+            (flower,) = (pid for pid in descendants(fleet.pid) if "workers.monitor" in command_line(pid))
+            os.kill(flower, signal.SIGSTOP)
+        finally:
+            began = time.monotonic()
+            fleet.terminate()
+        fleet.wait(timeout=90)
+    assert time.monotonic() - began < 30
+    assert "service_killed" in (tmp_path / "up.log").read_text()
+
+
 def test_up_says_at_once_that_its_redis_is_not_there() -> None:
     done = cellblock("up", CELLBLOCK_REDIS_URL="redis://:secret@127.0.0.1:1/0")
     assert done.returncode == 4

@@ -101,7 +101,7 @@ class Host:
         checks = list(dict.fromkeys(check for _, _, check in given))
         named = [{"id": name, "source": text, "check": checks.index(check)} for name, text, check in given]
         evaluation = Evaluation.model_validate({"checks": checks, "verdict": verdict, "trials": named})
-        result = self.run(None, evaluation=evaluation, limits={"timeout_s": 2.0, **limits})
+        result = self.run(None, evaluation=evaluation, limits={"timeout_s": 10.0, **limits})
         assert result.outcome is Outcome.OK, result
         turn = len(result.trials)
         assert [trial.id for trial in result.trials] == [name for name, _, _ in given[:turn]]

@@ -61,7 +61,7 @@ def test_tests_that_never_end_cost_one_trial_each(host: Host) -> None:
 def test_calls_that_are_never_made_cost_nobody_anything(host: Host) -> None:
     check = FunctionCheck(functions=("f",), tests="n = 0\nwhile f(n) < 100: n += 1\nassert n == 12, n\n")
     source = "def f(n): return n if n < 2 else f(n - 1) + f(n - 2)\n"
-    assert judge(host, {"it": source}, check)["it"].verdict is TrialVerdict.PASSED
+    assert judge(host, {"it": source}, check, timeout_s=3.0)["it"].verdict is TrialVerdict.PASSED
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_calls_that_are_never_made_cost_nobody_anything(host: Host) -> None:
 )
 def test_no_program_chooses_to_be_left_out_of_the_score(host: Host, source: str) -> None:
     check = FunctionCheck(functions=("f",), tests="assert all(map(f, [2, 3, 5]))\n")
-    found = judge(host, {"it": source, "right": "def f(x): return True\n"}, check)
+    found = judge(host, {"it": source, "right": "def f(x): return True\n"}, check, timeout_s=3.0)
     assert found["it"].verdict in {TrialVerdict.FAILED, TrialVerdict.NEEDS_INLINE}, found["it"]
     assert found["right"].verdict is TrialVerdict.PASSED
 

@@ -48,7 +48,7 @@ def host(sandbox_hosts: dict[str, Host], evaluation_way: str) -> Host:
 def run(
     host: Host, trials: list[tuple[str, str, PytestCheck]], verdict: str = "split", **limits: float
 ) -> JobResult:
-    return host.judge(trials, verdict, **{"timeout_s": 5.0, **limits})
+    return host.judge(trials, verdict, **{"timeout_s": 20.0, **limits})
 
 
 def judge(

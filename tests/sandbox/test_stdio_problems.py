@@ -78,7 +78,7 @@ def test_what_goes_too_far_is_stopped_and_the_next_is_not_harmed(host: Host) -> 
             "waits for more": "import sys\nsys.stdin.read()\nimport time\ntime.sleep(60)",
             "right again": SUM,
         },
-        timeout_s=1.0,
+        timeout_s=3.0,
     )
     assert {name: (one.verdict.value, one.outcome.value) for name, one in found.items()} == {
         "endless": ("timed_out", "wall_timeout"),

@@ -57,9 +57,16 @@ def test_a_connection_that_comes_after_the_deadline_is_cut(event: str) -> None:
         assert theirs.recv(1) == b"", "the other end sees it closed"
 
 
-@pytest.mark.parametrize("patient", [False, True])
-def test_only_a_patient_service_may_take_its_time_to_end(
-    monkeypatch: pytest.MonkeyPatch, patient: bool
+@pytest.mark.parametrize(
+    ("service", "long"),
+    [
+        (Service("deaf", ()), False),
+        (Service("deaf", (), patient=True), True),
+        (Service("deaf", (), stop_s=1.7), True),
+    ],
+)
+def test_a_service_may_take_the_time_it_needs_to_end(
+    monkeypatch: pytest.MonkeyPatch, service: Service, long: bool
 ) -> None:
     monkeypatch.setattr(supervisor, "_STOP_S", 0.3)
     monkeypatch.setattr(supervisor, "_STOP_PATIENT_S", 2.0)
@@ -68,8 +75,8 @@ def test_only_a_patient_service_may_take_its_time_to_end(
         assert process.stdout is not None
         process.stdout.read(1)
         began = time.monotonic()
-        Supervisor([])._end(Service("deaf", (), patient=patient), process)
-        assert (time.monotonic() - began > 1.5) is patient
+        Supervisor([])._end(service, process)
+        assert (time.monotonic() - began > 1.5) is long
     assert process.returncode == -9
 
 

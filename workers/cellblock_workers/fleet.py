@@ -38,6 +38,8 @@ from cellblock_workers.worker.memory_need import reckon
 
 _log = structlog.get_logger(__name__)
 _AS_CONFIGURED = "as configured"
+#: Flower holds nothing that could be lost, and does not always end when TERM meets its start.
+_FLOWER_STOP_S = 5.0
 
 
 def run_worker() -> int:
@@ -124,6 +126,7 @@ def run_up(*, json_output: bool = False) -> int:
                 [PYTHON, "-P", "-m", "cellblock_workers.monitor"],
                 {**environment, **spawn.NO_SECRETS_BUT_ITS_OWN},
                 worker_user(settings),
+                stop_s=_FLOWER_STOP_S,
                 ready=lambda process: _wait_for_port(settings.monitor.address, port, process),
             )
         )

@@ -43,7 +43,8 @@ class Service:
     """One process to keep running. ``essential``: when it ends, everything stops with its exit code.
 
     ``refusals``: exit codes that a restart cannot mend; these stop everything too. ``patient``: after TERM it
-    ends only with its work, and QUIT ends it in good order at once.
+    ends only with its work, and QUIT ends it in good order at once. ``stop_s``: seconds that it may take to
+    end, where it needs others than most.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Service:
     essential: bool = False
     refusals: tuple[int, ...] = ()
     patient: bool = False
+    stop_s: float | None = None
     ready: Callable[[subprocess.Popen[bytes]], None] | None = None
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
@@ -168,7 +170,7 @@ class Supervisor:
     def _end(self, service: Service, process: subprocess.Popen[bytes]) -> None:
         """Sends TERM and gives time; after a second signal QUIT and ``_NOW_S``; then SIGKILL."""
         process.terminate()
-        limit_s = _STOP_PATIENT_S if service.patient else _STOP_S
+        limit_s = service.stop_s or (_STOP_PATIENT_S if service.patient else _STOP_S)
         deadline, asked = time.monotonic() + limit_s, False
         while process.poll() is None:
             if self._signals >= _AT_ONCE and not asked:
