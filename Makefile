@@ -10,7 +10,7 @@ PYTHON ?= $(shell test -x /usr/bin/python3 && echo /usr/bin/python3 || echo pyth
 # Interpreters start by the hundred here: each would compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup host images demo test test-rest test-all compat mutants can-test test-faults check fmt bench docs up clean lock
+.PHONY: help setup host images demo test test-ci test-rest test-all compat unsteady mutants can-test test-faults check fmt bench docs up clean lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,9 +42,13 @@ WAY ?=
 LAST ?=
 PATHS := $(if $(findstring ::,$(T)),'$(T)',$(T))
 CHOSEN := $(if $(WAY),--way '$(WAY)') $(if $(LAST),--last-failed --last-failed-no-failures none) $(PATHS)
+# TIER COMMAND…: the command, and each case that failed once more by itself (tests/suite/once_more.py).
+ONCE_MORE := env PYTHONPATH=tests $(PY) -m suite.once_more
 PYTEST := $(PY) -m pytest -q -n auto
 # Their figures are of a host with no other work.
-QUIET := $(PY) -m pytest -q -n 0 --tier quiet
+QUIET := $(ONCE_MORE) quiet $(PY) -m pytest -q -n 0 --tier quiet
+CLOSING := env PYTHONPATH=tests $(PY) -m suite.closing
+TIER = $(if $(strip $(CHOSEN)),all,fast)
 # Nothing failed last, so nothing was run: pytest ends with 5.
 OR_NOTHING := $(if $(LAST),|| [ $$? = 5 ])
 NEEDS := python3 tests/suite/needs.py
@@ -54,18 +58,24 @@ IMAGES := systemd $(if $(strip $(CHOSEN)),$(if $(T),$(if $(findstring e2e,$(T)),
 test: can-test $(VENV)/ready ## the fast tier, or T=tests/ledger, T=FILE::CASE, WAY=gvisor-oci, LAST=1 of all tests
 	@if $(NEEDS) --docker $(PATHS); then \
 		$(MAKE) --no-print-directory setup && $(WITH_DOCKER) images/build.sh $(IMAGES) && \
-		$(WITH_DOCKER) $(PYTEST) --tier $(if $(strip $(CHOSEN)),all,fast) $(CHOSEN) $(OR_NOTHING); \
+		$(WITH_DOCKER) $(ONCE_MORE) $(TIER) $(PYTEST) --tier $(TIER) $(CHOSEN) $(OR_NOTHING); \
 	else { $(NEEDS) --installed $(PATHS) || config/host/setup.sh; } && \
-		$(PYTEST) --tier all $(CHOSEN) $(OR_NOTHING); fi
+		$(ONCE_MORE) all $(PYTEST) --tier all $(CHOSEN) $(OR_NOTHING); fi
+
+test-ci: can-test setup ## what CI runs of the tests: the fast tier, and each case on one of the other ways
+	@$(WITH_DOCKER) images/build.sh systemd
+	@$(WITH_DOCKER) $(ONCE_MORE) ci $(PYTEST) --tier ci
 
 test-rest: can-test setup ## what `make test` leaves out: every way of making sandboxes, and what takes long
 	@$(WITH_DOCKER) images/build.sh worker redis systemd
-	@$(WITH_DOCKER) $(PYTEST) --tier rest; rest=$$?; $(WITH_DOCKER) $(QUIET) && exit $$rest
+	@$(WITH_DOCKER) $(ONCE_MORE) rest $(PYTEST) --tier rest; rest=$$?; \
+		$(WITH_DOCKER) $(QUIET); quiet=$$?; $(CLOSING) rest quiet && exit $$((rest + quiet))
 
 test-all: can-test setup ## every test, and how much of each part it runs, against the floors in pyproject.toml
 	@$(WITH_DOCKER) images/build.sh worker redis systemd
 	@rm -rf build/coverage && install -d -m 1777 build/coverage
-	@$(WITH_DOCKER) $(PY) -m coverage run -m pytest -q -n auto -p suite.measured --tier all -m 'not quiet_host'; \
+	@$(WITH_DOCKER) $(ONCE_MORE) all $(PY) -m coverage run -m pytest -q -n auto -p suite.measured --tier all \
+		-m 'not quiet_host'; \
 		tests=$$?; PYTHONPATH=tests $(PY) -m suite.floors; floors=$$?; \
 		$(WITH_DOCKER) $(QUIET) && exit $$((tests + floors))
 
@@ -73,11 +83,18 @@ test-all: can-test setup ## every test, and how much of each part it runs, again
 SUITE ?=
 TARGET ?=
 QUICK ?=
-COMPAT := $(if $(QUICK),--quick) $(if $(WAY),--way '$(WAY)') $(if $(SUITE),--suite '$(SUITE)') $(if $(TARGET),--target '$(TARGET)')
+COMPAT := $(if $(QUICK),--quick) $(foreach way,$(WAY),--way '$(way)') $(if $(SUITE),--suite '$(SUITE)') $(if $(TARGET),--target '$(TARGET)')
 
 compat: can-test setup ## CPython's own tests and the wheels', in every way beside bare; WAY=, SUITE=cpython|data, TARGET=test_os
 	@$(WITH_DOCKER) images/build.sh compat systemd
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m compat $(COMPAT)
+
+# CASE: one case, as pytest names it.
+CASE ?=
+TIMES ?= 20
+
+unsteady: can-test setup ## how often CASE=tests/FILE::CASE fails in TIMES=20 runs while every processor is busy
+	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m suite.unsteady --times $(TIMES) '$(CASE)'
 
 mutants: can-test setup ## does the suite notice a wrong line? each one of tests/mutants.toml by itself
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m suite.mutants

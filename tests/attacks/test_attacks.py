@@ -16,7 +16,7 @@ from parts import wait_until
 from sandbox.harness import MIB
 from suite.ways import WAYS
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.no_rerun]
 
 EACH = [
     pytest.param(attack, way, id=f"{attack.group}: {attack.name} [{way}]")

@@ -20,7 +20,7 @@ from cellblock_workers.worker.frames import FrameReader
 from sandbox.harness import MIB
 from sandbox.peer import docker_api
 
-pytestmark = [pytest.mark.docker, pytest.mark.way("runc-docker")]
+pytestmark = [pytest.mark.docker, pytest.mark.way("runc-docker"), pytest.mark.no_rerun]
 
 SECCOMP = (resources.files("cellblock_config") / "data" / "seccomp-strict.json").read_text()
 

@@ -10,6 +10,8 @@ from attacks.cheats import CHEATS, CHECK, SOLUTION
 from cellblock.contract.evaluations import TrialResult, TrialVerdict
 from sandbox.harness import Host
 
+pytestmark = pytest.mark.no_rerun
+
 LIMITS = {"timeout_s": 2.0, "memory_bytes": 256 * 1024 * 1024}
 
 

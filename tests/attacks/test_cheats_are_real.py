@@ -20,7 +20,7 @@ REAL = (
     "looking around: a trace function that changes the tests",
     "the list, by frames",
 )
-pytestmark = pytest.mark.way("namespaces")
+pytestmark = [pytest.mark.way("namespaces"), pytest.mark.no_rerun]
 
 _WITH_LIBC = "import ctypes, os, select\nlibc = ctypes.CDLL(None)\n"
 #: An answer that names no nonce, wherever one could be written, and an end before the true one.

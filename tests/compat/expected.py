@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from compat.targets import Found, Target, run_target_inside
-from sandbox.harness import Host
+from compat.targets import Found, Target
 from suite.ways import EVERY_WAY
 
 FILE = Path(__file__).with_name("expected.toml")
@@ -72,6 +71,7 @@ class Compared:
     listed: dict[str, str]  #: those that do not, with the control that stops them
     unlisted: dict[str, str]  #: those that do not and have no reason, with what came of them
     stale: tuple[str, ...]  #: listed, and pass, or do not pass bare
+    unsteady: dict[str, str]  #: passed at the second look alone, with what came of them at the first
 
     @property
     def problems(self) -> list[str]:
@@ -82,14 +82,6 @@ class Compared:
             f"{self.way} {self.target} {case}: is listed, and passes, or does not pass bare"
             for case in self.stale
         ]
-
-
-def run_and_compare(host: Host, target: Target, way: str, bare: Found) -> Compared:
-    """A target in a sandbox of this host, beside what came of the same bare."""
-    inside = run_target_inside(host, target)
-    again = second_look(target, way, bare, inside)
-    second = run_target_inside(host, target, again) if again else Found({})
-    return compare(target, way, bare, inside, second)
 
 
 def compare(target: Target, way: str, bare: Found, inside: Found, second: Found) -> Compared:
@@ -106,11 +98,12 @@ def compare(target: Target, way: str, bare: Found, inside: Found, second: Found)
         listed={case: expected[case].control for case in sorted(failed & set(expected))},
         unlisted={case: _why(case, inside, second) for case in sorted(failed - set(expected))},
         stale=tuple(sorted(always - failed)),
+        unsteady={case: inside.why(case) for case in sorted(bare.passed & second.passed - inside.passed)},
     )
 
 
 def second_look(target: Target, way: str, bare: Found, inside: Found) -> list[str]:
-    """Cases to run by themselves once more: what fails beside others and not alone is the machine's load."""
+    """Cases to run once more with nothing beside them: what fails only beside others is unsteady."""
     return sorted(bare.passed - inside.passed - set(expected_of(target, way)))
 
 

@@ -142,7 +142,9 @@ def test_what_fails_once_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> 
     listed(monkeypatch, "c")
     assert second_look(TARGET, "namespaces", BARE, INSIDE) == ["b", "e"]
     again = Found({"b": ("pass", ""), "e": ("fail", "again")})
-    assert compare(TARGET, "namespaces", BARE, INSIDE, again).unlisted == {"e": "fail: again"}
+    compared = compare(TARGET, "namespaces", BARE, INSIDE, again)
+    assert compared.unlisted == {"e": "fail: again"}
+    assert compared.unsteady == {"b": "fail: EPERM"}, "named, though it passes alone"
 
 
 def test_a_selection_that_passes_nothing_bare_is_a_problem() -> None:

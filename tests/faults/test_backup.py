@@ -22,6 +22,8 @@ from cellblock_config import Settings, load_settings
 from ledger.kit import OPEN, FakeWorker, expire_lease, lead, manifest, operation, result_of
 from parts import RedisServer, cellblock, wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 PRICED = replace(OPEN, reserve_micros=100)
 JOBS = 60
 

@@ -10,6 +10,8 @@ import pytest
 
 from faults import chaos, soak
 
+pytestmark = pytest.mark.no_rerun
+
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(

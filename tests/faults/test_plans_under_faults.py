@@ -12,7 +12,7 @@ from cellblock import JobSpec, JobState, Limits, Outcome
 from faults.one_host import Host, one_host
 from parts import wait_until
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.no_rerun]
 
 
 @pytest.fixture

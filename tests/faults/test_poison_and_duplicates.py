@@ -18,7 +18,7 @@ from cellblock_config import load_settings
 from faults.one_host import Host, one_host
 from parts import wait_until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.no_rerun]
 
 
 @pytest.fixture

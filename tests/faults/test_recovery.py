@@ -20,7 +20,7 @@ from faults.hosts import cgroups_of
 from parts import NAMESPACES, launcher_process, wait_until, worker_process
 from suite.ways import WAYS, environment_of
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.no_rerun]
 
 
 def containers_of(owner: str) -> list[str]:

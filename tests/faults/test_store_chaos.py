@@ -11,6 +11,8 @@ import pytest
 from cellblock import JobSpec
 from faults import archive_soak, full_store, store_chaos
 
+pytestmark = pytest.mark.no_rerun
+
 
 @pytest.mark.timeout(300)
 @pytest.mark.long("each store dies once")

@@ -33,6 +33,8 @@ from cellblock_workers.webhooks.sender import Sender
 from ledger.kit import admit, claim, dump, finish
 from parts import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 SECRET = "of this test alone"
 
 

@@ -12,6 +12,8 @@ from cellblock_config import Settings
 from ledger.kit import dump
 from parts import REPOSITORY
 
+pytestmark = pytest.mark.no_rerun
+
 SPEC = JobSpec(code="1", tenant="acme")
 
 

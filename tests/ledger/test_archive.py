@@ -29,6 +29,8 @@ from ledger.kit import OPEN, lead, manifest, operation, result_of, settings_of
 from ledger.test_full_store import fill_to
 from parts import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 HOT_S = 600
 
 

@@ -14,6 +14,8 @@ from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.server import SCHEMA, check_schema, concerns
 from ledger.kit import STORES, admit, claim, dump, open_ledger
 
+pytestmark = pytest.mark.no_rerun
+
 Store = tuple[Ledger, Redis]
 
 

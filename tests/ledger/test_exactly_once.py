@@ -27,6 +27,8 @@ from ledger.kit import (
     story,
 )
 
+pytestmark = pytest.mark.no_rerun
+
 Store = tuple[Ledger, Redis]
 
 

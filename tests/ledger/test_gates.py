@@ -29,6 +29,8 @@ from ledger.kit import (
     settings_of,
 )
 
+pytestmark = pytest.mark.no_rerun
+
 Store = tuple[Ledger, Redis]
 WIDE = replace(
     OPEN,

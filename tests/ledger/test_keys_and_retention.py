@@ -33,6 +33,8 @@ from ledger.kit import (
     story,
 )
 
+pytestmark = pytest.mark.no_rerun
+
 Store = tuple[Ledger, Redis]
 TTLS = {
     "result_ttl_s": 100,

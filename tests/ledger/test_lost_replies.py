@@ -32,6 +32,8 @@ from ledger.kit import (
     result_of,
 )
 
+pytestmark = pytest.mark.no_rerun
+
 
 class ReplyEater:
     """Injected: a proxy in front of Redis that swallows the reply to one script and hangs up."""

@@ -15,6 +15,8 @@ from cellblock.ledger.upkeep_replies import ReapWord
 from ledger.kit import STORES, admit, claim, dump, events_of, expire_lease, finish, lead, open_ledger, story
 from parts import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 Store = tuple[Ledger, Redis]
 
 

@@ -30,6 +30,8 @@ from ledger.kit import (
     result_of,
 )
 
+pytestmark = pytest.mark.no_rerun
+
 TENANTS = ("one", "two", "three")
 BUDGET = 1000
 GATES = replace(

@@ -20,6 +20,8 @@ from cellblock.ledger import Claim, Dropped
 from cellblock_config import Settings, load_settings
 from ledger.kit import claim, expire_lease, operation, result_of
 
+pytestmark = pytest.mark.no_rerun
+
 
 @contextmanager
 def open_client(redis_url: str, **groups: Any) -> Iterator[Client]:

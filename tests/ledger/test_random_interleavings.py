@@ -40,6 +40,8 @@ from ledger.kit import (
     result_of,
 )
 
+pytestmark = pytest.mark.no_rerun
+
 LOSS_LIMIT = 2
 #: As in scripts/prelude/constants.lua: what a running job's result is counted as.
 LARGE_BYTES = 32768

@@ -21,6 +21,8 @@ from cellblock_config import load_settings
 from cellblock_workers.worker.claiming import Claiming
 from ledger.kit import OPEN, STORES, be_late, dump, manifest, once, open_ledger, operation
 
+pytestmark = pytest.mark.no_rerun
+
 Store = tuple[Ledger, Redis]
 #: By tenant its plan. "none" has none.
 PLANS: dict[str, Gates | None] = {

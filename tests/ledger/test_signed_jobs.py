@@ -23,6 +23,8 @@ from cellblock_workers.lease import Heart
 from cellblock_workers.worker.runner import JobRunner
 from ledger.kit import claim, finish, operation, story
 
+pytestmark = pytest.mark.no_rerun
+
 KEY, TRUSTED = new_key("hmac")
 PRODUCER = {"key": KEY, "key_id": "k1"}
 WORKER = {"trusted": {"k1": TRUSTED}, "require_signature": True}

@@ -18,6 +18,8 @@ from cellblock_config import Settings, load_settings
 from ledger.kit import admit, claim, dump, events_of, finish, manifest, once
 from parts import RedisServer, free_port, wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 PASSWORD = "hunter2-and-more"
 SPEC = JobSpec(code="pass", idempotency_key="once")
 

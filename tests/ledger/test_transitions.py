@@ -11,6 +11,8 @@ from cellblock import JobState, Outcome, UnknownJob
 from cellblock.ledger import Dropped, Ledger
 from ledger.kit import STORES, admit, claim, events_of, expire_lease, finish, manifest, open_ledger, story
 
+pytestmark = pytest.mark.no_rerun
+
 Store = tuple[Ledger, Redis]
 
 

@@ -26,7 +26,7 @@ from sandbox.harness import Host
 from sandbox.weakened import REMOVALS
 from suite.ways import WAYS, environment_of
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.no_rerun]
 
 WEAKENED = str(Path(__file__).with_name("weakened.py"))
 CANARIES = [control for control in CONTROLS if control.canary]

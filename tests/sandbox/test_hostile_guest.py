@@ -26,6 +26,8 @@ from cellblock_workers.worker import runner
 from cellblock_workers.worker.frames import frame
 from sandbox.harness import MIB, Host, forget_peak_rss, peak_rss_bytes
 
+pytestmark = pytest.mark.no_rerun
+
 Guest = Callable[[socket.socket], None]
 
 READY = frame(b"R", b"")

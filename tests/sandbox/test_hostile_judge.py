@@ -12,6 +12,8 @@ from judged import CALL, saying, taking_over
 from sandbox.harness import MIB, Host, forget_peak_rss, peak_rss_bytes
 from sandbox.judging import CHECK, RIGHT, judge
 
+pytestmark = pytest.mark.no_rerun
+
 PASSED = "['verdict', 'passed', '', '']"
 
 

@@ -10,21 +10,28 @@ what the marker ``way`` says. From it follows the tier:
 * ``rest``: all others.
 
 A case marked ``after_attacks`` is in each tier that attacks its way.
+
+What CI runs overlaps with these: ``ci`` is the fast tier with more of the other ways, a *sample* of them. In
+it each case runs in exactly one of its other ways, chosen by a hash of its name.
 """
 
 from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
 
 import pytest
 
 from suite.ways import EVERY_WAY, FAST_EVALUATION_WAYS, FAST_WAYS
 
-TIERS = ("all", "fast", "rest", "quiet")
+TIERS = ("all", "fast", "rest", "quiet", "ci")
 _MARKERS = (
     "way(name): the case runs in this way of making sandboxes, though it is not parametrised with it",
     "long(reason): the case is not in the fast tier",
     "whole_host: the case does not run beside others with this mark",
     "quiet_host: the case is in the tier quiet, where nothing runs beside it",
     "after_attacks: the case looks at what the attacks of its way have left",
+    "no_rerun: a failure is red at once; that the case passes alone would make nothing good",
 )
 
 
@@ -49,8 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         way_of(item)  # a wrong one is an error in every tier
     chosen = _of_the_way(items, way) if way else list(items)
     if tier != "all":
-        fast = _fast(chosen)
-        chosen = [item for item in chosen if tier in _tiers_of(item, fast)]
+        tiers = _tiers(chosen)
+        chosen = [item for item in chosen if tier in tiers[item.nodeid]]
     attacked = {way_of(item) for item in chosen if "attack" in _parameters(item)}
     chosen = [item for item in chosen if not _is_after(item) or way_of(item) in attacked]
     chosen = _that_failed_last(config, chosen)
@@ -84,16 +91,28 @@ def _parameter(item: pytest.Item) -> tuple[str, str | None]:
     return "", None
 
 
-def _tiers_of(item: pytest.Item, fast: set[str]) -> set[str]:
-    if item.get_closest_marker("quiet_host"):
-        return {"quiet"}
-    if _is_after(item):
-        return {"fast", "rest"}
-    return {"fast"} if item.nodeid in fast else {"rest"}
+def _tiers(items: list[pytest.Item]) -> dict[str, set[str]]:
+    """The tiers of each case."""
+    found: dict[str, set[str]] = {}
+    timely = [item for item in items if not _is_marked(item, "long", "quiet_host", "after_attacks")]
+    fast, in_ci = _fast(timely), _in_ci(timely)
+    for item in items:
+        if _is_marked(item, "quiet_host"):
+            found[item.nodeid] = {"quiet"}
+        elif _is_after(item):
+            found[item.nodeid] = {"fast", "rest", "ci"}
+        else:
+            found[item.nodeid] = {"fast" if item.nodeid in fast else "rest"}
+            found[item.nodeid] |= {"ci"} if item.nodeid in in_ci else set()
+    return found
+
+
+def _is_marked(item: pytest.Item, *names: str) -> bool:
+    return any(item.get_closest_marker(name) for name in names)
 
 
 def _is_after(item: pytest.Item) -> bool:
-    return item.get_closest_marker("after_attacks") is not None
+    return _is_marked(item, "after_attacks")
 
 
 def _is_fast(item: pytest.Item) -> bool:
@@ -119,8 +138,6 @@ def _fast(items: list[pytest.Item]) -> set[str]:
     found = set()
     tasted: set[tuple[str, str, str]] = set()
     for item in items:
-        if any(item.get_closest_marker(name) for name in ("long", "quiet_host", "after_attacks")):
-            continue
         if _is_fast(item):
             found.add(item.nodeid)
             continue
@@ -130,3 +147,22 @@ def _fast(items: list[pytest.Item]) -> set[str]:
             tasted.add(taste)
             found.add(item.nodeid)
     return found
+
+
+def _in_ci(items: list[pytest.Item]) -> set[str]:
+    """Every case on the fast ways, and on one of the others that it has."""
+    found = {item.nodeid for item in items if _is_fast(item)}
+    others: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if not _is_fast(item):
+            others[_name_without_way(item)].append(item)
+    for name, cases in others.items():
+        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
+        found.add(sorted(case.nodeid for case in cases)[number % len(cases)])
+    return found
+
+
+def _name_without_way(item: pytest.Item) -> str:
+    function, _, parameters = item.nodeid.partition("[")
+    before, _, after = parameters.rpartition(way_of(item) or "")
+    return f"{function}[{before}*{after}"

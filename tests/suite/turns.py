@@ -53,6 +53,25 @@ def turn(file: Path, count: int) -> Iterator[None]:
         os.close(descriptor)  # and with it the lock
 
 
+@contextmanager
+def every_turn(file: Path = _FILE, count: int | None = None) -> Iterator[None]:
+    """Have all turns while the block runs, so that no case of any suite runs beside it; wait for them."""
+    if _HAS_TURN in os.environ:
+        yield
+        return
+    count = processes() if count is None else count
+    descriptor = _open(file)
+    try:
+        # The first byte is only theirs who want every turn, so that two of them never hold half each.
+        for number in (count, *range(count)):
+            fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, number)
+        os.environ[_HAS_TURN] = "1"
+        yield
+    finally:
+        os.environ.pop(_HAS_TURN, None)
+        os.close(descriptor)
+
+
 def _is_taken(descriptor: int, number: int) -> bool:
     """Whether this turn is ours now."""
     try:

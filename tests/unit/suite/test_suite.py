@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +21,7 @@ from cellblock_config import load_settings
 from cellblock_workers.doctor.ways import known_ways
 from parts import REPOSITORY
 from suite.appearing import Appearing
-from suite.turns import turn
+from suite.turns import every_turn, turn
 from suite.warm import CELLBLOCK, WarmPopen
 from suite.ways import UNISOLATED, WAYS
 
@@ -78,6 +79,15 @@ REST = {
     *("test_second[systemd]", "test_of_one_way", "test_long", "test_attack[b-systemd]"),
     *("test_judged_too[gvisor-oci]", *IN_BOTH),
 }
+#: What CI runs of the ways that `make test` does not run whole: one for each case.
+CHOICES = [
+    {"test_first[systemd]", "test_first[none]"},
+    {"test_second[systemd]"},
+    {"test_of_one_way"},
+    *({f"test_attack[{attack}-systemd]"} for attack in "abc"),
+    {"test_judged[gvisor-oci]"},
+    {"test_judged_too[gvisor-oci]"},
+]
 EVERY = {
     *(f"test_first[{way}]" for way in ("namespaces", "gvisor-oci", "systemd", "none")),
     *("test_second[namespaces]", "test_without_a_way[systemd]", "test_without_a_way[none]"),
@@ -107,6 +117,29 @@ def test_every_case_is_in_one_tier_and_other_ways_have_one_of_each_module_in_the
     assert chosen(pytester, "--tier", "rest") == REST
     assert chosen(pytester, "--tier", "quiet") == QUIET
     assert chosen(pytester, "--tier", "fast") == EVERY - REST - QUIET | IN_BOTH
+
+
+def test_in_ci_every_case_runs_on_the_fast_ways_and_on_one_of_the_others(pytester: pytest.Pytester) -> None:
+    found = chosen(pytester, "--tier", "ci")
+    others = set().union(*CHOICES)
+    assert found - others == EVERY - REST - QUIET - others | IN_BOTH
+    assert [len(found & choice) for choice in CHOICES] == [1] * len(CHOICES)
+
+
+def test_a_case_of_several_ways_is_spread_over_all_of_them_in_ci(pytester: pytest.Pytester) -> None:
+    ways = ["runc-oci", "gvisor-docker", "runc-docker", "systemd", "process", "none"]
+    pytester.makepyfile(f"""
+import pytest
+@pytest.mark.parametrize("way", {ways})
+@pytest.mark.parametrize("number", range(60))
+def test_number(number, way): pass
+""")
+    done = pytester.runpytest_inprocess("-p", "suite.tiers", "--collect-only", "-q", "--tier", "ci")
+    cases = [line.partition("[")[2].partition("-") for line in done.outlines if "::" in line]
+    assert [number for number, _, _ in cases] == [str(number) for number in range(60)]
+    counts = Counter(way.rstrip("]") for _, _, way in cases)
+    assert set(counts) == set(ways)
+    assert min(counts.values()) >= 3
 
 
 def test_a_way_that_is_named_leaves_out_the_others(pytester: pytest.Pytester) -> None:
@@ -272,7 +305,7 @@ HAS_TURN = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from suite.turns import turn
+from suite.turns import every_turn, turn
 os.environ.pop("SUITE_HAS_TURN", None)
 with turn(Path(sys.argv[2]), 1), turn(Path(sys.argv[2]), 1):  # the inner one is the same
     os.fork() or os._exit(0)
@@ -301,6 +334,34 @@ def test_suites_at_once_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         other.stdin.close()
         waiting.join(10)
     assert taken[0] >= given_back
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_every_turn_is_had_only_when_no_other_suite_has_one(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SUITE_HAS_TURN", raising=False)
+    file = tmp_path / "turns"
+    command = [sys.executable, "-c", HAS_TURN, str(REPOSITORY / "tests"), str(file)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == "has it\n"
+        waiting = threading.Thread(target=lambda: taken.append(_take_every_turn(file, count)))
+        taken: list[float] = []
+        waiting.start()
+        waiting.join(0.5)
+        assert not taken
+        given_back = time.monotonic()
+        other.stdin.close()
+        waiting.join(10)
+    assert taken[0] >= given_back
+
+
+def _take_every_turn(file: Path, count: int) -> float:
+    with every_turn(file, count):
+        return time.monotonic()
 
 
 def _take_turn(file: Path) -> float:

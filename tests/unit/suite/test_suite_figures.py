@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections import Counter
@@ -58,14 +57,16 @@ def test_a_run_ends_with_its_counts_and_every_skip_by_name(
     assert "1 passed, 2 failed, 1 skipped" in said
     assert "skipped: tests/unit/test_some.py::test_skipped: the moon is full" in said
     assert "failed in call: tests/unit/test_some.py::test_bad: assert 1 == 2" in said
-    kept = json.loads((tmp_path / "counts" / "fast.json").read_text())
-    assert {**kept, "wall_s": 0} == {"passed": 1, "failed": 2, "skipped": 1, "wall_s": 0}
+    kept = closing.Counts.read(tmp_path / "counts" / "fast.json")
+    assert (kept.passed, kept.failed, kept.skipped) == (1, 2, 1)
+    assert [failure.case.partition("::")[2] for failure in kept.failures] == [
+        "test_bad",
+        "test_bad_at_its_end",
+    ]
     capsys.readouterr()
-    monkeypatch.setattr(sys, "argv", ["closing", "fast", "fast"])
-    assert closing.main() == 0
+    assert closing.main(["fast", "fast"]) == 1
     assert capsys.readouterr().out == "tests: 2 passed, 4 failed, 2 skipped\n"
-    monkeypatch.setattr(sys, "argv", ["closing", "fast", "rest"])
-    assert closing.main() == 1
+    assert closing.main(["fast", "rest"]) == 1
     assert capsys.readouterr().err == "the tier rest has not run\n"
 
 
