@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from cellblock.ledger import Ledger
 from cellblock_config import Settings, load_settings
 from cellblock_config.prices import Rates
 from cellblock_workers.embedded import in_process_redis
+from cellblock_workers.filtering.outgoing_filter import OutgoingFilter
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.lease import Heart
 from cellblock_workers.worker.evaluation.examination import add_usage
@@ -39,6 +41,12 @@ def words(found: Mapping[str, TrialResult]) -> dict[str, tuple[str, str]]:
         name: (one.verdict.value, f"{one.error.type}: {one.error.message}" if one.error else "")
         for name, one in found.items()
     }
+
+
+@cache
+def _shared_filter() -> OutgoingFilter:
+    """The filter of every host of this process: to start one takes longer than a job."""
+    return OutgoingFilter(load_settings().egress)
 
 
 class Host:
@@ -67,6 +75,8 @@ class Host:
             on_wake=lambda wakes: self.released.extend(wakes),
             on_unavailable=self.unavailable.append,
         )
+        if "egress" not in groups:
+            self.runner._outgoing = _shared_filter()
 
     def admit(self, code: str | None, **spec: Any) -> str:
         """Put one job into the ledger; its id."""

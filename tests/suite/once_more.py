@@ -26,10 +26,10 @@ from suite.closing import FOLDER, Counts, Failure, tell_unsteady
 from suite.turns import every_turn
 
 _FAILED = 1  #: pytest's exit code for cases that failed; what any other one means is no case's fault
-#: Of more failures than this no one looks at each: they have one cause.
+#: More failures than this have one cause, and none of them is run again.
 _RERUN_MAX = 10
 _KEPT_MAX = 500
-_ALONE = ("-q", "-n", "0", "-p", "no:cacheprovider", "--tier", "all")
+_ALONE = ("-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:suite.times", "--tier", "all")
 
 
 def main(arguments: Sequence[str]) -> int:
