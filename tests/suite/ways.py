@@ -22,6 +22,8 @@ EVERY_WAY = {**WAYS, **UNISOLATED}
 FAST_WAYS = frozenset({"gvisor-oci", "namespaces"})
 #: The same of evaluations: a judge and its guest decide a verdict, no kernel does.
 FAST_EVALUATION_WAYS = frozenset({"namespaces"})
+#: `make test` runs a taste of each of these, and CI every case on one of them.
+OTHER_WAYS = frozenset(EVERY_WAY) - FAST_WAYS
 
 
 def environment_of(way: str) -> dict[str, str]:
