@@ -42,13 +42,13 @@ WAY ?=
 LAST ?=
 PATHS := $(if $(findstring ::,$(T)),'$(T)',$(T))
 CHOSEN := $(if $(WAY),--way '$(WAY)') $(if $(LAST),--last-failed --last-failed-no-failures none) $(PATHS)
-# TIER COMMAND…: the command, and each case that failed once more by itself (tests/suite/once_more.py).
+# TIER COMMAND…: runs the command, and then each case that failed once more, alone.
 ONCE_MORE := env PYTHONPATH=tests $(PY) -m suite.once_more
 PYTEST := $(PY) -m pytest -q -n auto
 # Their figures are of a host with no other work.
 QUIET := $(ONCE_MORE) quiet $(PY) -m pytest -q -n 0 --tier quiet
 CLOSING := env PYTHONPATH=tests $(PY) -m suite.closing
-TIER = $(if $(strip $(CHOSEN)),all,fast)
+TIER := $(if $(strip $(CHOSEN)),all,fast)
 # Nothing failed last, so nothing was run: pytest ends with 5.
 OR_NOTHING := $(if $(LAST),|| [ $$? = 5 ])
 NEEDS := python3 tests/suite/needs.py
@@ -76,8 +76,8 @@ test-all: can-test setup ## every test, and how much of each part it runs, again
 	@rm -rf build/coverage && install -d -m 1777 build/coverage
 	@$(WITH_DOCKER) $(ONCE_MORE) all $(PY) -m coverage run -m pytest -q -n auto -p suite.measured --tier all \
 		-m 'not quiet_host'; \
-		tests=$$?; PYTHONPATH=tests $(PY) -m suite.floors; floors=$$?; \
-		$(WITH_DOCKER) $(QUIET) && exit $$((tests + floors))
+		tests=$$?; $(WITH_DOCKER) $(QUIET); quiet=$$?; PYTHONPATH=tests $(PY) -m suite.floors; floors=$$?; \
+		$(CLOSING) all quiet && exit $$((tests + quiet + floors))
 
 # SUITE: cpython or data. TARGET: one module, or one group of files of tests/compat/selection.toml.
 SUITE ?=
@@ -94,7 +94,7 @@ CASE ?=
 TIMES ?= 20
 
 unsteady: can-test setup ## how often CASE=tests/FILE::CASE fails in TIMES=20 runs while every processor is busy
-	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m suite.unsteady --times $(TIMES) '$(CASE)'
+	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m suite.unsteady --times '$(TIMES)' '$(CASE)'
 
 mutants: can-test setup ## does the suite notice a wrong line? each one of tests/mutants.toml by itself
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) -m suite.mutants

@@ -1,8 +1,9 @@
 """All of it, with a table: ``python -m compat [--way WAY]… [--suite NAME] [--target NAME]… [--quick]``.
 
 Writes ``build/compat/<way>.json`` and ends with 1 for a case that passes bare, not inside, and is not listed
-in ``expected.toml``, and for a listed case that passes. A case that fails runs once more when the others of
-its way are done: if it passes then it is unsteady, as in :mod:`suite.once_more`.
+in ``expected.toml``, and for a listed case that passes. Cases that fail without a reason run once more when
+the targets of their way are done. A target of which all pass then is unsteady, as a case is in
+:mod:`suite.once_more`.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ from compat.inside import compat_host
 from compat.targets import Found, Target, run_target_inside, targets
 from parts import REPOSITORY
 from sandbox.harness import Host
-from suite.closing import FOLDER, Counts, Failure, tell_unsteady
-from suite.once_more import keep_unsteady
+from suite.counts import Counts, Failure, forget, keep, print_unsteady
 from suite.turns import every_turn
 from suite.ways import WAYS
 
@@ -43,13 +43,13 @@ def main() -> int:
     BUILD.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended too
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    forget("compat")
     began = time.monotonic()
     found = {way: _run_way(way, chosen) for way in options.way or WAYS}
     _print_table(found)
-    counts = _counts(found, round(time.monotonic() - began, 1))
-    counts.write(FOLDER / "compat.json")
-    keep_unsteady(counts.unsteady, "compat")
-    tell_unsteady(counts)
+    counts = counts_of(found, round(time.monotonic() - began, 1))
+    keep(counts, "compat")
+    print_unsteady(counts)
     return 0 if counts.green else 1
 
 
@@ -77,16 +77,22 @@ def _run_way(way: str, chosen: list[Target]) -> list[Compared]:
         compat_host(Path(folder), way) as host,
     ):
         inside = _run_all(host, way, chosen)
-        with every_turn():
-            found = [_look_again(host, way, target, inside[target.name]) for target in chosen]
+        second = _look_again(host, way, inside)
+    found = [
+        compare(target, way, bare_of(target), inside[target], second.get(target, Found({})))
+        for target in chosen
+    ]
+    for compared in found:
+        for problem in compared.problems:
+            print(problem, flush=True)
     minutes = (time.monotonic() - started) / 60
     content = {"way": way, "minutes": round(minutes, 1), "targets": [asdict(compared) for compared in found]}
     BUILD.joinpath(f"{way}.json").write_text(json.dumps(content, indent=1))
     return found
 
 
-def _run_all(host: Host, way: str, chosen: list[Target]) -> dict[str, Found]:
-    """What came of each target, by name, some side by side."""
+def _run_all(host: Host, way: str, chosen: list[Target]) -> dict[Target, Found]:
+    """What came of each target, some of them side by side."""
 
     def run(target: Target) -> Found:
         began = time.monotonic()
@@ -97,33 +103,41 @@ def _run_all(host: Host, way: str, chosen: list[Target]) -> dict[str, Found]:
 
     pool = ThreadPoolExecutor(SIDE_BY_SIDE)
     try:
-        return dict(zip([target.name for target in chosen], pool.map(run, chosen), strict=True))
+        return dict(zip(chosen, pool.map(run, chosen), strict=True))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _look_again(host: Host, way: str, target: Target, inside: Found) -> Compared:
-    """Compare, after the cases that failed without a reason have run once more, with nothing beside them."""
-    bare = bare_of(target)
-    again = second_look(target, way, bare, inside)
-    second = run_target_inside(host, target, again) if again else Found({})
-    compared = compare(target, way, bare, inside, second)
-    for problem in compared.problems:
-        print(problem, flush=True)
-    return compared
+def _look_again(host: Host, way: str, inside: dict[Target, Found]) -> dict[Target, Found]:
+    """What came of the cases that failed without a reason, with nothing beside their target."""
+    again = {target: second_look(target, way, bare_of(target), found) for target, found in inside.items()}
+    if not any(again.values()):
+        return {}
+    with every_turn():
+        return {target: run_target_inside(host, target, cases) for target, cases in again.items() if cases}
 
 
-def _counts(found: dict[str, list[Compared]], wall_s: float) -> Counts:
-    """The same as `make test` leaves behind, so that CI adds it up."""
+def counts_of(found: dict[str, list[Compared]], wall_s: float) -> Counts:
+    """The counts as every tier leaves them, so that CI adds them up."""
     every = [compared for way in found.values() for compared in way]
-    failures = [Failure(problem, "", may_rerun=False) for compared in every for problem in compared.problems]
     unsteady = [
-        Failure(f"{compared.way} {compared.target} {case}", why, may_rerun=True)
+        Failure(f"{compared.way} {compared.target}", _complaint(compared.unsteady), may_rerun=True)
         for compared in every
-        for case, why in compared.unsteady.items()
+        if compared.unsteady and not compared.unlisted
     ]
-    passed = sum(compared.inside for compared in every)
-    return Counts(passed, len(failures), 0, wall_s, tuple(failures), tuple(unsteady))
+    failed = sum(len(compared.problems) for compared in every)
+    return Counts(
+        passed=sum(compared.inside for compared in every),
+        failed=failed,
+        wall_s=wall_s,
+        unsteady=tuple(unsteady),
+    )
+
+
+def _complaint(unsteady: dict[str, str]) -> str:
+    """The first case in full. Where a job ended early there are dozens."""
+    case, why = next(iter(unsteady.items()))
+    return f"{case}: {why}" + (f", and {len(unsteady) - 1} others" if len(unsteady) > 1 else "")
 
 
 def _print_table(found: dict[str, list[Compared]]) -> None:

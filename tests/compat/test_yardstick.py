@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compat import expected
+from compat.__main__ import counts_of
 from compat.expected import Reason, compare, second_look
 from compat.targets import HERE, Found, Target, read_results, targets
 
@@ -145,6 +146,18 @@ def test_what_fails_once_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> 
     compared = compare(TARGET, "namespaces", BARE, INSIDE, again)
     assert compared.unlisted == {"e": "fail: again"}
     assert compared.unsteady == {"b": "fail: EPERM"}, "named, though it passes alone"
+
+
+def test_what_came_of_all_ways_is_counted_as_a_tier_of_tests_is() -> None:
+    again = Found({"b": ("pass", ""), "c": ("pass", ""), "e": ("pass", "")})
+    unsteady = compare(TARGET, "systemd", BARE, INSIDE, again)
+    red = compare(TARGET, "namespaces", BARE, INSIDE, Found({"b": ("pass", ""), "e": ("fail", "again")}))
+    counts = counts_of({"systemd": [unsteady]}, 1.0)
+    assert (counts.passed, counts.failed, counts.green) == (4, 0, True)
+    (failure,) = counts.unsteady
+    assert (failure.case, failure.message) == ("systemd test_x", "b: fail: EPERM, and 2 others")
+    counts = counts_of({"systemd": [unsteady], "namespaces": [red]}, 1.0)
+    assert (counts.failed, len(counts.unsteady), counts.green) == (2, 1, False)
 
 
 def test_a_selection_that_passes_nothing_bare_is_a_problem() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from parts import REPOSITORY
 
+pytestmark = pytest.mark.no_rerun
+
 
 @pytest.mark.docker
 @pytest.mark.long("184 jobs of the demo; its parts are tested one by one")

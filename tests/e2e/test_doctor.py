@@ -26,7 +26,7 @@ from cellblock_workers.worker.canaries.prove import State
 from parts import CELLBLOCK
 from suite.measured import unmeasured
 
-pytestmark = pytest.mark.whole_host
+pytestmark = [pytest.mark.whole_host, pytest.mark.no_rerun]
 
 
 def doctor(*arguments: str, timeout_s: float = 200, **environment: str) -> subprocess.CompletedProcess[str]:

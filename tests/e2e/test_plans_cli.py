@@ -13,6 +13,8 @@ from cellblock_config import Settings
 from ledger.kit import claim, operation, result_of
 from parts import NAMESPACES, REPOSITORY, cellblock
 
+pytestmark = pytest.mark.no_rerun
+
 SHIPPED = REPOSITORY / "config" / "cellblock_config" / "plans.toml"
 
 

@@ -15,7 +15,7 @@ from faults.one_host import Host, one_host
 from faults.s3_server import S3Server
 from parts import NAMESPACES, wait_until, worker_process
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = [pytest.mark.timeout(150), pytest.mark.no_rerun]
 
 LONG = "y" * 3_000_000
 ECHO = JobSpec(

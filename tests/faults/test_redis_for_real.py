@@ -17,6 +17,8 @@ from cellblock import Client, JobSpec, StoreUnavailable
 from cellblock_config import load_settings
 from parts import NAMESPACES, free_port, launcher_process, wait_until, worker_process
 
+pytestmark = pytest.mark.no_rerun
+
 
 @contextmanager
 def server(folder: Path, *options: str, program: str = "redis-server") -> Iterator[subprocess.Popen[bytes]]:

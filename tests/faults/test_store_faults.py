@@ -15,7 +15,7 @@ from cellblock import Job, JobSpec, JobState, Outcome, StoreFull, StoreUnavailab
 from faults.one_host import Host, one_host
 from parts import RedisServer, wait_until
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = [pytest.mark.timeout(150), pytest.mark.no_rerun]
 
 
 @pytest.fixture

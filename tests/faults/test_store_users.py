@@ -22,6 +22,8 @@ from faults.test_webhook_delivery import receiver
 from parts import NAMESPACES, cellblock, free_port, launcher_process, wait_until, worker_process
 from suite.warm import CELLBLOCK, WarmPopen
 
+pytestmark = pytest.mark.no_rerun
+
 USERS = ("producer", "worker", "webhooks", "archiver", "monitor", "operator", "backup")
 
 

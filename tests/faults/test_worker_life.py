@@ -22,6 +22,8 @@ from cellblock.ledger import Keys
 from faults.one_host import LONG, Host, one_host
 from parts import NAMESPACES, free_port, wait_until, worker_process
 
+pytestmark = pytest.mark.no_rerun
+
 
 @pytest.fixture
 def host(tmp_path: Path, redis_url: str) -> Iterator[Host]:

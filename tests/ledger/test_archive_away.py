@@ -23,6 +23,8 @@ from ledger.kit import lead
 from ledger.test_archive import HOT_S, end, forget, write
 from parts import free_port, wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 
 @pytest.fixture
 def settings(redis_url: str, tmp_path: Path) -> Settings:

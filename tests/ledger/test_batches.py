@@ -16,6 +16,8 @@ from cellblock_config import Settings
 from ledger.kit import FakeWorker
 from parts import free_port
 
+pytestmark = pytest.mark.no_rerun
+
 
 class Specs:
     """An endless supply that counts what was taken from it."""

@@ -20,6 +20,8 @@ from cellblock_config.blobs import BlobSettings
 from cellblock_workers.worker.blob_sweep import BlobSweep
 from ledger.kit import STORES, be_late, claim, leave, manifest, open_ledger, operation, result_of
 
+pytestmark = pytest.mark.no_rerun
+
 LONG = "x" * 100_000
 LEAST = 32 * 1024
 

@@ -12,6 +12,8 @@ from cellblock_config import Settings
 from ledger.kit import admit, claim, finish, lead, settings_of
 from parts import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 
 @pytest.fixture
 def client(settings: Settings) -> Iterator[Client]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from redis import Redis
 
 from cellblock import Client, Event
@@ -9,6 +10,8 @@ from cellblock.ledger import Ledger
 from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE
 from ledger.kit import admit, lead, settings_of
 from ledger.test_full_store import fill_to
+
+pytestmark = pytest.mark.no_rerun
 
 GAP = "agent.events.gap"
 

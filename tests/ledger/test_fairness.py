@@ -14,6 +14,8 @@ from cellblock.admission.gates import Gates
 from cellblock.ledger import Claim, Ledger
 from ledger.kit import OPEN, STORES, manifest, open_ledger, operation, result_of, settings_of
 
+pytestmark = pytest.mark.no_rerun
+
 Store = tuple[Ledger, Redis]
 PLAN = replace(OPEN, plan="plan")
 

@@ -28,6 +28,8 @@ from ledger.kit import (
 )
 from parts import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 Store = tuple[Ledger, Redis]
 LONG = "x" * 100_000
 

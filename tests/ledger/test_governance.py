@@ -12,6 +12,8 @@ from cellblock import Client, InvalidJob, JobSpec, PolicyError
 from cellblock_config import Settings
 from parts import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 
 @pytest.fixture
 def client(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:

@@ -20,6 +20,8 @@ from cellblock_workers.worker.reaper import Reaper
 from ledger.kit import admit, claim, expire_lease, operation, settings_of
 from parts import RedisServer, wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 QUICK = {"lease_s": 1.0, "beat_s": 0.1, "republish_after_s": 0.2, "reap_s": 0.05}
 
 

@@ -10,6 +10,8 @@ from cellblock import Client, InvalidJob, JobSpec, Limits, PolicyDenied, RateLim
 from cellblock_config import Settings
 from ledger.kit import claim, operation, result_of
 
+pytestmark = pytest.mark.no_rerun
+
 SPEC = JobSpec(code="1", plan="premium", idempotency_key="order-17", nested_cost_micros=1000)
 
 

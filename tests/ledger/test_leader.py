@@ -16,6 +16,8 @@ from cellblock_workers.worker.reaper import Reaper
 from ledger.kit import STORES, admit, claim, expire_lease, finish, lead, open_ledger
 from parts import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 Store = tuple[Ledger, Redis]
 TAKEN_OVER_S = 5
 

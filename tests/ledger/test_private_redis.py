@@ -8,9 +8,12 @@ import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
+import pytest
 from redis import Redis
 
 from cellblock_workers.private_redis import port_of, private_redis, reserve_port
+
+pytestmark = pytest.mark.no_rerun
 
 READ_ALL = """
 import os, sys

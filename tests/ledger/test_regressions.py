@@ -35,6 +35,8 @@ from cellblock_workers.worker.reaper import Reaper
 from ledger.kit import FakeWorker, admit, claim, finish
 from parts import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 SPEC = JobSpec(code="pass")
 
 

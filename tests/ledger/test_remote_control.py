@@ -11,7 +11,7 @@ from cellblock_config import load_settings
 from cellblock_workers.broker import create_celery
 from parts import NAMESPACES, launcher_process, worker_process
 
-pytestmark = pytest.mark.way("namespaces")
+pytestmark = [pytest.mark.way("namespaces"), pytest.mark.no_rerun]
 
 
 @pytest.mark.long("what is not answered is waited for")

@@ -15,6 +15,8 @@ from cellblock.client import Job
 from cellblock.queue import queue_key
 from cellblock_config import Settings
 
+pytestmark = pytest.mark.no_rerun
+
 
 def messages(redis: Redis, settings: Settings) -> list[str]:
     """The jobs that are named to workers, in the order of the queue: of each tenant the first in line."""

@@ -25,6 +25,8 @@ from cellblock_config import Settings
 from ledger.kit import claim, finish
 from parts import free_port, wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 SPEC = JobSpec(code="pass")
 
 

@@ -15,6 +15,8 @@ from cellblock.contract.evaluations import Evaluation, FunctionCheck, Trial
 from cellblock_config import load_settings
 from ledger.kit import admit, claim, manifest, open_ledger, operation, result_of
 
+pytestmark = pytest.mark.no_rerun
+
 MIB = 1024**2
 BOUNDS = load_settings().ledger
 PAGE = (Path(__file__).resolve().parents[2] / "docs/guarantees.md").read_text()

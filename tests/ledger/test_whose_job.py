@@ -10,6 +10,8 @@ import pytest
 from cellblock import AsyncClient, Client, JobSpec, UnknownJob
 from cellblock_config import Settings
 
+pytestmark = pytest.mark.no_rerun
+
 ASK: dict[str, Callable[[Client, str, str], object]] = {
     "status": lambda client, job, tenant: client.status(job, tenant=tenant),
     "result": lambda client, job, tenant: client.result(job, timeout_s=5, tenant=tenant),

@@ -75,7 +75,7 @@ class Host:
             on_wake=lambda wakes: self.released.extend(wakes),
             on_unavailable=self.unavailable.append,
         )
-        if "egress" not in groups:
+        if "egress" not in groups:  # else it needs a filter of these settings
             self.runner._outgoing = _shared_filter()
 
     def admit(self, code: str | None, **spec: Any) -> str:

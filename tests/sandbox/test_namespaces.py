@@ -28,6 +28,8 @@ from cellblock_workers.zygote import kernel
 from parts import wait_until
 from sandbox.harness import MIB
 
+pytestmark = pytest.mark.no_rerun
+
 PROFILE = Profile(level="standard", image="python", memory_bytes=256 * MIB, cpus=1.0, pids=20)
 NAMESPACES = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup")
 

@@ -30,7 +30,7 @@ from parts import launcher_process, wait_until
 from sandbox.harness import MIB
 from sandbox.peer import Peer
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.no_rerun]
 
 PROFILE = Profile(level="standard", image="python", memory_bytes=128 * MIB, cpus=1.0, pids=20)
 ISOLATIONS = ["gvisor", "runc"]

@@ -12,6 +12,8 @@ from cellblock_workers.launcher.backend import Profile, StartFailed
 from cellblock_workers.launcher.systemd import manager, scope
 from cellblock_workers.launcher.systemd.scope import ScopeTree
 
+pytestmark = pytest.mark.no_rerun
+
 PROFILE = Profile(level="standard", image="python", memory_bytes=256 * 1024 * 1024, cpus=0.5, pids=20)
 LIMITS = {
     "memory.max": str(PROFILE.memory_bytes),

@@ -11,13 +11,15 @@ what the marker ``way`` says. From it follows the tier:
 
 A case marked ``after_attacks`` is in each tier that attacks its way.
 
-What CI runs overlaps with these: ``ci`` is the fast tier with more of the ways that are not fast, a *sample*
-of them. In it each case runs in exactly one of those that it has, chosen by a hash of its name.
+What CI runs overlaps with these: ``ci`` is the fast tier and a fixed *sample* of the cases on
+:data:`suite.ways.OTHER_WAYS` that are not ``long``: each on exactly one of those that it has, chosen by a
+hash of its name.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 
 import pytest
@@ -95,7 +97,7 @@ def _tiers(items: list[pytest.Item]) -> dict[str, set[str]]:
     """The tiers of each case."""
     found: dict[str, set[str]] = {}
     timely = [item for item in items if not _is_marked(item, "long", "quiet_host", "after_attacks")]
-    fast, in_ci = _fast(timely), _in_ci(timely)
+    fast, sample = _fast(timely), _sample(timely)
     for item in items:
         if _is_marked(item, "quiet_host"):
             found[item.nodeid] = {"quiet"}
@@ -103,7 +105,7 @@ def _tiers(items: list[pytest.Item]) -> dict[str, set[str]]:
             found[item.nodeid] = {"fast", "rest", "ci"}
         else:
             found[item.nodeid] = {"fast" if item.nodeid in fast else "rest"}
-            found[item.nodeid] |= {"ci"} if item.nodeid in in_ci else set()
+            found[item.nodeid] |= {"ci"} if item.nodeid in fast | sample else set()
     return found
 
 
@@ -149,20 +151,21 @@ def _fast(items: list[pytest.Item]) -> set[str]:
     return found
 
 
-def _in_ci(items: list[pytest.Item]) -> set[str]:
-    """Every case on the fast ways, and on one of the other six that it has."""
-    found = {item.nodeid for item in items if _is_fast(item)}
-    others: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+def _sample(items: list[pytest.Item]) -> set[str]:
+    """Each case once, on one of the other ways that it has."""
+    others: defaultdict[str, list[str]] = defaultdict(list)
     for item in items:
         if way_of(item) in OTHER_WAYS:
-            others[_name_without_way(item)].append(item)
-    for name, cases in others.items():
-        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
-        found.add(sorted(case.nodeid for case in cases)[number % len(cases)])
-    return found
+            others[_name_without_way(item)].append(item.nodeid)
+    # Python's own hash of a text differs from process to process.
+    return {
+        sorted(cases)[int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) % len(cases)]
+        for name, cases in others.items()
+    }
 
 
 def _name_without_way(item: pytest.Item) -> str:
+    """The name of a case, the same on all its ways."""
     function, _, parameters = item.nodeid.partition("[")
-    before, _, after = parameters.rpartition(way_of(item) or "")
-    return f"{function}[{before}*{after}"
+    way = re.escape(way_of(item) or "")
+    return f"{function}[" + re.sub(rf"^(|.*[^a-z]){way}(?![a-z])", r"\1*", parameters, flags=re.DOTALL)

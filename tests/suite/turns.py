@@ -22,6 +22,9 @@ _FILE = Path(tempfile.gettempdir(), "cellblock-suite-turns")
 #: Set while this process has one: a suite that a case runs has its case's turn.
 _HAS_TURN = "SUITE_HAS_TURN"
 _PAUSE_S = 0.05
+#: Beyond any turn.
+_EVERY = 1 << 20
+_TOLD_S = 30.0
 
 
 def processes() -> int:
@@ -55,21 +58,29 @@ def turn(file: Path, count: int) -> Iterator[None]:
 
 @contextmanager
 def every_turn(file: Path = _FILE, count: int | None = None) -> Iterator[None]:
-    """Have all turns while the block runs, so that no case of any suite runs beside it; wait for them."""
+    """Have all turns while the block runs, so that no case of any suite runs beside it; wait for them.
+
+    What a case runs has its case's turn, and waits for no other.
+    """
     if _HAS_TURN in os.environ:
         yield
         return
     count = processes() if count is None else count
     descriptor = _open(file)
     try:
-        # The first byte is only theirs who want every turn, so that two of them never hold half each.
-        for number in (count, *range(count)):
-            fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, number)
+        # Who wants every turn takes this byte first: of two, one waits for the other and holds no turn.
+        for number in (_EVERY, *range(count)):
+            began = time.monotonic()
+            while not _is_taken(descriptor, number):
+                time.sleep(_PAUSE_S)
+                if time.monotonic() - began > _TOLD_S:
+                    print("waiting for a case of another suite to end", flush=True)
+                    began = time.monotonic()
         os.environ[_HAS_TURN] = "1"
         yield
     finally:
         os.environ.pop(_HAS_TURN, None)
-        os.close(descriptor)
+        os.close(descriptor)  # and with it the locks
 
 
 def _is_taken(descriptor: int, number: int) -> bool:

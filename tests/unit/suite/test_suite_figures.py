@@ -11,7 +11,7 @@ import pytest
 from _pytest.mark.expression import Expression
 
 from parts import REPOSITORY
-from suite import closing
+from suite import closing, counts
 from suite.floors import NotMeasured, figures_of_part, percent_of
 from suite.guest_tracer import ENTRY, EXIT, JUMP, ROW, SPAN
 from suite.mutants import load_mutants
@@ -49,7 +49,7 @@ def test_a_run_ends_with_its_counts_and_every_skip_by_name(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(closing, "FOLDER", tmp_path / "counts")
+    monkeypatch.setattr(counts, "FOLDER", tmp_path / "counts")
     pytester.makepyfile(**{"tests/unit/test_some": CASES})
     done = pytester.runpytest_inprocess("-p", "suite.tiers", "-p", "suite.closing", "--tier", "fast")
     said = "\n".join(done.outlines)
@@ -57,7 +57,7 @@ def test_a_run_ends_with_its_counts_and_every_skip_by_name(
     assert "1 passed, 2 failed, 1 skipped" in said
     assert "skipped: tests/unit/test_some.py::test_skipped: the moon is full" in said
     assert "failed in call: tests/unit/test_some.py::test_bad: assert 1 == 2" in said
-    kept = closing.Counts.read(tmp_path / "counts" / "fast.json")
+    kept = counts.Counts.read(tmp_path / "counts" / "fast.json")
     assert (kept.passed, kept.failed, kept.skipped) == (1, 2, 1)
     assert [failure.case.partition("::")[2] for failure in kept.failures] == [
         "test_bad",
@@ -73,7 +73,7 @@ def test_a_run_ends_with_its_counts_and_every_skip_by_name(
 def test_counts_that_cannot_be_kept_fail_no_run(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(closing, "FOLDER", Path("/proc/nowhere"))
+    monkeypatch.setattr(counts, "FOLDER", Path("/proc/nowhere"))
     pytester.makepyfile("def test_good(): pass")
     done = pytester.runpytest_inprocess("-p", "suite.tiers", "-p", "suite.closing")
     assert done.ret == 0

@@ -6,9 +6,13 @@ import json
 import tomllib
 from typing import Any
 
+import pytest
+
 from attacks.cheats import CHEATS
 from cellblock_workers.worker.session import Ending
 from parts import REPOSITORY
+
+pytestmark = pytest.mark.no_rerun
 
 
 def test_the_end_that_attacks_forge_is_one() -> None:
