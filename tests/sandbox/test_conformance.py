@@ -174,7 +174,7 @@ def test_a_fork_bomb_that_never_gives_up_ends_at_its_deadline(run: Run, bounded_
     before = time.monotonic()
     # On gVisor's kernel 64 processes hold 450 to 512 MiB: with the default limit either end would be right.
     result = run(code, way=bounded_way, limits={"timeout_s": 1, "memory_bytes": 2**30})
-    assert result.outcome is Outcome.WALL_TIMEOUT
+    assert result.outcome is Outcome.WALL_TIMEOUT, (result.evidence, result.error)
     assert time.monotonic() - before < 15
 
 
