@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -331,41 +331,29 @@ print("gave it back", flush=True)
 """
 
 
-def test_suites_at_once_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process has the only turn: nobody else has it before that one is done."""
-    monkeypatch.delenv("SUITE_HAS_TURN", raising=False)
-    file = tmp_path / "turns"
-    command = [sys.executable, "-c", HAS_TURN, str(REPOSITORY / "tests"), str(file)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
-        assert other.stdin is not None
-        assert other.stdout is not None
-        assert other.stdout.readline() == "has it\n"
-        waiting = threading.Thread(target=lambda: taken.append(_take_turn(file)))
-        taken: list[float] = []
-        waiting.start()
-        waiting.join(0.5)
-        assert not taken
-        given_back = time.monotonic()
-        other.stdin.close()
-        waiting.join(10)
-    assert taken[0] >= given_back
+def take(turns: AbstractContextManager[None], taken: list[float]) -> None:
+    """Have these turns, and note when."""
+    with turns:
+        taken.append(time.monotonic())
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_every_turn_is_had_only_when_no_other_suite_has_one(
-    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "turns",
+    [lambda file: turn(file, 1), lambda file: every_turn(file, 1), lambda file: every_turn(file, 3)],
+    ids=["the only turn", "every turn, of one", "every turn, of three"],
+)
+def test_a_turn_is_had_only_when_no_other_suite_has_it(
+    turns: Callable[[Path], AbstractContextManager[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SUITE_HAS_TURN", raising=False)
-    file = tmp_path / "turns"
+    file, taken = tmp_path / "turns", list[float]()
     command = [sys.executable, "-c", HAS_TURN, str(REPOSITORY / "tests"), str(file)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
         assert other.stdin is not None
         assert other.stdout is not None
         assert other.stdout.readline() == "has it\n"
-        waiting = threading.Thread(target=lambda: taken.append(_take_every_turn(file, count)))
-        taken: list[float] = []
+        waiting = threading.Thread(target=take, args=(turns(file), taken))
         waiting.start()
         waiting.join(0.5)
         assert not taken
@@ -373,13 +361,3 @@ def test_every_turn_is_had_only_when_no_other_suite_has_one(
         other.stdin.close()
         waiting.join(10)
     assert taken[0] >= given_back
-
-
-def _take_every_turn(file: Path, count: int) -> float:
-    with every_turn(file, count):
-        return time.monotonic()
-
-
-def _take_turn(file: Path) -> float:
-    with turn(file, 1):
-        return time.monotonic()
