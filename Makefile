@@ -121,7 +121,11 @@ fmt: $(VENV)/ready ## format and fix what can be fixed
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-bench: setup ## latency, stages, throughput, fairness, admission, filters, evaluation, cheats, the store; writes build/bench/*.json
+# BASE: a commit to compare with.
+BASE ?=
+
+bench: setup ## what people wait for (BASE=COMMIT: before and now), latency, stages, throughput, fairness, admission, filters, evaluation, cheats, the store; writes build/bench/*.json
+	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) tests/bench/compare.py $(BASE) HEAD
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) tests/bench/hello.py
 	@$(WITH_DOCKER) env PYTHONPATH=tests $(PY) tests/bench/fairness.py
 	@env PYTHONPATH=tests $(PY) tests/bench/admission.py
