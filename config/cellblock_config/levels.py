@@ -1,5 +1,5 @@
-"""The three levels a job can ask for: the limits each one starts from, and which
-isolations satisfy it, best first (docs/adr/0005)."""
+"""What a job asks for by name: a priority, and one of three levels, with the limits that it starts from and
+the isolations that satisfy it, best first (docs/adr/0005)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from types import MappingProxyType
 from typing import Literal
 
 LevelName = Literal["permissive", "standard", "strict"]
+PriorityClass = Literal["high", "normal", "low"]
 Unisolated = Literal["process", "none"]
 Isolation = Literal["gvisor", "runc", "systemd", "namespaces", "process", "none"]
 
 MIB = 1024 * 1024
+#: The most sandboxes of one series. All are made ahead: a job also pays for unused ones of its last series.
+SERIES_MOST = 32
 
 
 @dataclass(frozen=True, slots=True)

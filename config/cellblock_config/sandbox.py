@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Annotated, get_args
 
 from pydantic import Field, model_validator
 
 from cellblock_config.group import PositiveSeconds, SettingsGroup
-from cellblock_config.levels import LEVELS, MIB, Isolation, LevelName, Unisolated
+from cellblock_config.levels import LEVELS, MIB, Isolation, LevelDefaults, LevelName, Unisolated
 
 #: The name of a top-level module: numpy stands for numpy.linalg too.
 ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -180,6 +181,18 @@ class SandboxSettings(SettingsGroup):
     def usable(self) -> tuple[Isolation, ...]:
         """Every isolation this host may use for any level."""
         return (*self.isolations, self.unisolated) if self.unisolated else self.isolations
+
+    def defaults_of(self, level: LevelName) -> LevelDefaults:
+        """A level's limits, within the bounds of this host."""
+        default = LEVELS[level]
+        return replace(
+            default,
+            timeout_s=min(default.timeout_s, self.timeout_max_s),
+            memory_bytes=max(self.memory_min_bytes, min(default.memory_bytes, self.memory_max_bytes)),
+            cpus=max(self.cpus_min, min(default.cpus, self.cpus_max)),
+            pids=min(default.pids, self.pids_max),
+            output_bytes=min(default.output_bytes, self.output_max_bytes),
+        )
 
     def chain(self, level: LevelName) -> tuple[Isolation, ...]:
         """The isolations this host may use for a level, best first; empty where it may use none."""

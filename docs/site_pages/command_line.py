@@ -8,7 +8,7 @@ from typing import Any
 
 import typer.main
 
-from cellblock.cli.main import app
+from cellblock.cli.root import app
 
 _HEAD = """# Command line
 

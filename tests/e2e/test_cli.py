@@ -393,6 +393,60 @@ def test_term_ends_an_embedded_run_and_leaves_no_folder(tmp_path: Path) -> None:
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), 20, "their end")
 
 
+def test_a_temporary_folder_too_deep_for_a_socket_is_named_with_the_remedy(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    done = cellblock("run", "-", stdin="print(1)", TMPDIR=str(deep), **NAMESPACES)
+    assert done.returncode == 4
+    assert "TMPDIR" in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
+def test_a_run_with_closed_streams_is_a_run_and_leaves_no_process(closed: str, tmp_path: Path) -> None:
+    """Its first files would take their numbers: a filter that held its own socket's other end lived on."""
+    (tmp_path / "hello.py").write_text("print(6*7)")
+    with subprocess.Popen(
+        ["/bin/sh", "-c", f"exec {CELLBLOCK} run {tmp_path}/hello.py {closed}"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **NAMESPACES},
+    ) as process:
+        below = wait_until(lambda: descendants(process.pid), 20, "its launcher")
+        shown, _ = process.communicate(timeout=60)
+    assert (process.returncode, shown) == (0, "42\n")
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), 20, "their end")
+
+
+def test_a_run_whose_stdout_is_closed_is_a_run(tmp_path: Path) -> None:
+    (tmp_path / "hello.py").write_text("print(6*7)")
+    command = f"exec {CELLBLOCK} run {tmp_path}/hello.py >&-"
+    done = subprocess.run(["/bin/sh", "-c", command], env={**os.environ, **NAMESPACES}, check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "named"),
+    [
+        ("CELLBLOCK_REDIS", '{"url": "redis://127.0.0.1:1/0"}', "127.0.0.1:1"),
+        ("CELLBLOCK_LAUNCHER", '{"socket": "/nonexistent/launcher.sock"}', "/nonexistent/launcher.sock"),
+    ],
+)
+def test_a_run_is_where_the_settings_say_also_if_a_whole_group_is_one_variable(
+    variable: str, value: str, named: str
+) -> None:
+    done = cellblock("run", "-", stdin="print(1)", **{variable: value})
+    assert (done.returncode, done.stdout) == (4, "")
+    assert named in done.stderr
+
+
+def test_an_out_folder_is_not_made_for_a_job_that_cannot_be(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for variables in ({}, {"CELLBLOCK_REDIS_URL": "redis://127.0.0.1:1/0"}):
+        arguments = ("run", "-", "--timeout", "-5", "--artifact", "*", "--out", str(out))
+        assert cellblock(*arguments, stdin="print(1)", **variables).returncode == 2
+        assert not out.exists()
+
+
 @pytest.mark.docker
 def test_ctrl_c_ends_an_embedded_run_and_says_so() -> None:
     interrupt(signal_group=False)

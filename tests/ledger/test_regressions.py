@@ -230,7 +230,9 @@ def test_a_submission_whose_first_reply_was_lost_still_wakes_a_worker(settings: 
 
 def test_all_is_the_public_namespace():
     public = {
-        n for n, v in vars(cellblock).items() if not n.startswith("_") and not isinstance(v, ModuleType)
+        name
+        for name in dir(cellblock)
+        if not name.startswith("_") and not isinstance(getattr(cellblock, name), ModuleType)
     }
     assert public == set(cellblock.__all__)
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import typer.main
 
-from cellblock.cli.main import app
-from cellblock.contract.evaluations import SERIES_MOST
+from cellblock.cli.root import app
 from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE
 from cellblock_config import LedgerSettings
+from cellblock_config.levels import SERIES_MOST
 from suite import event_schema
 
 ROOT = Path(__file__).parents[2]

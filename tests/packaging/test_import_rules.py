@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cellblock.cli.commands import COMMANDS
 from cellblock_workers.guest import PIECES, guest_texts
 from parts import REPOSITORY
 
@@ -89,6 +90,9 @@ def test_the_pieces_of_the_guest_share_a_namespace_without_a_name_twice() -> Non
     assert {name for name in names if names.count(name) > 1} == set()
 
 
+#: The modules of the commands, which the root imports by name.
+COMMAND_MODULES = sorted({f"cellblock.cli.{one.module}" for one in COMMANDS.values()})
+
 PROBE = """
 import json, sys, threading
 seen = []
@@ -136,7 +140,18 @@ def test_the_probe_would_see_a_side_effect(tmp_path: Path, monkeypatch: pytest.M
     assert (found["threads"], found["signals"]) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["cellblock", "cellblock.cli", "cellblock_config", "cellblock_workers"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("cellblock", "cellblock.client", "cellblock.cli.root", *COMMAND_MODULES),
+        *(
+            "cellblock_config",
+            "cellblock_workers",
+            "cellblock_workers.embedded",
+            "cellblock_workers.embedded_host",
+        ),
+    ],
+)
 def test_importing_has_no_side_effects(name: str) -> None:
     found = import_in_a_fresh_process(name)
     assert found["seen"] == []
@@ -144,12 +159,44 @@ def test_importing_has_no_side_effects(name: str) -> None:
 
 
 def test_importing_the_producer_loads_nothing_of_the_worker() -> None:
-    loaded = {
-        module.split(".")[0] for module in import_in_a_fresh_process("cellblock", "cellblock.cli")["modules"]
-    }
+    loaded = packages_loaded_by("cellblock.client", *COMMAND_MODULES)
     assert {"cellblock", "cellblock_config", "redis"} <= loaded
     extras = {"celery", "kombu", "docker", "fakeredis", "sentry_sdk", "flower", "jinja2"}
     assert loaded & {"cellblock_workers", "hypothesis", "pytest", *extras} == set()
+
+
+#: What takes longer to import than a first command may.
+HEAVY = {
+    *("asyncio", "celery", "docker", "email", "fakeredis", "httpx", "importlib.metadata", "kombu", "numpy"),
+    *("pydantic", "pydantic_settings", "redis", "requests", "rich", "sqlalchemy", "structlog", "urllib3"),
+    *("cellblock.client", "cellblock.contract", "cellblock_config.settings", "cellblock_workers"),
+}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import cellblock",
+        "import cellblock.cli.root",
+        "import cellblock.cli, sys; sys.argv = ['cellblock', '--help']; cellblock.cli.main()",
+    ],
+)
+def test_a_first_command_imports_nothing_heavy(program: str) -> None:
+    show = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+    ran = subprocess.run([sys.executable, "-c", show + program], check=True, capture_output=True, text=True)
+    loaded = set(ran.stderr.split())
+    assert "cellblock" in loaded
+    assert loaded & HEAVY == set()
+
+
+def test_a_launcher_that_uses_no_docker_imports_no_client_of_it() -> None:
+    loaded = packages_loaded_by("cellblock_workers.launcher.server")
+    assert loaded & {"docker", "requests", "redis", "celery", "structlog", "rich", "numpy"} == set()
+
+
+def test_what_starts_an_embedded_run_imports_little_before_it_forks() -> None:
+    loaded = packages_loaded_by("cellblock.cli.run", "cellblock_workers.embedded")
+    assert loaded & {"redis", "fakeredis", "celery", "numpy", "structlog", "rich"} == set()
 
 
 def test_importing_the_settings_loads_neither_redis_nor_celery() -> None:

@@ -21,7 +21,7 @@ from cellblock.contract.results import JobResult
 from cellblock.ledger import Ledger
 from cellblock_config import Settings, load_settings
 from cellblock_config.prices import Rates
-from cellblock_workers.embedded import in_process_redis
+from cellblock_workers.embedded_host import in_process_redis
 from cellblock_workers.filtering.outgoing_filter import OutgoingFilter
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.lease import Heart

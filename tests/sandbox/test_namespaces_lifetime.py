@@ -22,7 +22,7 @@ from cellblock.contract.results import JobResult
 from cellblock_workers.launcher.cgroup_tree import CgroupTree
 from parts import LAUNCHER, REPOSITORY, launcher_process, wait_until
 from sandbox.harness import MIB, Host
-from sandbox.peer import descriptors
+from sandbox.peer import Peer, descriptors
 
 ENVIRONMENT = {
     "CELLBLOCK_SANDBOX_ISOLATIONS": '["namespaces"]',
@@ -383,3 +383,30 @@ def test_without_root_a_level_that_needs_more_is_refused_with_the_reason(nobody:
     assert result.outcome is Outcome.REJECTED, result
     assert result.error is not None
     assert "strict" in result.error.message
+
+
+def test_a_job_that_comes_before_the_first_probe_has_ended_gets_one_sandbox(tmp_path: Path) -> None:
+    """An embedded run does not wait for the probe first: a start that waits for it must not be made twice."""
+    variables = {
+        **ENVIRONMENT,
+        "CELLBLOCK_LAUNCHER_STATE": str(tmp_path / "state"),
+        "CELLBLOCK_LAUNCHER_WARM": "0",
+    }
+    with launcher_process(tmp_path, **variables) as (path, _), Peer(path) as peer:
+        assert peer.ask(op="probe")["isolations"] == {}, "the probe took no time"
+        reply = peer.acquire()
+        assert (reply["ok"], reply["isolation"]) == (True, "namespaces")
+        assert peer.counts() == {"idle": 0, "starting": 0, "in_use": 1}
+
+
+def test_a_job_that_comes_before_a_first_probe_that_fails_is_told_why(tmp_path: Path) -> None:
+    variables = {
+        "CELLBLOCK_SANDBOX_ISOLATIONS": '["runc"]',
+        "CELLBLOCK_LAUNCHER_BACKENDS": '["oci"]',
+        "CELLBLOCK_LAUNCHER_STATE": str(tmp_path / "state"),
+        "CELLBLOCK_LAUNCHER_IMAGE_ROOTS": str(tmp_path / "none"),
+    }
+    with launcher_process(tmp_path, **variables) as (path, _), Peer(path) as peer:
+        reply = peer.acquire()
+        assert reply["ok"] is False
+        assert "is not unpacked at" in reply["message"]

@@ -322,19 +322,19 @@ def test_a_sandbox_is_one_process_of_the_launchers_and_its_first_is_watched(
 
 
 def test_destroying_leaves_no_process_file_cgroup_or_descriptor(backend: OciBackend, tmp_path: Path) -> None:
-    def held() -> tuple[int, list[str]]:
+    def interrupts_held() -> tuple[int, list[str]]:
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
         return len(list(Path("/proc/self/fd").iterdir())), children
 
     backend.start(PROFILE).destroy()  # the launcher's claim on user ids stays open
-    before = held()
+    before = interrupts_held()
     made = []
     for _ in range(4):
         sandbox = backend.start(PROFILE)
         made.append(sandbox)
         sandbox.destroy()
         sandbox.destroy()  # twice is once
-    assert held() == before
+    assert interrupts_held() == before
     assert left_in(tmp_path) == []
     assert cgroups_of(*(one.id for one in made)) == []
 

@@ -113,12 +113,16 @@ def _start() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     with theirs:
         # It ends when the other end of its socket is closed, so with this process.
         command = [sys.executable, __file__, str(theirs.fileno())]
-        return ours, subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        # numpy's threads would be lost in each fork, and waited for when that forks in turn.
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        return ours, subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
 
 
 def _serve(requests: socket.socket) -> Callable[[], object]:
     """Answer until nobody asks any more. In a fork: what it is to call."""
     programs = {name: _load(name) for name in (_COMMAND, *_PROGRAMS.values())}
+    for module in _imported_late():
+        importlib.import_module(module)
     gc.freeze()  # else each fork would copy every object that its collector looks at
     while True:
         message, ends, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 3)
@@ -133,6 +137,22 @@ def _serve(requests: socket.socket) -> Callable[[], object]:
         for end in ends:
             os.close(end)
         requests.send(str(pid).encode())
+
+
+def _imported_late() -> set[str]:
+    """What a command imports when it is used, and a launcher and a filter too."""
+    from cellblock.cli.commands import COMMANDS
+
+    return {
+        *(
+            "cellblock.cli.root",
+            "cellblock.client",
+            "cellblock_workers.embedded_host",
+            "cellblock_workers.embedded",
+        ),
+        *("cellblock_workers.filtering.serving", "structlog"),
+        *(f"cellblock.cli.{command.module}" for command in COMMANDS.values()),
+    }
 
 
 def _load(name: str) -> Callable[[], object]:

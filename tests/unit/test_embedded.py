@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cellblock_workers.embedded import in_process_redis
+from cellblock_workers.embedded_host import in_process_redis
 
 THREADS = 4
 

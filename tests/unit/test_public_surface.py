@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -25,6 +29,45 @@ def test_all_is_sorted_and_without_repeats(package: ModuleType) -> None:
 @pytest.mark.parametrize("package", [cellblock, cellblock_config])
 def test_all_promises_nothing_that_is_not_there(package: ModuleType) -> None:
     assert [name for name in package.__all__ if not hasattr(package, name)] == []
+
+
+FRESH = """
+import cellblock
+found = {name: getattr(cellblock, name) for name in cellblock.__all__}
+assert set(found) <= set(dir(cellblock))
+assert cellblock.errors.RateLimited is cellblock.RateLimited, "a module of the package"
+print(cellblock.evaluation.__name__, cellblock.__version__)
+"""
+
+
+def test_every_public_name_is_found_in_a_fresh_process() -> None:
+    done = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"cellblock.evaluation {version('cellblock')}\n", "")
+
+
+def test_a_name_that_is_not_public_is_not_found() -> None:
+    with pytest.raises(AttributeError, match="module 'cellblock' has no attribute 'Cleint'"):
+        getattr(cellblock, "Cleint")  # noqa: B009 - a type checker refuses it too
+
+
+def test_a_type_checker_knows_the_public_names_and_refuses_others(tmp_path: Path) -> None:
+    (tmp_path / "caller.py").write_text(
+        "from cellblock import Client, Cleint\n"
+        "import cellblock\n"
+        "cellblock.whatever\n"
+        "cellblock.__version__ + 1\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "caller.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line.partition(" error: ")[2] for line in done.stdout.splitlines() if " error: " in line]
+    assert [line.partition("  [")[2] for line in lines] == ["attr-defined]", "attr-defined]", "operator]"], (
+        done.stdout
+    )
 
 
 def test_every_error_is_public() -> None:

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-import structlog
-
 from cellblock.archive import Archive, open_archive
 from cellblock.archive.database import row_of
 from cellblock.archive.errors import archive_errors
@@ -28,10 +26,11 @@ from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
 from cellblock.ledger.groups import EventGroups
 from cellblock.ledger.store import Store
 from cellblock_config import Settings, load_settings
+from cellblock_workers.log import get_logger
 from cellblock_workers.store import check_store, refuse, told_to_end, until_it_answers
 from cellblock_workers.telemetry import configure_logging, die_with_parent
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _WAIT_S = 1.0
 _AWAY_S = 1.0

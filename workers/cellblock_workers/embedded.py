@@ -1,164 +1,107 @@
-"""Jobs without a server: the same ledger scripts on an in-process Redis, the same execution."""
+"""Jobs without a fleet: the same ledger scripts on an in-process Redis, the same execution.
+
+What a first job waits for longest is started first: launcher and filter get ready while this process imports
+the rest.
+"""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import fakeredis
-
-from cellblock.admission.gates import Gates
-from cellblock.admission.intake import Intake
-from cellblock.admission.resolve import Manifest
-from cellblock.contract.job_ids import new_job_id
-from cellblock.contract.job_spec import JobSpec
-from cellblock.contract.results import JobResult
-from cellblock.errors import InvalidJob, SandboxUnavailable
-from cellblock.ledger import Ledger
+from cellblock.errors import InvalidJob
+from cellblock.interrupts import interrupts_held
 from cellblock_config import LevelName, Settings
-from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.filtering.processes import StartedTemplate, Template, start_template
 from cellblock_workers.launcher.contexts import ContextRefused, resolve_context
-from cellblock_workers.launcher.spawn import running_launcher
-from cellblock_workers.lease import Heart
+from cellblock_workers.launcher.spawn import StartedLauncher, running_launcher
 from cellblock_workers.telemetry import configure_logging
-from cellblock_workers.worker.runner import JobRunner
 
-_WORKER = "embedded"
-_LOOK_S = 0.005
+if TYPE_CHECKING:
+    from cellblock.contract.job_spec import JobSpec
+    from cellblock.contract.results import JobResult
+    from cellblock_workers.embedded_host import EmbeddedHost
+
 #: Threads beyond one for each processor: some wait for sandboxes while others work.
 _MORE_THREADS = 1
 
 
-def in_process_redis() -> fakeredis.FakeRedis:
-    """A Redis in this process, for any number of its threads."""
-    redis = fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True)
-    redis.ping()  # makes its database: threads that begin together would each have their own
-    return redis
+@contextmanager
+def embedded_run(
+    settings: Settings, level: LevelName, context: Path | None
+) -> Iterator[Callable[[JobSpec], JobResult]]:
+    """A function that runs one job of this level in this process, with a launcher that ends with the block.
 
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A job that may be admitted."""
-
-    job_id: str
-    manifest: Manifest
-    gates: Gates | None
-
-    @classmethod
-    def of(cls, spec: JobSpec, intake: Intake) -> _Asked:
-        """The job of a spec. Raises what :meth:`cellblock.Client.submit` raises."""
-        job_id = new_job_id(spec.tenant)
-        return cls(job_id, *intake.prepare(job_id, spec))
-
-
-class _Host:
-    """Ledger, runner and launcher of this process."""
-
-    def __init__(self, settings: Settings, socket: Path) -> None:
-        self.ledger = Ledger(in_process_redis(), settings, embedded=True)
-        self.launcher = LauncherClient(socket, timeout_s=settings.sandbox.start_timeout_s + 10)
-        self.heart = Heart(
-            ledger=self.ledger,
-            worker=_WORKER,
-            settings=settings.ledger,
-            status=lambda: {"state": "ready"},
-            renew=self.launcher.renew,
-        )
-        self._reasons: list[str] = []
-        self._runner = JobRunner(
-            self.ledger,
-            self.launcher,
-            self.heart,
-            settings,
-            worker=_WORKER,
-            on_wake=lambda wakes: None,
-            on_unavailable=self._reasons.append,
-        )
-
-    def start(self) -> None:
-        """Begins to keep leases, and to get the filter ready while the first sandbox starts."""
-        self._runner.start()
-        self.heart.start()
-
-    def stop(self) -> None:
-        """Ends all three."""
-        self.heart.stop()
-        self._runner.close()
-        self.launcher.close()
-
-    def run(self, asked: _Asked) -> JobResult:
-        """Admits the job and runs whatever is next until it ends. Raises :class:`SandboxUnavailable`."""
-        self.ledger.admissions.admit(asked.job_id, asked.manifest, gates=asked.gates)
-        while True:
-            ran = self._runner.run(asked.job_id)
-            if (result := self.ledger.reads.result(asked.job_id)) is not None:
-                return result
-            if (pause_s := self.ledger.reads.due_in_s(asked.job_id)) is not None:  # a failure is tried again
-                time.sleep(pause_s)
-                self.ledger.upkeep.wake_delayed()
-            elif ran == asked.job_id:
-                raise SandboxUnavailable("; ".join(dict.fromkeys(self._reasons)) or "the job was given back")
-            elif ran is None:  # another thread has it
-                time.sleep(_LOOK_S)
-
-
-def run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
-    """Admits, runs and finishes one job in this process, with a launcher of its own.
-
-    Raises what :meth:`cellblock.Client.submit` raises, and :class:`SandboxUnavailable`.
+    ``context``: the file that the job is to see. The function raises what :meth:`cellblock.Client.submit`
+    raises, and :class:`SandboxUnavailable`.
     """
-    configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
-    roots, asked = _context_roots(spec, settings), _Asked.of(spec, Intake(settings))
-    with _host(settings, spec.level, roots) as host:
-        return host.run(asked)
+    roots = _context_roots(settings, context)
+    with running_launcher(settings, level, roots, main_of_fork=_launch) as launcher, ExitStack() as started:
+        with interrupts_held():
+            template = start_template()
+            started.callback(template.close)
+
+        def run(spec: JobSpec) -> JobResult:
+            host = started.enter_context(_host(settings, launcher, template))
+            return host.run(host.prepare(spec))
+
+        yield run
 
 
 @contextmanager
 def embedded_fleet(settings: Settings, level: LevelName) -> Iterator[Callable[[JobSpec], Future[JobResult]]]:
     """A function that starts jobs of this level here; as many run at once as this machine has processors
     for."""
-    configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
-    threads, intake = len(os.sched_getaffinity(0)) + _MORE_THREADS, Intake(settings)
-    with _host(settings, level, settings.launcher.context_roots) as host:
+    threads = len(os.sched_getaffinity(0)) + _MORE_THREADS
+    roots = settings.launcher.context_roots
+    with running_launcher(settings, level, roots) as launcher, _host(settings, launcher) as host:
         pool = ThreadPoolExecutor(threads, thread_name_prefix="embedded")
         try:
-            yield lambda spec: pool.submit(host.run, _Asked.of(spec, intake))
+            yield lambda spec: pool.submit(host.run, host.prepare(spec))
         finally:
-            host.heart.drain()
+            host.drain()
             pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
-def _host(settings: Settings, level: LevelName, roots: tuple[Path, ...]) -> Iterator[_Host]:
-    with running_launcher(settings, level, roots) as socket:
-        host = _Host(settings, socket)
+def _host(
+    settings: Settings, launcher: StartedLauncher, template: StartedTemplate | None = None
+) -> Iterator[EmbeddedHost]:
+    configure_logging(settings.telemetry.model_copy(update={"log_level": "error"}))
+    filters = Template(settings.egress, template)
+    filters.start()
+    # fakeredis imports numpy, whose threads would keep the processors from the sandbox that is being started.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with interrupts_held():
+        from cellblock_workers.embedded_host import EmbeddedHost
+    with closing(EmbeddedHost(settings, launcher.wait(), filters)) as host:
         host.start()
-        if settings.sandbox.chain(level):  # else there is nothing to wait for, and the launcher says so
-            host.launcher.await_probe(settings.sandbox.start_timeout_s)
-        try:
-            yield host
-        finally:
-            host.stop()
+        yield host
 
 
-def _context_roots(spec: JobSpec, settings: Settings) -> tuple[Path, ...]:
+def _launch() -> None:
+    from cellblock_workers.launcher.server import main
+
+    main()
+
+
+def _context_roots(settings: Settings, context: Path | None) -> tuple[Path, ...]:
     """The folders in which this run's context may lie. The caller operates this host: the file's folder will
     do.
 
     Raises :class:`InvalidJob` for a file that cannot be a context.
     """
     roots = settings.launcher.context_roots
-    if spec.context_path is None:
+    if context is None:
         return roots
     if not roots and "socket" not in settings.launcher.model_fields_set:
-        roots = (Path(os.path.realpath(spec.context_path)).parent,)
+        roots = (Path(os.path.realpath(context)).parent,)
     try:
-        resolve_context(spec.context_path, roots)
+        resolve_context(str(context.absolute()), roots)
     except ContextRefused as refusal:
         raise InvalidJob("context_path", str(refusal)) from None
     return roots

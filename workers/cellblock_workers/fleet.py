@@ -14,8 +14,6 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
-import structlog
-
 from cellblock.errors import NotConfigured
 from cellblock.ledger import Keys, Ledger
 from cellblock.ledger.connection import connect, store_errors
@@ -30,13 +28,14 @@ from cellblock_workers.host_services import (
     worker_user,
 )
 from cellblock_workers.launcher import spawn
+from cellblock_workers.log import get_logger
 from cellblock_workers.private_redis import port_of, private_redis, reserve_port
 from cellblock_workers.supervisor import Service, Supervisor, group_of
 from cellblock_workers.telemetry import configure_logging
 from cellblock_workers.worker.liveness import check_liveness
 from cellblock_workers.worker.memory_need import reckon
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _AS_CONFIGURED = "as configured"
 #: Flower holds nothing that could be lost, and does not always end when TERM meets its start.
 _FLOWER_STOP_S = 5.0

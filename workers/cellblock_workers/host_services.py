@@ -13,7 +13,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import celery
-import structlog
 from dotenv import dotenv_values
 
 import cellblock_workers
@@ -22,9 +21,10 @@ from cellblock.errors import NotConfigured
 from cellblock_config import Settings
 from cellblock_config.launcher import WORKER_USER_ID
 from cellblock_workers.launcher import spawn
+from cellblock_workers.log import get_logger
 from cellblock_workers.supervisor import REFUSED, Service, group_of
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 PYTHON = sys.executable
 #: The user a worker runs as: the account of config/host/systemd if it exists, else a number without one.
 _ACCOUNT, _NUMBER = "cellblock", WORKER_USER_ID

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
-import structlog
-
 from cellblock.errors import SandboxUnavailable, StoreUnavailable
 from cellblock.ledger import Claim, Ledger, PulseWord
 from cellblock_config import LedgerSettings
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 #: Why an attempt has to stop. A stop reason replaces the current one only if it ranks higher (further right).

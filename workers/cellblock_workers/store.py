@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import NoReturn
 
-import structlog
 from redis import Redis
 
 from cellblock.blobs import Blobs, check_blobs
@@ -17,9 +16,10 @@ from cellblock.errors import BlobLost, BlobsUnavailable, CellblockError, SchemaM
 from cellblock.ledger import Keys
 from cellblock.ledger.server import check_schema, concerns
 from cellblock_config import Settings
+from cellblock_workers.log import get_logger
 from cellblock_workers.supervisor import REFUSED
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _AGAIN_S = 1.0
 _SAYS_EVERY_S = 60.0
 

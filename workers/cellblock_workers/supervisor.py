@@ -16,12 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
 from cellblock.errors import CellblockError
+from cellblock_workers.log import get_logger
 from cellblock_workers.telemetry import SUPERVISOR_VARIABLE
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: The exit code of a process for which an operator has to change something.
 REFUSED = 4

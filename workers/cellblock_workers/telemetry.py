@@ -9,14 +9,12 @@ import re
 import signal
 import sys
 import traceback
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from cellblock.errors import OperatorError
 from cellblock_config import TelemetrySettings
+from cellblock_workers import log
 
 #: The environment variable with the supervisor's pid, for the processes that it starts.
 SUPERVISOR_VARIABLE = "_CELLBLOCK_SUPERVISOR_PID"
@@ -42,50 +40,76 @@ _PAYLOAD_WORDS = (
 
 def configure_logging(settings: TelemetrySettings) -> None:
     """Sends all logs to stderr in one format, also those of the standard library's loggers."""
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso"),
-    ]
-    renderer: Any = (
-        structlog.processors.JSONRenderer()
-        if settings.log_format == "json"
-        else structlog.dev.ConsoleRenderer()
-    )
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
-    )
-    handler = _Handler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                _outline_exception,
-                renderer,
-            ],
-        )
-    )
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [_Handler(sys.stderr, settings.log_format)]
     root.setLevel(settings.log_level.upper())
+    if root.level < logging.ERROR:
+        _configure_structlog()
+        log.send_to(None, root.level)
+    else:  # a first command and its launcher log next to nothing, and do without structlog until they do
+        log.send_to(_configure_structlog, root.level)
     logging.getLogger("celery").setLevel(max(logging.INFO, root.level))
     # httpx would log whole addresses, and a webhook's may hold tokens. Alembic names its plugins one by one.
     for chatty in ("urllib3", "docker", "kombu", "amqp", "httpx", "httpcore", "alembic.runtime.plugins"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
+def _configure_structlog() -> None:
+    import structlog
+
+    structlog.configure(
+        processors=[*_shared_processors(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def _shared_processors() -> list[Any]:
+    """What every line goes through, be it ours or a library's."""
+    import structlog
+
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso"),
+    ]
+
+
+def _formatter(log_format: str) -> logging.Formatter:
+    import structlog
+
+    renderer: Any = (
+        structlog.processors.JSONRenderer() if log_format == "json" else structlog.dev.ConsoleRenderer()
+    )
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_shared_processors(),
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            _outline_exception,
+            renderer,
+        ],
+    )
+
+
 class _Handler(logging.StreamHandler[Any]):
-    """Reports that a line failed, instead of printing what it was made from."""
+    """Makes its formatter for the first line, and reports that a line failed, instead of printing what it was
+    made from."""
+
+    def __init__(self, stream: Any, log_format: str) -> None:
+        super().__init__(stream)
+        self._log_format = log_format
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        if self.formatter is None:
+            self.formatter = _formatter(self._log_format)
+        return super().format(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Called when formatting or writing a record has failed."""
-        with suppress(OSError, ValueError):
-            self.stream.write(f"a log line of {record.name} could not be written\n")
+        log.report_lost_line(self.stream, record.name)
 
 
 def _outline_exception(logger: object, method: str, event: Any) -> Any:

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from cellblock.admission.costs import Charge
 from cellblock.blobs import NAME as BLOB_NAME
 from cellblock.contract.evaluations import Evaluation
-from cellblock.contract.job_spec import JobSpec, Limits, PriorityClass
+from cellblock.contract.job_spec import JobSpec, Limits
 from cellblock.contract.values import InputValue, encode_input
 from cellblock.errors import InvalidJob
-from cellblock_config import LEVELS, LedgerSettings, LevelName, SandboxSettings, Settings
+from cellblock_config import LEVELS, LedgerSettings, LevelName, PriorityClass, SandboxSettings, Settings
 from cellblock_config.levels import MIB
 from cellblock_config.signing import KEY_ID
 
@@ -143,19 +143,18 @@ def resolve_limits(
 
     ``of_trials``: the limits apply to each trial of an evaluation. Raises :class:`InvalidJob`.
     """
-    default, bounds = LEVELS[level], settings.sandbox
+    bounds = settings.sandbox
+    default = bounds.defaults_of(level)
     output_max = "trial_output_max_bytes" if of_trials else "output_max_bytes"
-    timeout_s = asked.timeout_s or min(default.timeout_s, bounds.timeout_max_s)
-    cpus = asked.cpus or max(bounds.cpus_min, min(default.cpus, bounds.cpus_max))
+    timeout_s = asked.timeout_s or default.timeout_s
     limits = ResolvedLimits(
         timeout_s=timeout_s,
         # More than one process can burn within the timeout: the wall limit comes first, unless cpu_s is set.
         cpu_s=asked.cpu_s or timeout_s + 1,
-        memory_bytes=asked.memory_bytes
-        or max(bounds.memory_min_bytes, min(default.memory_bytes, bounds.memory_max_bytes)),
-        cpus=cpus,
-        pids=asked.pids or min(default.pids, bounds.pids_max),
-        output_bytes=asked.output_bytes or min(default.output_bytes, getattr(bounds, output_max)),
+        memory_bytes=asked.memory_bytes or default.memory_bytes,
+        cpus=asked.cpus or default.cpus,
+        pids=asked.pids or default.pids,
+        output_bytes=asked.output_bytes or min(LEVELS[level].output_bytes, getattr(bounds, output_max)),
     )
     _check_bound("timeout_s", limits.timeout_s, bounds, "timeout_max_s")
     _check_bound("cpu_s", asked.cpu_s or 0, bounds, "timeout_max_s")

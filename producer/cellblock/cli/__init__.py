@@ -1,5 +1,36 @@
 """The ``cellblock`` command."""
 
-from cellblock.cli.main import main
+from __future__ import annotations
 
-__all__ = ["main"]
+import os
+import signal
+import sys
+from pathlib import Path
+
+from cellblock.interrupts import interrupts_held
+
+#: The exit code of a command that Ctrl-C ended, as shells have it.
+INTERRUPTED = 128 + signal.SIGINT
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        _open_standard_streams()
+        # TERM ends a run by the way an interrupt takes: its sandbox and its folders are removed.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        with interrupts_held():
+            from cellblock.cli.root import run_command
+        run_command()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _open_standard_streams() -> None:
+    """Opens /dev/null where stdin, stdout or stderr is closed: else the next file would take its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - it stays open
+
+
+__all__ = ["INTERRUPTED", "main"]

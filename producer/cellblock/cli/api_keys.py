@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cellblock.admission.policy.decision import RUN
-from cellblock.cli.option_groups import TENANTS, JsonOpt
+from cellblock.cli.option_groups import JsonOpt
 from cellblock.client import Client
 from cellblock.errors import InvalidJob
 
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
     for command in (create, rotate, revoke):
         group.command()(command)
     group.command("list")(list_keys)
-    app.add_typer(group, name="api-key", rich_help_panel=TENANTS)
+    app.add_typer(group, name="api-key")
 
 
 def create(

@@ -13,7 +13,6 @@ import typer
 from cellblock import Client
 from cellblock.archive import open_archive
 from cellblock.cli import entry_points
-from cellblock.cli.option_groups import FLEET, HISTORY
 from cellblock.contract.job_status import JobStatus
 from cellblock.errors import NotConfigured
 from cellblock.ledger import connect
@@ -29,12 +28,12 @@ def register(app: typer.Typer) -> None:
     """Add these to the root."""
     jobs = typer.Typer(help="Jobs that have ended.", no_args_is_help=True)
     jobs.command("list")(list_jobs)
-    app.add_typer(jobs, name="jobs", rich_help_panel=HISTORY)
+    app.add_typer(jobs, name="jobs")
     archive = typer.Typer(help="The database of CELLBLOCK_ARCHIVE_URL.", no_args_is_help=True)
     archive.command("upgrade")(upgrade)
     archive.command("detach")(detach)
-    app.add_typer(archive, name="archive", rich_help_panel=HISTORY)
-    app.command(rich_help_panel=FLEET)(archiver)
+    app.add_typer(archive, name="archive")
+    app.command()(archiver)
 
 
 def list_jobs(

@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cellblock.cli.option_groups import HISTORY, JsonOpt
+from cellblock.cli.option_groups import JsonOpt
 from cellblock.client import Client
 from cellblock.contract.job_status import DeadLetter
 from cellblock.errors import InvalidJob, UnknownJob
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
     for command in (show, retry, drop):
         group.command()(command)
     group.command("list")(list_letters)
-    app.add_typer(group, name="dead", rich_help_panel=HISTORY)
+    app.add_typer(group, name="dead")
 
 
 def list_letters(

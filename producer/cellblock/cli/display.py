@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import typer
 
-from cellblock.admission.costs import Estimate
 from cellblock.cli import save_artifacts
 from cellblock.contract.outcomes import OUR_FAULT, Outcome
 from cellblock.contract.results import JobResult
 from cellblock.egress.controls import KIND as CONTROL_KIND
 from cellblock_config import Unisolated
 from cellblock_config.plans import MICROS
+
+if TYPE_CHECKING:
+    from cellblock.admission.costs import Estimate
 
 
 def show(result: JobResult, json_output: bool, out: Path | None, overwrite: bool) -> None:

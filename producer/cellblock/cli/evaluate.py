@@ -16,7 +16,7 @@ from cellblock.cli import command_group, compare
 from cellblock.cli.evaluation_run import judge_samples
 from cellblock.cli.evaluation_screen import show_summary
 from cellblock.cli.job_options import AccountOptions
-from cellblock.cli.option_groups import EVALUATION, SectionedCommand, takes
+from cellblock.cli.option_groups import SectionedCommand, takes
 from cellblock.contract.evaluations import VerdictMode
 from cellblock.contract.job_spec import JobSpec, Limits
 from cellblock.errors import InvalidJob, NotConfigured
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
     )
     eval_group.command(command_group.OWN, hidden=True, cls=SectionedCommand)(evaluate)
     eval_group.command("compare")(compare.compare_runs)
-    app.add_typer(eval_group, name="eval", rich_help_panel=EVALUATION)
+    app.add_typer(eval_group, name="eval")
 
 
 _FILES, _HOW, _STATISTICS = "Files", "How samples run", "Statistics"

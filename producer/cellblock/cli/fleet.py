@@ -8,16 +8,15 @@ from typing import Annotated
 import typer
 
 from cellblock.cli import entry_points
-from cellblock.cli.option_groups import FLEET
 
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the root."""
-    app.command(rich_help_panel=FLEET)(worker)
-    app.command(rich_help_panel=FLEET)(launcher)
-    app.command(rich_help_panel=FLEET)(monitor)
-    app.command(rich_help_panel=FLEET)(up)
-    app.command(rich_help_panel=FLEET)(doctor)
+    app.command()(worker)
+    app.command()(launcher)
+    app.command()(monitor)
+    app.command()(up)
+    app.command()(doctor)
 
 
 def worker(

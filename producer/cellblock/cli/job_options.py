@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cellblock.cli import payloads
-from cellblock.contract.job_spec import JobSpec, PriorityClass
 from cellblock.errors import InvalidJob
-from cellblock_config import LevelName
+from cellblock.interrupts import interrupts_held
+from cellblock_config import LevelName, PriorityClass
 from cellblock_config.plans import COST_MOST_MICROS, MICROS
+
+if TYPE_CHECKING:
+    from cellblock.contract.job_spec import JobSpec
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -181,6 +184,9 @@ def job_spec(
 
     Raises :class:`InvalidJob`.
     """
+    with interrupts_held():
+        from cellblock.contract.job_spec import JobSpec
+
     return JobSpec(
         **payloads.read(
             file,

@@ -1,21 +1,15 @@
-"""Commands for jobs: run, submit, status, result, cancel, events."""
+"""Commands for jobs of a fleet: submit, status, result, cancel, events."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from contextlib import suppress
-from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from cellblock.admission.costs import Estimate
-from cellblock.admission.intake import Intake
-from cellblock.admission.sealing import open_if_fitting
-from cellblock.cli import display, entry_points, save_artifacts
+from cellblock.cli import display
 from cellblock.cli.job_options import (
     AccountOptions,
     ArgsArg,
@@ -26,17 +20,11 @@ from cellblock.cli.job_options import (
     PayloadOptions,
     job_spec,
 )
-from cellblock.cli.option_groups import JOBS, JsonOpt, SectionedCommand, takes
+from cellblock.cli.option_groups import JsonOpt, SectionedCommand, takes
 from cellblock.client import Client
-from cellblock.contract.job_spec import JobSpec
-from cellblock.contract.job_status import Counts, JobState, JobStatus
-from cellblock.contract.results import JobResult
-from cellblock.errors import InvalidJob, ResultTimeout
-from cellblock_config import Settings, load_settings
+from cellblock.contract.job_status import Counts, JobStatus
+from cellblock.errors import InvalidJob
 
-_QUEUED_HINT_S = 5.0
-
-EstimateOpt = Annotated[bool, typer.Option("--estimate", help="Say what it may cost, and run nothing.")]
 ParentOpt = Annotated[
     str | None,
     typer.Option(help="Running job that this one is part of: it shares that job's slot, limits and money."),
@@ -47,44 +35,8 @@ JobArg = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the root."""
-    for command in (run, submit, status, result, cancel, events):
-        app.command(cls=SectionedCommand, rich_help_panel=JOBS)(command)
-
-
-@takes(AccountOptions, PayloadOptions, JobOptions)
-def run(
-    file: FileArg,
-    payload: PayloadOptions,
-    account: AccountOptions,
-    job: JobOptions,
-    args: ArgsArg = None,
-    out: OutOpt = None,
-    overwrite: OverwriteOpt = False,
-    estimate: EstimateOpt = False,
-    json_output: JsonOpt = False,
-) -> None:
-    """Run one program and show what came back.
-
-    Without CELLBLOCK_REDIS_URL it runs on this machine, with the same admission, sandbox and filters.
-    The value of the last expression is in --json alone.
-    The exit code is 0 if the program ended with 0, 1 if it failed, 2 for a bad request, 3 if it was
-    refused, 4 if the fault was ours.
-
-    Example: echo 'print(6*7)' | cellblock run -
-    """
-    _check_out(payload.artifacts, out, json_output)
-    spec = job_spec(file=file, args=args, account=account, payload=payload, job=job)
-    settings = load_settings()
-    if estimate:
-        display.show_estimate(_estimate(spec, settings), json_output)
-        return
-    if out is not None:
-        save_artifacts.prepare(out)  # a job that has run cannot be asked for its files again
-    console = Console(stderr=True)
-    with console.status("running…") if console.is_terminal else _silent():
-        result = _run_embedded(spec, settings) if settings.redis.url is None else _run_on_fleet(spec)
-    display.show(result, json_output, out, overwrite)
-    sys.exit(display.exit_code(result))
+    for command in (submit, status, result, cancel, events):
+        app.command(cls=SectionedCommand)(command)
 
 
 @takes(AccountOptions, PayloadOptions, JobOptions)
@@ -227,53 +179,3 @@ def _forget_group(group: str | None) -> None:
     with Client() as client:
         if not client.forget_group(group):
             raise InvalidJob("--group", f"there is no group {group!r}")
-
-
-def _estimate(spec: JobSpec, settings: Settings) -> Estimate:
-    if settings.redis.url is None:
-        return Intake(settings).estimate(spec)
-    with Client(settings=settings) as client:  # with what governance set at run time
-        return client.estimate(spec)
-
-
-def _run_embedded(spec: JobSpec, settings: Settings) -> JobResult:
-    try:
-        found = cast(JobResult, entry_points.load("embedded")(spec, settings))
-    except KeyboardInterrupt:
-        typer.echo("cellblock: cancelled; the sandbox is gone", err=True)
-        sys.exit(130)
-    return open_if_fitting(found, settings.sealing)
-
-
-_WAITS_FOR = {
-    JobState.QUEUED: "a worker; is one running? (cellblock worker)",
-    JobState.PARKED: "a slot: its tenant runs as many jobs as it may at once",
-}
-
-
-def _run_on_fleet(spec: JobSpec) -> JobResult:
-    with Client() as client:
-        job = client.submit(spec)
-        try:
-            with suppress(ResultTimeout):
-                return job.result(timeout_s=_QUEUED_HINT_S)
-            why = _WAITS_FOR.get(job.status().state)
-            if why is not None:
-                typer.echo(f"cellblock: job {job.id} still waits for {why}", err=True)
-            return job.result()
-        except KeyboardInterrupt:
-            job.cancel()
-            typer.echo(f"cellblock: cancelled {job.id}", err=True)
-            sys.exit(130)
-
-
-class _silent:
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
-
-
-def _check_out(artifact: list[str] | None, out: Path | None, json_output: bool) -> None:
-    if artifact and out is None and not json_output:
-        raise InvalidJob("artifacts", "where to? give --out DIR, or --json to have them in the result")
-    if out is not None and not artifact:
-        raise InvalidJob("artifacts", "--out has nothing to write; give --artifact GLOB as well")

@@ -10,7 +10,6 @@ import typer
 
 from cellblock.admission.sealing import new_pair
 from cellblock.admission.signing import new_key
-from cellblock.cli.option_groups import SECRETS
 
 sign_key = typer.Typer(
     help="Keys that sign jobs.", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
@@ -27,8 +26,8 @@ JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of set
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the root."""
-    app.add_typer(sign_key, name="sign-key", rich_help_panel=SECRETS)
-    app.add_typer(seal_key, name="seal-key", rich_help_panel=SECRETS)
+    app.add_typer(sign_key, name="sign-key")
+    app.add_typer(seal_key, name="seal-key")
 
 
 @sign_key.callback()

@@ -12,17 +12,9 @@ from collections.abc import Callable
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from pydantic import ValidationError
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from cellblock_config.names import problem_of
-
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-#: Sections of the root's help.
-JOBS, EVALUATION, FLEET, TENANTS, HISTORY, SECRETS = (
-    *("Jobs", "Evaluation", "Running a fleet", "Tenants and money", "What is kept"),
-    "Keys and secrets",
-)
 #: What has no section of its own.
 _ARGUMENTS, _OPTIONS, _COMMANDS = "Arguments", "Options", "Commands"
 
@@ -98,13 +90,17 @@ class SectionedCommand(TyperCommand):
 
 
 class SectionedGroup(TyperGroup):
-    """A group whose help shows its commands in sections, by their ``rich_help_panel``."""
+    """A group whose help shows its commands in sections."""
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command. A wrong option's message is ours, and names the value."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            from cellblock_config.names import problem_of
+
             if isinstance(error.__cause__, ValidationError):
                 first = error.__cause__.errors(include_url=False)[0]
                 given, problem = repr(first["input"]), problem_of(first)
@@ -119,12 +115,16 @@ class SectionedGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """One section after the other, in the order of their first commands."""
         sections: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            command = self.get_command(ctx, name)
-            if command is not None and not command.hidden:
-                panel = getattr(command, "rich_help_panel", None)
-                title = panel if isinstance(panel, str) else _COMMANDS
-                sections.setdefault(title, []).append((name, command.get_short_help_str(limit=90)))
+        for title, name, summary in self.summaries(ctx):
+            sections.setdefault(title, []).append((name, summary))
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+    def summaries(self, ctx: Any) -> list[tuple[str, str, str]]:
+        """Section, name and summary of each command that help shows."""
+        return [
+            (_COMMANDS, name, command.get_short_help_str(limit=90))
+            for name, command in self.commands.items()
+            if not command.hidden
+        ]

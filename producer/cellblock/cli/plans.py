@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cellblock.admission.plans import PlanFile, amount
-from cellblock.cli.option_groups import TENANTS, JsonOpt
+from cellblock.cli.option_groups import JsonOpt
 from cellblock.client import Client
 from cellblock.contract.job_spec import JobSpec
 from cellblock.contract.job_status import DayUsage
@@ -42,8 +42,8 @@ def register(app: typer.Typer) -> None:
     group.command("set")(set_override)
     group.command("unset")(unset_override)
     group.command()(audit)
-    app.add_typer(group, name="plans", rich_help_panel=TENANTS)
-    app.command(rich_help_panel=TENANTS)(usage)
+    app.add_typer(group, name="plans")
+    app.command()(usage)
 
 
 def list_plans(json_output: JsonOpt = False) -> None:

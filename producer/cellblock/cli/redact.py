@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from cellblock.cli.option_groups import SECRETS
 from cellblock.egress import FilterReport, filter_text
 from cellblock.errors import InvalidJob
 from cellblock_config import load_settings
@@ -20,7 +19,7 @@ JsonOpt = Annotated[bool, typer.Option("--json", help="Print text and redactions
 
 def register(app: typer.Typer) -> None:
     """Add this command to the root."""
-    app.command(rich_help_panel=SECRETS)(redact)
+    app.command()(redact)
 
 
 def redact(

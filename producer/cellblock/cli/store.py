@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from cellblock import store_backup
-from cellblock.cli.option_groups import HISTORY, JsonOpt
+from cellblock.cli.option_groups import JsonOpt
 from cellblock_config import load_settings
 
 _SAYS_EVERY_S = 2.0
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Back up and restore the store of CELLBLOCK_REDIS_URL.", no_args_is_help=True)
     group.command()(backup)
     group.command()(restore)
-    app.add_typer(group, name="store", rich_help_panel=HISTORY)
+    app.add_typer(group, name="store")
 
 
 def backup(

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from cellblock.cli.option_groups import SECRETS
 from cellblock.errors import NotConfigured
 from cellblock.ledger.access import new_access
 from cellblock.ledger.connection import address_of
@@ -25,7 +24,7 @@ store_users = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the root."""
-    app.add_typer(store_users, name="store-users", rich_help_panel=SECRETS)
+    app.add_typer(store_users, name="store-users")
 
 
 @store_users.callback()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cellblock.cli import entry_points
-from cellblock.cli.option_groups import FLEET, JsonOpt
+from cellblock.cli.option_groups import JsonOpt
 from cellblock.errors import InvalidJob
 
 IdsArg = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of deliveries.")]
@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Post events to the addresses of CELLBLOCK_WEBHOOKS_URLS.", no_args_is_help=True)
     for command in (run, dead, retry, drop):
         group.command()(command)
-    app.add_typer(group, name="webhooks", rich_help_panel=FLEET)
+    app.add_typer(group, name="webhooks")
 
 
 def run() -> None:

@@ -21,8 +21,6 @@ from cellblock.contract.outcomes import JobError, Outcome, Usage
 from cellblock.errors import InvalidJob
 
 TRIALS_MAX = 256
-#: The most sandboxes of one series. All are made ahead: a job also pays for unused ones of its last series.
-SERIES_MOST = 32
 CASES_MAX = 1000
 FILES_MAX = 256
 _NO_TESTS = ("conftest.py", "__init__.py")

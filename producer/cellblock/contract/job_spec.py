@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -12,11 +12,10 @@ from cellblock.contract.base import CheckedModel
 from cellblock.contract.evaluations import Evaluation
 from cellblock.contract.values import InputValue, encode_input
 from cellblock.errors import InvalidJob
-from cellblock_config import LevelName
+from cellblock_config import LevelName, PriorityClass
 from cellblock_config.names import JOB_ID, NAME
 from cellblock_config.plans import COST_MOST_MICROS
 
-PriorityClass = Literal["high", "normal", "low"]
 #: Fields that a job with one program may have, and an evaluation must not have.
 _NOT_OF_EVALUATIONS = (
     *("code", "files", "entrypoint", "args", "stdin", "inputs", "context_path", "artifacts"),

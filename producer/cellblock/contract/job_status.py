@@ -8,10 +8,9 @@ from enum import StrEnum
 from pydantic import Field
 
 from cellblock.contract.base import Contract
-from cellblock.contract.job_spec import PriorityClass
 from cellblock.contract.outcomes import JobError, Outcome
 from cellblock.contract.results import Timings
-from cellblock_config import LevelName
+from cellblock_config import LevelName, PriorityClass
 
 
 class JobState(StrEnum):

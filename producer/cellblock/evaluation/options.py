@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from cellblock.contract.evaluations import SERIES_MOST, TRIALS_MAX, VerdictMode
+from cellblock.contract.evaluations import TRIALS_MAX, VerdictMode
 from cellblock.errors import InvalidJob
 from cellblock_config import LedgerSettings
+from cellblock_config.levels import SERIES_MOST
 
 #: Samples of one job: where their total number is unknown; and where it is known, at least and at most.
 #: They share the costs of a job (a judge, a message, a claim, a result): docs/performance.md.

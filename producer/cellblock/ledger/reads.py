@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from cellblock.admission.idempotency import IdempotencyKey
 from cellblock.contract.events import Event
-from cellblock.contract.job_spec import PriorityClass
 from cellblock.contract.job_status import DeadLetter, JobState, JobStatus, PastAttempt
 from cellblock.contract.outcomes import Outcome
 from cellblock.contract.results import JobResult
@@ -20,7 +19,7 @@ from cellblock.ledger.event_retention import EventStream, id_of
 from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.store import Store
 from cellblock.ledger.stored_results import restored, timings, within_reach
-from cellblock_config import LevelName
+from cellblock_config import LevelName, PriorityClass
 
 _EVENTS_STEP_S = 1.0
 #: After a failed question to the archive, the pause is the time that the question took, times this factor.

@@ -13,9 +13,11 @@ import typer
 from typer.core import TyperOption
 from typer.testing import CliRunner
 
+from cellblock.cli.commands import COMMANDS, commands_of
 from cellblock.cli.job_options import AccountOptions, JobOptions, PayloadOptions
-from cellblock.cli.main import app
 from cellblock.cli.option_groups import takes
+from cellblock.cli.root import app
+from parts import REPOSITORY
 
 COMPLETE = "import sys; from cellblock.cli import main; sys.argv = ['cellblock']; main()"
 
@@ -30,7 +32,8 @@ def commands(command: Any, path: tuple[str, ...] = ("cellblock",)) -> Iterator[t
         yield from commands(one, path if one.hidden else (*path, name))
 
 
-ALL = dict(commands(typer.main.get_command(app)))
+ROOT: Any = typer.main.get_command(app)
+ALL = dict(commands(ROOT))
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
@@ -46,6 +49,17 @@ def test_every_help_ends_in_an_example_of_the_command(path: tuple[str, ...]) -> 
 def test_the_help_of_a_group_ends_in_an_example_too(group: str) -> None:
     shown = CliRunner().invoke(app, [*([group] if group else []), "--help"]).output
     assert shown[shown.rindex("\n\n") :].strip().startswith("Example: ")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_roots_line_for_a_command_is_the_first_of_its_help(name: str) -> None:
+    assert COMMANDS[name].summary == ROOT.commands[name].get_short_help_str(limit=90)
+
+
+def test_the_root_has_every_command_that_a_module_adds() -> None:
+    folder = REPOSITORY / "producer/cellblock/cli"
+    modules = [path.stem for path in folder.glob("*.py") if "\ndef register(" in path.read_text()]
+    assert {added for module in modules for added in commands_of(module)} == set(COMMANDS)
 
 
 def test_the_options_of_a_job_are_the_same_wherever_there_are_some() -> None:

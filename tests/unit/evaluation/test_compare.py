@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from cellblock.cli.main import app
+from cellblock.cli.root import app
 from cellblock.errors import InvalidJob, NotConfigured
 from cellblock.evaluation import comparison as module
 from cellblock.evaluation.comparison import FLIPS, compare, interval, sign_flip_p

@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cellblock.cli import evaluation_run
-from cellblock.cli.main import app
+from cellblock.cli.root import app
 from cellblock.contract.evaluations import TrialResult, TrialVerdict
 from cellblock.contract.job_spec import JobSpec
 from cellblock.contract.outcomes import Outcome

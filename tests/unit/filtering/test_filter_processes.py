@@ -31,7 +31,14 @@ from cellblock_workers.filtering.fair_slots import FairSlots
 from cellblock_workers.filtering.interruption import Interruption
 from cellblock_workers.filtering.messages import answer_from_wire, answer_to_wire, from_wire, to_wire
 from cellblock_workers.filtering.outgoing_filter import OutgoingFilter
-from cellblock_workers.filtering.processes import FilterFailed, Stopped, _Talk, environment
+from cellblock_workers.filtering.processes import (
+    FilterFailed,
+    Stopped,
+    Template,
+    _Talk,
+    environment,
+    start_template,
+)
 from cellblock_workers.lease import Lease
 from parts import wait_until
 
@@ -239,11 +246,25 @@ def test_a_process_that_is_killed_is_replaced(
 
 def test_a_template_that_is_killed_is_started_again(outgoing: OutgoingFilter) -> None:
     outgoing.look(Outgoing(stdout=text("one")), tenant="t")
-    template = outgoing._template._process
+    started = outgoing._template._started
+    template = started.process if started else None
     assert template is not None
     template.kill()
     template.wait()
     assert outgoing.look(Outgoing(stdout=text("two")), tenant="t").said.stdout.text == "two"
+
+
+def test_a_template_that_ended_before_it_had_its_settings_is_started_again() -> None:
+    started = start_template()
+    started.process.kill()
+    started.process.wait()
+    template = Template(EgressSettings(), started)
+    template.start()
+    one = OutgoingFilter(EgressSettings(), template)
+    try:
+        assert one.look(Outgoing(stdout=text("one")), tenant="t").said.stdout.text == "one"
+    finally:
+        one.close()
 
 
 def test_a_process_that_is_stopped_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +331,8 @@ def test_its_processes_are_told_no_secret_but_by_their_socket(monkeypatch: pytes
     try:
         assert SECRET not in one.look(Outgoing(stdout=text(SECRET)), tenant="t").said.stdout.text
         assert SECRET not in str(environment())
-        template = one._template._process
+        started = one._template._started
+        template = started.process if started else None
         assert template is not None
         for name in ("environ", "cmdline"):
             assert SECRET.encode() not in Path(f"/proc/{template.pid}/{name}").read_bytes()

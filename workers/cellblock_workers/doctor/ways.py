@@ -101,7 +101,8 @@ def _launcher(way: Way, settings: Settings) -> Iterator[Path]:
     }
     if way.backend in get_args(ContainerBackend):
         environment["CELLBLOCK_LAUNCHER_BACKENDS"] = json.dumps([way.backend])
-    with private_launcher(f"doctor-{way.isolation}-{way.backend}", environment) as socket:
+    with private_launcher(f"doctor-{way.isolation}-{way.backend}", environment) as launcher:
+        socket = launcher.wait()
         with closing(LauncherClient(socket, timeout_s=settings.sandbox.start_timeout_s)) as client:
             reply = client.await_probe(settings.sandbox.start_timeout_s)
             if not reply.isolations:

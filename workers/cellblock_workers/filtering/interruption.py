@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import select
+from typing import TYPE_CHECKING
 
-from cellblock_workers.lease import Lease, StopReason
+if TYPE_CHECKING:
+    from cellblock_workers.lease import Lease, StopReason
 
 
 class Interruption:

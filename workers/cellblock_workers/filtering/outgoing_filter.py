@@ -43,9 +43,10 @@ class FilteredOutput:
 class OutgoingFilter:
     """The filter of one worker process. Threads may ask at once; each has a process to itself meanwhile."""
 
-    def __init__(self, settings: EgressSettings) -> None:
+    def __init__(self, settings: EgressSettings, template: Template | None = None) -> None:
+        """``template``: one that was started already."""
         self._settings = settings
-        self._template = Template(settings)
+        self._template = template or Template(settings)
         self._indexes = ContextIndexes(self._template, settings)
         processors = len(os.sched_getaffinity(0))
         self._idle_most = max(_LEAST_KEPT, processors)

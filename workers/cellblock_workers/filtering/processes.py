@@ -13,18 +13,21 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
-
-import structlog
+from typing import TYPE_CHECKING
 
 from cellblock_config.egress import EgressSettings
 from cellblock_workers.filtering import wire
 from cellblock_workers.filtering.bounds import FilterBounds
 from cellblock_workers.filtering.interruption import Interruption
 from cellblock_workers.filtering.template import PLAIN, WITH_CONTEXT
-from cellblock_workers.lease import StopReason
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+if TYPE_CHECKING:
+    from cellblock_workers.lease import StopReason
+
+_log = get_logger(__name__)
 
 #: -P: a module in the folder that the command was called in must not replace one of ours.
 COMMAND = (sys.executable, "-P", "-m", "cellblock_workers.filtering.template")
@@ -86,20 +89,54 @@ def environment() -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class StartedTemplate:
+    """A template's process, and the socket on which it takes its settings and then requests."""
+
+    process: subprocess.Popen[bytes]
+    requests: socket.socket
+
+    def close(self) -> None:
+        """Closes the connection: the process then ends, and with it every process that it has forked."""
+        self.requests.close()
+        try:
+            self.process.wait(timeout=_LOOK_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start_template() -> StartedTemplate:
+    """Begins to start a template."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [*COMMAND, str(theirs.fileno())],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            cwd="/",
+            process_group=0,  # a terminal's Ctrl-C is for the worker, also before it can be ignored
+        )
+    ours.settimeout(_START_S)  # whatever default Celery sets
+    return StartedTemplate(process, ours)
+
+
 class Template:
     """The interpreter that forks filter processes, started when first needed and again when it has ended."""
 
-    def __init__(self, settings: EgressSettings) -> None:
+    def __init__(self, settings: EgressSettings, started: StartedTemplate | None = None) -> None:
+        """``started``: a process that was started already, and waits for its settings."""
         self._settings = settings
         self._lock = threading.Lock()
-        self._requests: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._started = started
+        self._has_settings = False
 
     def start(self) -> None:
-        """Begins to start it. Returns at once."""
-        with self._lock:
-            if self._requests is None:
-                self._start()
+        """Begins to start it. Returns at once; what fails here is tried again by :meth:`fork`."""
+        with self._lock, suppress(OSError):
+            self._ready()
 
     def stop(self) -> None:
         """Closes the connection: it then ends, and with it every process that it has forked."""
@@ -119,7 +156,7 @@ class Template:
         raise AssertionError("the second try ends it")
 
     def _forked(self, word: bytes) -> FilterProcess:
-        requests = self._requests or self._start()
+        requests = self._ready()
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -130,36 +167,21 @@ class Template:
                 ours.close()
                 raise
 
-    def _start(self) -> socket.socket:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [*COMMAND, str(theirs.fileno())],
-                env=environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                cwd="/",
-                process_group=0,  # a terminal's Ctrl-C is for the worker, also before it can be ignored
-            )
-        ours.settimeout(_START_S)  # whatever default Celery sets
-        self._requests = ours
-        settings = self._settings.model_dump(mode="json", exclude={"secrets", "secrets_file"})
-        message = {"settings": {**settings, "secrets": self._settings.registered}}
-        for piece in wire.packed(message):
-            ours.sendall(piece)
-        return ours
+    def _ready(self) -> socket.socket:
+        """The socket of a process that was told its settings."""
+        if self._started is None:
+            self._started = start_template()
+        if not self._has_settings:
+            settings = self._settings.model_dump(mode="json", exclude={"secrets", "secrets_file"})
+            for piece in wire.packed({"settings": {**settings, "secrets": self._settings.registered}}):
+                self._started.requests.sendall(piece)
+            self._has_settings = True
+        return self._started.requests
 
     def _discard(self) -> None:
-        if self._requests is not None:
-            self._requests.close()
-        if self._process is not None:
-            try:
-                self._process.wait(timeout=_LOOK_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        self._requests = self._process = None
+        if self._started is not None:
+            self._started.close()
+        self._started, self._has_settings = None, False
 
 
 class FilterProcess:

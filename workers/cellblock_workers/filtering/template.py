@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import importlib.util
+import importlib
 import json
 import os
 import resource
@@ -18,7 +18,6 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 _PR_SET_PDEATHSIG = 1
 _REQUEST_BYTES = 16
@@ -31,17 +30,6 @@ password = b
 PLAIN, WITH_CONTEXT = b"process", b"context"
 
 
-def _without_clients() -> None:
-    """Replaces cellblock's ``__init__``, which imports clients: the filter needs neither Redis nor Celery."""
-    found = importlib.util.find_spec("cellblock")
-    if found is None or found.submodule_search_locations is None:
-        raise SystemExit("cellblock is not installed")
-    package = ModuleType("cellblock")
-    package.__path__ = list(found.submodule_search_locations)
-    package.__spec__ = found
-    sys.modules["cellblock"] = package
-
-
 def main() -> None:
     """Serves the worker at the other end of the descriptor in the first argument."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):  # a group's signals are for the worker
@@ -52,7 +40,6 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
     requests = socket.socket(fileno=int(sys.argv[1]))
     requests.setblocking(True)
-    _without_clients()
     serve, settings = _prepared(requests)
     signal.signal(signal.SIGCHLD, _reap)
     gc.collect()
@@ -69,7 +56,8 @@ def main() -> None:
         child = os.fork()
         if child:
             handle = os.pidfd_open(child)
-            socket.send_fds(requests, [str(child).encode()], [handle])
+            with suppress(ConnectionError):  # the worker has ended: so does this process, at its next read
+                socket.send_fds(requests, [str(child).encode()], [handle])
             os.close(handle)
             os.close(descriptors[0])
             continue

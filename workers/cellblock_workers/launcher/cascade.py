@@ -9,8 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-import structlog
-
 from cellblock_config import Isolation, LevelName
 from cellblock_workers.launcher.backend import (
     Backend,
@@ -20,8 +18,9 @@ from cellblock_workers.launcher.backend import (
     Sandbox,
     StartFailed,
 )
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 NO_GVISOR = "gVisor (runsc) not detected, falling back to strict seccomp isolation"
 

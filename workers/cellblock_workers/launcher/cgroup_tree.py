@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import structlog
-
 from cellblock_workers.launcher.backend import Profile, StartFailed
 from cellblock_workers.launcher.cgroups import TCP_BYTES
 from cellblock_workers.launcher.limits import CPU_PERIOD_US
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: The folder below each controller's root; it holds one folder for each sandbox's id.
 PARENT = Path("cellblock")

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import structlog
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _LOOK_S = 0.02
 _TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")

@@ -13,11 +13,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-import structlog
-
 from cellblock_workers.launcher.backend import BackendUnavailable
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: The ids that backends make, for sandboxes and for probes.
 _SANDBOX_ID = re.compile(r"(probe-)?[0-9a-f]{16}")

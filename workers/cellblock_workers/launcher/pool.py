@@ -13,14 +13,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import structlog
-
 from cellblock_config import LauncherSettings
 from cellblock_workers.launcher.backend import BackendUnavailable, Profile, Sandbox
 from cellblock_workers.launcher.shelves import Shelf, Shelves, may_be_kept
 from cellblock_workers.launcher.waiters import Waiter, Waiters
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: The job that was just given a sandbox goes first: the place it left is filled this many seconds later,
 #: unless no sandbox of its profile is ready.

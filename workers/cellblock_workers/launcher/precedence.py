@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import threading
 
-import structlog
-
 from cellblock_workers.launcher.backend import Sandbox
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: The milliseconds that a job may use before it gives way: several times what a short one uses.
 _SHORT_CPU_MS = 100

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from cellblock.contract.evaluations import SERIES_MOST
 from cellblock_config import LevelName
+from cellblock_config.levels import SERIES_MOST
 from cellblock_workers.launcher import streams
 from cellblock_workers.launcher.evidence import Evidence
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from cellblock.admission.resolve import resolve_limits
-from cellblock.contract.job_spec import Limits
 from cellblock_config import Settings
 from cellblock_workers.launcher.backend import Profile
 from cellblock_workers.launcher.contexts import resolve_context
@@ -44,7 +42,7 @@ def profile_of(request: Acquire, settings: Settings) -> Profile:
 
 def default_profile(settings: Settings) -> Profile:
     """The profile of a job that names no limits, image or level."""
-    limits = resolve_limits("standard", Limits(), settings)
+    limits = settings.sandbox.defaults_of("standard")
     image = settings.sandbox.default_image
     return Profile(
         level="standard", image=image, memory_bytes=limits.memory_bytes, cpus=limits.cpus, pids=limits.pids

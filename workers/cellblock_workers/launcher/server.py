@@ -9,7 +9,6 @@ import socket
 import struct
 import threading
 
-import structlog
 from pydantic import ValidationError
 
 from cellblock_config import LEVELS, LevelName, Settings, load_settings
@@ -45,13 +44,16 @@ from cellblock_workers.launcher.request_bounds import default_profile, outside_o
 from cellblock_workers.launcher.sandbox_leases import SandboxLeases
 from cellblock_workers.launcher.streams import close_aside
 from cellblock_workers.launcher.ways import build_backends
+from cellblock_workers.log import get_logger
 from cellblock_workers.telemetry import configure_logging, die_with_parent
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _CONNECTIONS_MAX = 512
 _REPROBE_S = 1.0
 _ACCEPT_PAUSE_S = 0.1
 _JANITOR_S = 0.5
+#: How long a probe may take to end, when the launcher does.
+_PROBE_END_S = 10.0
 
 
 class Launcher:
@@ -65,6 +67,7 @@ class Launcher:
         self._precedence = Precedence()
         self._stopping = threading.Event()
         self._doubtful = threading.Event()
+        self._probed = threading.Event()  # for the first time
         self._acquirer = Acquirer(self._pool, cascade, settings, on_change=self._doubtful.set)
         self._isolations: dict[LevelName, str] = {}
         self._connections: set[socket.socket] = set()
@@ -72,12 +75,13 @@ class Launcher:
         self._woken, self.wake = os.pipe()
         for end in (self._woken, self.wake):
             os.set_blocking(end, False)
+        self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
         self._lock = threading.RLock()  # stop() runs in a signal handler, on the accepting thread
         self._listener = listen(settings.launcher.socket, open_to_others=bool(settings.launcher.allowed_uids))
 
     def serve(self) -> None:
         """Probes, cleans up after earlier lives, warms up, and answers until :meth:`stop`."""
-        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+        self._watcher.start()
         threading.Thread(target=self._end_unwanted, name="janitor", daemon=True).start()
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
@@ -104,6 +108,7 @@ class Launcher:
             return
         self._stopping.set()
         self._doubtful.set()
+        self._probed.set()
         os.write(self.wake, b"\0")
         self._listener.close()
         self._settings.launcher.socket.unlink(missing_ok=True)
@@ -112,7 +117,8 @@ class Launcher:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Waits until the last sandbox is gone."""
+        """Waits until the last sandbox is gone, also a probe's."""
+        self._watcher.join(_PROBE_END_S)
         self._precedence.close()
         self._pool.close()
         self._cascade.close()
@@ -260,6 +266,8 @@ class Launcher:
         return "failed" if isinstance(error, StartFailed) and level in self._cascade.chosen else "unavailable"
 
     def _start(self, profile: Profile) -> Sandbox:
+        # A job may come before the first probe has ended.
+        self._probed.wait(self._settings.sandbox.start_timeout_s)
         try:
             return self._cascade.start(profile)
         except (StartFailed, NothingChosen):
@@ -276,19 +284,27 @@ class Launcher:
         """Probes at the start and after every failure; sweeps at the start and on a timer."""
         if self._doubtful.is_set() or not self._cascade.is_best():
             self._doubtful.clear()
-            before = self._isolations
-            self._isolations = self._cascade.probe()
+            try:
+                self._choose()
+            finally:
+                self._probed.set()
             if not self._isolations:
                 self._doubtful.set()
                 self._stopping.wait(_REPROBE_S)
                 return
-            if self._isolations != before:
-                self._pool.clear()
-            if "standard" in self._isolations:
-                self._pool.warm(default_profile(self._settings))
         if removed := self._cascade.sweep():
             _log.warning("orphans_removed", count=removed)
         self._doubtful.wait(self._settings.launcher.sweep_s)
+
+    def _choose(self) -> None:
+        before = self._isolations
+        self._isolations = self._cascade.probe()
+        if not self._isolations:
+            return
+        if self._isolations != before and self._probed.is_set():  # none was started before the first probe
+            self._pool.clear()
+        if "standard" in self._isolations:
+            self._pool.warm(default_profile(self._settings))
 
     def _watch(self) -> None:
         """Looks again and again, after any failure: without this nothing recovers and nothing is swept."""

@@ -15,12 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from cellblock_config.launcher import USER_IDS_APART, USER_IDS_EACH
 from cellblock_workers.launcher.backend import StartFailed
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: The ids of one block. Every launcher cuts a range in the same places, or blocks would overlap. It is enough
 #: for two ids of each sandbox at the highest ``launcher.sandboxes_max``, and of some canaries.

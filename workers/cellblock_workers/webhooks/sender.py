@@ -9,19 +9,18 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from urllib.parse import urlsplit
 
-import structlog
-
 from cellblock.contract.events import Event
 from cellblock.errors import NotConfigured, StoreUnavailable
 from cellblock.ledger import Keys, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock_config import Settings, load_settings
+from cellblock_workers.log import get_logger
 from cellblock_workers.store import check_store, told_to_end
 from cellblock_workers.telemetry import configure_logging, die_with_parent
 from cellblock_workers.webhooks.delivery import Delivery
 from cellblock_workers.webhooks.outbox import Item, Outbox, receiver_of
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _READ = 100
 _WAIT_S = 1.0

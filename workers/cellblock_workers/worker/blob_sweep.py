@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 import time
 
-import structlog
-
 from cellblock.blobs import Blobs, of_another
 from cellblock.errors import NotConfigured, StoreUnavailable
 from cellblock.ledger import Ledger
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _EVERY_S = 600.0
 

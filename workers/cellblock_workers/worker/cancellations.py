@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 
-import structlog
 from redis import Redis
 from redis.exceptions import RedisError
 
 from cellblock.ledger import Keys
 from cellblock_workers.lease import Heart
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _LISTEN_S = 1.0
 _AGAIN_S = 1.0

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import structlog
-
 from cellblock.admission.costs import Charge
 from cellblock.admission.resolve import Manifest
 from cellblock.contract.outcomes import JobError, Outcome, Usage
@@ -27,6 +25,7 @@ from cellblock_workers.launcher.client import (
 )
 from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.lease import Lease
+from cellblock_workers.log import get_logger
 from cellblock_workers.worker.cost_meter import CostMeter
 from cellblock_workers.worker.job_frames import job_frames
 from cellblock_workers.worker.outcome import RunOutcome, decide_outcome
@@ -34,7 +33,7 @@ from cellblock_workers.worker.reported import Value
 from cellblock_workers.worker.session import Session, Transcript
 from cellblock_workers.worker.tenant_messages import for_tenants
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _LEAK = JobError(type="DataLeakageError", message=ECHO_MESSAGE)
 

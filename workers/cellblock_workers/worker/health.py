@@ -6,14 +6,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-import structlog
-
 from cellblock.errors import SandboxUnavailable
 from cellblock_config import LevelName
 from cellblock_workers.launcher.client import LauncherClient
+from cellblock_workers.log import get_logger
 from cellblock_workers.worker.proof import NotProven, Proof
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: How often a ready worker looks whether the launcher's isolations have changed.
 _LOOK_S = 10.0

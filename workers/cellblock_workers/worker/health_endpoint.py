@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import structlog
-
 from cellblock.errors import StoreUnavailable
+from cellblock_workers.log import get_logger
 from cellblock_workers.worker.liveness import Liveness
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _REQUEST_S = 5.0
 
 

@@ -14,7 +14,6 @@ import time
 import warnings
 from typing import Any
 
-import structlog
 from celery import Celery, bootsteps, signals
 from celery.exceptions import SecurityWarning
 
@@ -26,6 +25,7 @@ from cellblock_config import Settings, load_settings
 from cellblock_workers.broker import create_celery
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.lease import Heart
+from cellblock_workers.log import get_logger
 from cellblock_workers.store import check_store, refuse, wait_for_blobs
 from cellblock_workers.telemetry import configure_logging, configure_sentry, die_with_parent
 from cellblock_workers.worker import transport
@@ -40,7 +40,7 @@ from cellblock_workers.worker.remote_control import take_no_orders
 from cellblock_workers.worker.runner import JobRunner
 from cellblock_workers.worker.shutdown import Shutdown
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _PAUSED_HOLD_S = 1.0
 _DRAINING_HOLD_S = 0.3
 _EVENTS_S = 0.2

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
-import structlog
-
 from cellblock.errors import OperatorError
 from cellblock_config import LevelName, Settings
 from cellblock_workers.launcher.client import BorrowedSandbox
+from cellblock_workers.log import get_logger
 from cellblock_workers.worker.canaries import CONTROLS, ControlFinding, Way, prove
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: The factors on the usual time that an attack gets when it was too slow, one round after the other.
 _PATIENCE = (2.0, 6.0)

@@ -7,7 +7,6 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable
 
-import structlog
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
@@ -18,9 +17,10 @@ from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE
 from cellblock.ledger.upkeep_replies import ExpireWord, ReapWord
 from cellblock.queue import MESSAGES_MOST, Publisher, queue_key
 from cellblock_config import Settings
+from cellblock_workers.log import get_logger
 from cellblock_workers.worker.blob_sweep import BlobSweep
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: A follower asks this many seconds after the lead may have ended, each at a random moment between the two.
 _ASKS_AFTER_S = (0.05, 0.5)

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, repeat
 
-import structlog
-
 from cellblock.admission.claim_check import fetched
 from cellblock.admission.sealing import open_manifest, seal_result
 from cellblock.admission.signing import Verifier
@@ -29,12 +27,13 @@ from cellblock_config import Settings
 from cellblock_workers.filtering.outgoing_filter import OutgoingFilter
 from cellblock_workers.launcher.client import LauncherClient, LevelUnavailable
 from cellblock_workers.lease import Heart, Lease
+from cellblock_workers.log import get_logger
 from cellblock_workers.worker.claiming import Claiming
 from cellblock_workers.worker.evaluation.attempt import Evaluator
 from cellblock_workers.worker.execution import Drained, LeaseLost, execute, fault_result, rejected_result
 from cellblock_workers.worker.shortened_results import shortened
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _LEVEL_HOLD_S = 5.0
 #: Pauses between tries to tell the ledger how an attempt ended, in seconds; the last one repeats. And how
@@ -61,7 +60,9 @@ class JobRunner:
         on_wake: Callable[[Sequence[str]], object],
         on_unavailable: Callable[[str], None],
         blobs: Blobs | None = None,
+        outgoing: OutgoingFilter | None = None,
     ) -> None:
+        """``outgoing``: a filter that was started already."""
         self._ledger = ledger
         self._launcher = launcher
         self._heart = heart
@@ -69,7 +70,7 @@ class JobRunner:
         self._verifier = Verifier(settings.signing)
         self._on_wake = on_wake
         self._on_unavailable = on_unavailable
-        self._outgoing = OutgoingFilter(settings.egress)
+        self._outgoing = outgoing or OutgoingFilter(settings.egress)
         self._blobs = blobs
         self._claiming = Claiming(ledger.claims, worker)
 

@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Callable
 
-import structlog
 from celery import signals
 
-_log = structlog.get_logger(__name__)
+from cellblock_workers.log import get_logger
+
+_log = get_logger(__name__)
 
 _ONE_WISH_S = 0.2
 

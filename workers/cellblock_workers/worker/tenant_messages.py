@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-import structlog
-
 from cellblock.contract.outcomes import Outcome
 from cellblock.ledger import Claim
+from cellblock_workers.log import get_logger
 from cellblock_workers.worker.outcome import RunOutcome
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: An absolute path, also behind unix: or file:, but not an address such as http://host/path.
 _PATH = re.compile(r"(?:\b(?:unix|file)://|(?<![\w/.])(?!//))/[^\s'\"`();,:]+")

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import structlog
 from kombu.transport import TRANSPORT_ALIASES, redis
 from kombu.utils.encoding import bytes_to_str
 from redis.exceptions import OutOfMemoryError
 
-_log = structlog.get_logger(__name__)
+from cellblock_workers.log import get_logger
+
+_log = get_logger(__name__)
 
 
 class Tolerance:

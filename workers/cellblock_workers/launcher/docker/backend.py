@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import docker
-import structlog
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.types import DriverConfig, LogConfig, Mount, Ulimit
 from requests.exceptions import RequestException
@@ -52,8 +51,9 @@ from cellblock_workers.launcher.limits import (
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.seccomp import strict_profile
 from cellblock_workers.launcher.user_ids import UserIds, id_ranges
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 RUNTIMES = {"gvisor": "runsc", "runc": "runc"}
 

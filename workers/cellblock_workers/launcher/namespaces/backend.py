@@ -17,8 +17,6 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-import structlog
-
 from cellblock_config import Isolation, Settings
 from cellblock_config.launcher import USER_IDS_EACH
 from cellblock_workers.guest import guest_texts
@@ -40,10 +38,11 @@ from cellblock_workers.launcher.seccomp import strict_profile
 from cellblock_workers.launcher.seccomp_filter import compile_profile
 from cellblock_workers.launcher.streams import sandbox_stream
 from cellblock_workers.launcher.user_ids import IdBlock, IdRange
+from cellblock_workers.log import get_logger
 from cellblock_workers.zygote import kernel
 from cellblock_workers.zygote.fork_request import ForkRequest
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _SPARE = 2  # seats for canaries alone
 _DYING = 6  # and for sandboxes that take long to die

@@ -14,14 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 
-import structlog
-
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, StartFailed
 from cellblock_workers.launcher.namespaces.roots import Root
+from cellblock_workers.log import get_logger
 from cellblock_workers.zygote.fork_request import ForkRequest
 from cellblock_workers.zygote.zygote import PACKET_BYTES
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _BOOT = (sys.executable, "-P", "-m", "cellblock_workers.launcher.namespaces.boot")
 _MODULES = ("kernel", "forks", "root", "fork_request", "zygote")

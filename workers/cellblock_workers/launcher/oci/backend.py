@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import structlog
-
 from cellblock_config import Isolation, Settings
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, Profile, StartFailed
 from cellblock_workers.launcher.canary import CANARY, check_canary
@@ -26,8 +24,9 @@ from cellblock_workers.launcher.oci.sandbox import OciSandbox
 from cellblock_workers.launcher.ownership import Ownership, Records
 from cellblock_workers.launcher.streams import sandbox_stream
 from cellblock_workers.launcher.user_ids import UserIds, id_ranges
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _CANARY_S = 30.0
 _DEATH_S = 5.0

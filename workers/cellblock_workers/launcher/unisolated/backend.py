@@ -18,8 +18,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import structlog
-
 from cellblock_config import Isolation, Settings
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOffered, Profile, StartFailed
 from cellblock_workers.launcher.guest_program import guest_program
@@ -29,8 +27,9 @@ from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
 from cellblock_workers.launcher.ownership import Ownership, Records
 from cellblock_workers.launcher.streams import sandbox_stream
 from cellblock_workers.launcher.unisolated.sandbox import GuestProcess, UnisolatedSandbox
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _UNBOUNDED_BYTES = 1 << 62
 _PROBE_PIDS = 20

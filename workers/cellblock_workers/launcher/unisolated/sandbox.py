@@ -11,13 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import structlog
-
 from cellblock_workers.launcher.base_sandbox import BaseSandbox
 from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched, family_of
+from cellblock_workers.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _LAST_WORD_S = 3.0
 _GONE_S = 5.0

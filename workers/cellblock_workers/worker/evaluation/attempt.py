@@ -6,8 +6,6 @@ import time
 from dataclasses import replace
 from functools import reduce
 
-import structlog
-
 from cellblock.admission.resolve import Manifest
 from cellblock.contract.evaluations import Evaluation, Trial, TrialResult, TrialVerdict, channel_of, sandboxes
 from cellblock.contract.outcomes import JobError, Outcome, Usage
@@ -23,6 +21,7 @@ from cellblock_workers.launcher.client import (
     SandboxRefused,
 )
 from cellblock_workers.lease import Lease
+from cellblock_workers.log import get_logger
 from cellblock_workers.worker.evaluation.bill import Bill, OverCap
 from cellblock_workers.worker.evaluation.examination import End, Examiner, add_usage
 from cellblock_workers.worker.evaluation.judge import BrokeWhileJudging, JudgeFailed, Unusable
@@ -31,7 +30,7 @@ from cellblock_workers.worker.execution import attempt_result, refused_result
 from cellblock_workers.worker.outcome import RunOutcome
 from cellblock_workers.worker.tenant_messages import without_host_paths
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: The bounds on what is kept of a trial's output: there may be 100,000 trials.
 _EXCERPT = {"output_limit_bytes": 2000, "output_head_bytes": 500, "output_tail_bytes": 1500}

@@ -9,10 +9,10 @@ from functools import partial
 from typing import TypeVar
 
 from cellblock.admission.resolve import Manifest, ResolvedLimits
-from cellblock.contract.evaluations import SERIES_MOST
 from cellblock.contract.outcomes import Usage
 from cellblock.errors import SandboxUnavailable
 from cellblock_config import Settings
+from cellblock_config.levels import SERIES_MOST
 from cellblock_workers.launcher.client import BorrowedSandbox, LauncherClient, SandboxRefused
 from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.lease import Lease

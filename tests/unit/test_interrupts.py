@@ -1,0 +1,56 @@
+"""Ctrl-C and TERM are held back while a step runs, and not lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from cellblock.interrupts import interrupts_held
+
+
+def test_an_interrupt_inside_the_block_comes_at_its_end() -> None:
+    steps = []
+    with pytest.raises(KeyboardInterrupt), interrupts_held():
+        os.kill(os.getpid(), signal.SIGINT)
+        steps.append("after the signal")
+    assert steps == ["after the signal"]
+
+
+def test_an_interrupt_is_held_back_while_another_thread_could_take_the_signal() -> None:
+    steps = []
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), interrupts_held():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+            steps.append("after the signal")
+    finally:
+        done.set()
+        other.join()
+    assert steps == ["after the signal"]
+
+
+def test_the_handlers_of_before_are_there_again() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with interrupts_held(), interrupts_held():
+        assert signal.getsignal(signal.SIGINT) not in before
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_another_thread_than_the_main_one_holds_nothing() -> None:
+    seen = []
+
+    def look() -> None:
+        with interrupts_held():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]
