@@ -410,3 +410,14 @@ def test_a_job_that_comes_before_a_first_probe_that_fails_is_told_why(tmp_path: 
         reply = peer.acquire()
         assert reply["ok"] is False
         assert "is not unpacked at" in reply["message"]
+
+
+def test_a_launcher_that_ends_during_a_probe_leaves_nothing_of_the_probe(tmp_path: Path) -> None:
+    variables = {**ENVIRONMENT, "CELLBLOCK_LAUNCHER_STATE": str(tmp_path / "state")}
+    records = tmp_path / "state/namespaces/records"
+    with launcher_process(tmp_path, **variables) as (_, process):
+        (record,) = wait_until(lambda: list(records.glob("probe-*")), 30, "a probe")
+        process.terminate()
+        process.wait(timeout=60)
+    assert list(records.iterdir()) == []
+    assert cgroups_of({record.stem}) == []

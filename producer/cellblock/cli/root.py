@@ -43,9 +43,9 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from cellblock.version import __version__
 
-        typer.echo(version("cellblock"))
+        typer.echo(__version__)
         raise typer.Exit
 
 
@@ -67,7 +67,7 @@ def run_command() -> None:
 
 
 def _fail(error: Exception) -> NoReturn:
-    """Ends the command with an error's message and exit code. Re-raises any other error."""
+    """Ends the command with the message and exit code of an error of ours. Re-raises any other."""
     from cellblock.errors import (
         CallerError,
         InvalidJob,
