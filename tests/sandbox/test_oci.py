@@ -173,7 +173,7 @@ def test_a_broken_bundle_is_refused_and_removed(
 def test_a_guest_that_ends_at_once_is_a_failed_start(
     backend: OciBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "_guest", lambda _: ["-c", "raise SystemExit(3)"])
+    monkeypatch.setattr(backend, "_guest", lambda *_: ["-c", "raise SystemExit(3)"])
     with pytest.raises(StartFailed, match="ended before its guest announced itself"):
         backend.start(PROFILE)
     assert left_in(tmp_path) == []
@@ -416,7 +416,7 @@ held = bytearray(2**30)
 def test_memory_evidence_is_each_sandboxs_own_and_nothing_of_the_dead_stays(
     backend: OciBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "_guest", lambda _: ["-c", _HUNGRY])
+    monkeypatch.setattr(backend, "_guest", lambda *_: ["-c", _HUNGRY])
 
     def children() -> list[str]:
         return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()

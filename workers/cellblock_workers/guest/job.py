@@ -59,7 +59,8 @@ def default_signals() -> None:
     """Sets signals as a new interpreter has them: a launcher under nohup would pass on what it ignores."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
-        signal.signal(number, signal.SIG_DFL)
+        if signal.getsignal(number) is not signal.SIG_DFL:
+            signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -14,9 +14,10 @@ from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost
 from cellblock_workers.launcher.canary import CANARY, check_canary
 from cellblock_workers.launcher.cgroup_tree import PARENT, CgroupTree
 from cellblock_workers.launcher.cgroups import SandboxCgroup
-from cellblock_workers.launcher.guest_program import guest_program
+from cellblock_workers.launcher.guest_program import guest_file, guest_program_in_file
 from cellblock_workers.launcher.guest_readiness import await_guest
-from cellblock_workers.launcher.oci.bundle import Bundle
+from cellblock_workers.launcher.image_library import read_library
+from cellblock_workers.launcher.oci.bundle import GUEST_FILE, Bundle
 from cellblock_workers.launcher.oci.children import Family, adopt_orphans
 from cellblock_workers.launcher.oci.cleanup import Remains
 from cellblock_workers.launcher.oci.runtime import RUNTIMES, run
@@ -46,7 +47,7 @@ class OciBackend:
         self._runtime = RUNTIMES[isolation]
         self._state = settings.launcher.state / "oci"
         self._records = Records(self._state / "records", ownership)
-        self._guest = guest_program
+        self._guest = guest_program_in_file
         self._ids = id_ranges(settings.launcher.first_user_id)["oci"]
         self._uids = UserIds(settings.launcher.state / "ids", self._ids)
 
@@ -94,7 +95,7 @@ class OciBackend:
             with self._new(secrets.token_hex(8)) as sandbox_id:
                 with theirs:
                     uid = self._uids.take(sandbox_id)
-                    command = [*_PYTHON, *self._guest(self._options(uid, profile))]
+                    command = [*_PYTHON, *self._guest(GUEST_FILE, self._options(uid, profile))]
                     family = self._make(
                         sandbox_id=sandbox_id, profile=profile, command=command, stream=theirs, uid=uid
                     )
@@ -163,14 +164,15 @@ class OciBackend:
     ) -> Family:
         """Starts a container. Returns its processes, the first one first."""
         self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = self._state / sandbox_id
+        folder, root = self._state / sandbox_id, self._root(profile.image)
         bundle = Bundle(
             isolation=self.isolation,
             profile=profile,
             folder=folder,
-            root=self._root(profile.image),
+            root=root,
             cgroup=str(PARENT / sandbox_id),
             command=command,
+            guest=guest_file(read_library(root)),
             tmp_bytes=self._settings.sandbox.tmp_bytes,
             shm_bytes=self._settings.sandbox.shm_bytes,
             uid=uid,

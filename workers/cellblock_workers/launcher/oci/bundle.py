@@ -32,6 +32,8 @@ from cellblock_workers.launcher.limits import (
 from cellblock_workers.launcher.seccomp import oci_filter, strict_profile
 
 _VIEW, _OWN = "rootfs", "own"
+#: Where a sandbox finds its guest (guest_program.py).
+GUEST_FILE = "/run/cellblock_guest"
 _ENVIRONMENT = ("PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/", "HOSTNAME=sandbox")
 # The parts of /proc through which the whole host could be changed.
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
@@ -47,6 +49,7 @@ class Bundle:
     root: Path  # the image's, shared by all its sandboxes
     cgroup: str  # below each hierarchy's root
     command: Sequence[str]
+    guest: bytes  # the content of GUEST_FILE
     tmp_bytes: int
     shm_bytes: int
     uid: int  # the job's
@@ -55,7 +58,15 @@ class Bundle:
         """Writes the bundle into its folder."""
         (self.folder / _VIEW).mkdir(parents=True)
         write_etc(self.folder / _OWN, self.uid)
+        self._write_guest()
         (self.folder / "config.json").write_text(json.dumps(self.config()))
+
+    def _write_guest(self) -> None:
+        path = self.folder / _OWN / GUEST_FILE.lstrip("/")
+        path.parent.mkdir(mode=0o755)
+        path.parent.chmod(0o755)
+        path.write_bytes(self.guest)
+        path.chmod(0o644)
 
     def config(self) -> dict[str, Any]:
         """The content of ``config.json``."""
@@ -113,7 +124,8 @@ class Bundle:
         # runsc makes it root's and 0755, whatever mode is asked for, so no job can make files in it. In a
         # read-only /dev it refuses O_CREAT even for existing files, which open("/dev/null", "w") uses.
         devices = [] if self.isolation == "gvisor" else ["ro"]
-        names = etc_files(self.uid) if self.isolation == "gvisor" else ()  # runc has them in its view
+        own = (*etc_files(self.uid), GUEST_FILE.lstrip("/"))
+        names = own if self.isolation == "gvisor" else ()  # runc has them in its view
         return [
             *(_bind(str(self.folder / _OWN / name), f"/{name}") for name in names),
             *([_bind(context, MOUNT_POINT)] if context else []),
