@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cellblock.egress.decoded import LEAST, Decoded, Found, replaced
-from cellblock.egress.encodings import unpacked
+from cellblock.egress.readable import unpacked
 from cellblock.egress.values.checksums import from_base58
 
 _BASE45 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:"
@@ -111,6 +111,10 @@ CODECS: tuple[Codec, ...] = (
 _BOTH = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])")
 #: A run must have a digit among its first characters: words have none.
 _RUN = re.compile(r"(?=[^\d\s]{0,40}\d)[!-~]{14,}")
+_UNBROKEN, _DIGIT, _DIGIT_REACH = re.compile(r"[!-~]{14,}"), re.compile(r"\d"), 41
+#: Every run of the second codec has the first of these, and runs of the codecs behind it the other.
+_SIGNED_LEAST = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{20}")
+_LETTERS_LEAST = re.compile(r"[A-Za-z0-9]{14}")
 
 
 def others(text: str, near: int) -> Decoded | None:
@@ -129,11 +133,27 @@ def _runs(text: str) -> Iterator[Found]:
     for match in spaced.runs.finditer(text):
         if _BOTH.match(match[0]) and (shown := _shown(spaced, match[0])) is not None:
             yield *match.span(), shown
-    for run in _RUN.finditer(text):
-        for codec in CODECS[1:]:
+    for run in _digit_runs(text):
+        for codec in _possible(text, *run.span()):
             for match in codec.runs.finditer(text, *run.span()):
                 if len(match[0]) <= codec.most and (shown := _shown(codec, match[0])) is not None:
                     yield *match.span(), shown
+
+
+def _possible(text: str, start: int, end: int) -> tuple[Codec, ...]:
+    """The codecs with a run in such a stretch: the second one needs its signs, all others letters or digits."""
+    signed = CODECS[1:2] if _SIGNED_LEAST.search(text, start, end) else ()
+    return signed + CODECS[2:] if _LETTERS_LEAST.search(text, start, end) else signed
+
+
+def _digit_runs(text: str) -> Iterator[re.Match[str]]:
+    """The matches of _RUN. Most unbroken runs have no digit, which is faster to find than that _RUN fails."""
+    for unbroken in _UNBROKEN.finditer(text):
+        end = unbroken.end() + _DIGIT_REACH
+        if _DIGIT.search(text, unbroken.start(), end):
+            match = _RUN.search(text, unbroken.start(), end)
+            if match and match.start() < unbroken.end():
+                yield match
 
 
 def _shown(codec: Codec, run: str) -> str | None:

@@ -11,31 +11,35 @@ import json
 import re
 import string
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from itertools import groupby, pairwise
 
 from cellblock.egress.decoded import LEAST, Decoded, Decoding, Found, Part, as_text, replaced
 
+#: Each alternative begins with a sign of its own, because `re` looks for such signs quickly.
 _ESCAPES = re.compile(
-    r"(?:\\x[0-9A-Fa-f]{2})+|(?:%[0-9A-Fa-f]{2})+|(?:\\[0-7]{3})+"
-    r"|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|[\\%]u[0-9A-Fa-f]{4}|\\u\{[0-9A-Fa-f]{1,6}\}|\\U[0-9A-Fa-f]{8}"
-    r"|\\[nrt\"'/\\]|&#\d{1,7};|&#[xX][0-9A-Fa-f]{1,6};|&[a-zA-Z]{2,6};|\\N\{[A-Z -]{1,60}\}"
+    r"\\(?:x[0-9A-Fa-f]{2}(?:\\x[0-9A-Fa-f]{2})*|[0-7]{3}(?:\\[0-7]{3})*"
+    r"|u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|U[0-9A-Fa-f]{8}"
+    r"|[nrt\"'/\\]|N\{[A-Z -]{1,60}\})"
+    r"|%(?:[0-9A-Fa-f]{2}(?:%[0-9A-Fa-f]{2})*|u[0-9A-Fa-f]{4})"
+    r"|&(?:#\d{1,7};|#[xX][0-9A-Fa-f]{1,6};|[a-zA-Z]{2,6};)"
 )
 #: The length of two escapes that together are one character beyond the first 65,536.
 _PAIR_CHARS = 12
 _PLAIN_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "'": "'", "/": "/", "\\": "\\"}
 #: Encoders break lines at 76 characters.
 _SOFT_BREAK = re.compile(r"(?m)^.{72,75}[^=\n]=$")
-_QUOTED_PRINTABLE = re.compile(r"(?:=[0-9A-F]{2})+|=\r?\n")
+_QUOTED_PRINTABLE = re.compile(r"=(?:[0-9A-F]{2}(?:=[0-9A-F]{2})*|\r?\n)")
 _QUOTED_SIGN = re.compile(r"=(?:[0-9A-F]{2}|\r?\n)")
-_ALL_QUOTED = re.compile(r"(?:=[0-9A-F]{2}){6}")
+_ALL_QUOTED = re.compile(r"=[0-9A-F]{2}(?:=[0-9A-F]{2}){5}")
 _INVISIBLE = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]|"
     "[\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]+"
 )
+#: The ASCII characters that _INVISIBLE never begins with.
+_SHOWN = b"\t\n\r" + bytes(range(0x20, 0x7F))
 #: A text that hides something behind control characters has few of them.
 _CONTROL, _CONTROLS_MOST = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd]"), 8
 #: Bounds for text that was broken up to hide it: short equal lines, or equally spaced blanks.
@@ -50,6 +54,10 @@ _SPELLED = re.compile(
 )
 #: Four letters or digits that stand alone: all spelled text has them, and this is cheaper to search.
 _ALONE = re.compile(r"(?:(?<![A-Za-z0-9])[A-Za-z0-9][^A-Za-z0-9]{1,12}){4}(?![A-Za-z0-9]{2})")
+#: Stretches in which no two letters or digits (a) stand together. Every match of _ALONE and of _SPELLED lies
+#: in such a stretch and the character on each side of it, because its letters have other signs between them.
+_PARTED = re.compile(rb"[a.]{8,}")
+_CLASSES = bytes(97 if chr(byte) in string.ascii_letters + string.digits else 46 for byte in range(256))
 #: A plus between two quotations joins them in programs, so it is left out.
 _UNBROKEN = re.compile(r"(?!\+[\s\"'`])[^\s\"'`,;|\[\]()\\]+")
 _NUMBERED = re.compile(r"(?m)^[ \t]{0,12}\d{1,9}[ \t]{0,3}[:.)|\]\t -][ \t]?")
@@ -58,6 +66,8 @@ _PREFIXED = re.compile(r"(?m)^[ \t]{0,12}(?:[>#*|+-]|//)[ \t]?")
 
 def _invisible(text: str, near: int) -> Decoded | None:
     """The text without invisible characters, and with letters in their plain form."""
+    if text.isascii() and not text.encode().translate(None, _SHOWN):
+        return None
     plain = text if text.isascii() else _FANCY.sub(_plain_letter, text)
     found = [(m.start(), m.end(), "") for m in _INVISIBLE.finditer(plain)]
     if (
@@ -107,7 +117,8 @@ def _unescape(escape: str) -> str:
 
 
 def _quoted_printable(text: str, near: int) -> Decoded | None:
-    if "=3D" not in text and not _ALL_QUOTED.search(text) and not _SOFT_BREAK.search(text):
+    broken = "=\n" in text or text.endswith("=")  # a soft break is the end of a line
+    if "=3D" not in text and not _ALL_QUOTED.search(text) and not (broken and _SOFT_BREAK.search(text)):
         return None
     if 2 * len(_QUOTED_SIGN.findall(text)) < text.count("="):  # most "=" are in digests or assignments
         return None
@@ -121,13 +132,20 @@ def _unquoted(quoted: str) -> str:
 
 def _spelled(text: str, near: int) -> Decoded | None:
     """The text with spelled words joined: single characters with equal separators, as in a list."""
-    if not _ALONE.search(text):
+    if not any(_ALONE.search(text, start, end + 2) for start, end in _parted(text)):
         return None
-    return replaced(text, _spellings(text), near)
+    found = (one for start, end in _parted(text) for one in _spellings(text, start, end))
+    return replaced(text, found, near)
 
 
-def _spellings(text: str) -> Iterator[Found]:
-    for match in _SPELLED.finditer(text):
+def _parted(text: str) -> Iterator[tuple[int, int]]:
+    classes = text.encode("latin-1", "replace").translate(_CLASSES).replace(b"aa", b"##")
+    for match in _PARTED.finditer(classes):
+        yield max(0, match.start() - 1), match.end() + 1
+
+
+def _spellings(text: str, start: int, end: int) -> Iterator[Found]:
+    for match in _SPELLED.finditer(text, start, end):
         step = len(match["between"])
         spelled = match[0]
         quoted = spelled[0] in "'\"" and spelled[2:3] == spelled[0]
@@ -168,10 +186,14 @@ def _even_breaks(text: str) -> Iterator[int]:
 def _even_blanks(text: str) -> Iterator[int]:
     start = 0
     for line in text.split("\n"):
-        lengths = [len(word) for word in line.split(" ")] if line.count(" ") >= _BLANKS_LEAST else []
+        blanks = line.count(" ")
+        # Before indented text there are empty words, and no other length is that of half of the words.
+        indented = blanks >= _BLANKS_LEAST and 2 * (len(line) - len(line.lstrip(" "))) > blanks + 1
+        lengths = list(map(len, line.split(" "))) if blanks >= _BLANKS_LEAST and not indented else []
         # With many different lengths, no length is that of half of the words.
         even = bool(lengths) and 2 * len(set(lengths)) <= len(lengths) + 2
-        width, times = Counter(lengths).most_common(1)[0] if even else (0, 0)
+        width = max(dict.fromkeys(lengths), key=lengths.count) if even else 0
+        times = lengths.count(width)
         if 0 < width <= _WRAPPED_MOST and times >= _BLANKS_LEAST and 2 * times >= len(lengths):
             for match in re.finditer(rf"(?:.{{{width}}} ){{{_BLANKS_LEAST},}}", line):
                 yield from range(start + match.start() + width, start + match.end(), width + 1)
@@ -179,21 +201,21 @@ def _even_blanks(text: str) -> Iterator[int]:
 
 
 def joined(text: str) -> Decoded | None:
-    """The text without blanks, quotation marks, commas and brackets."""
-    return _kept(text, _UNBROKEN)
-
-
-def _kept(text: str, wanted: re.Pattern[str]) -> Decoded | None:
-    """The matches of the pattern, joined; their places are computed only on request."""
-    joined = "".join(wanted.findall(text))
+    """The text without blanks, quotation marks, commas and brackets; its places are computed on request."""
+    joined = "".join(unbroken(text))
     if len(joined) == len(text) or len(joined) < LEAST:
         return None
-    return Decoded(joined, partial(_places, text, wanted))
+    return Decoded(joined, partial(_places, text))
 
 
-def _places(text: str, wanted: re.Pattern[str]) -> list[Part]:
+def unbroken(text: str) -> list[str]:
+    """The pieces that a joined text consists of."""
+    return _UNBROKEN.findall(text)
+
+
+def _places(text: str) -> list[Part]:
     parts, at = [], 0
-    for match in wanted.finditer(text):
+    for match in _UNBROKEN.finditer(text):
         parts.append(Part(at, match.start(), match.end(), whole=False))
         at += match.end() - match.start()
     return parts

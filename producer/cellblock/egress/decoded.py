@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 #: The characters kept on each side of a decoded stretch: they can show what it is, text further away cannot.
 NEAR = 300
@@ -15,8 +16,7 @@ LEAST = 8
 BORDER = "\ue000"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A stretch of a decoded text, from ``at`` on, and its origin, ``start`` to ``end`` in the source.
 
     ``whole``: only the stretch as a whole has an origin; otherwise each character came from one character.

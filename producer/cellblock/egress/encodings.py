@@ -8,28 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import bz2
-import lzma
 import re
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from cellblock.egress.decoded import BORDER, LEAST, Decoded, Decoding, Found, as_text, replaced
+from cellblock.egress.decoded import LEAST, Decoded, Decoding, Found, as_text, replaced
+from cellblock.egress.readable import PACKED, deflated, readable, unpacked
 
-#: So long a run is not an accident, whatever stands around it.
-_SURE = 16
-#: The first bytes of gzip's and zlib's streams.
-_COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
-#: Bounds for unpacking: compressed text seldom shrinks to less than a tenth.
-_UNPACKED_FACTOR, _UNPACKED_LEAST = 16, 512
-_LZMA_BYTES = 64 * 1024 * 1024
-#: Stands for a part that grew beyond these bounds and was not read.
-TOO_LONG = f"{BORDER}packed{BORDER}"
-_PRINTABLE = rb"[\t\n\r -~]"
-#: The bytes of UTF-8 text, in any order.
-_TEXTLIKE = rb"[\t\n\r -~\x80-\xf4]"
-_IN_FEW_BYTES = (re.compile(_TEXTLIKE + b"{%d,}" % LEAST), re.compile(_PRINTABLE + b"{%d,}" % LEAST))
-_IN_MANY_BYTES = (re.compile(_TEXTLIKE + b"{%d,}" % _SURE), re.compile(_PRINTABLE + b"{%d,}" % _SURE))
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 #: Base64 in lines, as encoders wrap it and mails quote it.
 _BASE64_LINES = re.compile(
@@ -37,15 +21,33 @@ _BASE64_LINES = re.compile(
     r"(?=[ \t]{0,8}(?:\r?\n|\Z))"
 )
 _BASE32 = re.compile(r"(?:[A-Z2-7]{16,}|[a-z2-7]{16,})={0,6}")
+_BASE32_PADDING, _NO_WORD = 6, re.compile(r"[2-7=]")
+_IN_BASE32 = re.compile(r"[A-Z2-7]+")
+_BASE32_DIGITS = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", "0123456789ABCDEFGHIJKLMNOPQRSTUV")
 #: Possessive, here and below: for backtracking, `re` would remember hundreds of bytes per byte of text.
 _HEX = re.compile(r"(?:(?:0[xX]|\\x|%)?[0-9A-Fa-f]{2}(?:,? |[:,;\n-])?){8,}+")
+#: Runs of the signs of _HEX that are long enough for a match: `re` finds them far faster. A pattern is shown
+#: this many characters behind such a run, because its end depends on what follows: too few for another match.
+_BEHIND = 12
+_HEX_SIGNS = re.compile(r"[0-9A-Fa-f\\%][0-9A-Fa-fxX\\%,: ;\n-]{15,}")
+#: Eight bytes of text in a row, from any digit on, and the first digits of something packed.
+_TEXT_HEX = re.compile(rf"(?:[2-9a-eA-E][0-9a-fA-F]|0[9aAdD]|[fF][0-4]){{{LEAST}}}")
+_PACKED_HEX, _PACKED_DIGITS = tuple(sign.hex() for sign in PACKED), 13
+_NO_HEX_DIGIT = re.compile(r"0[xX]|\\x|[^0-9A-Fa-f]")
 _BASE85_MOST = 16 * 1024
 _BASE85 = re.compile(r"[!-~]{20,}")
+#: The signs of each base85. Decoders in Python take long to fail at others.
+_BASE85_SIGNS = (
+    (re.compile(r"[0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]*"), base64.b85decode),
+    (re.compile(r"[!-uz]*"), base64.a85decode),
+)
 #: Every run of base85 has some of these signs; paths, names and calls have few.
 _SIGNS, _SIGNS_LEAST = re.compile(r"[!#$%&*+;<>?@^`{|}~]"), 3
 _NUMBERS = re.compile(r"\b\d{1,3}\b(?:[\s,;|\[\]()']{1,4}\d{1,3}\b){7,}+")
 _OCTETS = re.compile(r"(?:[01]{8}[\s,]{0,2}){8,}+")
 _OCTAL_LIST = re.compile(r"\b[0-3][0-7]{2}\b(?:[\s,;]{1,2}[0-3][0-7]{2}\b){7,}+")
+#: Runs of the signs of these three lists that are long enough for the shortest list.
+_NUMBER_SIGNS = re.compile(r"\d[\d\s,;|\[\]()']{14,}")
 _DUMP = re.compile(
     r"(?m)^[0-9A-Fa-f]{4,8}:?[ \t]{1,3}(?P<bytes>(?:[0-9A-Fa-f]{2,4}[ \t]{1,2}){1,16})[ \t]?.{0,60}$"
 )
@@ -87,43 +89,43 @@ def _wrapped(text: str) -> Iterator[Found]:
 
 
 def _in_runs(
-    text: str, runs: re.Pattern[str], readings: Callable[[str], Iterator[tuple[int, int, str]]]
+    text: str, runs: re.Pattern[str], readings: Callable[[str], Iterable[tuple[int, int, str]]]
 ) -> Iterator[Found]:
     for match in runs.finditer(text):
-        for start, end, piece in readings(match[0]):
-            yield match.start() + start, match.start() + end, piece
+        for first, last, piece in readings(match[0]):
+            yield match.start() + first, match.start() + last, piece
 
 
-def _base64_readings(run: str) -> Iterator[tuple[int, int, str]]:
+def _base64_readings(run: str) -> list[tuple[int, int, str]]:
     """The parts of a run that decode to text, in the one of four alignments that gives most text."""
     if run.islower() or run.isupper():  # a name: text in base64 has both
-        return iter(())
+        return []
     body = run.rstrip("=").replace("-", "+").replace("_", "/")
     best: list[tuple[int, int, str]] = []
     for shift in range(4):
-        usable = body[shift:]
-        raw = binascii.a2b_base64(usable[: len(usable) // 4 * 4] + _filled(usable))
+        found = readable(_of_base64(body[shift:]))
+        if not found:
+            continue
         readings = [
             (shift + first // 3 * 4, min(len(run), shift + -(-last // 3) * 4), piece)
-            for first, last, piece in _readable(raw)
+            for first, last, piece in found
         ]
         if _shown(readings) > _shown(best):
             best = readings
-        if readings and 3 * len(body) <= 5 * _shown(readings):  # nearly all of it: no other is better
+        if 3 * len(body) <= 5 * _shown(readings):  # nearly all of it: no other is better
             break
     if not best and len(body) >= 24:
-        raw = binascii.a2b_base64(body[: len(body) // 4 * 4] + _filled(body))
-        bare = _deflated(raw)
-        return iter([(0, len(run), bare)] if bare is not None else [])
+        bare = deflated(_of_base64(body))
+        return [(0, len(run), bare)] if bare is not None else []
     if best and best[-1][1] >= len(body):
         best[-1] = (best[-1][0], len(run), best[-1][2])
-    return iter(best)
+    return best
 
 
-def _filled(usable: str) -> str:
-    """The run with padding for its last incomplete group."""
-    rest = usable[len(usable) // 4 * 4 :]
-    return rest + "=" * (4 - len(rest)) if len(rest) > 1 else ""
+def _of_base64(body: str) -> bytes:
+    """The bytes of a run without padding; a single sign in its last group has none."""
+    rest = len(body) % 4
+    return binascii.a2b_base64(body[:-1] if rest == 1 else body + "="[:rest] * (4 - rest))
 
 
 def _shown(readings: list[tuple[int, int, str]]) -> int:
@@ -133,65 +135,17 @@ def _shown(readings: list[tuple[int, int, str]]) -> int:
     )
 
 
-def _readable(raw: bytes) -> Iterator[tuple[int, int, str]]:
-    """The stretches of bytes that are text, also compressed text and UTF-16."""
-    content = unpacked(raw)
-    if content is not None:
-        yield 0, len(raw), content
-        return
-    if raw.count(0) * 3 > len(raw) and (wide := raw.replace(b"\0", b"")).isascii() and len(wide) >= LEAST:
-        yield 0, len(raw), wide.decode()
-        return
-    for start, end, piece in _stretches(raw):
-        if end - start >= _SURE or 5 * (end - start) >= 3 * len(raw):
-            yield start, end, piece
-
-
-def _stretches(raw: bytes) -> Iterator[tuple[int, int, str]]:
-    textlike, printable = _IN_FEW_BYTES if 3 * len(raw) < 5 * _SURE else _IN_MANY_BYTES
-    for match in textlike.finditer(raw):
-        try:
-            yield match.start(), match.end(), match[0].decode()
-        except UnicodeDecodeError:
-            for plain in printable.finditer(raw, *match.span()):
-                yield plain.start(), plain.end(), plain[0].decode()
-
-
-def unpacked(raw: bytes) -> str | None:
-    """The content of bytes compressed by gzip, zlib, bzip2 or xz; a sign if it would be far longer than they;
-    None if they are not compressed."""
-    most = _UNPACKED_LEAST + _UNPACKED_FACTOR * len(raw)
-    try:
-        if raw.startswith(_COMPRESSED):
-            stream = zlib.decompressobj(wbits=47)
-            content, more = stream.decompress(raw, most), bool(stream.unconsumed_tail)
-        elif raw.startswith(b"BZh"):
-            bunzip = bz2.BZ2Decompressor()
-            content, more = bunzip.decompress(raw, most), not bunzip.needs_input and not bunzip.eof
-        elif raw.startswith((b"\xfd7zXZ\0", b"\x5d\0\0")):
-            unxz = lzma.LZMADecompressor(memlimit=_LZMA_BYTES)
-            content, more = unxz.decompress(raw, most), not unxz.needs_input and not unxz.eof
-        else:
-            return None
-    except (zlib.error, OSError, lzma.LZMAError, EOFError):
-        return None
-    return TOO_LONG if more else content.decode("utf-8", "replace") or None
-
-
-def _deflated(raw: bytes) -> str | None:
-    """The content of a bare deflate stream, which has no marker: only if it is text to its end."""
-    stream = zlib.decompressobj(wbits=-15)
-    try:
-        content = stream.decompress(raw, _UNPACKED_LEAST + _UNPACKED_FACTOR * len(raw))
-        shown = content.decode()
-    except (zlib.error, UnicodeDecodeError):
-        return None
-    whole = stream.eof and len(stream.unused_data) < 4 and len(content) >= LEAST
-    return shown if whole and all(char.isprintable() or char.isspace() for char in shown) else None
-
-
 def _base32(text: str, near: int) -> Decoded | None:
-    return replaced(text, _in_runs(text, _BASE32, _base32_readings), near, apart=True)
+    return replaced(text, _base32_found(text), near, apart=True)
+
+
+def _base32_found(text: str) -> Iterator[Found]:
+    for run in _BASE64.finditer(text):  # its signs are among those of base64, and such runs are found faster
+        end = run.end() + _BASE32_PADDING
+        if _NO_WORD.search(text, run.start(), end):
+            for match in _BASE32.finditer(text, run.start(), end):
+                for first, last, piece in _base32_readings(match[0]):
+                    yield match.start() + first, match.start() + last, piece
 
 
 def _base32_readings(run: str) -> Iterator[tuple[int, int, str]]:
@@ -199,27 +153,38 @@ def _base32_readings(run: str) -> Iterator[tuple[int, int, str]]:
         return
     body = run.rstrip("=").upper()
     usable = body[: len(body) - (1 if len(body) % 8 in {1, 3, 6} else 0)]
-    try:
-        raw = base64.b32decode(usable + "=" * (-len(usable) % 8))
-    except (binascii.Error, ValueError):
+    if _IN_BASE32.fullmatch(usable) is None:
         return
-    for first, last, piece in _readable(raw):
+    bits = 5 * len(usable)
+    # A number of five bits a sign, which Python reads many times faster than base64.b32decode decodes.
+    number = int(usable.translate(_BASE32_DIGITS), 32) >> bits % 8
+    raw = number.to_bytes(bits // 8, "big")
+    for first, last, piece in readable(raw):
         yield first // 5 * 8, min(len(run), -(-last // 5) * 8), piece
 
 
 def _hex(text: str, near: int) -> Decoded | None:
-    return replaced(text, _in_runs(text, _HEX, _hex_readings), near, apart=True)
+    return replaced(text, _hex_found(text), near, apart=True)
+
+
+def _hex_found(text: str) -> Iterator[Found]:
+    for signs in _HEX_SIGNS.finditer(text):
+        for match in _HEX.finditer(text, signs.start(), signs.end() + _BEHIND):
+            for start, end, piece in _hex_readings(match[0]):
+                yield match.start() + start, match.start() + end, piece
 
 
 def _hex_readings(run: str) -> Iterator[tuple[int, int, str]]:
     run = run.rstrip(" ,:;\n-")
-    digits = re.sub(r"0[xX]|\\x|[^0-9A-Fa-f]", "", run)
+    digits = _NO_HEX_DIGIT.sub("", run)
+    if not _may_be_text(digits):
+        return
     best: list[tuple[int, int, str]] = []
     for shift in (0, 1):
         usable = digits[shift:]
         raw = bytes.fromhex(usable[: len(usable) // 2 * 2])
-        readings = list(_readable(raw))
-        if _shown(readings) > _shown(best):
+        readings = readable(raw)
+        if readings and _shown(readings) > _shown(best):
             best = readings
     if not best:
         return
@@ -229,6 +194,19 @@ def _hex_readings(run: str) -> Iterator[tuple[int, int, str]]:
         yield 0, len(run), "\0".join(piece for _, _, piece in best)
 
 
+def _may_be_text(digits: str) -> bool:
+    """Whether these digits, from the first or the second on, can be text: as it stands, packed, or UTF-16."""
+    beginning = digits[:_PACKED_DIGITS].lower()
+    # In UTF-16, more than a third of the bytes are zero, and eight or more are not.
+    wide = len(digits) >= 3 * LEAST and 3 * digits.count("0") > len(digits) - 2
+    return (
+        wide
+        or beginning.startswith(_PACKED_HEX)
+        or beginning[1:].startswith(_PACKED_HEX)
+        or _TEXT_HEX.search(digits) is not None
+    )
+
+
 def _base85(text: str, near: int) -> Decoded | None:
     return replaced(text, _in_runs(text, _BASE85, _base85_readings), near, apart=True)
 
@@ -236,13 +214,15 @@ def _base85(text: str, near: int) -> Decoded | None:
 def _base85_readings(run: str) -> Iterator[tuple[int, int, str]]:
     if len(run) > _BASE85_MOST or len(_SIGNS.findall(run)) < _SIGNS_LEAST:
         return
-    for decode in (base64.b85decode, base64.a85decode):
-        bare = run.strip("\"'").removeprefix("<~").removesuffix("~>")
+    bare = run.strip("\"'").removeprefix("<~").removesuffix("~>")
+    for signs, decode in _BASE85_SIGNS:
+        if signs.fullmatch(bare) is None:
+            continue
         try:
             raw = decode(bare)
         except (ValueError, OverflowError):
             continue
-        readings = list(_readable(raw))
+        readings = readable(raw)
         if _shown(readings) * 10 >= 9 * len(raw) or unpacked(raw) is not None:
             yield 0, len(run), "".join(piece for _, _, piece in readings)
             return
@@ -250,9 +230,12 @@ def _base85_readings(run: str) -> Iterator[tuple[int, int, str]]:
 
 def _numbers(text: str, near: int) -> Decoded | None:
     """Decodes lists of character codes: decimal, octal, or as eight bits."""
-    found = [(m.start(), m.end(), r"\d+", 10) for m in _NUMBERS.finditer(text)]
-    found += [(m.start(), m.end(), r"\d+", 8) for m in _OCTAL_LIST.finditer(text)]
-    found += [(m.start(), m.end(), "[01]{8}", 2) for m in _OCTETS.finditer(text)]
+    found: list[tuple[int, int, str, int]] = []
+    for signs in _NUMBER_SIGNS.finditer(text):
+        start, end = signs.start(), signs.end() + _BEHIND
+        found += [(m.start(), m.end(), r"\d+", 10) for m in _NUMBERS.finditer(text, start, end)]
+        found += [(m.start(), m.end(), r"\d+", 8) for m in _OCTAL_LIST.finditer(text, start, end)]
+        found += [(m.start(), m.end(), "[01]{8}", 2) for m in _OCTETS.finditer(text, start, end)]
     return replaced(text, _codes(text, sorted(found)), near, apart=True)
 
 
@@ -273,7 +256,7 @@ def _dumped(text: str, near: int) -> Decoded | None:
     if len(lines) < 2:
         return None
     raw = b"".join(bytes.fromhex("".join(line["bytes"].split())) for line in lines if _even(line["bytes"]))
-    pieces = [piece for _, _, piece in _readable(raw)]
+    pieces = [piece for _, _, piece in readable(raw)]
     if not pieces:
         return None
     return replaced(text, [(lines[0].start(), lines[-1].end(), "\n".join(pieces))], near, apart=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, pairwise, zip_longest
 
@@ -41,12 +41,34 @@ _INDEXED = re.compile(
 _PIECE_CHARS = 24
 #: The lines between them are sentences, or repeat themselves.
 _SENTENCE_BLANKS, _NOISY_LINES, _NOISE_LEAST = 2, 400, 4
+_BLANKS = re.compile(r"(\s+)")
+_SIGNS = bytes(code for code in range(128) if not chr(code).isalnum())
 _WORD_OR_BLANK = re.compile(r"\S+|\s+")
 _LETTERS = string.ascii_lowercase
 #: Words that come out when a layout was undone, and that do not occur by chance.
 _TELLING = re.compile(
     r"(?i:passw|passphrase|secret|token|api[_-]?key|private|credential|access.?key|bearer |[a-z]_key\b|://[\w.-]+:)|ghp_|AKIA|eyJ[A-Za-z0-9_-]{8}|sk-|xox[bp]-|glpat-|\bpwd\b"
 )
+#: Each of these words has one of these parts, in lower case. Moving letters does not change the sign of an address.
+_ADDRESS = "://"
+_TOLD = (
+    *("passw", "passphrase", "secret", "token", "api", "private", "credential", "access", "bearer", "_key"),
+    *("ghp_", "akia", "eyj", "sk-", "xox", "glpat-", "pwd"),
+)
+_TOLD_ANYHOW = (*_TOLD, _ADDRESS)
+_TOLD_BACKWARDS = [part[::-1] for part in _TOLD_ANYHOW]
+#: The letters of other scripts that count as "s", "k" and "i" where case does not matter.
+_FOLDED = "\u017f\u212a\u0130\u0131"
+
+
+def _turned(step: int) -> tuple[dict[int, int], list[str]]:
+    """The table that moves letters on by `step` places, and the parts of telling words before it does."""
+    on = _LETTERS[step:] + _LETTERS[:step]
+    before = [part.translate(str.maketrans(on, _LETTERS)) for part in _TOLD]
+    return str.maketrans(_LETTERS + _LETTERS.upper(), on + on.upper()), before
+
+
+_TURNED = [_turned(step) for step in range(1, len(_LETTERS))]
 #: Letters of other scripts that look like ASCII letters (Unicode's confusables) and can disguise words.
 _LOOK_ALIKE = str.maketrans(
     "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0458\u0455\u04bb\u0501\u051b\u0261\u0410\u0412\u0421\u0415\u041d\u041a\u041c\u041e\u0420\u0422\u0425\u0423\u0406\u0408\u0405"
@@ -54,6 +76,10 @@ _LOOK_ALIKE = str.maketrans(
     "aceopxyijshdqgABCEHKMOPTXYIJSABEZHIKMNOPTYXovpaiktuxiBKMHT",
 )
 _MIXED = re.compile("[A-Za-z0-9][\u0370-\u052f]|[\u0370-\u052f][A-Za-z0-9]")
+
+
+#: The name of a reading, its text, and a function that computes its parts.
+WholeReading = tuple[str, str, Callable[[], list[Part]]]
 
 
 def _concatenated(text: str, near: int) -> Decoded | None:
@@ -121,26 +147,53 @@ def _indexed(text: str, near: int) -> Decoded | None:
     return replaced(text, found, near) if found else None
 
 
-def whole(text: str) -> Iterator[tuple[str, str, Callable[[], list[Part]]]]:
+def whole(text: str) -> Iterator[WholeReading]:
     """Readings of a whole short text in which a telling word comes out: name, reading, and its parts."""
     if len(text) > _SHORT_CHARS:
         return
-    told = len(_TELLING.findall(text))
-    for name, reading in _whole(text):
-        if len(_TELLING.findall(reading)) > told:
-            yield name, reading, partial(_words if name == "words backwards" else _all_of, text)
+    yield from _telling_more(text)
     if "\n" in text:
-        named = sum(name.promise > Promise.FAINT for name in names(text))
-        for reading, parts in _without_noise(text):
-            comes_out = sum(name.promise > Promise.FAINT for name in names(reading))
-            if comes_out > named or (comes_out and _is_repeated(text, reading)) or _KNOWN.search(reading):
-                yield "noise", reading, parts
-    if not told and len(text) <= _SHIFTED_CHARS:
-        for step in range(1, 26):
-            turned = _LETTERS[step:] + _LETTERS[:step]
-            reading = text.translate(str.maketrans(_LETTERS + _LETTERS.upper(), turned + turned.upper()))
-            if _TELLING.search(reading):
+        yield from _between_noise(text)
+    if len(text) <= _SHIFTED_CHARS and not _telling(text):
+        for table, parts in _TURNED:
+            if _may_have(parts, text) and _TELLING.search(reading := text.translate(table)):
                 yield "shifted", reading, partial(_same, text)
+
+
+def _telling_more(text: str) -> Iterator[WholeReading]:
+    told: int | None = None  # counted when a reading has telling words
+    for name, reading in _whole(text):
+        if comes_out := _telling(reading):
+            told = _telling(text) if told is None else told
+            if comes_out > told:
+                yield name, reading, partial(_words if name == "words backwards" else _all_of, text)
+
+
+def _between_noise(text: str) -> Iterator[WholeReading]:
+    named: int | None = None  # as above
+    for reading, parts in _without_noise(text):
+        told = _KNOWN.search(reading) is not None
+        if not told and (comes_out := _named(reading)):
+            named = _named(text) if named is None else named
+            told = comes_out > named or _is_repeated(text, reading)
+        if told:
+            yield "noise", reading, parts
+
+
+def _named(text: str) -> int:
+    """The number of names that promise more than a faint secret."""
+    return sum(name.promise > Promise.FAINT for name in names(text))
+
+
+def _telling(text: str) -> int:
+    """The number of telling words. Most readings have no part of one, which is faster to see."""
+    return len(_TELLING.findall(text)) if _may_have(_TOLD_ANYHOW, text) else 0
+
+
+def _may_have(parts: Iterable[str], text: str) -> bool:
+    lowered = text.lower()
+    folded = not text.isascii() and any(letter in text for letter in _FOLDED)
+    return folded or any(part in lowered for part in parts)
 
 
 def _without_noise(text: str) -> Iterator[tuple[str, Callable[[], list[Part]]]]:
@@ -206,11 +259,18 @@ def _whole(text: str) -> Iterator[tuple[str, str]]:
             if first > 3:
                 break
     for kept, dropped in ((text[::2], text[1::2]), (text[1::2], text[::2])):
-        if 10 * sum(map(str.isalnum, dropped)) >= 9 * len(
-            dropped
-        ):  # else they are separators, which another step removes
+        if 10 * _alnums(dropped) >= 9 * len(dropped):  # else they are separators, which another step removes
             yield "every second", kept
-    yield "words backwards", re.sub(r"\S+", lambda match: match[0][::-1], text)
+    if not _may_have(_TOLD_BACKWARDS, text):
+        return
+    pieces = _BLANKS.split(text)
+    pieces[::2] = [word[::-1] for word in pieces[::2]]
+    yield "words backwards", "".join(pieces)
+
+
+def _alnums(text: str) -> int:
+    """The number of letters and digits."""
+    return len(text.encode().translate(None, _SIGNS)) if text.isascii() else sum(map(str.isalnum, text))
 
 
 #: Steps that do not join separate words.

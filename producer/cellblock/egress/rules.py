@@ -148,7 +148,7 @@ _CHAT = [
     _around(
         "discord_token",
         ".",
-        r"(?<![A-Za-z0-9_.-])[MNO][A-Za-z0-9_-]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}(?![A-Za-z0-9_.-])",
+        r"[MNO](?<![A-Za-z0-9_.-].)[A-Za-z0-9_-]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}(?![A-Za-z0-9_.-])",
     ),
     _around("telegram_token", ":AA", r"(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{30,35}", mixed=True),
     *_family("twilio_key", "SK", _some(_HEX, 32, 32)),

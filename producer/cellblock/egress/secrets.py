@@ -16,14 +16,19 @@ from itertools import islice, takewhile
 from urllib.parse import quote
 
 from cellblock.egress import places, private_keys
-from cellblock.egress.encodings import TOO_LONG
+from cellblock.egress.literals import LiteralSearch, words_of
+from cellblock.egress.readable import TOO_LONG
 from cellblock.egress.rules import RULES, Rule, begins_here, drawn_at_random
 from cellblock.egress.values import checksums, forms, prefixed
 from cellblock.egress.values.scorer import score
 from cellblock.egress.views import JOINED, REVERSED, WRAPPED, ReadingBudget, View, views
 
 #: Secrets are unbroken, so the rules only search runs of this length.
-_RUN = re.compile(r"[^\s\"'`<>(){},]{16,}")
+_RUN_CHARS = 16
+_RUN = re.compile(rf"[^\s\"'`<>(){{}},]{{{_RUN_CHARS},}}")
+_BLANKED = str.maketrans(dict.fromkeys("\"'`<>(){},", " "))
+#: Every value with a checksum has this, within such a run.
+_CHECKED = re.compile(r"[A-Za-z0-9]{22}")
 _REGISTERED_LEAST = 6
 #: In normal text, N consecutive words never have equal length: N after the beginning of a known form, and N
 #: after a name such as "token", which any value can follow.
@@ -35,6 +40,9 @@ _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 #: Lines of checksums are equally regular, but longer than this.
 _PIECE_CHARS = 24
 _SCORE_LEAST = 0.0
+_LITERALS = LiteralSearch(rule.literal for rule in RULES)
+#: The literals of forms that do not begin with them.
+_AROUND = {rule.literal for rule in RULES if not rule.border}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -129,12 +137,28 @@ def _in_other_letters(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _known_forms(text: str) -> Iterator[tuple[str, int, int]]:
-    long = " ".join(_RUN.findall(text))
+    long = " ".join(_long_runs(text))
+    if not long:
+        return
+    literals = _LITERALS.within(long)
+    literals.update(literal for literal in _AROUND if literal in text)  # in a short word too
     refused = _Refused()
-    for rule in RULES if long else ():
-        if rule.literal in (long if rule.border else text):  # the literal of some forms is a short word
-            yield from _by_rule(rule, text, refused)
-    yield from checksums.find(text)
+    for rule in _with(literals):
+        yield from _by_rule(rule, text, refused)
+    if _CHECKED.search(long):
+        yield from checksums.find(text)
+
+
+def _with(literals: set[str]) -> list[Rule]:
+    """The rules with these literals, in the order of all rules."""
+    return [rule for rule in RULES if rule.literal in literals]
+
+
+def _long_runs(text: str) -> list[str]:
+    """The runs that the rules search. ASCII is faster to split, once its other borders are blanks too."""
+    if not text.isascii():
+        return _RUN.findall(text)
+    return [run for run in words_of(text.translate(_BLANKED)) if len(run) >= _RUN_CHARS]
 
 
 @dataclass
@@ -164,18 +188,19 @@ def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:
     In joined words, much looks like a secret. If a program split it, its pieces have one length; otherwise
     its form has to be beyond doubt.
     """
-    for rule in RULES:
-        if len(rule.literal) >= _LITERAL_LEAST and rule.literal in view.text:
-            for match in rule.pattern.finditer(view.text):
-                drawn = _is_sure(rule, match)
-                if drawn and _is_in_halves(view, *match.span()):
-                    yield rule.kind, *match.span()
-                    continue
-                end = _regular_end(view, *match.span(), _ALIKE_IN_A_VALUE if rule.weak else _ALIKE)
-                if end is not None and drawn:
-                    yield rule.kind, match.start(), end
-                elif drawn and not rule.weak:
-                    yield rule.kind, *match.span()
+    literals = {literal for literal in _LITERALS.within(view.text) if len(literal) >= _LITERAL_LEAST}
+    for rule in _with(literals):
+        for match in rule.pattern.finditer(view.text):
+            if not _is_sure(rule, match):
+                continue
+            if _is_in_halves(view, *match.span()):
+                yield rule.kind, *match.span()
+                continue
+            end = _regular_end(view, *match.span(), _ALIKE_IN_A_VALUE if rule.weak else _ALIKE)
+            if end is not None:
+                yield rule.kind, match.start(), end
+            elif not rule.weak:
+                yield rule.kind, *match.span()
     values = places.find_named(view.text) if view.is_regular(_ALIKE_IN_A_VALUE, _PIECE_CHARS) else ()
     for kind, start, found_end in values:
         end = _regular_end(view, start, found_end, _ALIKE_IN_A_VALUE)

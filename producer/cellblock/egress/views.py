@@ -11,13 +11,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import accumulate, islice, pairwise
+from operator import eq
 
 from cellblock.egress.bases import others
-from cellblock.egress.cleanings import CLEANINGS, joined, rot13, swapped, unwrapped
+from cellblock.egress.cleanings import CLEANINGS, joined, rot13, swapped, unbroken, unwrapped
 from cellblock.egress.decoded import NEAR, Decoded, Decoding, Part
-from cellblock.egress.encodings import ENCODINGS, TOO_LONG
+from cellblock.egress.encodings import ENCODINGS
 from cellblock.egress.layouts import LAYOUTS, whole
+from cellblock.egress.readable import TOO_LONG
 
 _DEPTH = 3
 #: The most characters of all views together: many times a text that a person could read, a few times a longer
@@ -68,12 +70,12 @@ class View:
             return [(start, end)]
         if self.how[-1] != JOINED:
             return [(start, end)] if not self.loose else self.source.pieces(*self._in_source(start, end))
-        first = max(0, bisect_right(self._starts, start) - 1)
+        borders = self._borders
         found = []
-        for part in islice(self._parts, first, None):
-            if part.at >= end:
+        for first, last in pairwise(islice(borders, bisect_right(borders, start) - 1, None)):
+            if first >= end:
                 break
-            found.append((max(start, part.at), min(end, part.at + part.end - part.start)))
+            found.append((max(start, first), min(end, last)))
         return found
 
     def is_regular(self, alike: int, most_chars: int) -> bool:
@@ -82,11 +84,12 @@ class View:
             return False
         if self.how[-1] != JOINED:
             return self.source.is_regular(alike, most_chars)
-        lengths = (part.end - part.start for part in self._parts)
-        return any(
-            length <= most_chars and sum(1 for _ in islice(run, alike)) == alike
-            for length, run in groupby(lengths)
-        )
+        lengths = self._lengths
+        same = bytes(map(eq, lengths, lengths[1:]))  # 1 where a piece has the length of the next one
+        at = same.find(b"\1" * (alike - 1))
+        while at >= 0 and lengths[at] > most_chars:
+            at = same.find(b"\1" * (alike - 1), at + 1)
+        return at >= 0
 
     def _in_source(self, start: int, end: int) -> tuple[int, int]:
         if self.parts is None:  # a reversed view
@@ -99,6 +102,15 @@ class View:
 
     def _part(self, position: int) -> Part:
         return self._parts[max(0, bisect_right(self._starts, position) - 1)]
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        """The lengths of the pieces that a joined view consists of."""
+        return list(map(len, unbroken(self.source.text))) if self.source is not None else []
+
+    @cached_property
+    def _borders(self) -> list[int]:
+        return [0, *accumulate(self._lengths)]
 
     @cached_property
     def _parts(self) -> list[Part]:

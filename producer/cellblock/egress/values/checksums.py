@@ -48,7 +48,7 @@ CHECKED: tuple[tuple[re.Pattern[str], Callable[[str], bool], str], ...] = (
     (re.compile(rf"(?<![A-Za-z0-9])S{_B58}{{21,29}}(?![A-Za-z0-9])"), _minikey, "wallet_key"),
     (re.compile(r"(?<![A-Za-z0-9])S[A-Z2-7]{55}(?![A-Za-z0-9])"), _crc16, "wallet_key"),
 )
-_CANDIDATE = re.compile(r"(?<![A-Za-z0-9])[5KLc9S6a-zA-Z][A-Za-z0-9]{21,111}(?![A-Za-z0-9])")
+_CANDIDATE = re.compile(r"[A-Za-z0-9]{22,}")
 
 
 def find(text: str) -> Iterator[tuple[str, int, int]]:

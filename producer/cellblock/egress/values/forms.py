@@ -44,7 +44,7 @@ _PATH = re.compile(
 _NAMED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _BYTES = re.compile(r"(?:(?:0x)?[0-9A-Fa-f]{2}(?:[:, -]|\\x|\s)\s{0,40}){11,}(?:0x)?[0-9A-Fa-f]{2}")
 _ESCAPED = re.compile(r"(?:[^\\]{0,12}\\x[0-9a-f]{2}){5}")
-_PARTS = re.compile(r"[^A-Za-z0-9]+")
+_PART = re.compile(r"[A-Za-z0-9]+")
 _PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _HEX = re.compile(r"(?:0x)?(?:[0-9a-f]{16,}|[0-9A-F]{16,})")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
@@ -95,7 +95,7 @@ def is_written(value: str) -> bool:
     """Whether it is words and short numbers: an identifier, a path, a version, a date, a sentence."""
     if " " in value and all(part.strip(".,!?;:()").isalpha() for part in value.split()):
         return True
-    return all(map(_is_word, _PARTS.split(value)))
+    return all(_is_word(part[0]) for part in _PART.finditer(value))
 
 
 def _is_word(part: str) -> bool:
