@@ -39,9 +39,14 @@ _FIELD = re.compile(
     r"|[\w ]{0,24}key(?: data| material| bytes| dump)?)[ \t]{0,8}[:=][ \t]{0,8}(?:\n)?"
     r"(?P<value>(?:[ \t]{0,24}(?:[0-9A-Fa-f]{2}[: ]){7,31}[0-9A-Fa-f]{0,2}:?[ \t]*\n?){1,400})"
 )
+#: Bytes in the middle of such a line, which are searched first.
+_FIELD_BYTES = re.compile(r"[: ][0-9A-Fa-f]{2}[: ][0-9A-Fa-f]{2}[: ](?:[0-9A-Fa-f]{2}[: ]){3}")
 _LIST = re.compile(
     r"(?P<value>(?:\b(?:\d{1,3}|0[xX][0-9A-Fa-f]{2})(?:u8)?\b[\s,;]{1,16}){15,4096}(?:\d{1,3}|0[xX][0-9A-Fa-f]{2})\b)"
 )
+#: Runs of the signs of _LIST that are long enough for a match. It is shown some characters behind them, because
+#: its end depends on what follows: too few for another match.
+_LIST_SIGNS, _BEHIND = re.compile(r"\d[\da-fA-FxXu\s,;]{30,}"), 24
 _NUMBERS = re.compile(r"0[xX][0-9A-Fa-f]{2}|\d{1,3}")
 _BEFORE = 90
 _BYTES_LEAST, _DISTINCT_LEAST = 16, 10
@@ -69,12 +74,13 @@ def find(text: str) -> Iterator[tuple[str, int, int]]:  # noqa: C901
     if "65537" in text or "0x10001" in text:
         for match in _NUMBERS_OF.finditer(text):
             yield KIND, *match.span("value")
-    for match in _FIELD.finditer(text):
+    for match in _FIELD.finditer(text) if _FIELD_BYTES.search(text) else ():
         if "pub" not in match["name"].lower():
             yield KIND, *match.span("value")
-    for match in _LIST.finditer(text):
-        if _is_key(text, match):
-            yield KIND, *match.span("value")
+    for signs in _LIST_SIGNS.finditer(text):
+        for match in _LIST.finditer(text, signs.start(), signs.end() + _BEHIND):
+            if _is_key(text, match):
+                yield KIND, *match.span("value")
     for start, end in seeds.find(text):
         yield "seed_phrase", start, end
 

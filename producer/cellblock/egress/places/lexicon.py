@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
+from cellblock.egress.alternation import Stems, alternation
+from cellblock.egress.literals import words_of
 from cellblock.egress.places import words
 from cellblock.egress.values.scorer import score
 
@@ -39,20 +41,23 @@ _WORD_CHARS, _NAME_CHARS = 48, 80
 #: A name with at least this score of randomness is part of a value.
 _NOT_A_NAME = 2.0
 _TOKEN = re.compile(r"[^\W_][\w]*(?:[.-][^\W\d_]\w*)*")
+_IDENTIFIER_BEFORE = re.compile(r"[\w.-]+\Z")
 _SEGMENTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[^\W\d_]+")
 _FOREIGN_END = re.compile(
     r"[A-Za-z0-9_]{0,12}[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?=[!-~])"
 )
-_TINY = re.compile(r"\bp[wa]\b|\bmdp\b")
+#: The letter stands before its border, because `re` looks for a first letter quickly.
+_TINY = re.compile(r"p(?<=\bp)[wa]\b|m(?<=\bm)dp\b")
 #: With more telling words than this in a text, it is cheaper to check every word.
 _TELLING_MOST = 64
+#: With fewer occurrences of them than this, it is cheaper to find each word than to compile an expression.
+_HITS_MOST = 256
 #: Words that add nothing to the name before them.
 _SAID_AGAIN = re.compile(r" (?:id|value|content|string|text|data)(?=[ \t]{0,40}[:=])")
-_LONG = re.compile(r"[^\W\d_]{3,}")
-
-
-def _longest_first(stems: list[str]) -> str:
-    return "|".join(re.escape(stem) for stem in sorted(stems, key=len, reverse=True))
+_LONG_CHARS = 3
+_LONG = re.compile(rf"[^\W\d_]{{{_LONG_CHARS},}}")
+_SIGNS = "".join(chr(code) for code in range(128) if not chr(code).isalpha())
+_WITHOUT_SIGNS, _SIGNS_BLANKED = str.maketrans("", "", _SIGNS), str.maketrans(dict.fromkeys(_SIGNS, " "))
 
 
 def _phrases(stems: list[str]) -> list[str]:
@@ -67,7 +72,7 @@ _WIDE_CHOSEN = [stem for stem in _ALL_CHOSEN if not stem.isascii()]
 _WIDE_DRAWN = [stem for stem in _ALL_DRAWN if not stem.isascii()]
 #: Stems of other scripts. Latin letters with marks, Greek and Cyrillic are treated like ASCII letters.
 _WIDE = re.compile(
-    _longest_first(
+    alternation(
         [
             s
             for s in (*_WIDE_CHOSEN, *_WIDE_DRAWN, *(p for p in _phrases(words.CHOSEN) if not p.isascii()))
@@ -91,24 +96,22 @@ _LOOSE = {
     "mdp",
     "pword",
 }
-_IN_CHOSEN = re.compile(_longest_first([s for s in _ASCII_CHOSEN if s not in _LOOSE] + _WIDE_CHOSEN))
-_IN_DRAWN = re.compile(_longest_first(_ASCII_DRAWN + _WIDE_DRAWN))
+_IN_CHOSEN = Stems([s for s in _ASCII_CHOSEN if s not in _LOOSE] + _WIDE_CHOSEN)
+_IN_DRAWN = Stems(_ASCII_DRAWN + _WIDE_DRAWN)
 _CHOSEN_WHOLE = {*words.CHOSEN_WHOLE, *_ALL_CHOSEN}
 _DRAWN_WHOLE = {*words.DRAWN_WHOLE, *_ALL_DRAWN}
 _WEAK = {"key", "keys"}
+_LONGER = "\u0130"
 #: Names of several words, searched by their last word.
 _PHRASES_CHOSEN, _PHRASES_DRAWN = _phrases(words.CHOSEN), _phrases(words.DRAWN)
-_PHRASE = re.compile(_longest_first([*_PHRASES_CHOSEN, *_PHRASES_DRAWN]))
+_PHRASE = re.compile(alternation([*_PHRASES_CHOSEN, *_PHRASES_DRAWN]))
 _PHRASE_LAST = {phrase.split()[-1] for phrase in (*_PHRASES_CHOSEN, *_PHRASES_DRAWN)}
-_MAYBE = re.compile(
-    _longest_first(
-        sorted(
-            {*_ASCII_CHOSEN, *_ASCII_DRAWN, *_WIDE_CHOSEN, *_WIDE_DRAWN, "key", "pass", "pwd", "secret"}
-            - _LOOSE
-        )
-    )
+_MAYBE = Stems(
+    {*_ASCII_CHOSEN, *_ASCII_DRAWN, *_WIDE_CHOSEN, *_WIDE_DRAWN, "key", "pass", "pwd", "secret"} - _LOOSE
 )
 _EXACT = {*_CHOSEN_WHOLE, *_DRAWN_WHOLE, *_PHRASE_LAST}
+#: A name promises nothing if its letters, without the signs between them, have none of these.
+_IN_NAMES = Stems({*_EXACT, *_WEAK, *_ALL_CHOSEN, *_ALL_DRAWN, "pass", "pwd", "secret", "auth", "key"})
 
 
 def names(text: str) -> Iterator[Name]:  # noqa: C901
@@ -116,7 +119,7 @@ def names(text: str) -> Iterator[Name]:  # noqa: C901
     lowered = lower(text)
     if not text.isascii():
         yield from _in_other_scripts(lowered)
-    telling = [word for word in {*_LONG.findall(lowered), *_TINY.findall(lowered)} if _may_tell(word)]
+    telling = [word for word in _distinct_words(lowered) if _may_tell(word)]
     if not telling:
         return
     for start, end, token in _tokens(text, lowered, telling):
@@ -127,7 +130,7 @@ def names(text: str) -> Iterator[Name]:  # noqa: C901
         name = text[start:end]
         promise = promised(name)
         low = lowered[start:end]
-        if low in _PHRASE_LAST or (promise is Promise.NONE and any(p in low for p in ("passe", "paso"))):
+        if low in _PHRASE_LAST or (promise is Promise.NONE and ("passe" in low or "paso" in low)):
             before = " ".join(lowered[max(0, start - 20) : end].split())
             for phrase in _PHRASE.finditer(before):
                 if phrase.end() == len(before):
@@ -141,6 +144,14 @@ def names(text: str) -> Iterator[Name]:  # noqa: C901
             yield Name(start, more.end() if more else end, promise)
 
 
+def _distinct_words(lowered: str) -> set[str]:
+    """All runs of three or more letters, and the shorter ones that can tell."""
+    if not lowered.isascii():
+        return {*_LONG.findall(lowered), *_TINY.findall(lowered)}
+    runs = set(words_of(lowered.translate(_SIGNS_BLANKED)))  # several times faster than an expression
+    return {run for run in runs if len(run) >= _LONG_CHARS}.union(_TINY.findall(lowered))
+
+
 def _tokens(text: str, lowered: str, telling: list[str]) -> Iterator[tuple[int, int, str]]:
     """The identifiers that contain one of these words, with their places."""
     if len(telling) > _TELLING_MOST:
@@ -148,22 +159,36 @@ def _tokens(text: str, lowered: str, telling: list[str]) -> Iterator[tuple[int, 
             yield *match.span(), match[0]
         return
     done = 0
-    for hit in re.compile(_longest_first(telling)).finditer(lowered):
-        if hit.start() < done:
+    for hit, hit_end in _hits(lowered, telling):
+        if hit < done:
             continue
-        start = hit.start()
-        while (
-            start > done
-            and hit.start() - start < _NAME_CHARS
-            and (text[start - 1].isalnum() or text[start - 1] in "_.-")
-        ):
-            start -= 1
-        for match in _TOKEN.finditer(text, start, hit.end() + _NAME_CHARS):
-            if match.end() > hit.start():
+        before = _IDENTIFIER_BEFORE.search(text, max(done, hit - _NAME_CHARS), hit)
+        start = before.start() if before else hit
+        for match in _TOKEN.finditer(text, start, hit_end + _NAME_CHARS):
+            if match.end() > hit:
                 done = match.end()
-                if match.start() <= hit.start():
+                if match.start() <= hit:
                     yield *match.span(), match[0]
                 break
+
+
+def _hits(lowered: str, telling: list[str]) -> Iterator[tuple[int, int]]:
+    """The places of these words from left to right, without overlaps: the longest word at a place counts."""
+    found: list[tuple[int, int]] = []
+    for word in telling:
+        at = lowered.find(word)
+        while at >= 0 and len(found) < _HITS_MOST:
+            found.append((at, -len(word)))
+            at = lowered.find(word, at + 1)
+    if len(found) == _HITS_MOST:
+        for match in re.compile(alternation(telling)).finditer(lowered):
+            yield match.span()
+        return
+    done = 0
+    for start, negated in sorted(found):
+        if start >= done:
+            done = start - negated
+            yield start, done
 
 
 def _in_other_scripts(text: str) -> Iterator[Name]:
@@ -181,8 +206,9 @@ def _in_other_scripts(text: str) -> Iterator[Name]:
 def lower(text: str) -> str:
     """The text in lower case, with its length unchanged."""
     lowered = text.lower()
-    if len(lowered) != len(text):  # a few letters of other scripts become longer in lower case
-        lowered = "".join(low if len(low := c.lower()) == 1 else c for c in text)
+    if len(lowered) != len(text):  # one letter becomes longer in lower case
+        # Only a sigma depends on what stands beside it.
+        lowered = _LONGER.join(part.replace("\u03a3", "\u03c3").lower() for part in text.split(_LONGER))
     return lowered
 
 
@@ -199,12 +225,14 @@ def _by_word_before(lowered: str, start: int) -> Promise:
 
 @lru_cache(maxsize=16_384)
 def _may_tell(word: str) -> bool:
-    return word in _EXACT or word.endswith("auth") or _MAYBE.search(word[-_WORD_CHARS:]) is not None
+    return word in _EXACT or word.endswith("auth") or _MAYBE.within(word[-_WORD_CHARS:])
 
 
 @lru_cache(maxsize=16_384)
 def promised(name: str) -> Promise:  # noqa: C901
     """The promise of a name of one or several words."""
+    if name.isascii() and not _IN_NAMES.within(name.lower().translate(_WITHOUT_SIGNS)):
+        return Promise.NONE
     segments = segments_of(name)
     if not segments:
         return Promise.NONE
@@ -264,13 +292,13 @@ def _of_segment(word: str) -> Promise:
         return Promise.DRAWN
     if word in _WEAK:
         return Promise.FAINT
-    if _IN_CHOSEN.search(word):
+    if _IN_CHOSEN.within(word):
         return Promise.CHOSEN
     if word.endswith(("secret", "secrets", "passwd", "pwd")) and word not in words.NEVER:
         return Promise.CHOSEN
     if word.endswith("pass") and word.removesuffix("pass") in _HAS_PASS:  # "Buypass" is a name
         return Promise.CHOSEN
-    if _IN_DRAWN.search(word):
+    if _IN_DRAWN.within(word):
         return Promise.DRAWN
     if word.endswith("auth"):
         return Promise.DRAWN if word.removesuffix("auth") in words.QUALIFIES_KEY | {"aspx"} else Promise.NONE

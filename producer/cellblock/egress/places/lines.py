@@ -24,6 +24,8 @@ _BEFORE_AT = re.compile(
 )
 _HOST = re.compile(r"(?:tcp\(|//)?[\w.-]{2,80}(?:[:/)\s.,\"']|$)")
 _MAILED = re.compile(r"[\w-]{1,60}\.[a-z]{2,12}:(?P<password>[!#-&(-.0-9=?A-{}~]{6,80})")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,30}\Z")
+_SCHEME_CHARS = 31
 _ADDRESSES_MOST, _ADDRESS_REACH = 2000, 150
 #: Parameters that sign an address, recognised by the ends of their names.
 _QUERY = re.compile(
@@ -43,6 +45,8 @@ _CODE_NAME = re.compile(
     r"[ _-]?(?:code|pin)s?|(?:backup|recovery|scratch|rescue|emergency)[ _-]?(?:code|key)s?|(?:licen[cs]e|serial|product|activation)[ _-]?(?:key|code|number))\b"
     r"(?:[^\n\d:=]{0,30}?(?:\bis\b|[:=»#]|->)|[ \t]{0,3}[:=])?[\s\"'`*(\[=:]{1,12}"
 )
+#: Every match of _CODE_NAME has one of these words, begins at most this far before it and ends this far behind.
+_CODE_WORD, _CODE_BEFORE, _CODE_REST = re.compile(r"code|key|number|otp|p(?:in|uk)|cv[cv]"), 24, 120
 _CODES = re.compile(
     r"(?P<codes>(?:(?:\d{2,4}(?:-\d{2,4}){1,4}|\d{3,16}|\d{3}[ -]\d{3}|(?:[A-Z0-9]{3,8}[ -]){1,7}[A-Z0-9]{3,8}|(?:[a-z0-9]{4,6}-){1,7}[a-z0-9]{4,6}|(?=[A-Za-z]{0,15}\d)[A-Za-z0-9]{8,16})[\s,;|\"']{0,6}){1,20}(?:(?<=\")[A-Za-z0-9]{8,16}\"[\s,\"]{0,6}){0,20})(?![\w.-])"
 )
@@ -64,6 +68,8 @@ _COMMAND = re.compile(
     r"|\b(?:curl|wget|http)\b[^\n|]{0,400}?[ \t](?:-u|--user)[ =]{0,2}[\"']?[^\s:\"']{1,100}:"
     r"(?P<user_word>[^\s\"']{4,200})"
 )
+#: Every match has one of these flags, and most texts have none.
+_FLAG = re.compile(r"[ \t]-(?:[pau]|-user)")
 _COMMANDS = ("mysql", "mariadb", "mongo", "sshpass", "redis-cli", "curl", "wget", "http")
 
 
@@ -77,10 +83,22 @@ def find(text: str) -> Iterator[tuple[str, int, int]]:
 
 def addresses(text: str) -> Iterator[tuple[str, int, int]]:
     """The passwords in addresses with a scheme."""
-    for match in _ADDRESS.finditer(text):
+    for match in _addresses(text):
         password = match["password"]
         if not (forms.is_placeholder(password) or forms.is_masked(password)):
             yield "connection_string", *match.span("password")
+
+
+def _addresses(text: str) -> Iterator[re.Match[str]]:
+    """The matches of _ADDRESS. The sign is searched first, because `re` tries _ADDRESS at every letter."""
+    done, sign = 0, text.find("://")
+    while sign >= 0:
+        scheme = _SCHEME.search(text, max(done, sign - _SCHEME_CHARS), sign)
+        match = _ADDRESS.match(text, scheme.start()) if scheme else None
+        if match:
+            yield match
+            done = match.end()
+        sign = text.find("://", match.end() if match else sign + 1)
 
 
 def _bare_addresses(text: str) -> Iterator[tuple[str, int, int]]:
@@ -122,7 +140,7 @@ def _digests(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _codes(text: str) -> Iterator[tuple[str, int, int]]:
-    for name in _CODE_NAME.finditer(lower(text)):
+    for name in _code_names(lower(text)):
         match = _CODES.match(text, name.end())
         if match is None or (name[0].startswith("serial") and "-" not in match["codes"]):
             continue  # numbers of certificates and disks are public
@@ -133,6 +151,18 @@ def _codes(text: str) -> Iterator[tuple[str, int, int]]:
             yield "access_code", match.start(), match.start() + len(code)
 
 
+def _code_names(lowered: str) -> Iterator[re.Match[str]]:
+    """The matches of _CODE_NAME, which is searched beside such words only."""
+    done = 0
+    for word in _CODE_WORD.finditer(lowered):
+        at = word.start()
+        if at >= done:
+            name = _CODE_NAME.search(lowered, max(done, at - _CODE_BEFORE), at + _CODE_REST)
+            if name and name.start() <= at:
+                yield name
+                done = name.end()
+
+
 def _cookies(text: str) -> Iterator[tuple[str, int, int]]:
     for match in _COOKIES.finditer(text):
         for cookie in _COOKIE.finditer(text, *match.span("cookies")):
@@ -141,7 +171,7 @@ def _cookies(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _commands(text: str) -> Iterator[tuple[str, int, int]]:
-    for match in _COMMAND.finditer(text):
+    for match in _COMMAND.finditer(text) if _FLAG.search(text) else ():
         name = "word" if match["word"] else "user_word"
         if is_secret(match[name], Promise.CHOSEN, Setting.QUOTED):
             yield KIND, *match.span(name)

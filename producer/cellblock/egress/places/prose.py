@@ -112,7 +112,7 @@ _STRUCTURE = re.compile(r"[\"'\]})]{1,2}[:,=]|[={}\[\]<>]{2}|^[={}\[\]<>]$|\w=[\
 _BELOW = re.compile(
     r"[^\n]{0,160}:[ \t]{0,4}\r?\n(?:[ \t]{0,8}\r?\n)?[ \t>]{0,24}(?P<value>[^\s:]{6,200})[ \t]{0,8}(?:\r?\n|\Z)"
 )
-#: Signs that a word never has, whether it is a secret or not.
+#: Those of them that a word never has, whether it is a secret or not.
 _JOINT = re.compile(r"[\"'\]})]{1,2}[:,=]\S|[={}\[\]<>]{2}|^[={}\[\]<>]$|^[\"'{\[(]{2}")
 #: A question, and the answer on the next line.
 _ANSWERED = re.compile(
@@ -144,9 +144,10 @@ def _in_sentence(text: str, name: Name) -> Iterator[Place]:
     line_end = min(len(text), name.end + _REACH_CHARS) if line_end < 0 else line_end
     told = text[name.end : name.end + 1] not in {" ", "\n", ""} and text[name.end - 1 : name.end] > "\u0e00"
     for number, word in enumerate(_WORD.finditer(text, name.end, line_end)):
-        if number > _WORDS_MOST or (not told and _STRUCTURE.search(word[0])) or _JOINT.search(word[0]):
+        signed = not word[0].isalnum()  # only then can it have signs of structure or quotation marks
+        if number > _WORDS_MOST or (signed and (_JOINT if told else _STRUCTURE).search(word[0])):
             break
-        bare = word[0].strip(_OPENING + _CLOSING)
+        bare = word[0].strip(_OPENING + _CLOSING) if signed else word[0]
         if word[0].lower().strip(",") in _IS or (
             word[0].endswith((":", "：")) and number < 8 and bare.isalpha()
         ):
@@ -165,7 +166,8 @@ def _in_sentence(text: str, name: Name) -> Iterator[Place]:
         start = word.start() + len(word[0]) - len(word[0].lstrip(_OPENING))
         kept = text[start : word.end()].rstrip("\"'`*”’“»」)>]|_~,.;:。，")
         yield Place(start, start + len(kept), name.promise, Setting.SPACED if told else Setting.PROSE)
-    before = _BEFORE.search(text, max(0, name.start - 80), name.start)
+    blank = text[name.start - 1 : name.start] == " "  # what stands before ends in a blank
+    before = _BEFORE.search(text, max(0, name.start - 80), name.start) if blank else None
     if before:
         kept = before["value"].lstrip(_OPENING).rstrip(_CLOSING)
         start = before.start("value") + before["value"].find(kept) if kept else before.start("value")

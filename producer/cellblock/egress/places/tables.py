@@ -27,6 +27,9 @@ _HEAD = re.compile(r"[\"'*`#]{0,2}[^\W\d_][\w.-]{0,30}(?: \(?[^\W\d_][\w.-]{0,24
 _LISTED = re.compile(r"[^\[\]\n,|]{0,24}\[(?P<row>[^\[\]\n]+)\],?\s*")
 #: The first line of a text that is the value of a member.
 _IN_MEMBER = re.compile(r"[ {\t]{0,8}[\"'][\w .-]{1,30}[\"'][ ]?:[ ]?[\"'](?P<row>[^\"'\n]+)[\"'},\s]{0,4}")
+#: Every such table begins with one of these, and most texts have neither.
+_JSON_HEADS = re.compile(r"(?:columns|fields|headers?|names)[\"']?\s{0,4}[:=]\s{0,4}[\[(]")
+_INSERTED = re.compile(r"[nN][sS\u017f][eE][rR][tT]\s")
 _JSON_COLUMNS = re.compile(
     r"[\"']?(?:columns|fields|headers?|names)[\"']?\s{0,4}[:=]\s{0,4}[\[(](?P<heads>[^\[\]()]{4,600})[\])]"
     r"|(?i:insert\s{1,8}into)\s{1,8}[^\s()]{1,80}\s{0,8}\((?P<columns>[^()]{4,600})\)\s{0,8}(?i:values)"
@@ -51,7 +54,8 @@ def columns(text: str, found: list[Name]) -> Iterator[Place]:
         yield from places
     if "<t" in text and found:
         yield from _html(text)
-    if found and ("columns" in text or "nsert" in text or "NSERT" in text):
+    told = found and ("columns" in text or "nsert" in text or "NSERT" in text)
+    if told and (_JSON_HEADS.search(text) or _INSERTED.search(text)):
         yield from _json(text)
 
 

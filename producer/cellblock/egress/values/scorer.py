@@ -34,12 +34,17 @@ def grams(value: str) -> Iterator[int]:
     shown = "\x02" + _DIGIT.sub("0", value) + "\x03"
     low = shown.lower()
     classes = "\x02" + value.translate(_CLASSES) + "\x03"
-    for at in range(len(low) - 1):
-        yield crc32(b"2" + low[at : at + 2].encode("utf-8", "replace")) % BUCKETS
-    for at in range(len(low) - 2):
-        yield crc32(b"3" + low[at : at + 3].encode("utf-8", "replace")) % BUCKETS
-    for at in range(len(classes) - 3):
-        yield crc32(b"c" + classes[at : at + 4].encode("utf-8", "replace")) % BUCKETS
+    yield from _buckets(b"2", low, 2)
+    yield from _buckets(b"3", low, 3)
+    yield from _buckets(b"c", classes, 4)
+
+
+def _buckets(kind: bytes, text: str, size: int) -> list[int]:
+    before, places = crc32(kind), range(len(text) - size + 1)
+    if text.isascii():  # a byte is a character, so that bytes can be cut instead
+        raw = text.encode()
+        return [crc32(raw[at : at + size], before) % BUCKETS for at in places]
+    return [crc32(text[at : at + size].encode("utf-8", "replace"), before) % BUCKETS for at in places]
 
 
 @cache
@@ -53,4 +58,4 @@ def weights() -> tuple[float, ...]:
 def score(value: str) -> float:
     """The score of a value. Above 0 it is probably random; a higher score is more certain."""
     held = weights()
-    return sum(held[bucket] for bucket in grams(value)) + held[BUCKETS]
+    return sum(map(held.__getitem__, grams(value))) + held[BUCKETS]

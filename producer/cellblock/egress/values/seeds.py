@@ -13,8 +13,10 @@ from importlib.resources import files
 
 #: Words with only signs and numbers between them, as in lists, tables and quotations.
 _RUN = re.compile(r"(?<![a-z])[a-z]{3,8}(?:(?:[\s,;|\"']|\d{1,2}[.):]?(?=[\s|])){1,24}[a-z]{3,8}){11,}")
-#: A cheaper search first: a run has several words in a row, which most texts that are not prose do not have.
+#: Some words of the text stand close together.
 _WORDS = re.compile(r"(?<![a-z])[a-z]{3,8}(?:[\s,;|\"']{1,4}(?:\d{1,2}[.):]?\s)?[a-z]{3,8}){6}")
+#: Characters that no run has, and the length of the shortest run.
+_BREAK, _RUN_CHARS = re.compile(r"[^a-z\s,;|\"'\d.):]+"), 47
 _WORD = re.compile(r"[a-z]+")
 _LENGTHS = {12, 15, 18, 21, 24}
 
@@ -28,9 +30,11 @@ def beginnings() -> dict[str, int]:
 
 def find(text: str) -> Iterator[tuple[int, int]]:
     """The places of phrases: words of the list in a row, of a valid number, with the right checksum."""
-    if _WORDS.search(text) is None:
-        return
-    for run in _RUN.finditer(text):
+    sure = False
+    for run in _runs(text):
+        if not sure and _WORDS.search(text) is None:
+            return
+        sure = True
         begun: list[re.Match[str]] = []
         for word in _WORD.finditer(text, *run.span()):
             if word[0][:4] in beginnings():
@@ -39,6 +43,16 @@ def find(text: str) -> Iterator[tuple[int, int]]:
             yield from _whole(begun)
             begun = []
         yield from _whole(begun)
+
+
+def _runs(text: str) -> Iterator[re.Match[str]]:
+    """The matches of _RUN. It is tried between characters that no run has; most stand close together."""
+    start = 0
+    for other in _BREAK.finditer(text):
+        if other.start() - start >= _RUN_CHARS:
+            yield from _RUN.finditer(text, start, other.start())
+        start = other.end()
+    yield from _RUN.finditer(text, start)
 
 
 def _whole(words: list[re.Match[str]]) -> Iterator[tuple[int, int]]:
