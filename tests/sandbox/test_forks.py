@@ -56,7 +56,7 @@ def test_threads_forks_and_random_numbers_of_a_job_are_as_anywhere(run: Run, any
 #: The first process of a PID namespace, and three more of its making; as zygotes do, past pthread_atfork.
 FIRST_PROCESSES = """
 import ctypes, os, ssl, sys
-from cellblock_workers.zygote import zygote
+from cellblock_workers.guest import preload
 
 CLONE = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
 
@@ -68,7 +68,7 @@ if first_process() == 0:
     for _ in range(3):
         if first_process() == 0:
             if sys.argv[1] == "reseeded":
-                zygote.reseed()
+                preload.reseed()
             print(os.getpid(), ssl.RAND_bytes(8).hex(), flush=True)
             os._exit(0)
         os.wait()

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from cellblock_config import LEVELS, Isolation, load_settings
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, Profile, StartFailed
@@ -36,11 +37,15 @@ PROFILE = Profile(level="standard", image="python", memory_bytes=128 * MIB, cpus
 ISOLATIONS = ["gvisor", "runc"]
 
 
-def backend_with(isolation: str, state: Path, **launcher: object) -> OciBackend:
+def backend_with(
+    isolation: str, state: Path, sandbox: dict[str, object] | None = None, **launcher: object
+) -> OciBackend:
     """A backend of this process's own."""
     adopt_orphans()
     chosen: Isolation = "gvisor" if isolation == "gvisor" else "runc"
-    settings = load_settings(launcher={"state": state, **launcher}, sandbox={"start_timeout_s": 10})
+    settings = load_settings(
+        launcher={"state": state, **launcher}, sandbox={"start_timeout_s": 10, **(sandbox or {})}
+    )
     return OciBackend(chosen, settings, Ownership(f"test-{os.getpid()}-{state.name}"[:60]))
 
 
@@ -441,3 +446,64 @@ def test_the_kernel_has_quota_and_devices_of_every_sandbox(backend: OciBackend, 
         # The host's kernel sees only the sentry of runsc; and cgroups v2 have no file to look at.
         devices = group._read("devices", "devices.list") if isolation == "runc" else None
         assert devices is None or "a *:* rwm" not in devices
+
+
+SERIES = replace(PROFILE, series=4, memory_bytes=256 * MIB)
+
+
+@pytest.mark.parametrize(("forms", "length"), [(True, 4), (False, 0)])
+def test_a_series_is_formed_under_gvisor_unless_its_operator_forbids_it(
+    tmp_path: Path, forms: bool, length: int
+) -> None:
+    backend = backend_with("gvisor", tmp_path, sandbox={"gvisor_series": forms})
+    with started(backend, SERIES) as sandbox:
+        assert sandbox.series == length
+
+
+@pytest.mark.parametrize(
+    ("image", "memory_mib", "length"),
+    [("python", 1024, 32), ("python", 128, 6), ("python", 64, 2), ("python", 63, 0), ("datascience", 512, 5)],
+)
+def test_half_of_a_series_memory_is_for_the_job_that_runs(
+    tmp_path: Path, image: str, memory_mib: int, length: int
+) -> None:
+    backend = backend_with("gvisor", tmp_path)
+    profile = replace(SERIES, image=image, series=32, memory_bytes=memory_mib * MIB)
+    with started(backend, profile) as sandbox:
+        assert sandbox.series == length
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"uid": 0}, {"files": ["/etc/nowhere"]}, {"job_filter": "00" * 8}],
+    ids=["root", "mount", "filter"],
+)
+def test_a_series_whose_jobs_are_not_apart_is_not_used(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: dict[str, object],
+) -> None:
+    """As jobs that are root would not be: this launcher then makes a sandbox for each."""
+    backend = backend_with("gvisor", tmp_path)
+    real = backend._guest
+    wrong = lambda path, options: real(path, {**options, **(fault if "series" in options else {})})  # noqa: E731
+    monkeypatch.setattr(backend, "_guest", wrong)
+    with capture_logs() as logged, started(backend, SERIES) as sandbox:
+        assert sandbox.series == 0
+    (line,) = (line for line in logged if line["event"] == "series_not_formed")
+    assert line["reason"] == ("a call was refused" if "files" in fault else "its jobs would not be apart")
+
+
+def test_a_refused_call_leaves_later_series_and_other_images_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = backend_with("gvisor", tmp_path)
+    real = backend._guest
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            backend, "_guest", lambda path, given: real(path, {**given, "files": ["/etc/nowhere"]})
+        )
+        with started(backend, SERIES) as sandbox:
+            assert sandbox.series == 0
+    with started(backend, SERIES) as sandbox:
+        assert sandbox.series == 4

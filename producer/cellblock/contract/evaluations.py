@@ -214,4 +214,7 @@ class TrialResult(Contract):
     stdout: str = Field("", description="Output of a program that did not pass, filtered and cut.")
     stderr: str = Field("", description="Likewise.")
     isolation: str | None = None
+    in_series: bool = Field(
+        False, description="Whether its sandbox was one of a series, forked beside those of other trials."
+    )
     usage: Usage = Usage()

@@ -80,6 +80,7 @@ def _row(sample: Sample, result: TrialResult) -> dict[str, Any]:
         "stdout": result.stdout,
         "stderr": result.stderr,
         "isolation": result.isolation,
+        "in_series": result.in_series,
         "usage": result.usage.model_dump(),
     }
 

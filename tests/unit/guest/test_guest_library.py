@@ -114,6 +114,26 @@ def test_a_link_out_of_the_image_is_left_out(image: Path, tmp_path: Path) -> Non
     assert "json.decoder" not in names(image)
 
 
+def test_a_file_longer_than_any_module_is_left_out(image: Path) -> None:
+    """The launcher would hold it, and write it into each sandbox."""
+    (compiled,) = (image / "usr/lib" / LIBRARY.name / "json/__pycache__").glob("decoder.cpython-*[0-9].pyc")
+    with compiled.open("ab") as file:
+        file.truncate(2**30)
+    assert "json.decoder" not in names(image)
+
+
+@pytest.mark.parametrize("package", ["collections", "json", "re", "ctypes", "importlib"])
+def test_a_module_whose_package_was_left_out_comes_from_its_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, image: Path, package: str
+) -> None:
+    library = library_of(image)
+    rest = tuple(one for one in library.modules if one.name != package)
+    from_memory, opened, _ = report(monkeypatch, tmp_path, replace(library, modules=rest))
+    from_files, _, _ = report(monkeypatch, tmp_path, ImageLibrary())
+    assert from_memory == from_files
+    assert [path for path in opened if path.endswith(".pyc")] != []
+
+
 def test_an_image_without_a_library_has_none(tmp_path: Path) -> None:
     assert read_library(tmp_path) == ImageLibrary()
 

@@ -15,7 +15,19 @@ PIECES = (
         "artifacts",
         "module_guard",
     ),
-    *("calls", "program", "testing", "suites", "judging", "ending", "job", "guest", "series", "main"),
+    *(
+        "calls",
+        "program",
+        "testing",
+        "suites",
+        "judging",
+        "ending",
+        "job",
+        "guest",
+        "series",
+        "shared_kernel",
+        "main",
+    ),
 )
 _FUTURE = "from __future__ import annotations"
 

@@ -70,6 +70,7 @@ class Guest:
         self.nproc: int = options["rlimits"].get("NPROC", 0)
         self.folder: str = options.get("folder", WORK_DIR)
         self.status: int | None = None
+        self.cpu_ms_before = 0  # of the job's process, before the job came
         self.reason: str | None = None
         self.started: float | None = None
         self.deadline: float | None = None
@@ -257,6 +258,7 @@ class Guest:
             # A judge's are sent one by one: the host must hear that it has learnt a check before the tests
             # can break it.
             self.gathers = job.role != "judge"
+            self.before_job()
             self.started = time.monotonic()
             self.deadline = self.started + job.timeout_s
             self.deliver(HEADER.pack(kind, len(payload)) + payload)
@@ -278,6 +280,9 @@ class Guest:
             self.next_call()
         else:
             os._exit(2)
+
+    def before_job(self) -> None:
+        """Does what is to be done just before the job comes."""
 
     def deliver(self, piece: bytes) -> None:
         """Writes to the job process, which does nothing but read until all of it is there."""
@@ -363,7 +368,7 @@ class Guest:
             "reason": self.reason,
             "full": self.full() if status else None,
             "crowded": crowded,
-            "cpu_ms": int((used.ru_utime + used.ru_stime) * 1000),
+            "cpu_ms": max(0, int((used.ru_utime + used.ru_stime) * 1000) - self.cpu_ms_before),
             "peak_bytes": used.ru_maxrss * 1024,
             "wall_ms": wall_ms,
         }

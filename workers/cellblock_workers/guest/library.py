@@ -56,6 +56,8 @@ class LibraryImports:
         package, _, last = name.rpartition(".")
         if package and name in self.modules:
             self.load(package)
+            if package not in sys.modules:
+                return  # it comes from its file, and this with it
         if name in sys.modules or (spec := self.find_spec(name)) is None:
             return
         module = sys.modules[name] = module_from_spec(spec)

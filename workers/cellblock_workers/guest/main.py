@@ -16,6 +16,7 @@ from .messages import Frame
 from .pipes import PIECE_BYTES, WORK_DIR, Pipes
 from .preload import import_ahead
 from .processes import adopt_orphans
+from .shared_kernel import start_series
 
 
 def start(options: dict[str, Any]) -> None:
@@ -49,9 +50,13 @@ def main(options: dict[str, Any]) -> None:
     """Runs the guest on descriptors 0 and 1, after :func:`prepare`. Never returns.
 
     ``uid``: the job's; ``shares_uid``: whether the guest has the same; ``rlimits``: its per-process limits,
-    by the kernel's names; ``folder``: where it works, if not in the usual place.
+    by the kernel's names; ``folder``: where it works, if not in the usual place; ``series``: how many jobs
+    share this sandbox (shared_kernel.py); 0 for one.
     """
-    start(options)
+    if options.get("series"):
+        start_series(options)
+    else:
+        start(options)
     leave(run_job())
 
 

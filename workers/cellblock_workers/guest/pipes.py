@@ -7,6 +7,7 @@ import os
 from typing import Iterator
 
 PIECE_BYTES = 64 * 1024
+DESCRIPTORS_MAX = 4096  # a zygote's bound; jobs have a lower one
 PURPOSES = ("control", "stdin", "stdout", "stderr", "raised", "value")
 SHARED_MEMORY = "/dev/shm"
 CONTROL, RAISED, VALUE = 100, 101, 102  # the descriptors of the job process, beside its streams
@@ -65,6 +66,16 @@ def acting_as(uid: int) -> Iterator[None]:
     finally:
         os.seteuid(ours)
         os.setegid(group)
+
+
+def close_all_but(kept: list[int]) -> None:
+    """Closes every descriptor except the first three and these, which are sorted: a fork has all its
+    parent's."""
+    first = 3
+    for one in kept:
+        os.closerange(first, one)
+        first = one + 1
+    os.closerange(first, DESCRIPTORS_MAX)
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 
 #: Keeps numerical libraries to one thread: more cannot be forked, and a job has its share of CPU anyway.
 ONE_THREAD = {
@@ -31,3 +32,14 @@ def import_ahead(names: list[str]) -> None:
             f"importing {', '.join(names)} started threads ({', '.join(threads)}), and a fork has only one; "
             "take what does it out of sandbox.preload"
         )
+
+
+def reseed() -> None:
+    """Gives a fork random numbers that no other fork draws. `random` does that itself after a fork."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    # OpenSSL notices a fork by its process id, and the first of every PID namespace is 1, like its parent.
+    openssl = sys.modules.get("_ssl")
+    if openssl is not None:
+        openssl.RAND_add(os.urandom(32), 32.0)

@@ -12,9 +12,32 @@ from .messages import Frame
 from .pipes import Pipes
 
 
+class JobFolders:
+    """What one job of a series has written. By itself it ends with the job's namespaces."""
+
+    def full(self) -> str | None:
+        """What a file system of the job's has none left of: "bytes" or "inodes"; else None."""
+        return None
+
+    def clear(self) -> None:
+        """Frees what is left of a job that has ended."""
+
+
 class SeriesGuest(Guest):
     """The guest of one job of a series. The job is the first process of its own PID namespace, so its end
     ends all that it started. The others of the series wait beside it."""
+
+    def __init__(
+        self, pipes: Pipes, child: int, options: dict[str, Any], inbox: bytearray, folders: JobFolders
+    ) -> None:
+        super().__init__(pipes, child, options, inbox)
+        self.folders = folders
+
+    def before_job(self) -> None:
+        """Leaves out of the job's CPU time what it used while it got ready, beside all the others."""
+        with open(f"/proc/{self.child}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        self.cpu_ms_before = (int(fields[11]) + int(fields[12])) * 1000 // os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
         try:
@@ -30,24 +53,30 @@ class SeriesGuest(Guest):
             self.status, self.usage = status, used
 
     def full(self) -> str | None:
-        return None  # its work folder went with it
+        return self.folders.full()
 
     def end_all(self) -> bool:
-        return True  # they ended with their first process
+        return True  # they end with their first process
 
     def used(self) -> resource.struct_rusage:
         return self.usage
 
 
-def serve_series(waiting: list[tuple[Pipes, int]], options: dict[str, Any]) -> None:
-    """Serves one job after the other, each in a sandbox that waits for it. Never returns."""
+def serve_series(
+    waiting: list[tuple[Pipes, int]], options: dict[str, Any], folders: list[JobFolders] | None = None
+) -> None:
+    """Serves one job after the other, each in a sandbox that waits for it. Never returns.
+
+    ``folders``: of each job, if what it writes does not end with its namespaces.
+    """
     send(Frame.READY, b"")
     inbox = bytearray()
-    for pipes, child in waiting:
+    for (pipes, child), written in zip(waiting, folders or [JobFolders()] * len(waiting)):
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             continue  # it has died waiting, and gets no job
-        guest = SeriesGuest(pipes, child, options, inbox)
+        guest = SeriesGuest(pipes, child, options, inbox, written)
         guest.run()
         guest.close()
+        written.clear()
     os.read(0, 1)  # a further request gets no answer
     os._exit(0)

@@ -44,9 +44,15 @@ _SERVICES = (
 _HOME = "/tmp/sandbox"  # noqa: S108 - the sandbox's
 
 
-def etc_files(uid: int) -> dict[str, str]:
-    """The text of each file, by its path below the root. ``uid``: the job's, as its sandbox counts it."""
-    users = [*_USERS, ("job", uid, _HOME)]
+def etc_files(uid: int, jobs: int = 1) -> dict[str, str]:
+    """The text of each file, by its path below the root.
+
+    Args:
+        uid: The job's, as its sandbox counts it.
+        jobs: How many ids from this one on belong to a job, of a series in one sandbox.
+    """
+    ids = range(uid, uid + jobs)
+    users = [*_USERS, *(("job", one, _HOME) for one in ids)]
     shells = {"root": "/bin/sh", "job": "/bin/sh"}
     passwd = [
         f"{name}:x:{one}:{one}:{name}:{home}:{shells.get(name, '/bin/false')}" for name, one, home in users
@@ -54,7 +60,7 @@ def etc_files(uid: int) -> dict[str, str]:
     services = [f"{name} {port}/{kind}" for name, port in _SERVICES for kind in ("tcp", "udp")]
     return {
         "etc/passwd": _lines(passwd),
-        "etc/group": _lines([f"{name}:x:{one}:" for name, one in (*_GROUPS, ("job", uid))]),
+        "etc/group": _lines([f"{name}:x:{one}:" for name, one in (*_GROUPS, *(("job", one) for one in ids))]),
         "etc/hosts": _HOSTS,
         "etc/nsswitch.conf": _SWITCH,
         "etc/protocols": _lines([f"{name} {number} {name.upper()}" for name, number in _PROTOCOLS]),
@@ -62,13 +68,14 @@ def etc_files(uid: int) -> dict[str, str]:
     }
 
 
-def write_etc(folder: Path, uid: int) -> list[str]:
-    """Writes the files below this folder, readable under any umask. Returns their paths in the sandbox."""
+def write_etc(folder: Path, uid: int, jobs: int = 1) -> list[str]:
+    """Writes :func:`etc_files` below this folder, readable under any umask. Returns their paths in the
+    sandbox."""
     etc = folder / "etc"
     etc.mkdir(parents=True, exist_ok=True)
     for one in (folder, etc):
         one.chmod(0o755)
-    files = etc_files(uid)
+    files = etc_files(uid, jobs)
     for name, text in files.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o644)

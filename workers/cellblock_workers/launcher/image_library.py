@@ -20,6 +20,7 @@ IMPORTED = (
 _PYTHONS = ("usr/local/bin/python3", "usr/bin/python3")
 _HEADER_BYTES = 16  # of compiled code (PEP 552): magic number, flags, the source's time and size
 _HASH_UNCHECKED = 1
+_CODE_BYTES = 512 * 1024  # of a module: the longest of CPython's has 125 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ def read_library(root: Path) -> ImageLibrary:
         LibraryModule(name, "extension", f"/{file.relative_to(root)}", b"")
         for name in IMPORTED
         for file in (library / "lib-dynload").glob(f"{name}.cpython-*.so")
+        if _is_inside(root, file)
     ]
     return ImageLibrary(magics.pop(), str(folder), (*(module for _, module in compiled), *extensions))
 
@@ -75,10 +77,11 @@ def _compiled_module(root: Path, library: Path, name: str) -> tuple[bytes, Libra
         for path in source.parent.glob(f"__pycache__/{source.stem}.cpython-*[0-9].pyc"):
             if not (_is_inside(root, path) and _is_inside(root, source)):
                 continue
-            data = path.read_bytes()
-            if _is_valid(data, source):
-                file = f"/{source.relative_to(root)}"
-                return data[:4], LibraryModule(name, kind, file, data[_HEADER_BYTES:])
+            with path.open("rb") as file:
+                header = file.read(_HEADER_BYTES)
+                code = file.read(_CODE_BYTES + 1) if _is_valid(header, source) else b""
+            if 0 < len(code) <= _CODE_BYTES:
+                return header[:4], LibraryModule(name, kind, f"/{source.relative_to(root)}", code)
     return None
 
 
@@ -87,11 +90,12 @@ def _is_inside(root: Path, path: Path) -> bool:
     return path.is_file() and path.resolve().is_relative_to(root)
 
 
-def _is_valid(data: bytes, source: Path) -> bool:
-    """Whether the interpreter would take this compiled code without a look at the source's content."""
-    flags = int.from_bytes(data[4:8], "little")
+def _is_valid(header: bytes, source: Path) -> bool:
+    """Whether the interpreter would take compiled code with this header without a look at the source's
+    content."""
+    flags = int.from_bytes(header[4:8], "little")
     if flags == _HASH_UNCHECKED:
         return True
     status = source.stat()
     expected = struct.pack("<2I", int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF)
-    return flags == 0 and data[8:_HEADER_BYTES] == expected
+    return flags == 0 and header[8:] == expected

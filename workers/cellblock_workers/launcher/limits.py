@@ -23,6 +23,8 @@ TERMINALS = 16
 TERMINAL_OPTIONS = ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", f"max={TERMINALS}")
 #: The guest's: it gives up root, and kills the job. Dropped with the uid before the job starts.
 CAPABILITIES = ("SETUID", "SETGID", "KILL")
+#: And under gVisor, inside, those of the guest of a series: it mounts each job's root, and frees it.
+SERIES_CAPABILITIES = ("SYS_ADMIN", "SYS_CHROOT")
 #: The limits of each process, soft and hard, by the names of setrlimit(2). SIGPENDING, which the kernel
 #: counts by user, bounds the signals that wait, and the timers.
 RLIMITS = {"NOFILE": 1024, "CORE": 0, "MEMLOCK": 65_536, "SIGPENDING": 1024}

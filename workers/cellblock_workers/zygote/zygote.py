@@ -34,8 +34,8 @@ from cellblock_workers.zygote.fork_request import ForkRequest, read_request
 
 CONTROL = 0
 PACKET_BYTES = 16 * 1024
-INSIDE_ROOT, INSIDE_JOB = 0, 10_000
 DESCRIPTORS_MAX = 4096
+INSIDE_ROOT, INSIDE_JOB = 0, 10_000
 NAMESPACES = kernel.NEWUSER | kernel.NEWPID | kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
 
 
@@ -54,6 +54,10 @@ class JobPipes(Protocol):
 class GuestProgram(Protocol):
     """What the zygote calls of the guest, whose text comes with the program (guest/main.py,
     guest/series.py)."""
+
+    def close_all_but(self, kept: list[int]) -> None: ...
+
+    def reseed(self) -> None: ...
 
     def Pipes(self, owner: int) -> JobPipes: ...
 
@@ -178,7 +182,7 @@ class Zygote:
             self.enter(request, rest, context)
         except Step as failure:
             self.fail(number, failure)
-        face_host(stream, [])
+        self.face_host(stream, [])
         options = self.job_options(request.nproc)
         canary = request.canary
         if canary is not None:
@@ -223,7 +227,7 @@ class Zygote:
             ("its host name", lambda: kernel.set_host_name(b"sandbox")),
             ("its limits", lambda: set_limits(request.rlimits)),
             ("its processors", lambda: pin(request.processors)),
-            ("randomness of its own", reseed),
+            ("randomness of its own", self.guest.reseed),
             ("a closed process", lambda: kernel.prctl("dumpable", kernel.PR_SET_DUMPABLE, 0)),
             ("its capabilities", lambda: kernel.keep_capabilities(capabilities)),
             ("Landlock", self.restrict_files),
@@ -294,7 +298,7 @@ class Zygote:
                 ("the seccomp filter", lambda: kernel.filter_system_calls(self.filter)),
             )
         )
-        face_host(stream, sorted(fd for pipes, _ in waiting for fd in pipes.our_ends()))
+        self.face_host(stream, sorted(fd for pipes, _ in waiting for fd in pipes.our_ends()))
         return functools.partial(self.guest.serve_series, waiting, self.job_options(request.nproc))
 
     def become_one_of_series(
@@ -310,7 +314,7 @@ class Zygote:
     ) -> Role:
         """Puts every control in place. Returns the job's role."""
         try:
-            close_all_but(kept)
+            self.guest.close_all_but(kept)
             if os.read(hold, 1) != b"1":
                 os._exit(1)
             os.close(hold)
@@ -342,28 +346,17 @@ class Zygote:
             # for.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+    def face_host(self, stream: int, kept: list[int]) -> None:
+        """Closes the zygote's descriptors except these; the first two become the sandbox's stream."""
+        quiet = os.open("/dev/null", os.O_RDWR)
+        for target, source in ((0, stream), (1, stream), (2, quiet)):
+            os.dup2(source, target)
+        self.guest.close_all_but(kept)
+
     def restrict_files(self) -> None:
         """Adds a second lock to the read-only root: it still holds if a mount is writable by mistake."""
         if self.landlock:
             self.files.restrict()
-
-
-def close_all_but(kept: list[int]) -> None:
-    """Closes every descriptor except the first three and these, which are sorted: a fork has all its
-    parent's."""
-    first = 3
-    for one in kept:
-        os.closerange(first, one)
-        first = one + 1
-    os.closerange(first, DESCRIPTORS_MAX)
-
-
-def face_host(stream: int, kept: list[int]) -> None:
-    """Closes the zygote's descriptors except these; the first two become the sandbox's stream."""
-    quiet = os.open("/dev/null", os.O_RDWR)
-    for target, source in ((0, stream), (1, stream), (2, quiet)):
-        os.dup2(source, target)
-    close_all_but(kept)
 
 
 def write_map(pid: int, text: str) -> None:
@@ -397,17 +390,6 @@ def pin(processors: int) -> None:
         first = int.from_bytes(os.urandom(4), "big") % len(available)
         chosen = (available + available)[first : first + processors]
         os.sched_setaffinity(0, chosen)
-
-
-def reseed() -> None:
-    """Gives this fork random numbers that no other fork draws. `random` does that itself after a fork."""
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-    # OpenSSL notices a fork by its process id, and the first of every PID namespace is 1, like its parent.
-    openssl = sys.modules.get("_ssl")
-    if openssl is not None:
-        openssl.RAND_add(os.urandom(32), 32.0)
 
 
 def say(control: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None) -> None:

@@ -7,13 +7,24 @@ import secrets
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from cellblock_config import Isolation, Settings
-from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, Profile, StartFailed
+from cellblock_config.levels import MIB
+from cellblock_workers.guest.shared_kernel import NOT_APART, NOT_FORMED
+from cellblock_workers.launcher.backend import (
+    BackendUnavailable,
+    GuestEnded,
+    NotOnThisHost,
+    Profile,
+    StartFailed,
+)
 from cellblock_workers.launcher.canary import CANARY, check_canary
 from cellblock_workers.launcher.cgroup_tree import PARENT, CgroupTree
 from cellblock_workers.launcher.cgroups import SandboxCgroup
+from cellblock_workers.launcher.etc_files import etc_files
 from cellblock_workers.launcher.guest_program import guest_file, guest_program_in_file
 from cellblock_workers.launcher.guest_readiness import await_guest
 from cellblock_workers.launcher.image_library import read_library
@@ -23,6 +34,8 @@ from cellblock_workers.launcher.oci.cleanup import Remains
 from cellblock_workers.launcher.oci.runtime import RUNTIMES, run
 from cellblock_workers.launcher.oci.sandbox import OciSandbox
 from cellblock_workers.launcher.ownership import Ownership, Records
+from cellblock_workers.launcher.seccomp import strict_profile
+from cellblock_workers.launcher.seccomp_filter import compile_profile
 from cellblock_workers.launcher.streams import sandbox_stream
 from cellblock_workers.launcher.user_ids import UserIds, id_ranges
 from cellblock_workers.log import get_logger
@@ -31,7 +44,18 @@ _log = get_logger(__name__)
 
 _CANARY_S = 30.0
 _DEATH_S = 5.0
+#: The memory of a sandbox under gVisor and of each fork that waits in it, bare and with pandas imported
+#: (measured; gVisor copies memory in large pieces). Half of what is left is for the job that runs.
+_BARE, _LOADED = (32 * MIB, 8 * MIB), (180 * MIB, 32 * MIB)
 _PYTHON = ("python3", "-I", "-X", "utf8")
+
+
+class _NotFormed(StartFailed):
+    """The guest could not form the series. ``for_good``: because its jobs would not be kept apart."""
+
+    def __init__(self, *, for_good: bool) -> None:
+        super().__init__("the series was not formed")
+        self.for_good = for_good
 
 
 class OciBackend:
@@ -48,6 +72,8 @@ class OciBackend:
         self._state = settings.launcher.state / "oci"
         self._records = Records(self._state / "records", ownership)
         self._guest = guest_program_in_file
+        self._without_series: set[str] = set()  # images
+        self._forms_series = isolation == "gvisor" and settings.sandbox.gvisor_series
         self._ids = id_ranges(settings.launcher.first_user_id)["oci"]
         self._uids = UserIds(settings.launcher.state / "ids", self._ids)
 
@@ -88,8 +114,27 @@ class OciBackend:
                 self._remove(sandbox_id, family)
 
     def start(self, profile: Profile) -> OciSandbox:
-        """Makes the bundle and runs it. Needs no answer from the guest, which announces itself on the
-        stream."""
+        """Makes the bundle and runs it. Returns when the guest has announced itself.
+
+        A series is formed where that is possible; elsewhere the sandbox is a single one.
+        """
+        length = self._series_length(profile)
+        if length > 1:
+            try:
+                return self._start(replace(profile, series=length))
+            except _NotFormed as failure:
+                if failure.for_good:
+                    self._without_series.add(profile.image)
+                _log.warning(
+                    "series_not_formed",
+                    isolation=self.isolation,
+                    image=profile.image,
+                    reason="its jobs would not be apart" if failure.for_good else "a call was refused",
+                    result="a sandbox for each trial",
+                )
+        return self._start(replace(profile, series=0))
+
+    def _start(self, profile: Profile) -> OciSandbox:
         ours, theirs = sandbox_stream()
         try:
             with self._new(secrets.token_hex(8)) as sandbox_id:
@@ -101,8 +146,13 @@ class OciBackend:
                     )
                 try:
                     await_guest(ours, self.isolation, self._settings.sandbox.start_timeout_s)
-                except StartFailed:
+                except StartFailed as failure:
+                    status = None
+                    if profile.series and isinstance(failure, GuestEnded) and family.first.ended(_DEATH_S):
+                        status = family.first.exit_code()
                     self._remove(sandbox_id, family)
+                    if status in (NOT_APART, NOT_FORMED):
+                        raise _NotFormed(for_good=status == NOT_APART) from None
                     raise
         except BaseException:
             ours.close()
@@ -113,16 +163,37 @@ class OciBackend:
             isolation=self.isolation,
             backend=self.name,
             stream=ours,
+            series=profile.series,
             family=family,
             discard=self.discard,
         )
 
     def _options(self, uid: int, profile: Profile) -> dict[str, object]:
         return {
+            **(self._series_options(uid, profile) if profile.series else {}),
             "uid": uid,
             # The sentry's processes are not the job's, and the cgroup cannot tell them apart.
             "rlimits": {"NPROC": profile.pids} if self.isolation == "gvisor" else {},
             "preload": self._settings.sandbox.preloaded(profile.image),
+        }
+
+    def _series_length(self, profile: Profile) -> int:
+        if not self._forms_series or profile.image in self._without_series:
+            return 0
+        loaded = bool(self._settings.sandbox.preloaded(profile.image))
+        idle_bytes, waiting_bytes = _LOADED if loaded else _BARE
+        return min(profile.series, (profile.memory_bytes - idle_bytes) // (2 * waiting_bytes))
+
+    def _series_options(self, uid: int, profile: Profile) -> dict[str, object]:
+        """What the guest of a series needs to put each job's controls in place (guest/shared_kernel.py)."""
+        job_filter, guest_filter = _series_filters()
+        return {
+            "series": profile.series,
+            "files": [f"/{name}" for name in etc_files(uid)],
+            "tmp_bytes": self._settings.sandbox.tmp_bytes,
+            "shm_bytes": self._settings.sandbox.shm_bytes,
+            "job_filter": job_filter,
+            "guest_filter": guest_filter,
         }
 
     def close(self) -> None:
@@ -246,3 +317,11 @@ class OciBackend:
                 f"{self.isolation}: {error.strerror or error} at {error.filename or self._state}; "
                 "the launcher needs room and permission there (CELLBLOCK_LAUNCHER_STATE names the folder)"
             ) from error
+
+
+@cache
+def _series_filters() -> tuple[str, str]:
+    """The allow-list of a job of a series, and the guest's, which may also unmount; as hexadecimal BPF."""
+    guest_profile = strict_profile("gvisor")
+    guest_profile["syscalls"].append({"names": ["umount2"], "action": "SCMP_ACT_ALLOW", "args": []})
+    return compile_profile(strict_profile("gvisor")).hex(), compile_profile(guest_profile).hex()

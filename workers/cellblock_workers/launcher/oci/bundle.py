@@ -22,6 +22,7 @@ from cellblock_workers.launcher.limits import (
     GUEST_PIDS,
     MASKED,
     RLIMITS,
+    SERIES_CAPABILITIES,
     SHM_INODES,
     START_CPUS,
     TERMINAL_OPTIONS,
@@ -57,7 +58,7 @@ class Bundle:
     def write(self) -> None:
         """Writes the bundle into its folder."""
         (self.folder / _VIEW).mkdir(parents=True)
-        write_etc(self.folder / _OWN, self.uid)
+        write_etc(self.folder / _OWN, self.uid, jobs=max(1, self.profile.series))
         self._write_guest()
         (self.folder / "config.json").write_text(json.dumps(self.config()))
 
@@ -71,6 +72,9 @@ class Bundle:
     def config(self) -> dict[str, Any]:
         """The content of ``config.json``."""
         gvisor = self.isolation == "gvisor"
+        # The guest of a series needs calls that no job may make, and filters each job's and its own itself
+        # (guest/shared_kernel.py).
+        filtered = {} if self.profile.series else {"seccomp": oci_filter(strict_profile(self.isolation))}
         return {
             "ociVersion": "1.0.2",
             "hostname": "sandbox",
@@ -86,14 +90,16 @@ class Bundle:
                 ],
                 "cgroupsPath": f"/{self.cgroup}",
                 "resources": self._resources(),
-                "seccomp": oci_filter(strict_profile(self.isolation)),
+                **filtered,
                 "maskedPaths": list(MASKED),
                 "readonlyPaths": list(_READ_ONLY),
             },
         }
 
     def _process(self) -> dict[str, Any]:
-        held = [f"CAP_{name}" for name in CAPABILITIES]
+        # The sentry's own: none of them is a right on the host.
+        more = SERIES_CAPABILITIES if self.profile.series else ()
+        held = [f"CAP_{name}" for name in (*CAPABILITIES, *more)]
         return {
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
@@ -143,9 +149,14 @@ class Bundle:
         return {
             "devices": [{"allow": False, "access": "rwm"}],
             "memory": memory if gvisor else {**memory, "swappiness": 0},
-            "pids": {"limit": sentry_pids(self.profile.pids) if gvisor else self.profile.pids + GUEST_PIDS},
+            "pids": {"limit": self._pids()},
             "cpu": {"period": CPU_PERIOD_US, "quota": quota_us},
         }
+
+    def _pids(self) -> int:
+        if self.isolation == "gvisor":
+            return sentry_pids(self.profile.pids + self.profile.series)
+        return self.profile.pids + GUEST_PIDS
 
 
 def _bind(source: str, where: str) -> dict[str, Any]:

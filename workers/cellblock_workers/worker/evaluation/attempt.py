@@ -121,7 +121,7 @@ class Evaluator:
             self._sandboxes.close()
         rest: list[TrialResult] = []
         if run.outcome is not Outcome.OK:
-            begun = {one.id for one in results}
+            begun, self._sandboxes.in_series = {one.id for one in results}, False
             rest = [self._unjudged(trial, "it was not begun") for trial in trials if trial.id not in begun]
         claim = self._lease.claim
         return attempt_result(claim, run, self._sandboxes.sandbox).model_copy(
@@ -133,12 +133,14 @@ class Evaluator:
         )
 
     def _trial(self, trial: Trial) -> TrialResult:
+        self._sandboxes.in_series = False
         if trial.check in self._unusable:
             return self._without_run(trial, TrialVerdict.UNUSABLE, self._unusable[trial.check])
         check, why = self._evaluation.checks[trial.check], ""
         failed = {"by itself": 0, "by its answers": 0}
         while max(failed.values()) < _TRIES:
             self._sandboxes.alone = any(failed.values())  # so that no fault of a series is taken for its own
+            self._sandboxes.in_series = False
             try:
                 end = self._examiner.examine(trial, check)
             except Unusable as unusable:
@@ -183,7 +185,14 @@ class Evaluator:
             self._bill.add(Usage())
         channel = channel_of(self._evaluation.checks[trial.check], self._evaluation.verdict)
         said = self._filtered(Outgoing(error=error))
-        return TrialResult(id=trial.id, verdict=verdict, channel=channel, outcome=outcome, error=said.error)
+        return TrialResult(
+            id=trial.id,
+            verdict=verdict,
+            channel=channel,
+            outcome=outcome,
+            error=said.error,
+            in_series=self._sandboxes.in_series,
+        )
 
     def _filtered(self, said: Outgoing) -> Outgoing:
         """The part of ``said`` that may leave. Raises what :meth:`EvaluationSandboxes.watch` raises."""
@@ -208,7 +217,7 @@ class Evaluator:
         return looked.said
 
     def _result(self, trial: Trial, end: End) -> TrialResult:
-        word = self._word(end)
+        word, sandbox = self._word(end), self._sandboxes.sandbox
         if word is TrialVerdict.PASSED:
             said = Outgoing()
         else:
@@ -226,7 +235,8 @@ class Evaluator:
             error=said.error,
             stdout=said.stdout.text,
             stderr=said.stderr.text,
-            isolation=self._sandboxes.sandbox.isolation if self._sandboxes.sandbox else None,
+            isolation=sandbox.isolation if sandbox else None,
+            in_series=self._sandboxes.in_series,
             usage=end.usage,
         )
 

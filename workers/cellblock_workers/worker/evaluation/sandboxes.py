@@ -28,7 +28,8 @@ from cellblock_workers.worker.session import Session, Stop
 #: How many sandboxes to start under one guest, where that is possible. Only a few lengths are used, because
 #: the launcher keeps a pool for each.
 SERIES = (SERIES_MOST, 16, 8, 4)
-#: Each waiting sandbox holds about 1 MB of the memory that a job may have: a sixteenth of the limit at most.
+#: Each waiting sandbox holds about 1 MB of the memory that a job may have, a sixteenth of the limit at most;
+#: where it holds more, the launcher makes fewer.
 _MEMORY_FOR_EACH_BYTES = 16 * 1024 * 1024
 _JUDGE_SAYS_BYTES = 2**40
 
@@ -83,7 +84,9 @@ class EvaluationSandboxes:
         self.alone = False
         self._judging: _Judging | None = None
         self._series: EvaluationSandbox | None = None
+        self._series_most = SERIES_MOST
         self.sandbox: BorrowedSandbox | None = None  #: the one that was entered last
+        self.in_series = False  #: whether one of a series was entered since this was last reset
 
     @property
     def limits(self) -> ResolvedLimits:
@@ -167,6 +170,7 @@ class EvaluationSandboxes:
         )
         announced, self._series, self.sandbox = borrowed.used > 0, None, borrowed.sandbox
         borrowed.used += 1
+        self.in_series |= bool(borrowed.sandbox.series)
         meter = self._bill.meter(lambda: self._used(borrowed))
         session = kind(
             partial(
@@ -206,14 +210,17 @@ class EvaluationSandboxes:
             borrowed.over = True
             return self._launcher.give_back(borrowed.sandbox, ended=trial.cut_off)
         borrowed.over = not trial.enough(self._settings.sandbox.kill_grace_s)
+        if trial.cut_off:  # under gVisor a program at the memory limit ends all that wait: risk fewer
+            self._series_most = max(SERIES[-1], self._series_most // 2)
         priced = self._lease.claim.manifest.charge is not None
         known, added = borrowed.known, Evidence()
         if priced or trial.killed:  # one that had to be stopped has used most of all
             borrowed.known = self._launcher.usage(borrowed.sandbox)
-            added = Evidence(
-                oom_kills=(borrowed.known.oom_kills or 0) - (known.oom_kills or 0),
-                cpu_ms=(borrowed.known.cpu_ms or 0) - (known.cpu_ms or 0) if priced else None,
-            )
+            oom_kills = (borrowed.known.oom_kills or 0) - (known.oom_kills or 0)
+            if trial.cut_off:  # all of them ended, and whose memory it was is not known: it is tried alone
+                oom_kills = 0
+            cpu_ms = (borrowed.known.cpu_ms or 0) - (known.cpu_ms or 0)
+            added = Evidence(oom_kills=oom_kills, cpu_ms=cpu_ms if priced else None)
         if borrowed.over or borrowed.used == borrowed.sandbox.series:
             borrowed.over = True
             self._launcher.give_back(borrowed.sandbox, ended=False)
@@ -223,7 +230,8 @@ class EvaluationSandboxes:
         """How long a series to ask for: 0 for a single sandbox."""
         if self.alone:
             return 0
-        most = min(2 * self.wanted - 1, self.limits.memory_bytes // _MEMORY_FOR_EACH_BYTES)
+        memory = self.limits.memory_bytes // _MEMORY_FOR_EACH_BYTES
+        most = min(2 * self.wanted - 1, memory, self._series_most)
         return next((length for length in SERIES if length <= most), 0)
 
     def _acquire(self, series: int = 0) -> BorrowedSandbox:
