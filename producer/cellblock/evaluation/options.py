@@ -11,7 +11,7 @@ from cellblock_config import LedgerSettings
 from cellblock_config.levels import SERIES_MOST
 
 #: Samples of one job: where their total number is unknown; and where it is known, at least and at most.
-#: They share the costs of a job (a judge, a message, a claim, a result): docs/performance.md.
+#: They share the costs of a job (a judge, a message, a claim, a result): docs/adr/0023.
 BATCH_OF_A_STREAM, BATCH_LEAST, BATCH_MOST = 32, 4, 128
 #: The most text of one job by default (the default of ``ledger.evaluation_bytes``).
 JOB_BYTES = LedgerSettings().evaluation_bytes

@@ -32,7 +32,7 @@ def import_threading() -> List[RestingHook]:
     """Imports threading, and returns its hooks for after forks. Empty if it was imported before.
 
     The hooks clear up after threads that a fork does not have. After a fork of a process with one thread
-    there are none, and the hooks would copy some 40 pages (docs/performance.md). Forks that jobs make still
+    there are none, and the hooks would copy some 40 pages (docs/adr/0023). Forks that jobs make still
     need them: so the hooks stay, and rest only when told to.
     """
     hooks: List[RestingHook] = []
