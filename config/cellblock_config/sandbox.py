@@ -58,7 +58,7 @@ class SandboxSettings(SettingsGroup):
     gvisor_series: bool = Field(
         True,
         description="Under gVisor by an OCI runtime, let the trials of one evaluation's job share a sandbox, "
-        "whose kernel keeps them apart; without it each starts its own, at a third of the speed.",
+        "whose kernel keeps them apart; without it each starts its own, some 0.2 s of CPU time more.",
     )
     timeout_max_s: PositiveSeconds = Field(
         300.0, description="The most wall-clock time that a job may ask for."

@@ -1,9 +1,11 @@
-"""`python tests/bench/compare.py BEFORE [AFTER]`: what people wait for, of one commit or of two, in one run.
+"""`tests/bench/compare.py BEFORE [AFTER]`: what people wait for, of one commit or of two, in one run.
 
 Rounds alternate between the commits and the yardstick, so that a host whose speed moves moves all of them.
 Each is installed into build/bench/installed, without its dependencies: those of this checkout serve all.
 
-    python tests/bench/compare.py f41a7d1 HEAD --rounds 5
+    config/host/with-docker.sh env PYTHONPATH=tests .venv/bin/python tests/bench/compare.py f41a7d1 HEAD
+
+HEAD is the commit: what is not committed is not measured.
 """
 
 from __future__ import annotations
@@ -160,6 +162,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", metavar="TEXT", help="figures with this in their name")
     arguments = parser.parse_args()
+    if not figures(Path(), arguments.only):
+        known = "; ".join(one.name for one in figures(Path(), ""))
+        parser.error(f"no figure has {arguments.only!r} in its name; there are: {known}")
     found = measure(arguments.commits, arguments.rounds, arguments.only)
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "compare.json").write_text(json.dumps(found, indent=2) + "\n")
