@@ -378,7 +378,7 @@ class Client:
         options: EvaluationOptions | None = None,
         total: int | None = None,
     ) -> Iterator[tuple[Sample, TrialResult]]:
-        """Judges samples (``cellblock.evaluation``), each in a sandbox of its own, in the order of ending.
+        """Judges samples (``cellblock.evaluation``), each where none ran before, in the order of ending.
 
         Reads samples lazily; ``options`` bounds those in flight. ``total``: their number, where ``samples``
         has no length. A caller that stops reading stops the jobs in flight. Raises as :meth:`map`.

@@ -143,60 +143,6 @@ def test_a_program_that_goes_too_far_is_stopped_and_the_next_is_not_harmed(host:
     }
 
 
-LEAVES = """
-import os, socket, subprocess, threading, time
-for folder in ('/tmp', '/tmp/sandbox', '/dev/shm', '/mnt', '/'):
-    try: open(folder + '/left', 'w').write('here')
-    except OSError: pass
-quiet = socket.socket(socket.AF_UNIX)
-quiet.bind('\\0left')
-quiet.listen()
-port = socket.socket()
-port.bind(('127.0.0.1', 4711))
-port.listen()
-secret = 'left-' + 'behind' * 1000
-print(secret)
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        time.sleep(60)
-    os._exit(0)
-def f(x): return secret
-"""
-LOOKS = r"""
-import gc, os, re, socket
-found = []
-for folder in ('/tmp', '/tmp/sandbox', '/dev/shm', '/mnt', '/'):
-    if os.path.exists(folder + '/left'): found.append(folder)
-for family, place in ((socket.AF_UNIX, '\0left'), (socket.AF_INET, ('127.0.0.1', 4711))):
-    try:
-        socket.socket(family).connect(place)
-        found.append(str(place))
-    except OSError: pass
-others = [name for name in os.listdir('/proc') if name.isdigit() and int(name) not in (os.getpid(), 1)]
-if others: found.append('processes ' + ','.join(others))
-needle = re.compile(rb'lef[t]-behindbehind')
-for line in list(open('/proc/self/maps')):
-    if ' rw' not in line: continue
-    low, high = (int(part, 16) for part in line.split()[0].split('-'))
-    try:
-        with open('/proc/self/mem', 'rb', 0) as memory:
-            memory.seek(low)
-            if needle.search(memory.read(high - low)): found.append('memory')
-    except (OSError, OverflowError, ValueError): pass
-def f(): return found
-"""
-
-
-def test_none_finds_anything_of_those_before_it(host: Host) -> None:
-    check = FunctionCheck(functions=("f",), tests="assert f() == [], f()\n")
-    found = judge(
-        host, {"leaves": LEAVES, "looks": LOOKS, "leaves more": LEAVES, "looks again": LOOKS}, check
-    )
-    for name in ("looks", "looks again"):
-        assert found[name].verdict is TrialVerdict.PASSED, found[name]
-
-
 CONFINED = r"""
 import os, socket
 status = dict(line.split(':\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\t' in line)

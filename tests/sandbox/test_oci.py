@@ -486,8 +486,11 @@ def test_a_series_whose_jobs_are_not_apart_is_not_used(
     """As jobs that are root would not be: this launcher then makes a sandbox for each."""
     backend = backend_with("gvisor", tmp_path)
     real = backend._guest
-    wrong = lambda path, options: real(path, {**options, **(fault if "series" in options else {})})  # noqa: E731
-    monkeypatch.setattr(backend, "_guest", wrong)
+
+    def faulty(path: str, options: dict[str, object]) -> list[str]:
+        return real(path, {**options, **(fault if "series" in options else {})})
+
+    monkeypatch.setattr(backend, "_guest", faulty)
     with capture_logs() as logged, started(backend, SERIES) as sandbox:
         assert sandbox.series == 0
     (line,) = (line for line in logged if line["event"] == "series_not_formed")

@@ -129,7 +129,7 @@ def evaluate(
     ] = 0,
     json_output: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Judge samples, each in a sandbox of its own, and estimate pass@k.
+    """Judge samples, each where none ran before, and estimate pass@k.
 
     Results, summary and a report for people are in --out; `cellblock eval compare A B` compares two of them.
     The same command again goes on where the last one was stopped. Without CELLBLOCK_REDIS_URL it runs on this

@@ -63,7 +63,7 @@ class JobSpec(CheckedModel):
 
     code: str | None = Field(None, strict=True, description="Python source, run as __main__.")
     evaluation: Evaluation | None = Field(
-        None, description="In place of code: programs to judge, each in a sandbox of its own."
+        None, description="In place of code: programs to judge, each where none ran before."
     )
     files: dict[str, FileBytes] = Field({}, description="Bytes by relative path, put into the work folder.")
     entrypoint: str | None = Field(None, description="Which of the files runs as __main__.")

@@ -56,7 +56,9 @@ class SeriesGuest(Guest):
         return self.folders.full()
 
     def end_all(self) -> bool:
-        return True  # they end with their first process
+        return (
+            True  # the kernel ends them with their first process; under gVisor JobFolders.clear waits for it
+        )
 
     def used(self) -> resource.struct_rusage:
         return self.usage
