@@ -119,6 +119,11 @@ class Plan(SettingsGroup):
     bytes_held: Bytes | None = Field(
         None, description="What its tenant's jobs may take of the store's memory, waiting, running and ended."
     )
+    bytes_stored: Bytes | None = Field(
+        None,
+        description="What its tenant's jobs may take of the blob store, and their outputs of the archive; "
+        "there the oldest leave first.",
+    )
     weight: int = Field(ge=1, le=1000, strict=True, description="Its share of the fleet beside other plans.")
 
     @model_validator(mode="after")

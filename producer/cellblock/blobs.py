@@ -32,8 +32,11 @@ _PROBE = b"cellblock"
 class Blobs(Protocol):
     """Bytes kept under their digests. Raises :class:`BlobsUnavailable`. Thread-safe."""
 
-    def put(self, data: bytes) -> str:
-        """Stores these bytes and returns their name. Within one period, the same bytes are one blob."""
+    def name_of(self, data: bytes) -> str:
+        """The name of these bytes, stored or not. Within one period, the same bytes have one name."""
+
+    def put(self, data: bytes, name: str | None = None) -> str:
+        """Stores these bytes under their name of this period, or of an earlier one, and returns it."""
 
     def get(self, name: str, size_bytes: int) -> bytes:
         """The bytes of this name. Raises :class:`BlobLost` where they are missing or altered."""
@@ -113,11 +116,15 @@ class ObjectBlobs:
         self._settings = settings
         self._now = now
 
-    def put(self, data: bytes) -> str:
+    def name_of(self, data: bytes) -> str:
+        """The name of these bytes, stored or not."""
+        return f"{self._period():08x}/{hashlib.sha256(data).hexdigest()}"
+
+    def put(self, data: bytes, name: str | None = None) -> str:
         """Stores these bytes and returns their name."""
         from obstore.exceptions import AlreadyExistsError
 
-        name = f"{self._period():08x}/{hashlib.sha256(data).hexdigest()}"
+        name = name or self.name_of(data)
         with _errors("keeping a blob"):
             try:
                 with suppress(AlreadyExistsError):  # then the bytes are there: the name is their digest

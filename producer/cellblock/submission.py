@@ -36,6 +36,11 @@ class Submission:
             if isinstance(answer, Admission):
                 wake += answer.wake
             found[at] = self._answered(candidate, answer)
+            if isinstance(answer, Admission) and answer.fresh:
+                try:
+                    wake += self._ledger.admissions.upload(candidate)
+                except CellblockError as error:
+                    found[at] = error
         self._publisher.wake(wake)
         return [one for one in found if not isinstance(one, Candidate)]
 
@@ -66,9 +71,16 @@ class Submission:
     ) -> Candidate:
         parent = self._parent(spec)
         job_id = new_job_id(parent.manifest.tenant if parent is not None else spec.tenant)
-        manifest, gates = self._intake().prepare(job_id, spec, principal, parent)
+        prepared = self._intake().prepare(job_id, spec, principal, parent)
         keyed = principal.key_id is not None
-        return Candidate(job_id, manifest, idempotency=idempotency, gates=gates, keyed=keyed)
+        return Candidate(
+            job_id,
+            prepared.manifest,
+            idempotency=idempotency,
+            gates=prepared.gates,
+            keyed=keyed,
+            uploads=prepared.uploads,
+        )
 
     def _answered(self, candidate: Candidate, answer: Admission | CellblockError) -> str | CellblockError:
         if isinstance(answer, Admission):

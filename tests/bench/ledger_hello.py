@@ -116,8 +116,8 @@ class Hello:
 def hello_jobs(settings: Settings) -> Iterator[Hello]:
     """On this store."""
     redis = connect(settings)
-    manifest, gates = Intake(settings).prepare("-", HELLO)
+    prepared = Intake(settings).prepare("-", HELLO)
     try:
-        yield Hello(Ledger(redis, settings), redis, manifest, gates)
+        yield Hello(Ledger(redis, settings), redis, prepared.manifest, prepared.gates)
     finally:
         redis.close()

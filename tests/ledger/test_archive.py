@@ -17,7 +17,8 @@ from redis import Redis
 from sqlalchemy import text
 
 from cellblock import ArchiveUnavailable, Client, InvalidJob, JobSpec, NotConfigured, Outcome, UnknownJob
-from cellblock.archive import open_archive
+from cellblock.archive import open_archive, schema
+from cellblock.archive.retention import ArchiveRetention
 from cellblock.archive.schema import check_version, upgrade, version_of
 from cellblock.archive.tables import HEAD, JOBS, METADATA
 from cellblock.errors import SchemaMismatch
@@ -242,8 +243,9 @@ def test_two_archivers_that_forget_at_once_let_each_job_go_of_its_blob_once(
 
     def forget_all() -> None:
         with closing(open_archive(settings.archive)) as own:  # type: ignore[type-var]
+            retention = ArchiveRetention(own)  # type: ignore[arg-type]
             start.wait()
-            while blobs := own.expire_outputs(now_ms, settings.archive):  # type: ignore[union-attr]
+            while blobs := retention.expire_outputs(now_ms):
                 found.extend(blobs)
 
     threads = [threading.Thread(target=forget_all) for _ in range(4)]
@@ -258,8 +260,8 @@ def test_an_archiver_that_ends_does_not_forget_everything_first(
     client: Client, archiver: Archiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Injected: there is always more to forget."""
-    monkeypatch.setattr(archiver.archive, "expire_outputs", lambda *_: [""])
-    monkeypatch.setattr(archiver.archive, "expire_records", lambda *_: 1)
+    monkeypatch.setattr(archiver.retention, "expire_outputs", lambda *_: [""])
+    monkeypatch.setattr(archiver.retention, "expire_records", lambda *_: 1)
     thread = threading.Thread(target=archiver.run, daemon=True)
     thread.start()
     job_id = end(client)
@@ -405,6 +407,34 @@ def test_the_migrations_make_what_the_tables_say(archiver: Archiver) -> None:
         options = {"version_table": "cellblock_archive_version", "compare_type": True}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, METADATA) == []
+
+
+def test_upgrade_keeps_outputs_that_an_earlier_version_wrote_as_text(
+    client: Client, archiver: Archiver
+) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    engine = archiver.archive.engine
+    with engine.begin() as connection:
+        METADATA.drop_all(connection)
+        connection.execute(text("DROP TABLE cellblock_archive_version"))
+        config = Config()
+        config.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.execute(
+            text(
+                "INSERT INTO cellblock_jobs (job_id, tenant, level, state, outcome, attempt, losses, "
+                "trace_id, submitted, admitted_ms, started_ms, finished_ms, result) VALUES ('old', "
+                "'default', 'standard', 'succeeded', 'ok', 1, 0, 't', 1.0, 1, 1, 2, "
+                '\'{"stdout":"sch\u00f6n"}\')'
+            )
+        )
+    assert upgrade(engine) == ("0001", HEAD)
+    assert client.result("old", timeout_s=5).stdout == "sch\u00f6n"
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT output_bytes FROM cellblock_jobs")).scalar_one() == 19
 
 
 def test_without_an_archive_a_listing_says_what_it_needs(redis_url: str) -> None:

@@ -162,15 +162,18 @@ def test_whoever_submits_waits_for_an_archive_that_is_away_only_now_and_then(
     assert caplog.text.count("it is away") == 1
 
 
-def test_a_key_is_free_when_what_its_job_said_is_forgotten(
+def test_key_outlives_an_output_that_left_early_and_is_free_after_its_time(
     client: Client, redis: Redis, archiver: Archiver
 ) -> None:
     job_id = end(client, idempotency_key="once")
     write(archiver)
     forget(client, redis, job_id, ago_s=HOT_S + 60)
     assert client.submit(JobSpec(code="1", idempotency_key="once")).id == job_id
+    with archiver.archive.engine.begin() as connection:  # injected: there was no room for its output
+        connection.execute(JOBS.update().values(output=None))
+    assert client.submit(JobSpec(code="1", idempotency_key="once")).id == job_id, "it would run twice"
     with archiver.archive.engine.begin() as connection:  # injected: its time there is over
-        connection.execute(JOBS.update().values(result=None))
+        connection.execute(JOBS.update().values(finished_ms=JOBS.c.finished_ms - 4 * 86_400_000))
     assert client.submit(JobSpec(code="1", idempotency_key="once")).id != job_id
 
 
@@ -184,7 +187,7 @@ def test_pruning_that_fails_does_not_come_before_jobs_that_end(
         tries.append(1)
         raise ArchiveUnavailable("it takes too long")
 
-    monkeypatch.setattr(archiver.archive, "expire_outputs", fails)
+    monkeypatch.setattr(archiver.retention, "expire_outputs", fails)
     ids = {end(client) for _ in range(3)}
     with pytest.raises(ArchiveUnavailable):
         archiver.step()

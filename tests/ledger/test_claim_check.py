@@ -12,6 +12,7 @@ from redis import Redis
 
 from cellblock import BlobLost, Client, JobSpec, NotConfigured, Outcome
 from cellblock.admission.claim_check import checked_in, fetched, names_of
+from cellblock.admission.resolve import Manifest
 from cellblock.blobs import Blobs, ObjectBlobs, open_blobs
 from cellblock.contract.evaluations import Evaluation
 from cellblock.ledger import Claim, Ledger
@@ -50,10 +51,18 @@ WHOLE: dict[str, dict[str, Any]] = {
 }
 
 
+def kept(whole: Manifest, blobs: Blobs) -> Manifest:
+    """The manifest as the ledger has it, its long parts in the blob store."""
+    stored, uploads = checked_in(whole, blobs, LEAST)
+    for name, data in uploads.items():
+        assert blobs.put(data, name) == name
+    return stored
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_manifest_comes_back_as_it_was(blobs: Blobs, name: str) -> None:
     whole = manifest(**WHOLE[name])
-    stored = checked_in(whole, blobs, LEAST)
+    stored = kept(whole, blobs)
     text = stored.model_dump_json()
     assert len(text) < LEAST
     again = fetched(type(stored).model_validate_json(text), blobs)
@@ -62,19 +71,19 @@ def test_a_manifest_comes_back_as_it_was(blobs: Blobs, name: str) -> None:
 
 def test_short_parts_stay_where_they_are(blobs: Blobs, tmp_path: Path) -> None:
     whole = manifest(code="print(1)", files={"a.txt": b"a"})
-    assert checked_in(whole, blobs, LEAST).blobs == {}
+    assert kept(whole, blobs).blobs == {}
     assert not list((tmp_path / "blobs").rglob("*/*"))
 
 
 def test_the_same_file_of_many_jobs_is_one_blob(blobs: Blobs, tmp_path: Path) -> None:
     for number in range(3):
-        checked_in(manifest(code=f"print({number})", stdin=LONG), blobs, LEAST)
+        kept(manifest(code=f"print({number})", stdin=LONG), blobs)
     assert len([path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]) == 1
 
 
 def put(ledger: Ledger, blobs: Blobs, job_id: str, **fields: Any) -> list[str]:
     """Accept a job whose stdin is long; returns the blobs it names."""
-    stored = checked_in(manifest(**{"stdin": LONG, **fields}), blobs, LEAST)
+    stored = kept(manifest(**{"stdin": LONG, **fields}), blobs)
     assert ledger.admissions.admit(job_id, stored).fresh
     return names_of(stored)
 
@@ -239,7 +248,7 @@ def test_an_evaluation_comes_back_as_it_was(blobs: Blobs) -> None:
         }
     )
     whole = manifest(code=None, evaluation=evaluation)
-    stored = checked_in(whole, blobs, LEAST)
+    stored = kept(whole, blobs)
     assert stored.evaluation is None
     again = fetched(type(stored).model_validate_json(stored.model_dump_json()), blobs)
     assert again.evaluation == evaluation

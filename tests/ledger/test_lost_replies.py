@@ -7,12 +7,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from redis import Redis
 
 from cellblock import Outcome
-from cellblock.ledger import Ledger, connect
+from cellblock.ledger import Candidate, Ledger, connect
 from cellblock.ledger.claims import Picked
 from cellblock.ledger.declarations import script_names
 from cellblock.ledger.keys import JobOwner
@@ -205,6 +206,14 @@ def _release_blobs(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     return lambda: ledger.archiving.release_blobs(["some"])
 
 
+def _uploaded(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    """Injected: a blob store that takes everything."""
+    ledger._store.blobs = Mock(put=lambda data, name: name)
+    candidate = Candidate("uploading", MANIFEST, uploads={"00000000/" + 64 * "0": b"long"})
+    ledger.admissions.admit_many([candidate])
+    return lambda: ledger.admissions.upload(candidate)
+
+
 CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
     "admit": lambda ledger, _: lambda: ledger.admissions.admit("new", MANIFEST, once()),
     "claim": lambda ledger, _: _claim(ledger),
@@ -226,6 +235,7 @@ CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
     "trim": _trim,
     "owed": _owed,
     "release_blobs": _release_blobs,
+    "uploaded": _uploaded,
 }
 #: These say the second time that there was nothing left to do.
 DONE_ALREADY = {

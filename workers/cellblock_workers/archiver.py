@@ -11,20 +11,23 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 from cellblock.archive import Archive, open_archive
 from cellblock.archive.database import row_of
 from cellblock.archive.errors import archive_errors
+from cellblock.archive.retention import ArchiveRetention
 from cellblock.archive.schema import is_empty, upgrade
 from cellblock.contract.events import Event
 from cellblock.errors import ArchiveUnavailable, NotConfigured, SchemaMismatch, StoreUnavailable
 from cellblock.ledger import connect
-from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
-from cellblock.ledger.groups import EventGroups
+from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving, EndedJob
+from cellblock.ledger.groups import Delivery, EventGroups
 from cellblock.ledger.store import Store
+from cellblock.ledger.stored_results import size_of
 from cellblock_config import Settings, load_settings
 from cellblock_workers.log import get_logger
 from cellblock_workers.store import check_store, refuse, told_to_end, until_it_answers
@@ -48,6 +51,7 @@ class Archiver:
         if archive is None:
             raise NotConfigured("there is no archive: set CELLBLOCK_ARCHIVE_URL")
         self.archive: Archive = archive
+        self.retention = ArchiveRetention(archive)
         self._settings = settings.archive
         store = Store.of(connect(settings), settings)
         self._ledger = Archiving(store)
@@ -55,6 +59,7 @@ class Archiver:
         self._name = f"{socket.gethostname()}-{os.getpid()}"
         self._prunes_at = 0.0
         self._away: tuple[float, str] | None = None  # since when (monotonic), and what it waits for
+        self._unfinished: Delivery | None = None  # what it read, and has not yet written and acknowledged
         self._closing = threading.Event()
 
     def prepare(self) -> None:
@@ -94,8 +99,26 @@ class Archiver:
     def step(self) -> int:
         """Writes at most a batch of ended jobs; waits up to a second for one. Returns how many events it
         took."""
+        delivery = self._unfinished or self._next()
+        self._unfinished = delivery  # or a failure would put it off until it is delivered again
+        owes = self._ledger.owes_since()
+        if owes is not None:
+            self._write_all()
+            self._ledger.settle(owes)
+        events = delivery.events
+        self._write([event.job_id for event in events if event.terminal], one_by_one=delivery.again)
+        self._groups.acknowledge(ARCHIVE_GROUP, [event.id for event in events])
+        self._unfinished = None
+        self._ledger.report(behind_s=self._behind_s(events))
+        if time.monotonic() > self._prunes_at:
+            self._prunes_at = time.monotonic() + _PRUNE_EVERY_S  # also where it fails
+            if not self.prune():
+                self._prunes_at = 0.0
+        return len(events)
+
+    def _next(self) -> Delivery:
         # There are three events a job: events of jobs that have not ended are only acknowledged.
-        events = self._groups.read(
+        return self._groups.deliver(
             ARCHIVE_GROUP,
             self._name,
             after="0",
@@ -103,18 +126,6 @@ class Archiver:
             wait_s=_WAIT_S,
             redeliver_s=_REDELIVER_S,
         )
-        owes = self._ledger.owes_since()
-        if owes is not None:
-            self._write_all()
-            self._ledger.settle(owes)
-        self._write([event.job_id for event in events if event.terminal])
-        self._groups.acknowledge(ARCHIVE_GROUP, [event.id for event in events])
-        self._ledger.report(behind_s=self._behind_s(events))
-        if time.monotonic() > self._prunes_at:
-            self._prunes_at = time.monotonic() + _PRUNE_EVERY_S  # also where it fails
-            if not self.prune():
-                self._prunes_at = 0.0
-        return len(events)
 
     def _write_all(self) -> None:
         """Writes every ended job in Redis: the archive is new, or events left before it had read them."""
@@ -129,26 +140,46 @@ class Archiver:
         """The age of the last event that it took, in seconds; 0 if it has taken all."""
         return max(0.0, time.time() - events[-1].at) if len(events) >= self._settings.batch else 0.0
 
-    def _write(self, job_ids: Sequence[str]) -> None:
+    def _write(self, job_ids: Sequence[str], *, one_by_one: bool = False) -> None:
         """Writes each job once: an event may come again, and a dead letter may end twice."""
-        left = list(dict.fromkeys(job_ids))
-        while left:
-            rows: list[dict[str, Any]] = []
-            for job_id, record, result in self._ledger.ended(left):
-                try:
-                    rows.append(row_of(job_id, record, result))
-                except (KeyError, ValueError):  # not written by us: it must not stop the others
-                    _log.error("job_not_archived", job_id=job_id, reason="its record is not whole")
+        for batch in self._ledger.batches(list(dict.fromkeys(job_ids)), one_by_one=one_by_one):
+            rows = [row for job in self._ledger.ended(batch) if (row := self._row(job)) is not None]
             self.archive.write(rows)
+            self._ledger.written(batch)
+            self._bound(rows)
+
+    def _row(self, job: EndedJob) -> dict[str, Any] | None:
+        """The job's row; None for a record that is not ours: it must not stop the others."""
+        if job.result is None:
+            _log.error("job_set_aside", job_id=job.job_id, reason="archivers ended while writing its output")
+            self._ledger.set_aside(job.job_id)
+        try:
+            return row_of(job.job_id, job.record, job.result, size_of(job.result) if job.result else 0)
+        except (KeyError, ValueError):
+            _log.error("job_not_archived", job_id=job.job_id, reason="its record is not whole")
+            return None
+
+    def _bound(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Removes the oldest outputs of tenants that now keep more than their plans let them."""
+        written: Counter[str] = Counter()
+        for row in rows:
+            written[row["tenant"]] += row["output_bytes"]
+        for tenant, limit_bytes in self._ledger.stored_limits(written).items():
+            blobs = self.retention.bound(tenant, limit_bytes=limit_bytes, written_bytes=written[tenant])
+            self._release(blobs)
+
+    def _release(self, blobs: Sequence[str]) -> None:
+        if names := [name for name in blobs if name]:
+            self._ledger.release_blobs(names)
 
     def prune(self) -> bool:
         """Removes what has expired, page by page. Returns whether that is all; it stops after
         ``_PRUNES_S``."""
         now_ms, until = round(1000 * time.time()), time.monotonic() + _PRUNES_S
         while time.monotonic() < until and not self._closing.is_set():
-            blobs = self.archive.expire_outputs(now_ms, self._settings)
-            self._ledger.release_blobs([name for name in blobs if name])
-            if not blobs and not self.archive.expire_records(now_ms, self._settings):
+            blobs = self.retention.expire_outputs(now_ms)
+            self._release(blobs)
+            if not blobs and not self.retention.expire_records(now_ms):
                 return True
         return False
 

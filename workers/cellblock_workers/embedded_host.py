@@ -88,7 +88,8 @@ class EmbeddedHost:
     def prepare(self, spec: JobSpec) -> PreparedJob:
         """The job of a spec. Raises what :meth:`cellblock.Client.submit` raises."""
         job_id = new_job_id(spec.tenant)
-        return PreparedJob(job_id, *self._intake.prepare(job_id, spec))
+        prepared = self._intake.prepare(job_id, spec)
+        return PreparedJob(job_id, prepared.manifest, prepared.gates)
 
     def run(self, job: PreparedJob) -> JobResult:
         """Admits the job and runs whatever is next until it ends. Raises :class:`SandboxUnavailable`."""

@@ -1,8 +1,9 @@
 """Moves parts of a job that are too long for Redis to the blob store; a blob's name and size replace each.
 
 Before admission :func:`checked_in` replaces the long parts of a manifest, and the signature covers their
-digests. The worker fetches them with :func:`fetched` after it has checked the signature. A confidential job
-is sealed before, so its blobs hold ciphertext.
+digests; they are put into the store once the job is admitted, so that a refused job leaves nothing there. The
+worker fetches them with :func:`fetched` after it has checked the signature. A confidential job is sealed
+before, so its blobs hold ciphertext.
 """
 
 from __future__ import annotations
@@ -16,12 +17,19 @@ from cellblock.blobs import Blobs
 from cellblock.contract.evaluations import Evaluation
 from cellblock.errors import BlobLost
 
+#: Blobs of a job that have not been put into the store yet: their bytes by their names.
+Uploads = Mapping[str, bytes]
 
-def checked_in(manifest: Manifest, blobs: Blobs, least_bytes: int) -> Manifest:
-    """Moves the parts longer than ``least_bytes`` to blobs. Raises :class:`BlobsUnavailable`."""
-    long = {name: data for name, data in _parts(manifest) if len(data) > least_bytes}
-    refs = {name: BlobRef(name=blobs.put(data), size_bytes=len(data)) for name, data in long.items()}
-    return _with_parts(manifest, dict.fromkeys(long)).model_copy(update={"blobs": refs, "long_results": True})
+
+def checked_in(manifest: Manifest, blobs: Blobs, least_bytes: int) -> tuple[Manifest, Uploads]:
+    """The manifest with references in place of its parts longer than ``least_bytes``, and these parts."""
+    long = {part: data for part, data in _parts(manifest) if len(data) > least_bytes}
+    names = {part: blobs.name_of(data) for part, data in long.items()}
+    refs = {part: BlobRef(name=names[part], size_bytes=len(data)) for part, data in long.items()}
+    stored = _with_parts(manifest, dict.fromkeys(long)).model_copy(
+        update={"blobs": refs, "long_results": True}
+    )
+    return stored, {names[part]: data for part, data in long.items()}
 
 
 def fetched(manifest: Manifest, blobs: Blobs | None) -> Manifest:

@@ -26,6 +26,7 @@ class Gates:
     budget_micros: int
     result_ttl_s: int
     bytes_held: int = 0  #: the most its tenant's jobs may take of the store; 0: no limit
+    bytes_stored: int = 0  #: the same of the blob store
     accrued_micros: int = 0  #: for a nested run: the most its parent's attempt can have cost by now
 
     @classmethod
@@ -43,6 +44,7 @@ class Gates:
             budget_micros=plan.cost_per_day_micros,
             result_ttl_s=plan.result_ttl_s,
             bytes_held=plan.bytes_held or 0,
+            bytes_stored=plan.bytes_stored or 0,
             accrued_micros=accrued_micros,
         )
 
@@ -65,6 +67,7 @@ class Gates:
             "budget": self.budget_micros,
             "result_ttl_s": self.result_ttl_s,
             "bytes_held": self.bytes_held,
+            "bytes_stored": self.bytes_stored,
             "accrued": self.accrued_micros,
         }
 
@@ -107,5 +110,6 @@ NO_GATES: dict[str, int | str] = {
     "budget": 0,
     "result_ttl_s": 0,
     "bytes_held": 0,
+    "bytes_stored": 0,
     "accrued": 0,
 }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from cellblock.admission.claim_check import checked_in
+from cellblock.admission.claim_check import Uploads, checked_in
 from cellblock.admission.costs import Charge, CostFactors, Estimate, estimate
 from cellblock.admission.gates import Gates
 from cellblock.admission.nesting import Parent
@@ -23,6 +24,19 @@ from cellblock_config import Settings
 from cellblock_config.plans import Override
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job that the ledger may admit.
+
+    ``gates``: the limits of its plan for the ledger to check; None without a plan. ``uploads``: parts for the
+    blob store, to be put there once it is admitted.
+    """
+
+    manifest: Manifest
+    gates: Gates | None = None
+    uploads: Uploads = field(default_factory=dict)
 
 
 class Intake:
@@ -50,8 +64,8 @@ class Intake:
 
     def prepare(
         self, job_id: str, spec: JobSpec, principal: Principal = PRODUCER, parent: Parent | None = None
-    ) -> tuple[Manifest, Gates | None]:
-        """The signed manifest, and the limits of its plan for the ledger to check; None without a plan.
+    ) -> Prepared:
+        """Decides on a job: its manifest, signed, and what the ledger has to check.
 
         ``principal``: who asks. ``parent``: of a nested run. Also raises :class:`PolicyUnavailable`.
         """
@@ -60,24 +74,25 @@ class Intake:
         manifest, expected = self._priced(spec, parent, entitled)
         self._permit(principal, spec, manifest, entitled.name if entitled is not None else "")
         if entitled is None:
-            return self._stored(job_id, spec, manifest), None
+            return self._stored(job_id, spec, manifest)
         self._warn_once(entitled.prices.warning)
         rates = entitled.prices.table.rates(manifest.level)
         charge = Charge(rates=rates, cap_micros=expected.reserve_micros)
         planned = manifest.model_copy(update={"plan": entitled.name, "charge": charge})
         accrued_micros = parent.accrued_micros if parent is not None else 0
         gates = Gates.of(entitled.name, entitled.plan, expected.reserve_micros, accrued_micros)
-        return self._stored(job_id, spec, planned), gates
+        return self._stored(job_id, spec, planned, gates)
 
-    def _stored(self, job_id: str, spec: JobSpec, manifest: Manifest) -> Manifest:
-        """The manifest as the ledger stores it: sealed if confidential, long parts in blobs, signed."""
+    def _stored(self, job_id: str, spec: JobSpec, manifest: Manifest, gates: Gates | None = None) -> Prepared:
+        """The manifest as the ledger stores it: sealed if confidential, long parts apart, signed."""
+        uploads: Uploads = {}
         if spec.confidential:
             manifest = manifest.model_copy(update={"seal_to": tenant_key(spec, self._settings.sealing)})
             if self._settings.redis.url is not None:  # without a store everything stays in memory
                 manifest = seal_manifest(job_id, manifest, self._settings.sealing)
         if self._blobs is not None:
-            manifest = checked_in(manifest, self._blobs, self._settings.blobs.least_bytes)
-        return self._signer.signed(job_id, manifest)
+            manifest, uploads = checked_in(manifest, self._blobs, self._settings.blobs.least_bytes)
+        return Prepared(self._signer.signed(job_id, manifest), gates, uploads)
 
     def _warn_once(self, warning: str | None) -> None:
         if warning is not None and not self._warned:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +24,6 @@ _DAY_MS = 86_400_000
 _BUSY_S = 15
 _CONNECT_S = 5
 _STATEMENT_MS = 20_000
-#: The most rows that one transaction removes.
-_PAGE = 1000
 _CURSOR_MOST = 200
 
 
@@ -32,12 +31,12 @@ _CURSOR_MOST = 200
 class ArchivedJob:
     """One job: its record as the ledger had it, and its result as ``ledger/stored_results.py`` stores it.
 
-    The result is None if it has expired.
+    ``output``: that stored result; None if it has left.
     """
 
     job_id: str
     record: Mapping[str, str]
-    result: str | None
+    output: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,8 @@ def open_archive(settings: ArchiveSettings) -> Archive | None:
             "postgresql://user:password@host:5432/database, with one host, and with %40 for @ in a password"
         ) from None
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"timeout": _BUSY_S})
+        # SQLite's cached statements would hold on to the last outputs they wrote.
+        engine = create_engine(url, connect_args={"timeout": _BUSY_S, "cached_statements": 0})
         _tune_sqlite(engine)
     else:
         try:
@@ -91,7 +91,7 @@ def open_archive(settings: ArchiveSettings) -> Archive | None:
                 "CELLBLOCK_ARCHIVE_URL is PostgreSQL's, and psycopg is missing: "
                 "pip install 'cellblock[archive]'"
             ) from error
-    return Archive(engine)
+    return Archive(engine, settings)
 
 
 def _tune_sqlite(engine: Engine) -> None:
@@ -107,8 +107,9 @@ class Archive:
     """An archive. Thread-safe. Raises :class:`ArchiveUnavailable`; reading raises :class:`SchemaMismatch` for
     a database of another version."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, settings: ArchiveSettings) -> None:
         self.engine = engine
+        self.settings = settings
         self._schema_checked = False
 
     def check_schema(self) -> None:
@@ -155,13 +156,27 @@ class Archive:
         return None if row is None else _archived(dict(row))
 
     def accepted(self, tenant: str, key: str) -> tuple[str, str] | None:
-        """The last job accepted under an idempotency key of a tenant's: its id and digest. None if its result
-        has been removed: no caller could get it, so the key is free."""
+        """The last job accepted under an idempotency key of a tenant's: its id and digest.
+
+        A key is free once its job's output has had its whole time. Where the output left earlier, for want of
+        room, the key still holds, or the job would run and be paid a second time.
+        """
+        from sqlalchemy import and_, or_, select
+
         from cellblock.archive.tables import JOBS
 
+        now_ms, settings = round(1000 * time.time()), self.settings
+        kept_well = and_(
+            JOBS.c.state == "succeeded", JOBS.c.finished_ms > now_ms - 1000 * settings.output_ttl_s
+        )
+        kept_failed = and_(
+            JOBS.c.state != "succeeded", JOBS.c.finished_ms > now_ms - 1000 * settings.failed_output_ttl_s
+        )
         query = (
-            JOBS.select()
-            .where(JOBS.c.tenant == tenant, JOBS.c.idempotency == key, JOBS.c.result.is_not(None))
+            select(JOBS.c.job_id, JOBS.c.digest)
+            .where(JOBS.c.tenant == tenant, JOBS.c.idempotency == key)
+            .where(or_(kept_well, kept_failed))
+            .where(or_(JOBS.c.plan_until_ms.is_(None), JOBS.c.plan_until_ms > now_ms))
             .order_by(JOBS.c.finished_ms.desc())
             .limit(1)
         )
@@ -178,7 +193,7 @@ class Archive:
 
         from cellblock.archive.tables import JOBS
 
-        columns = [column for column in JOBS.columns if column.name != "result"]
+        columns = [column for column in JOBS.columns if column.name != "output"]
         query = _filtered(select(*columns), asked)
         if cursor is not None:
             at_ms, job_id = _read_cursor(cursor)
@@ -216,50 +231,6 @@ class Archive:
             rows = connection.execute(query).all()
         return [(str(who), _EPOCH + timedelta(days=int(n)), runs, int(cost)) for who, n, runs, cost in rows]
 
-    def expire_outputs(self, now_ms: int, settings: ArchiveSettings) -> list[str]:
-        """Removes the results of a page of jobs whose time is over. Returns the blobs that held them, one
-        entry for each job: ``""`` where there was no blob.
-
-        Each job is returned to one caller only, also where several callers remove at once.
-        """
-        from sqlalchemy import and_, or_, select
-
-        from cellblock.archive.tables import JOBS
-
-        well = and_(JOBS.c.state == "succeeded", JOBS.c.finished_ms < now_ms - 1000 * settings.output_ttl_s)
-        oldest_ms = now_ms - 1000 * settings.failed_output_ttl_s
-        newest_ms = now_ms - 1000 * min(settings.output_ttl_s, settings.failed_output_ttl_s)
-        over = (
-            select(JOBS.c.job_id)
-            # The first two conditions are the index's own: removed results are not in it.
-            .where(JOBS.c.result.is_not(None), JOBS.c.finished_ms < newest_ms)
-            .where(or_(well, JOBS.c.finished_ms < oldest_ms))
-            .limit(_PAGE)
-        )
-        emptied = (
-            JOBS.update()
-            # The database checks the second condition again on the locked row: another caller can be faster.
-            .where(JOBS.c.job_id.in_(over), JOBS.c.result.is_not(None))
-            .values(result=None)
-            .returning(JOBS.c.result_blob)
-        )
-        with archive_errors("forgetting what jobs said", self.engine), self.engine.begin() as connection:
-            return [blob or "" for blob in connection.execute(emptied).scalars()]
-
-    def expire_records(self, now_ms: int, settings: ArchiveSettings) -> int:
-        """Removes a page of records whose time is over. Returns their number."""
-        from sqlalchemy import select
-
-        from cellblock.archive.tables import JOBS
-
-        old = (
-            select(JOBS.c.job_id)
-            .where(JOBS.c.finished_ms < now_ms - 1000 * settings.record_ttl_s)
-            .limit(_PAGE)
-        )
-        with archive_errors("forgetting old jobs", self.engine), self.engine.begin() as connection:
-            return connection.execute(JOBS.delete().where(JOBS.c.job_id.in_(old))).rowcount
-
     def close(self) -> None:
         """Closes every connection."""
         self.engine.dispose()
@@ -268,8 +239,18 @@ class Archive:
 _MAYBE = ("plan", "parent", "worker", "idempotency", "digest", "result_blob")
 
 
-def row_of(job_id: str, record: Mapping[str, str], result: str) -> dict[str, Any]:
-    """A row of tables.JOBS, from the ledger's record and result of an ended job."""
+def row_of(
+    job_id: str, record: Mapping[str, str], result: bytes | bytearray | None, output_bytes: int
+) -> dict[str, Any]:
+    """A row of tables.JOBS, from the ledger's record and result of an ended job.
+
+    Args:
+        job_id: The job.
+        record: Its record.
+        result: Its stored result; None to keep the record alone.
+        output_bytes: The size of the result, also where it is in the blob store.
+    """
+    plan_ttl_s = record.get("result_ttl_s")
 
     def number(field: str) -> int | None:
         return int(record[field]) if field in record else None
@@ -283,15 +264,19 @@ def row_of(job_id: str, record: Mapping[str, str], result: str) -> dict[str, Any
         "submitted": float(record["submitted"]),
         **{name: number(name) for name in ("admitted_ms", "started_ms", "finished_ms")},
         "cost_micros": number("cost"),
-        "result": result,
+        "output": result,
+        "output_bytes": output_bytes,
+        "plan_until_ms": int(record["finished_ms"]) + 1000 * int(plan_ttl_s) if plan_ttl_s else None,
     }
 
 
 def _archived(row: dict[str, Any]) -> ArchivedJob:
     """A row as a job with a record in the ledger's form."""
     row["cost"] = row.pop("cost_micros")
-    job_id, result = str(row.pop("job_id")), row.pop("result", None)
-    return ArchivedJob(job_id, {name: str(value) for name, value in row.items() if value is not None}, result)
+    for internal in ("output_bytes", "plan_until_ms"):
+        del row[internal]
+    job_id, output = str(row.pop("job_id")), row.pop("output", None)
+    return ArchivedJob(job_id, {name: str(value) for name, value in row.items() if value is not None}, output)
 
 
 def _filtered(query: Select[Any], asked: JobFilter) -> Select[Any]:

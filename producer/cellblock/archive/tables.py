@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, String, Table, Text, text
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, text
 
 #: The newest of migrations/versions.
-HEAD = "0001"
+HEAD = "0002"
 #: The table of migrations that says which version a database has.
 VERSIONS = "cellblock_archive_version"
 METADATA = MetaData()
 
 
-def _of_rows(name: str, column: str, *, where: str) -> Index:
+def _of_rows(name: str, *columns: str, where: str) -> Index:
     """An index of only the rows that meet a condition."""
-    return Index(name, column, postgresql_where=text(where), sqlite_where=text(where))
+    return Index(name, *columns, postgresql_where=text(where), sqlite_where=text(where))
 
 
-#: Times are milliseconds since 1970 by the ledger's clock; money is in micros.
+#: Times are milliseconds since 1970 by the ledger's clock; money is in micros. output: the stored result,
+#: until it is removed; output_bytes: its size, also in a blob; plan_until_ms: when its plan has it removed.
 JOBS = Table(
     "cellblock_jobs",
     METADATA,
@@ -38,11 +39,23 @@ JOBS = Table(
     Column("cost_micros", BigInteger),
     Column("idempotency", String(256)),
     Column("digest", String(64)),
-    Column("result", Text),
+    Column("output", LargeBinary),
     Column("result_blob", String(80)),
+    Column("output_bytes", BigInteger),
+    Column("plan_until_ms", BigInteger),
     Index("cellblock_jobs_by_end", "finished_ms", "job_id"),
     Index("cellblock_jobs_by_tenant", "tenant", "finished_ms", "job_id"),
     Index("cellblock_jobs_by_key", "tenant", "idempotency"),
-    _of_rows("cellblock_jobs_with_output", "finished_ms", where="result IS NOT NULL"),
+    _of_rows("cellblock_jobs_with_output", "finished_ms", where="output IS NOT NULL"),
+    # Names the size too, so that adding sizes up reads no output.
+    _of_rows(
+        "cellblock_jobs_outputs",
+        "tenant",
+        "finished_ms",
+        "job_id",
+        "output_bytes",
+        where="output IS NOT NULL",
+    ),
+    _of_rows("cellblock_jobs_by_plan_end", "plan_until_ms", where="output IS NOT NULL"),
     _of_rows("cellblock_jobs_with_plan", "admitted_ms", where="plan IS NOT NULL"),
 )

@@ -70,7 +70,7 @@ class Counts(Contract):
     """The numbers of jobs in each state at this moment, and the number of live workers."""
 
     waiting: int = Field(description="For a worker.")
-    delayed: int = Field(description="For the end of the pause before a retry.")
+    delayed: int = Field(description="For the end of the pause before a retry, or for their long parts.")
     parked: dict[str, int] = Field(description="For a slot, by tenant.")
     running: int
     dead: int = Field(description="Dead letters.")

@@ -22,7 +22,7 @@ _SCRIPTS = "evalsha script|load script|exists"
 _LOOKS = (
     "exists get hexists hget hgetall hkeys hmget llen lrange mget scard sismember smembers srandmember ttl "
     "xinfo xlen xpending xrange xrevrange zcard zcount zmscore zrandmember zrange zrevrange zscan zscore "
-    "lindex pttl strlen"
+    "lindex pttl strlen getrange"
 )
 _CHANGES = (
     "del expire hdel hincrby hset hsetnx ltrim publish rpush sadd set srem xadd xtrim zadd zpopmin zrem "
@@ -93,7 +93,7 @@ ROLES = (
     Role(
         "archiver",
         changes="events schema upkeep blobs",
-        reads="job:* result:* keepers kept:*",
+        reads="job:* result:* keepers kept:* account:*",
         channels="",
         commands=f"{_TALK} {_SCRIPTS} {_LOOKS} {_CHANGES} {_STREAM} info",
     ),

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from cellblock.admission.claim_check import names_of
+from cellblock.admission.claim_check import Uploads, names_of
 from cellblock.admission.gates import NO_GATES, Gates
 from cellblock.admission.idempotency import IdempotencyKey
 from cellblock.admission.nesting import no_parent, too_poor
 from cellblock.admission.resolve import Manifest
-from cellblock.errors import CellblockError, RateLimited, StoreUnavailable
+from cellblock.errors import BlobsUnavailable, CellblockError, RateLimited, StoreUnavailable
+from cellblock.ledger.ends_without_worker import NOT_UPLOADED
 from cellblock.ledger.keys import JobOwner
-from cellblock.ledger.pressure import no_room, too_many_bytes
+from cellblock.ledger.pressure import no_room, too_many_bytes, too_many_stored
 from cellblock.ledger.reads import Reads, conflict
-from cellblock.ledger.replies import AdmitReply, AdmitWord
+from cellblock.ledger.replies import AdmitReply, AdmitWord, UploadedReply
 from cellblock.ledger.script_calls import ScriptCall
 from cellblock.ledger.server import check_schema
 from cellblock.ledger.store import Store
-from cellblock.ledger.transitions import ms
+from cellblock.ledger.transitions import Transitions, ms
 
 #: The most sent in one round trip: Redis answers no other client while it reads and runs it.
 _TRIP_JOBS, _TRIP_BYTES = 64, 1024 * 1024
-_Answer = tuple[AdmitReply, str | None] | StoreUnavailable
+#: A job waits this long for its long parts; if its caller was lost meanwhile, it then ends in a worker.
+_UPLOAD_S = 600.0
+_Answer = tuple[AdmitReply, bytes | None] | StoreUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,8 @@ class Candidate:
     """A job that asks to be admitted.
 
     ``gates``: the limits of the tenant's plan, booked all together or not at all. Without gates the tenant
-    has no plan from now on, unless the job comes from the holder of an API key (``keyed``).
+    has no plan from now on, unless the job comes from the holder of an API key (``keyed``). ``uploads``: its
+    parts for the blob store; once it is admitted, :meth:`Admissions.upload` puts them there.
     """
 
     job_id: str
@@ -38,6 +42,7 @@ class Candidate:
     idempotency: IdempotencyKey | None = None
     gates: Gates | None = None
     keyed: bool = False
+    uploads: Uploads = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +61,11 @@ class Admission:
 class Admissions:
     """Admits jobs. Raises :class:`StoreUnavailable`. Thread-safe."""
 
-    def __init__(self, store: Store, reads: Reads) -> None:
+    def __init__(self, store: Store, reads: Reads, transitions: Transitions) -> None:
         self._store = store
         self._redis, self._keys, self._scripts = store.redis, store.keys, store.scripts
         self._reads = reads
+        self._transitions = transitions
         self._schema_checked = False
 
     def admit(
@@ -101,6 +107,29 @@ class Admissions:
         return [
             self._admitted(candidate, answer) for candidate, answer in zip(candidates, answers, strict=True)
         ]
+
+    def upload(self, candidate: Candidate) -> tuple[str, ...]:
+        """Puts the parts of an admitted job into the blob store. Returns the jobs that can be claimed now.
+
+        Before this nothing of a job is there, so that a job that is refused leaves nothing behind. Raises
+        :class:`BlobsUnavailable` if a part could not be stored; the job is cancelled then, and its key free.
+        """
+        blobs, manifest = self._store.blobs, candidate.manifest
+        if blobs is None or not candidate.uploads:
+            return ()
+        try:
+            for name, data in candidate.uploads.items():
+                blobs.put(data, name)
+        except BlobsUnavailable:
+            self._transitions.cancel(candidate.job_id, NOT_UPLOADED, frees_key=True)
+            raise
+        owner = JobOwner(manifest.tenant, manifest.parent or "")
+        uploaded = self._scripts.call(
+            UploadedReply,
+            self._keys.of_job(candidate.job_id, owner),
+            {"job_id": candidate.job_id, "lane": owner.lane, "slots": self._store.settings.tenant_slots},
+        )
+        return uploaded.wake
 
     def _check_schema(self) -> None:
         """Checks the schema once. The first job of a new store claims it for this version."""
@@ -148,6 +177,14 @@ class Admissions:
                 retry_after_ms=refused.retry_after_ms,
                 asked=refused.share,
             )
+        if refused is not None and refused.limit == "bytes_stored":
+            return too_many_stored(
+                manifest.tenant,
+                allowed=refused.allowed,
+                used=refused.used,
+                retry_after_ms=refused.retry_after_ms,
+                requested=refused.share,
+            )
         if refused is not None and gates is not None:
             return gates.refusal(
                 manifest.tenant,
@@ -193,6 +230,8 @@ class Admissions:
                 "lane": owner.lane,
                 "slots": self._store.settings.tenant_slots,
                 "blobs": " ".join(names_of(manifest)),
+                "blob_bytes": sum(ref.size_bytes for ref in manifest.blobs.values()),
+                "upload_ms": ms(_UPLOAD_S) if candidate.uploads else 0,
                 "tenant_percent": self._store.settings.tenant_percent,
                 "memory_bytes": self._store.settings.memory_bytes,
                 "measures": not self._store.embedded,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import cast
 
-from cellblock.ledger.connection import store_errors
+from cellblock.ledger.connection import get_bytes, get_in_pieces, store_errors
 from cellblock.ledger.event_retention import EventStream
 from cellblock.ledger.store import Store
 from cellblock.ledger.upkeep_replies import OwedReply, ReleaseBlobsReply
@@ -17,9 +16,37 @@ from cellblock.ledger.upkeep_replies import OwedReply, ReleaseBlobsReply
 #: The consumer group of `cellblock archiver`; no other reader may use it.
 ARCHIVE_GROUP = "archive"
 _PAGE = 500
-_READ_BYTES = 8 * 1024 * 1024
+_READ_BYTES = 4 * 1024 * 1024
+#: A job with a longer result is written alone, and each try is counted before its result is read.
+_ALONE_BYTES = 1024 * 1024
+#: How often a job may be tried alone: each try before this one ended with its archiver.
+_TRIES_MAX = 2
+#: Jobs that were set aside are reported for this long.
+_SET_ASIDE_REPORTED_S = 86_400.0
+_SET_ASIDE_NAMED = 20
 #: A live archiver reports more often than this.
 _SILENT_S = 15.0
+
+
+#: Fields of the upkeep's hash that count tries, each with the id of its job.
+_TRIES = "archive_tries:"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Jobs that are read and written together. ``alone``: one job, whose tries are counted."""
+
+    job_ids: tuple[str, ...]
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """An ended job as the store has it. ``result``: None if only its record can be archived."""
+
+    job_id: str
+    record: Mapping[str, str]
+    result: bytes | bytearray | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +102,11 @@ class Archiving:
         state = self.state()
         if state is None:
             return "no archiver has ever run: run cellblock archiver" if self._store.has_archive else None
+        if state.problem is None and (names := self._set_aside()):
+            return (
+                f"archivers ended while writing the output of {', '.join(names)}: only the record of each "
+                "was archived"
+            )
         return state.problem
 
     def report(self, *, behind_s: float, error: str = "") -> None:
@@ -92,7 +124,7 @@ class Archiving:
         """Detaches the archive, so that ended jobs leave the store without waiting for it. Returns whether
         the store had one. Call it while no archiver runs, and before workers start that have no archive."""
         with store_errors("detaching the archive"):
-            self._redis.hdel(self._keys.upkeep, "archiver", "archive_owes")
+            self._redis.hdel(self._keys.upkeep, "archiver", "archive_owes", "archive_set_aside")
             return self._stream.drop_group(ARCHIVE_GROUP)
 
     def owes_since(self) -> str | None:
@@ -125,23 +157,101 @@ class Archiving:
                 yield [str(entry).partition(" ")[0] for entry in page]
                 last -= _PAGE
 
-    def ended(self, job_ids: list[str]) -> list[tuple[str, dict[str, str], str]]:
-        """Id, record and stored result of the first of these jobs that have ended and are still in the store:
-        a few megabytes at most, but at least one job. Jobs not yet looked at stay in ``job_ids``."""
-        with store_errors("reading ended jobs"):
+    def batches(self, job_ids: Sequence[str], *, one_by_one: bool = False) -> Iterator[Batch]:
+        """These jobs in parts whose results are a few megabytes at most; one with a long result is alone.
+
+        Args:
+            job_ids: The jobs.
+            one_by_one: Makes each job a part by itself, as an archiver may have ended because of one of them.
+        """
+        batch: list[str] = []
+        taken_bytes = 0
+        for job_id, size_bytes in zip(job_ids, self._result_sizes(job_ids), strict=True):
+            alone = one_by_one or size_bytes > _ALONE_BYTES
+            if batch and (alone or taken_bytes + size_bytes > _READ_BYTES):
+                yield Batch(tuple(batch))
+                batch, taken_bytes = [], 0
+            if alone:
+                yield Batch((job_id,), alone=True)
+            else:
+                batch.append(job_id)
+                taken_bytes += size_bytes
+        if batch:
+            yield Batch(tuple(batch))
+
+    def _result_sizes(self, job_ids: Sequence[str]) -> list[int]:
+        with store_errors("reading the sizes of results"):
             pipe = self._redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.strlen(self._keys.result(job_id))
-            sums = list(accumulate(cast(list[int], pipe.execute())))
-            count = max(1, sum(total <= _READ_BYTES for total in sums)) if sums else 0
-            taken, job_ids[:] = job_ids[:count], job_ids[count:]
+            return cast(list[int], pipe.execute())
+
+    def ended(self, batch: Batch) -> list[EndedJob]:
+        """The jobs of a batch that have ended and are still in the store.
+
+        A job that stands alone comes without its result once archivers have ended over it: then only its
+        record can be kept.
+        """
+        if batch.alone:
+            return self._ended_alone(batch.job_ids[0])
+        with store_errors("reading ended jobs"):
             pipe = self._redis.pipeline(transaction=False)
-            for job_id in taken:
+            for job_id in batch.job_ids:
                 pipe.hgetall(self._keys.job(job_id))
-                pipe.get(self._keys.result(job_id))
-            found = pipe.execute()
-        triples = zip(taken, found[::2], found[1::2], strict=True)
-        return [(job_id, record, result) for job_id, record, result in triples if result is not None]
+                get_bytes(pipe, self._keys.result(job_id))
+            replies = pipe.execute()
+        triples = zip(batch.job_ids, replies[::2], replies[1::2], strict=True)
+        return [EndedJob(job_id, record, result) for job_id, record, result in triples if result is not None]
+
+    def _ended_alone(self, job_id: str) -> list[EndedJob]:
+        was_tried = self._tried(job_id)
+        with store_errors("reading an ended job"):
+            record = cast(dict[str, str], self._redis.hgetall(self._keys.job(job_id)))
+            if was_tried > _TRIES_MAX:
+                result = None
+            elif not (result := get_in_pieces(self._redis, self._keys.result(job_id))):
+                return []
+        return [EndedJob(job_id, record, result)] if "finished_ms" in record else []
+
+    def _tried(self, job_id: str) -> int:
+        """Counts one more try to archive this job alone. Returns how many there were."""
+        with store_errors("counting a try"):
+            return int(self._redis.hincrby(self._keys.upkeep, f"{_TRIES}{job_id}", 1))
+
+    def written(self, batch: Batch) -> None:
+        """Notes that a batch has been written."""
+        if batch.alone:
+            with store_errors("noting that a job was archived"):
+                self._redis.hdel(self._keys.upkeep, f"{_TRIES}{batch.job_ids[0]}")
+
+    def set_aside(self, job_id: str) -> None:
+        """Notes that the output of this job was not archived, for operators to read."""
+        with store_errors("noting a job that was set aside"):
+            at = self._store.now_ms() / 1000
+            names = [*self._set_aside(), job_id][-_SET_ASIDE_NAMED:]
+            self._redis.hset(self._keys.upkeep, "archive_set_aside", json.dumps({"at": at, "jobs": names}))
+
+    def _set_aside(self) -> list[str]:
+        """The last jobs that were set aside, if the last one was a day ago or less."""
+        with store_errors("reading which jobs were set aside"):
+            stored = cast(str | None, self._redis.hget(self._keys.upkeep, "archive_set_aside"))
+            now_s = self._store.now_ms() / 1000
+        if stored is None:
+            return []
+        note = json.loads(stored)
+        return list(note["jobs"]) if now_s - note["at"] < _SET_ASIDE_REPORTED_S else []
+
+    def stored_limits(self, tenants: Iterable[str]) -> dict[str, int]:
+        """What the outputs of each of these tenants may take of the archive, where its plan bounds them."""
+        names = list(tenants)
+        with store_errors("reading what tenants may keep"):
+            pipe = self._redis.pipeline(transaction=False)
+            for tenant in names:
+                pipe.hget(self._keys.account(tenant), "bytes_stored")
+            limits = cast(list[str | None], pipe.execute())
+        return {
+            tenant: int(limit) for tenant, limit in zip(names, limits, strict=True) if limit and int(limit)
+        }
 
     def release_blobs(self, names: Sequence[str]) -> None:
         """Notes that the archive has removed its results in these blobs: the sweep may remove the blobs."""

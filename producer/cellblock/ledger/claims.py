@@ -181,7 +181,7 @@ class Claims:
         picked: Picked,
         worker: str,
         operation: str,
-        answer: tuple[ClaimReply, str | None] | StoreUnavailable,
+        answer: tuple[ClaimReply, bytes | None] | StoreUnavailable,
     ) -> Claim | _NotClaimed:
         if isinstance(answer, BrokenReply):
             return self._left(picked, answer)
@@ -195,7 +195,7 @@ class Claims:
             if reply.word is not ClaimWord.CLAIMED:
                 return reply.word
             try:
-                manifest = Manifest.model_validate_json(stored or "")
+                manifest = Manifest.model_validate_json(stored or b"")
             except ValidationError:
                 self._reject_unreadable(picked, reply.fence, operation)
                 return ClaimWord.PASSED
@@ -248,13 +248,14 @@ class Claims:
                 "outcome": Outcome.REJECTED,
                 "result": result,
                 "blob": "",
+                "blob_bytes": 0,
                 "charge": 0,
                 "counter": "failures",
                 "retries": 0,
                 "backoff_ms": 0,
                 "backoff_max_ms": 0,
                 "spread_percent": 100,
-                "cancelled_result": "",
+                "cancelled_result": b"",
             },
             plan_ttl_s=plan_ttl_s(record),
         )

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.client import NEVER_DECODE, Pipeline
 from redis.exceptions import AuthenticationError, OutOfMemoryError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -18,6 +19,7 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 from cellblock.errors import NotConfigured, StoreFull, StoreUnavailable
 from cellblock_config import RedisAddress, RedisSettings, Settings
 
+_PIECE_BYTES = 1024 * 1024
 _PIPELINED = re.compile(r"^Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
 
 
@@ -90,6 +92,24 @@ def server_ms(redis: Redis) -> int:
     """The server's clock, in milliseconds since 1970: the only clock by which the ledger decides."""
     seconds, micros = redis.time()
     return int(seconds) * 1000 + int(micros) // 1000
+
+
+def get_bytes(redis: Redis | Pipeline, key: str) -> Any:
+    """GET of a payload or a result, as bytes; in a pipeline, its reply comes with the others.
+
+    As text it would be four times as long in memory with one character beyond U+FFFF, and tenants write it.
+    """
+    return redis.execute_command("GET", key, **{NEVER_DECODE: True})  # type: ignore[no-untyped-call]
+
+
+def get_in_pieces(redis: Redis, key: str) -> bytearray:
+    """The value of a key in one piece of memory: a reply as long as the value would be held several times."""
+    value = bytearray(redis.strlen(key))
+    for start in range(0, len(value), _PIECE_BYTES):
+        end = start + _PIECE_BYTES - 1
+        piece = redis.execute_command("GETRANGE", key, start, end, **{NEVER_DECODE: True})  # type: ignore[no-untyped-call]
+        value[start : start + len(piece)] = piece
+    return value
 
 
 @contextmanager

@@ -24,7 +24,7 @@ _CALL = re.compile(r"= arguments\(([^)]*)\)")
 _PART = re.compile(r"'(?P<text>[^']*)'|\{(?P<names>[^}]*)\}|(?P<constant>[A-Z_]+)")
 _LIST = "..."
 #: Redis takes these without being told how; a truth value it refuses.
-_AS_THEY_ARE = frozenset({str, int})
+_AS_THEY_ARE = frozenset({str, int, bytes})
 
 
 class BadCall(CellblockError):
@@ -33,7 +33,7 @@ class BadCall(CellblockError):
 
 #: Values by declared name; a sequence for a declared list.
 CallKeys = Mapping[str, str | Sequence[str]]
-Arguments = Mapping[str, str | int | Sequence[str]]
+Arguments = Mapping[str, str | int | bytes | Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Declaration:
         """The call's KEYS in order. Raises :class:`BadCall` for a name that is missing or not declared."""
         return self._in_order(self.keys, keys)
 
-    def argument_list(self, arguments: Arguments) -> list[str | int]:
+    def argument_list(self, arguments: Arguments) -> list[str | int | bytes]:
         """The call's ARGV in order, truth values as 1 and 0. Raises :class:`BadCall` as :meth:`key_list`."""
         return self._in_order(self.arguments, arguments)
 
@@ -60,12 +60,14 @@ class Declaration:
         found = [given[name] for name in singles]
         ordered = [one if type(one) in _AS_THEY_ARE else self._single(one, singles, given) for one in found]
         if rest is not None:
-            if isinstance(given[rest], str | int):
+            if isinstance(given[rest], str | int | bytes):
                 raise self._unfit(rest)
             ordered += map(_text, cast(Sequence[str], given[rest]))
         return ordered
 
-    def _single(self, value: str | int | Sequence[str], singles: Sequence[str], given: Arguments) -> str:
+    def _single(
+        self, value: str | int | bytes | Sequence[str], singles: Sequence[str], given: Arguments
+    ) -> str:
         if not isinstance(value, str | int):
             raise self._unfit(next(name for name in singles if given[name] is value))
         return _text(value)

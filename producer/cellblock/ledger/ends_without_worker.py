@@ -19,8 +19,8 @@ class EndWithoutWorker:
     outcome: Outcome
     error: JobError
 
-    def result(self, job_id: str, record: Mapping[str, str]) -> str:
-        """The job's result as text to store (see ``ledger/stored_results.py``)."""
+    def result(self, job_id: str, record: Mapping[str, str]) -> bytes:
+        """The job's result as JSON to store (see ``ledger/stored_results.py``)."""
         result = JobResult(
             job_id=job_id,
             outcome=self.outcome,
@@ -38,6 +38,10 @@ class EndWithoutWorker:
 CANCELLED = EndWithoutWorker(Outcome.CANCELLED, JobError(type="Cancelled", message="Cancelled"))
 WORKER_LOST = EndWithoutWorker(
     Outcome.WORKER_LOST, JobError(type="WorkerLost", message="Every attempt lost its worker")
+)
+NOT_UPLOADED = EndWithoutWorker(
+    Outcome.CANCELLED,
+    JobError(type="NotUploaded", message="The blob store did not take its long parts; submit it again"),
 )
 ORPHANED = EndWithoutWorker(
     Outcome.CANCELLED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from typing import cast
 
@@ -31,6 +32,18 @@ _CONSUMER_IDLE_S = 86_400.0
 _PRUNE_S = 3600.0
 
 
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Events for one consumer to acknowledge.
+
+    ``again``: they were delivered before, to a consumer that did not acknowledge them: it may have ended over
+    one of them.
+    """
+
+    events: list[Event]
+    again: bool = False
+
+
 class EventGroups:
     """Reads events in groups. Raises :class:`StoreUnavailable`, :class:`SchemaMismatch`. Thread-safe."""
 
@@ -45,6 +58,14 @@ class EventGroups:
     def read(
         self, group: str, consumer: str, *, after: str, limit: int, wait_s: float, redeliver_s: float
     ) -> list[Event]:
+        """The events of the next delivery (see :meth:`deliver`)."""
+        return self.deliver(
+            group, consumer, after=after, limit=limit, wait_s=wait_s, redeliver_s=redeliver_s
+        ).events
+
+    def deliver(
+        self, group: str, consumer: str, *, after: str, limit: int, wait_s: float, redeliver_s: float
+    ) -> Delivery:
         """Events that no consumer of the group has acknowledged, for this consumer to acknowledge.
 
         First come events that were delivered at least ``redeliver_s`` ago and never acknowledged, then new
@@ -54,21 +75,21 @@ class EventGroups:
         deadline = time.monotonic() + wait_s
         gap = self._events.group_gap(group)
         if gap is not None:
-            return [gap]
+            return Delivery([gap])
         while True:
             try:
-                found = self._missed(group, consumer, limit, redeliver_s)
+                missed = self._missed(group, consumer, limit, redeliver_s)
                 self._forget_consumers(group)
                 left_s = deadline - time.monotonic()
-                found = found or self._new(group, consumer, limit, min(left_s, _STEP_S))
+                events = missed or self._new(group, consumer, limit, min(left_s, _STEP_S))
             except StoreUnavailable as error:
                 # The group is created only if it is missing: a full store would refuse to create it.
                 if not str(error.__cause__).startswith("NOGROUP"):
                     raise
                 self._create(group, after)
                 continue
-            if found or left_s <= 0:
-                return found
+            if events or left_s <= 0:
+                return Delivery(events, again=bool(missed))
 
     def acknowledge(self, group: str, event_ids: Sequence[str]) -> int:
         """Marks events as done: no consumer of the group gets them again. Returns how many were open."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from pydantic import ValidationError
@@ -27,7 +28,7 @@ from cellblock.errors import UnknownJob
 from cellblock.ledger.admissions import Admissions
 from cellblock.ledger.archiving import Archiving
 from cellblock.ledger.claims import Claim, Claims
-from cellblock.ledger.connection import store_errors
+from cellblock.ledger.connection import get_bytes, store_errors
 from cellblock.ledger.ends_without_worker import CANCELLED
 from cellblock.ledger.figures import Figures
 from cellblock.ledger.keys import JobOwner, Stay
@@ -78,7 +79,7 @@ class Ledger:
         self.reads = Reads(store, self.archiving)
         self.figures = Figures(store, self.archiving)
         self._transitions = Transitions(store, self.reads)
-        self.admissions = Admissions(store, self.reads)
+        self.admissions = Admissions(store, self.reads, self._transitions)
         self.claims = Claims(store, self.reads, self._transitions)
         self.upkeep = Upkeep(
             store,
@@ -97,13 +98,13 @@ class Ledger:
         with store_errors("reading a parent"):
             pipe = self._redis.pipeline(transaction=False)
             pipe.hgetall(self.keys.job(job_id))
-            pipe.get(self.keys.spec(job_id))
-            record, spec = cast(tuple[dict[str, str], str | None], tuple(pipe.execute()))
+            get_bytes(pipe, self.keys.spec(job_id))
+            record, spec = cast(tuple[dict[str, str], bytes | None], tuple(pipe.execute()))
             now_ms = self._store.now_ms()
         if record.get("state") != JobState.RUNNING or tenant not in {None, record["tenant"]}:
             raise no_parent(job_id, tenant)
         try:
-            manifest = Manifest.model_validate_json(spec or "")
+            manifest = Manifest.model_validate_json(spec or b"")
         except ValidationError:
             raise no_parent(job_id, tenant) from None
         return Parent(
@@ -156,20 +157,28 @@ class Ledger:
         ``long_bytes``: longer results go to the blob store; None: every result stays in Redis. Raises
         :class:`BlobsUnavailable`.
         """
-        text, blob = stored(result), ""
-        size_bytes = len(text.encode())
-        if self._store.blobs is not None and long_bytes is not None and size_bytes > long_bytes:
-            text, blob = deposited(text, self._store.blobs)
-            size_bytes = len(text)
-        if size_bytes <= LARGE_BYTES:
-            return self._finish(claim=claim, result=result, operation=operation, text=text, blob=blob)
+        data, blob, blob_bytes = stored(result), "", 0
+        if self._store.blobs is not None and long_bytes is not None and len(data) > long_bytes:
+            blob_bytes = len(data)
+            data, blob = deposited(data, self._store.blobs)
+        end = partial(
+            self._finish,
+            claim=claim,
+            result=result,
+            operation=operation,
+            data=data,
+            blob=blob,
+            blob_bytes=blob_bytes,
+        )
+        if len(data) <= LARGE_BYTES:
+            return end()
         with _LONG_RESULT:
-            if not self.retention.has_room(claim.manifest.tenant, size_bytes):
+            if not self.retention.has_room(claim.manifest.tenant, len(data)):
                 return Transition(claim.job_id, FinishWord.NO_ROOM)  # without sending it
-            return self._finish(claim=claim, result=result, operation=operation, text=text, blob=blob)
+            return end()
 
     def _finish(
-        self, claim: Claim, result: JobResult, operation: str, text: str, blob: str
+        self, *, claim: Claim, result: JobResult, operation: str, data: bytes, blob: str, blob_bytes: int
     ) -> Transition[FinishWord]:
         ours = result.outcome in OUR_FAULT
         retries = self._store.settings.fault_retries if ours else claim.manifest.retries
@@ -184,24 +193,25 @@ class Ledger:
                 "op": operation,
                 "state": JobState.after(result.outcome),
                 "outcome": result.outcome,
-                "result": text,
+                "result": data,
                 "blob": blob,
+                "blob_bytes": blob_bytes,
                 "charge": result.cost_micros or 0,
                 "counter": "faults" if ours else "failures",
                 "retries": retries,
                 "backoff_ms": ms(self._store.settings.retry_backoff_s),
                 "backoff_max_ms": ms(self._store.settings.retry_backoff_max_s),
                 "spread_percent": spread(),
-                "cancelled_result": self._cancelled_result(claim.job_id) if ours else "",
+                "cancelled_result": self._cancelled_result(claim.job_id) if ours else b"",
             },
             plan_ttl_s=claim.plan_ttl_s,
         )
 
-    def _cancelled_result(self, job_id: str) -> str:
+    def _cancelled_result(self, job_id: str) -> bytes:
         try:
             return CANCELLED.result(job_id, self.reads.record(job_id))
         except UnknownJob:  # the script will not find the job either, and returns stale
-            return ""
+            return b""
 
     def release(self, claim: Claim, operation: str, *, ran: bool = True) -> Transition[ReleaseWord]:
         """Gives the job back without counting a loss: ``released``, ``cancelled`` if asked for, ``stale``.

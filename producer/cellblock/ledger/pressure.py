@@ -58,6 +58,26 @@ def no_room(*, used_bytes: int, limit_bytes: int) -> StoreFull:
     )
 
 
+def too_many_stored(
+    tenant: str, *, allowed: int, used: int, retry_after_ms: int, requested: int
+) -> RateLimited | InvalidJob:
+    """The error for a job whose tenant has too many bytes in the blob store."""
+    if requested > allowed:
+        return InvalidJob(
+            "job",
+            f"has {requested} bytes for the blob store, and the plan of tenant {tenant!r} allows {allowed} "
+            "(bytes_stored): it can never be admitted",
+        )
+    return RateLimited(
+        f"bytes_stored: tenant {tenant!r} has {used} of {allowed} bytes in the blob store, and this job "
+        f"brings {requested}: its jobs have to end or leave first; try again in {retry_after_ms / 1000:g} s",
+        retry_after_s=retry_after_ms / 1000,
+        limit="bytes_stored",
+        allowed=allowed,
+        used=used,
+    )
+
+
 def too_many_bytes(
     tenant: str, *, allowed: int, used: int, retry_after_ms: int, asked: int
 ) -> RateLimited | InvalidJob:

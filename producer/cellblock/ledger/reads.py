@@ -14,7 +14,7 @@ from cellblock.contract.outcomes import Outcome
 from cellblock.contract.results import JobResult
 from cellblock.errors import ArchiveUnavailable, InvalidJob, SchemaMismatch, UnknownJob
 from cellblock.ledger.archiving import Archiving
-from cellblock.ledger.connection import store_errors
+from cellblock.ledger.connection import get_bytes, store_errors
 from cellblock.ledger.event_retention import EventStream, id_of
 from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.store import Store
@@ -75,9 +75,9 @@ class Reads:
         """
         with store_errors("reading a result"):
             pipe = self._redis.pipeline(transaction=False)
-            pipe.get(self._keys.result(job_id))
+            get_bytes(pipe, self._keys.result(job_id))
             pipe.hgetall(self._keys.job(job_id))
-            stored, record = cast(tuple[str | None, dict[str, str]], tuple(pipe.execute()))
+            stored, record = cast(tuple[bytes | None, dict[str, str]], tuple(pipe.execute()))
         if not record:
             return self._archived_result(job_id)
         if stored is None:
@@ -88,12 +88,12 @@ class Reads:
         found = self._store.archive.job(job_id) if self._store.archive is not None else None
         if found is None:
             raise unknown_job(job_id)
-        if found.result is None:
+        if found.output is None:
             raise UnknownJob(
-                f"job {job_id} ended {found.record['outcome']}, and what it said is not kept any more "
-                "(CELLBLOCK_ARCHIVE_OUTPUT_TTL_S)"
+                f"the output of job {job_id} has expired (CELLBLOCK_ARCHIVE_OUTPUT_TTL_S, or result_ttl_s or "
+                f"bytes_stored of its plan); it ended {found.record['outcome']}"
             )
-        return restored(job_id, found.record, within_reach(found.result, self._store.blobs))
+        return restored(job_id, found.record, within_reach(found.output, self._store.blobs))
 
     def events(self, after: str = "0", *, limit: int = 100, wait_s: float = 0) -> list[Event]:
         """Events after a stream id, oldest first; waits up to ``wait_s`` for the first.

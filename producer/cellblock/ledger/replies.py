@@ -244,6 +244,20 @@ class CancelReply(WakingReply[CancelWord]):
     words = CancelWord
 
 
+class UploadedWord(StrEnum):
+    """Whether an uploaded job can be claimed from now on."""
+
+    READY = "ready"
+    GONE = "gone"  #: it runs already, or has ended
+
+
+class UploadedReply(WakingReply[UploadedWord]):
+    """The reply of ``uploaded``."""
+
+    script = "uploaded"
+    words = UploadedWord
+
+
 class RetryWord(StrEnum):
     """The answer to an operator's retry."""
 

@@ -28,6 +28,8 @@ from cellblock.ledger.upkeep_replies import ForgetReply, ForgetWord
 
 #: The most jobs that leave in one call, and the most tenants looked at in one.
 _PAGE = 100
+#: The fields of a record that say how its job ended, and what it has in the blob store.
+_END = ("finished_ms", "idempotency", "outcome", "result_bytes")
 #: The most time for each part of a round: the next round does the rest.
 _WORK_S = 0.3
 #: The longest number that scripts take.
@@ -65,11 +67,30 @@ _FOR_A_RESULT = ((TENANT_DOWN_TO, _ALL),)
 
 
 @dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Room to make: in Redis, and in the blob store."""
+
+    held_bytes: int = 0
+    stored_bytes: int = 0
+
+    def __bool__(self) -> bool:
+        return self.held_bytes > 0 or self.stored_bytes > 0
+
+    def less(self, page: _Page) -> _Wanted:
+        """What is wanted after this page has left."""
+        return _Wanted(self.held_bytes - page.freed_bytes, self.stored_bytes - page.freed_stored_bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class _Page:
-    """The result of one call: the number of entries that left, and their bytes by the ledger's own count."""
+    """The entries that left in one call: their number, and their bytes by the ledger's own count.
+
+    ``freed_stored_bytes``: of these in the blob store.
+    """
 
     left: int
     freed_bytes: int
+    freed_stored_bytes: int = 0
 
 
 class Retention:
@@ -132,9 +153,10 @@ class Retention:
             with store_errors("looking for who leaves first"):
                 page = self._redis.zrange(self._keys.keepers, self._looked_at, self._looked_at + _PAGE - 1)
             for keeper in self._that_may_leave(cast(list[str], page), rules):
-                freed += self._forget_of(
-                    epoch=epoch, keeper=keeper, wanted=wanted - freed, rules=rules, until=until
+                left = self._forget_of(
+                    epoch=epoch, keeper=keeper, wanted=_Wanted(wanted - freed), rules=rules, until=until
                 )
+                freed += wanted - freed - left.held_bytes
             self._looked_at += len(page)
             if not page:
                 break
@@ -188,8 +210,11 @@ class Retention:
             if time.monotonic() > until:
                 break
             for percent, rules in _FOR_A_RESULT if asked else _FOR_A_JOB:
-                wanted = self._beyond(tenant, limit_bytes, percent=percent, more=int(asked))
-                for keeper in self._keepers_of(tenant) if wanted > 0 else ():
+                wanted = _Wanted(
+                    self._beyond(tenant, limit_bytes, percent=percent, more=int(asked)),
+                    self._stored_beyond(tenant, percent=percent),
+                )
+                for keeper in self._keepers_of(tenant) if wanted else ():
                     left = self._forget_of(
                         epoch=epoch,
                         keeper=keeper,
@@ -197,7 +222,7 @@ class Retention:
                         rules=self._with_archive(rules),
                         until=until,
                     )
-                    freed, wanted = freed + left, wanted - left
+                    freed, wanted = freed + wanted.held_bytes - left.held_bytes, left
             with store_errors("looking after a tenant"):
                 self._redis.zrem(self._keys.crowded, tenant)  # a tenant that is refused again is added again
         return freed
@@ -220,15 +245,14 @@ class Retention:
         found = [(score, name) for score, name in zip(scores, names, strict=True) if score is not None]
         return [name for _, name in sorted(found)]
 
-    def _forget_of(self, epoch: int, keeper: str, wanted: int, rules: _Rules, until: float) -> int:
-        """Removes jobs of one list until ``wanted`` bytes are freed or no more may leave. Returns bytes."""
-        freed = 0
-        while freed < wanted and time.monotonic() < until:
-            page = self._forget(epoch, keeper, wanted_bytes=wanted - freed, rules=rules)
-            freed += page.freed_bytes
+    def _forget_of(self, epoch: int, keeper: str, wanted: _Wanted, rules: _Rules, until: float) -> _Wanted:
+        """Removes jobs of one list until there is room or no more may leave. Returns what is still wanted."""
+        while wanted and time.monotonic() < until:
+            page = self._forget(epoch, keeper, wanted=wanted, rules=rules)
+            wanted = wanted.less(page)
             if not page.left:
                 break
-        return freed
+        return wanted
 
     def _beyond(self, tenant: str, limit_bytes: int, *, percent: int, more: int = 0) -> int:
         """The bytes of ended jobs that a tenant keeps, plus ``more``, beyond this part of its limit."""
@@ -239,13 +263,20 @@ class Retention:
         most = min(own or share, share or own)
         return min(kept, held + kept + more - most * percent // 100) if most else 0
 
+    def _stored_beyond(self, tenant: str, *, percent: int) -> int:
+        """The bytes that a tenant has in the blob store beyond this part of its plan's limit."""
+        with store_errors("reading what a tenant has stored"):
+            fields = self._redis.hmget(self._keys.account(tenant), "blob_bytes", "bytes_stored")
+        stored, limit = (int(value or 0) for value in cast(list[str | None], fields))
+        return stored - limit * percent // 100 if limit else 0
+
     def _forget(
         self,
         epoch: int,
         keeper: str,
         *,
         leaves_by_ms: int = _MOST,
-        wanted_bytes: int = _MOST,
+        wanted: _Wanted = _Wanted(_MOST),
         rules: _Rules = _ALL,
     ) -> _Page:
         """Removes the first jobs of a list that leave by then: a page at most, and only as many as needed."""
@@ -253,15 +284,15 @@ class Retention:
         stays_ms = 1000 * int(seconds)
         kept = keys.kept(tenant, int(seconds))
         leaving: list[tuple[str, str]] = []
-        next_ms, freed_bytes, archived = 1, 0, 0
+        next_ms, freed, archived = 1, _Page(0, 0), 0
         with store_errors("looking for what a tenant keeps"):
             entries = cast(list[str], self._redis.lrange(kept, 0, _PAGE - 1))
             now_ms = self._store.now_ms()
-            for entry, (finished_ms, name, outcome) in zip(entries, self._ends(entries), strict=True):
+            for entry, (finished_ms, name, outcome, stored) in zip(entries, self._ends(entries), strict=True):
                 ended_ms = int(finished_ms or 0)
                 leaves_ms = self._leaves_ms(ended_ms, stays_ms, dead=outcome in OUR_FAULT)
                 held = self._is_held(ended_ms, now_ms, rules)
-                if leaves_ms > leaves_by_ms or held or freed_bytes >= wanted_bytes:
+                if leaves_ms > leaves_by_ms or held or not wanted.less(freed):
                     next_ms = self._looked_at_ms(ended_ms, stays_ms, dead=outcome in OUR_FAULT)
                     if leaves_ms > leaves_by_ms:  # it waits for the archive, and must not block others
                         next_ms = max(next_ms, now_ms + _AGAIN_MS)
@@ -269,7 +300,11 @@ class Retention:
                 if archived == len(leaving):
                     archived += self._is_archived(ended_ms)
                 leaving.append((entry, name or ""))
-                freed_bytes += int(entry.partition(" ")[2])
+                freed = _Page(
+                    freed.left + 1,
+                    freed.freed_bytes + int(entry.partition(" ")[2]),
+                    freed.freed_stored_bytes + int(stored or 0),
+                )
         of_jobs = [
             key for entry, name in leaving for key in self._keys_of(entry.partition(" ")[0], tenant, name)
         ]
@@ -292,7 +327,9 @@ class Retention:
                 "leaving": [entry for entry, _ in leaving],
             },
         )
-        return _Page(len(leaving) if forgot.word is ForgetWord.FORGOT else 0, forgot.freed_bytes)
+        if forgot.word is not ForgetWord.FORGOT:
+            return _Page(0, 0)
+        return replace(freed, freed_bytes=forgot.freed_bytes)
 
     def _looked_at_ms(self, ended_ms: int, stays_ms: int, *, dead: bool) -> int:
         """When (ms) the leader looks at a list with this first job; prelude/ending.lua computes the same."""
@@ -312,10 +349,17 @@ class Retention:
         return ended_ms + stays_ms + _UNARCHIVED_MS
 
     def _ends(self, entries: Sequence[str]) -> list[list[str | None]]:
-        """For each job when it ended (None if it is gone or runs again), its idempotency key, its outcome."""
+        """For each job when it ended (None if it is gone or runs again), its idempotency key, its outcome and
+        the bytes of its result in the blob store."""
         pipe = self._redis.pipeline(transaction=False)
         for entry in entries:
-            pipe.hmget(self._keys.job(entry.partition(" ")[0]), "finished_ms", "idempotency", "outcome")
+            pipe.hmget(
+                self._keys.job(entry.partition(" ")[0]),
+                "finished_ms",
+                "idempotency",
+                "outcome",
+                "result_bytes",
+            )
         return cast(list[list[str | None]], pipe.execute()) if entries else []
 
     def _keys_of(self, job_id: str, tenant: str, idempotency: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from redis.commands.core import Script
 from redis.exceptions import NoScriptError
 
 from cellblock.errors import StoreUnavailable
-from cellblock.ledger.connection import store_errors
+from cellblock.ledger.connection import get_bytes, store_errors
 from cellblock.ledger.declarations import Arguments, BadCall, CallKeys, declaration_of, prelude, source_of
 
 
@@ -38,7 +38,7 @@ class BrokenReply(StoreUnavailable):
 class ScriptCall:
     """One of several calls of a script.
 
-    ``get``: a key whose value to read after the call. So a long value does not go through Lua.
+    ``get``: a key whose value to read after the call, as bytes. So a long value does not go through Lua.
     """
 
     keys: CallKeys
@@ -48,7 +48,8 @@ class ScriptCall:
     @property
     def size_bytes(self) -> int:
         """The approximate size of the call on the wire, without its keys."""
-        return sum(len(str(value)) for value in self.arguments.values())
+        values = self.arguments.values()
+        return sum(len(value if isinstance(value, str | bytes) else str(value)) for value in values)
 
 
 class Scripts:
@@ -71,7 +72,7 @@ class Scripts:
 
     def call_each(
         self, reply: type[R], calls: Sequence[ScriptCall]
-    ) -> list[tuple[R, str | None] | StoreUnavailable]:
+    ) -> list[tuple[R, bytes | None] | StoreUnavailable]:
         """The reply to each call with the value of its ``get``, or why it is missing: the store refused the
         call, or :class:`BrokenReply`.
 
@@ -85,7 +86,7 @@ class Scripts:
                 keys = declared.key_list(call.keys)
                 pipe.evalsha(script.sha, len(keys), *keys, *declared.argument_list(call.arguments))
                 if call.get is not None:
-                    pipe.get(call.get)
+                    get_bytes(pipe, call.get)
             answers = iter(pipe.execute(raise_on_error=False))
         return [
             self._answer(reply, call, next(answers), next(answers) if call.get is not None else None)
@@ -94,12 +95,12 @@ class Scripts:
 
     def _answer(
         self, reply: type[R], call: ScriptCall, answer: object, value: object
-    ) -> tuple[R, str | None] | StoreUnavailable:
+    ) -> tuple[R, bytes | None] | StoreUnavailable:
         try:
             if isinstance(answer, NoScriptError):  # the first call, or Redis was restarted
                 answer = self._run(reply.script, call)
                 with store_errors(f"running {reply.script}"):
-                    value = self._redis.get(call.get) if call.get is not None else None
+                    value = get_bytes(self._redis, call.get) if call.get is not None else None
             with store_errors(f"running {reply.script}"):
                 for one in (answer, value):
                     if isinstance(one, Exception):
@@ -107,7 +108,7 @@ class Scripts:
         except StoreUnavailable as error:
             return error
         try:
-            return _checked(reply, cast(list[str], answer)), cast(str | None, value)
+            return _checked(reply, cast(list[str], answer)), cast(bytes | None, value)
         except ValueError as error:  # other calls of the round trip have had their effect
             return BrokenReply(f"{reply.script}: {error}")
 

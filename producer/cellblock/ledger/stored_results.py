@@ -1,52 +1,63 @@
-"""How the store holds a result: without the fields that the job's record has, and without empty fields."""
+"""How the store holds a result: as JSON in UTF-8, without the fields that the job's record has, and without
+empty fields.
+
+It stays bytes until it is read: one character beyond U+FFFF would make text four times as large in memory.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 
+from pydantic import TypeAdapter
+
 from cellblock.blobs import Blobs
 from cellblock.contract.results import JobResult, Timings
 from cellblock.errors import BlobLost
 
 _BLOB = "blob"
-_ELSEWHERE = f'{{"{_BLOB}":'
+_ELSEWHERE = f'{{"{_BLOB}":'.encode()
+_RESULTS = TypeAdapter(JobResult)
 _IN_THE_RECORD = {
     *("job_id", "outcome", "level", "attempt", "worker", "trace_id", "timings"),
 }
 
 
-def stored(result: JobResult) -> str:
-    """The result as text, to be kept beside the job's record."""
+def stored(result: JobResult) -> bytes:
+    """The result as JSON, to be kept beside the job's record."""
     left_out = _IN_THE_RECORD if result.value_kind is not None else _IN_THE_RECORD | {"value"}
-    return result.model_dump_json(exclude=left_out, exclude_defaults=True)
+    return _RESULTS.dump_json(result, exclude=left_out, exclude_defaults=True)
 
 
-def deposited(text: str, blobs: Blobs) -> tuple[str, str]:
-    """Puts a long result into the blob store. Returns the text that replaces it, and the blob's name."""
-    data = text.encode()
+def deposited(data: bytes, blobs: Blobs) -> tuple[bytes, str]:
+    """Puts a long result into the blob store. Returns the JSON that replaces it, and the blob's name."""
     name = blobs.put(data)
-    return json.dumps({_BLOB: name, "size_bytes": len(data)}), name
+    return json.dumps({_BLOB: name, "size_bytes": len(data)}).encode(), name
 
 
-def within_reach(text: str, blobs: Blobs | None) -> str:
-    """The text that :func:`stored` made, fetched from the blob store if it is there.
+def size_of(data: bytes | bytearray) -> int:
+    """The bytes of a stored result, also where it is in the blob store."""
+    return len(data) + (int(json.loads(data)["size_bytes"]) if data.startswith(_ELSEWHERE) else 0)
+
+
+def within_reach(data: bytes, blobs: Blobs | None) -> bytes:
+    """The JSON that :func:`stored` made, fetched from the blob store if it is there.
 
     Raises :class:`BlobLost`, :class:`BlobsUnavailable`.
     """
-    if not text.startswith(_ELSEWHERE):
-        return text
-    ref = json.loads(text)
+    if not data.startswith(_ELSEWHERE):
+        return data
+    ref = json.loads(data)
     if blobs is None:
         raise BlobLost(
             str(ref[_BLOB]).rpartition("/")[2],
             "the result is in the fleet's blob store, and this process has none: set CELLBLOCK_BLOBS_URL",
         )
-    return blobs.get(str(ref[_BLOB]), int(ref["size_bytes"])).decode()
+    return blobs.get(str(ref[_BLOB]), int(ref["size_bytes"]))
 
 
-def restored(job_id: str, record: Mapping[str, str], text: str) -> JobResult:
-    """The result of an ended job, from its record and the text that :func:`stored` made."""
+def restored(job_id: str, record: Mapping[str, str], data: bytes) -> JobResult:
+    """The result of an ended job, from its record and the JSON that :func:`stored` made."""
     known: dict[str, object] = {
         "job_id": job_id,
         "outcome": record["outcome"],
@@ -57,18 +68,21 @@ def restored(job_id: str, record: Mapping[str, str], text: str) -> JobResult:
         "timings": timings(record).model_dump(),
         **({"cost_micros": int(record["cost"])} if "cost" in record else {}),
     }
-    # Joined as text: a job's output can be long, and is parsed once. The ledger's fields come last, and win.
-    tail = json.dumps(known)[1:]
-    return JobResult.model_validate_json(f"{text[:-1]}, {tail}" if text != "{}" else f"{{{tail}")
+    # Joined unparsed: a job's output can be long, and is parsed once. The ledger's fields come last, and win.
+    tail = json.dumps(known)[1:].encode()
+    return JobResult.model_validate_json(
+        b"".join((memoryview(data)[:-1], b", ", tail)) if data != b"{}" else b"{" + tail
+    )
 
 
 def heard(job_id: str, notification: str) -> JobResult | None:
     """The result in a job's notification; None where it has to be fetched."""
     record, _, text = notification.partition("\n")
-    if not text or text.startswith(_ELSEWHERE):
+    data = text.encode()
+    if not data or data.startswith(_ELSEWHERE):
         return None
     try:
-        return restored(job_id, json.loads(record), text)
+        return restored(job_id, json.loads(record), data)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None  # not written by us
 

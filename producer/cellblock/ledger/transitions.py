@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from cellblock.ledger.declarations import Arguments
@@ -49,6 +50,7 @@ class Transitions:
         arguments: Arguments,
         *,
         plan_ttl_s: int,
+        more_keys: Mapping[str, str] = MappingProxyType({}),
     ) -> Transition[W]:
         """Calls the script of this reply for a job.
 
@@ -68,20 +70,28 @@ class Transitions:
             "measures": not self._store.embedded,
             "channel": self._keys.done(job_id),
         }
-        keys = self._keys.of_job(job_id, owner, stay)
+        keys = {**self._keys.of_job(job_id, owner, stay), **more_keys}
         done = self._scripts.call(reply, keys, {"job_id": job_id, **arguments, **common})
         return Transition(job_id, done.word, done.wake)
 
-    def cancel(self, job_id: str, end: EndWithoutWorker) -> Transition[CancelWord]:
-        """Ends a waiting job now, or asks the worker of a running one to. Raises :class:`UnknownJob`."""
+    def cancel(
+        self, job_id: str, end: EndWithoutWorker, *, frees_key: bool = False
+    ) -> Transition[CancelWord]:
+        """Ends a waiting job now, or asks the worker of a running one to. Raises :class:`UnknownJob`.
+
+        ``frees_key``: whether another job may be accepted under the key of one that waited.
+        """
         record = self._reads.record(job_id)
         result = end.result(job_id, record)
         return self.move(
             CancelReply,
             job_id,
             JobOwner.of_record(record),
-            {"result": result, "control": self._keys.control},
+            {"result": result, "control": self._keys.control, "frees_key": frees_key},
             plan_ttl_s=plan_ttl_s(record),
+            more_keys={
+                "idempotency": self._keys.idempotency(record["tenant"], record.get("idempotency", ""))
+            },
         )
 
 

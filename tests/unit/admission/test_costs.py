@@ -51,7 +51,8 @@ def test_a_cap_that_no_run_fits_into_is_named() -> None:
 def test_a_job_of_a_plan_carries_its_price_and_its_cap() -> None:
     intake = Intake(load_settings())
     spec = JobSpec(code="1", plan="casual", max_cost_micros=200)
-    manifest, gates = intake.prepare("job", spec)
+    prepared = intake.prepare("job", spec)
+    manifest, gates = prepared.manifest, prepared.gates
     assert gates is not None
     assert manifest.charge is not None
     assert manifest.charge.cap_micros == gates.reserve_micros == intake.estimate(spec).reserve_micros == 200
@@ -59,8 +60,8 @@ def test_a_job_of_a_plan_carries_its_price_and_its_cap() -> None:
 
 
 def test_a_job_without_a_plan_is_not_charged() -> None:
-    manifest, gates = Intake(load_settings()).prepare("job", JobSpec(code="1"))
-    assert (manifest.charge, manifest.plan, gates) == (None, None, None)
+    prepared = Intake(load_settings()).prepare("job", JobSpec(code="1"))
+    assert (prepared.manifest.charge, prepared.manifest.plan, prepared.gates) == (None, None, None)
 
 
 def test_old_prices_are_said_once_by_who_submits(caplog: pytest.LogCaptureFixture) -> None:

@@ -72,7 +72,7 @@ def file(tmp_path: Path) -> Path:
 def limits(file: Path, **spec: Any) -> Any:
     settings = load_settings(plans={"file": file})
     job = JobSpec(**{"code": "1", **spec})
-    return Intake(settings).prepare("job", job)[0].limits
+    return Intake(settings).prepare("job", job).manifest.limits
 
 
 def test_a_job_that_asks_for_nothing_gets_what_plan_and_level_give(file: Path) -> None:
@@ -120,7 +120,9 @@ def test_more_than_the_plan_allows_is_refused_by_name(file: Path, spec: dict[str
 
 
 def prepared(file: Path, **spec: Any) -> Manifest:
-    return Intake(load_settings(plans={"file": file})).prepare("job", JobSpec(**{"code": "1", **spec}))[0]
+    return (
+        Intake(load_settings(plans={"file": file})).prepare("job", JobSpec(**{"code": "1", **spec})).manifest
+    )
 
 
 def test_the_image_that_runs_is_one_of_the_plans(file: Path) -> None:

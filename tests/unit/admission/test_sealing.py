@@ -84,7 +84,7 @@ def result() -> JobResult:
 
 def test_the_stored_manifest_holds_nothing_its_author_wrote(redis_url: str) -> None:
     settings = load_settings(redis={"url": redis_url}, sealing=BOTH)
-    manifest, _ = Intake(settings).prepare("job", spec())
+    manifest = Intake(settings).prepare("job", spec()).manifest
     stored = manifest.model_dump_json()
     assert MARKER not in stored
     assert manifest.seal_to == PUBLIC

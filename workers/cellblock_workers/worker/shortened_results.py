@@ -23,7 +23,7 @@ def shortened(claim: Claim, result: JobResult) -> JobResult:
         return fault_result(claim, _WHY)
     short = _cut(result)
     # A character may take six bytes in the store; and there are other fields that a job can make long.
-    return short if len(stored(short).encode()) < LARGE_BYTES else fault_result(claim, _WHY)
+    return short if len(stored(short)) < LARGE_BYTES else fault_result(claim, _WHY)
 
 
 def _cut(result: JobResult) -> JobResult:

@@ -4,7 +4,10 @@
 --       blobs: the names of its blobs, separated by blanks. tenant_percent: a tenant's share of the store's memory.
 --       planned: 1 if a plan bounds it: its name and weight, parallel runs, one run per emission_us and burst at
 --       once, runs a day, jobs that wait, and micros: reserve for this run, budget a day; result_ttl_s: how long its
---       result is kept; bytes_held: the most its tenant's jobs may take of the store, 0 if the plan has no such limit.
+--       result is kept; bytes_held: the most its tenant's jobs may take of the store, 0 if the plan has no such limit;
+--       bytes_stored: the same of the blob store.
+--       blob_bytes: its parts for the blob store, which are put there once it is admitted; upload_ms: it cannot be
+--       claimed before `uploaded`, or before this time has passed: then its caller was lost
 --       parent: for a nested run, the id of the running job whose slot and money it takes, else "";
 --       accrued: the most that the parent's attempt can have cost by now. keyed: 1 if an API key submits, which lifts no plan
 -- Returns {"admitted", job_id, woken id, ...} · {"known", job_id} · {"conflict", job_id} · {"full", waiting}
@@ -15,7 +18,7 @@
 local a, invalid = arguments('job_id digest manifest tenant level priority trace_id submitted queue_depth# ' ..
   'job_ttl_s# expires_ms# idempotent# idempotency forgotten parent lane slots# blobs tenant_percent# memory_bytes# ' ..
   'measures# planned# plan weight# parallel# emission_us# burst# day_runs# depth# reserve# budget# result_ttl_s# ' ..
-  'bytes_held# accrued# keyed#', OF_JOB, { 'idempotency', 'rate' })
+  'bytes_held# bytes_stored# blob_bytes# upload_ms# accrued# keyed#', OF_JOB, { 'idempotency', 'rate' })
 if not a then
   return invalid
 end
@@ -70,15 +73,31 @@ lane.limit = most
 local function is_too_much()
   return most > 0 and lane.held + lane.kept + bytes > most
 end
-if is_too_much() and lane.held > 0 and a.parent == '' and redis.call('SCARD', keys.slots) == 0
-  and redis.call('ZCOUNT', keys.line, int(now - FORGOTTEN_MS), '+inf') == 0 then
-  lane.held = 0 -- nothing of it waits or runs: Redis forgot by itself what did, with the bytes of it
+-- Nothing of the tenant waits or runs.
+local function is_idle()
+  return a.parent == '' and redis.call('SCARD', keys.slots) == 0
+    and redis.call('ZCOUNT', keys.line, int(now - FORGOTTEN_MS), '+inf') == 0
+end
+if is_too_much() and lane.held > 0 and is_idle() then
+  lane.held = 0 -- Redis forgot by itself what waited or ran, with the bytes of it
 end
 if is_too_much() then
   if lane.kept > 0 then
     redis.call('ZADD', keys.crowded, 'GT', 0, a.tenant) -- what has ended leaves earlier
   end
   return { 'refused', 'bytes_held', int(most), int(lane.held + lane.kept), ROOM_MS, int(bytes) }
+end
+local most_stored = a.planned == 1 and a.bytes_stored or lane.most_stored
+local function is_too_much_stored()
+  return most_stored > 0 and a.blob_bytes > 0 and lane.stored + a.blob_bytes > most_stored
+end
+if is_too_much_stored() and lane.kept == 0 and is_idle() then
+  store_bytes(-lane.stored) -- as above
+  lane.stored = 0
+end
+if is_too_much_stored() then
+  redis.call('ZADD', keys.crowded, 'GT', 0, a.tenant)
+  return { 'refused', 'bytes_stored', int(most_stored), int(lane.stored), ROOM_MS, int(a.blob_bytes) }
 end
 
 local day = int(math.floor(now / DAY_MS))
@@ -121,7 +140,7 @@ if a.planned == 1 then
   account = { day .. '.runs', int(runs + 1) }
   if a.parent == '' then
     for _, part in ipairs({ day .. '.reserved', int(tonumber(of_day[2] or '0') + a.reserve), 'plan', a.plan,
-      'parallel', int(a.parallel), 'bytes_held', int(a.bytes_held) }) do
+      'parallel', int(a.parallel), 'bytes_held', int(a.bytes_held), 'bytes_stored', int(a.bytes_stored) }) do
       account[#account + 1] = part
     end
     redis.call('HSET', keys.plan_shares, 'weight:' .. a.plan, int(a.weight))
@@ -152,6 +171,7 @@ if a.idempotent == 1 then
 end
 if a.blobs ~= '' then
   also('blobs', a.blobs)
+  also('blob_bytes', int(a.blob_bytes))
 end
 local rank = int(PRIORITIES[a.priority] + at_us)
 also('rank', rank)
@@ -163,7 +183,7 @@ if a.planned == 1 and a.parent == '' then
   lane.slots = a.parallel
 elseif a.planned == 0 and a.parent == '' and a.keyed == 0 and was ~= '' then
   -- This must follow the HSET above: a full server refuses that HSET only while the script has written nothing.
-  redis.call('HDEL', keys.account, 'plan', 'parallel', 'bytes_held')
+  redis.call('HDEL', keys.account, 'plan', 'parallel', 'bytes_held', 'bytes_stored')
   lane.plan = ''
   lane.slots = a.slots
 end
@@ -171,9 +191,14 @@ if lane.slots > 0 then
   lane.taken = redis.call('SCARD', keys.slots)
 end
 name_blobs(a.blobs, 1)
+store_bytes(a.blob_bytes)
 redis.call('SET', keys.spec, a.manifest, 'EX', int(a.job_ttl_s))
-redis.call('ZADD', keys.ready, rank, a.job_id)
-lane.ready = lane.ready + 1
+if a.upload_ms > 0 then
+  redis.call('ZADD', keys.delayed, int(now + a.upload_ms), a.job_id)
+else
+  redis.call('ZADD', keys.ready, rank, a.job_id)
+  lane.ready = lane.ready + 1
+end
 redis.call('ZADD', keys.deadlines, int(now + a.expires_ms), a.job_id)
 if a.planned == 1 then
   redis.call('ZREMRANGEBYSCORE', keys.line, '-inf', '(' .. int(now - FORGOTTEN_MS))

@@ -1,8 +1,8 @@
 -- cancel: end a waiting job now, or ask the worker of a running one to stop it. Idempotent.
--- ARGV  control: the channel that workers listen on
+-- ARGV  control: the channel that workers listen on; frees_key: 1 to let another job be accepted under its key
 -- Returns {"cancelled", woken id, ...}: their messages have to be sent
 --       · {"requested"} · {"terminal", state} · {"unknown"}
-local a, invalid = arguments('job_id result control' .. COMMON, OF_JOB)
+local a, invalid = arguments('job_id result control frees_key#' .. COMMON, OF_JOB, { 'idempotency' })
 if not a then
   return invalid
 end
@@ -17,5 +17,11 @@ if job.state == 'running' then
 end
 if is_terminal(job.state) then
   return { 'terminal', job.state }
+end
+if a.frees_key == 1 and job.idempotency then
+  if (redis.call('GET', keys.idempotency) or ''):sub(1, #a.job_id + 1) == a.job_id .. ' ' then
+    redis.call('DEL', keys.idempotency)
+  end
+  redis.call('HDEL', keys.job, 'idempotency', 'digest')
 end
 return reply('cancelled', close(a, job, 'cancelled', 'cancelled', a.result, now_ms()))

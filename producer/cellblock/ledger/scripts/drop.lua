@@ -4,7 +4,7 @@ local a, invalid = arguments('job_id op', OF_JOB)
 if not a then
   return invalid
 end
-local job = record('op_drop', 'bytes', 'kept', 'blobs')
+local job = record('op_drop', 'bytes', 'kept', 'blobs', 'blob_bytes')
 if redis.call('ZREM', keys.dead, a.job_id) == 0 then
   return { job.op_drop == a.op and 'dropped' or 'alive' }
 end
@@ -12,8 +12,9 @@ redis.call('DEL', keys.spec, keys.attempts)
 if job.kept then
   local payload = tonumber(job.bytes or '0')
   redis.call('HSET', keys.job, 'op_drop', a.op, 'kept', int(tonumber(job.kept) - payload))
-  redis.call('HDEL', keys.job, 'bytes', 'blobs')
+  redis.call('HDEL', keys.job, 'bytes', 'blobs', 'blob_bytes')
   name_blobs(job.blobs or '', -1)
+  store_bytes(-tonumber(job.blob_bytes or '0'))
   redis.call('HINCRBY', keys.account, 'kept_bytes', int(-payload))
 end
 return { 'dropped' }

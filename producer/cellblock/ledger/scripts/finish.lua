@@ -1,5 +1,5 @@
 -- finish: store the one effect of a job: result, state, event and notification, under the right fence only.
--- ARGV  blob: the name of the blob that holds the result, else ""
+-- ARGV  blob: the name of the blob that holds the result, else ""; blob_bytes: its size
 --       charge: micros for what this attempt used; no more than the reserved micros are taken
 --       counter: which failures are counted (faults: ours, failures: the job's own); up to `retries` of
 --       them the job runs again instead, after backoff_ms, doubled each time up to backoff_max_ms, times
@@ -7,7 +7,7 @@
 -- Returns {"finished", woken id, ...} or {"retried", ...}: their messages have to be sent
 --       · {"stale", state}: another attempt owns the job, or it has ended; nothing changed
 --       · {"no room"}: the store is too full for a result of this length; nothing changed. Wait, or shorten it
-local a, invalid = arguments('job_id fence# op state outcome result blob charge# counter retries# backoff_ms# ' ..
+local a, invalid = arguments('job_id fence# op state outcome result blob blob_bytes# charge# counter retries# backoff_ms# ' ..
   'backoff_max_ms# spread_percent# cancelled_result' .. COMMON, OF_JOB)
 if not a then
   return invalid
@@ -48,7 +48,10 @@ if a.retries > 0 and job.cancel ~= '1' then
   end
 end
 if a.blob ~= '' then
-  more[3], more[4] = 'result_blob', a.blob
+  for _, part in ipairs({ 'result_blob', a.blob, 'result_bytes', int(a.blob_bytes) }) do
+    more[#more + 1] = part
+  end
   name_blobs(a.blob, 1)
+  store_bytes(a.blob_bytes)
 end
 return reply('finished', close(a, job, a.state, a.outcome, a.result, now, a.charge, more))

@@ -24,20 +24,21 @@ for i = 1, count do
 end
 local function is_only_bytes(fields)
   for _, field in ipairs(fields) do
-    if field ~= 'kept_bytes' and field ~= 'held_bytes' and field ~= 'limit_bytes' then
+    if field ~= 'kept_bytes' and field ~= 'held_bytes' and field ~= 'limit_bytes' and field ~= 'blob_bytes' then
       return false
     end
   end
   return true
 end
 
-local bytes = 0
+local bytes, stored = 0, 0
 for i = 1, count do
   local job_key, result_key, spec_key, attempts_key, idempotency_key = unpack(keys.of_jobs, 5 * i - 4, 5 * i)
-  local job = redis.call('HMGET', job_key, 'state', 'kept', 'blobs', 'result_blob', 'idempotency')
+  local job = redis.call('HMGET', job_key, 'state', 'kept', 'blobs', 'result_blob', 'idempotency', 'blob_bytes', 'result_bytes')
   if not job[1] or is_terminal(job[1]) then -- else an operator has let it run again
     local job_id, kept = entries[i]:match('^(%S+) (%d+)$')
     bytes = bytes + tonumber(job[2] or kept)
+    stored = stored + tonumber(job[6] or '0') + tonumber(job[7] or '0')
     name_blobs((job[3] or '') .. ' ' .. (i > a.archived and job[4] or ''), -1)
     redis.call('DEL', job_key, result_key, spec_key, attempts_key)
     if job[5] and (redis.call('GET', idempotency_key) or ''):sub(1, #job_id + 1) == job_id .. ' ' then
@@ -55,6 +56,7 @@ else
   redis.call('ZREM', keys.keepers, a.keeper)
   redis.call('HDEL', keys.account, 'list:' .. a.keeper:match('(%d+)$'))
 end
+store_bytes(-stored)
 local account = redis.call('HMGET', keys.account, 'kept_bytes', 'held_bytes')
 if account[1] then
   local left = math.max(0, tonumber(account[1]) - bytes)

@@ -4,7 +4,7 @@ local a, invalid = arguments('job_id op lane slots# job_ttl_s#', OF_JOB)
 if not a then
   return invalid
 end
-local job = record('state', 'op_retry', 'priority', 'window_ms', 'tenant', 'attempt', 'trace_id', 'bytes', 'kept', 'result_blob')
+local job = record('state', 'op_retry', 'priority', 'window_ms', 'tenant', 'attempt', 'trace_id', 'bytes', 'kept', 'result_blob', 'result_bytes')
 if not job.state then
   redis.call('ZREM', keys.dead, a.job_id)
   return { 'gone' }
@@ -24,7 +24,7 @@ local now = math.floor(at_us / 1000)
 local expires_ms = int(now + tonumber(job.window_ms))
 -- A job that failed through our fault stays free when it is tried again: no money is held or taken.
 local rank = int(PRIORITIES[job.priority] + at_us)
-redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel', 'worker', 'lent', 'kept', 'result_blob', 'losses', 'faults',
+redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel', 'worker', 'lent', 'kept', 'result_blob', 'result_bytes', 'losses', 'faults',
   'failures')
 redis.call('HSET', keys.job, 'state', 'queued',
   'rank', rank, 'queued_ms', int(now), 'expires_ms', expires_ms, 'op_retry', a.op)
@@ -32,6 +32,7 @@ redis.call('EXPIRE', keys.job, int(a.job_ttl_s))
 redis.call('EXPIRE', keys.spec, int(a.job_ttl_s))
 redis.call('DEL', keys.result)
 name_blobs(job.result_blob or '', -1)
+store_bytes(-tonumber(job.result_bytes or '0'))
 redis.call('ZREM', keys.dead, a.job_id)
 redis.call('LREM', keys.kept_dead, 0, a.job_id .. ' ' .. job.kept)
 lane.held = lane.held + tonumber(job.bytes or '0')

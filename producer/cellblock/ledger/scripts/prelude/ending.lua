@@ -37,7 +37,8 @@ end
 -- The fields that are not needed after a job has ended.
 local GONE_OF_THE_DEAD = { 'reserved', 'charged', 'borrowed', 'op_claim' }
 local GONE = { 'reserved', 'charged', 'borrowed', 'op_claim', 'rank', 'priority', 'window_ms', 'expires_ms', 'queued_ms',
-  'faults', 'failures', 'result_ttl_s', 'bytes', 'day', 'lent', 'op_retry', 'blobs' }
+  'faults', 'failures', 'bytes', 'day', 'lent', 'op_retry', 'blobs',
+  'blob_bytes' }
 
 -- What waiting callers get before the result: the fields of the record that belong to it (ledger/stored_results.py).
 local function told(job, outcome, at_ms, cost)
@@ -89,6 +90,7 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   else
     redis.call('DEL', keys.spec, keys.attempts)
     name_blobs(job.blobs or '', -1)
+    store_bytes(-tonumber(job.blob_bytes or '0'))
   end
   redis.call('RPUSH', list, a.job_id .. ' ' .. int(kept))
   local looked_at_ms = int(at_ms + 1000 * math.min(kept_s, a.looked_at_s))
@@ -99,6 +101,9 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   write_account(lane, { 'list:' .. int(kept_s), '1' })
   if lane.limit > 0 and lane.held + lane.kept > lane.limit then
     redis.call('ZADD', keys.crowded, 'GT', kept > LARGE_BYTES and int(kept) or 0, job.tenant)
+  end
+  if lane.most_stored > 0 and lane.stored > lane.most_stored then
+    redis.call('ZADD', keys.crowded, 'GT', 0, job.tenant)
   end
   if kept > LARGE_BYTES and a.measures == 1 then
     redis.call('HINCRBY', keys.pressure, 'taken_bytes', int(kept))

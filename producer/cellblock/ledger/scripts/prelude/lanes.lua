@@ -8,7 +8,8 @@
 -- Nested runs stand in a lane of their own, "tenant/parent", with one slot: their parent's, while the parent runs. What is
 -- said about tenants here holds for lanes; only the account belongs to the tenant.
 
--- Account hash <prefix>:account:<tenant>: plan, parallel, bytes_held (its plan's limits); held_bytes: of its jobs that
+-- Account hash <prefix>:account:<tenant>: plan, parallel, bytes_held, bytes_stored (its plan's limits); blob_bytes: what
+-- its jobs in the store have in the blob store, their parts and their results; held_bytes: of its jobs that
 -- have not ended; kept_bytes: of its ended jobs; limit_bytes: the limit of both together; list:<s> for each of its lists
 -- of ended jobs; per day <day>.runs, <day>.reserved, <day>.spent (micros).
 
@@ -16,9 +17,10 @@
 -- on the day. Code that changes one of these in Redis also changes it in this table. slots: how many jobs the lane may
 -- run at once, from its plan, else from the setting; 0 is any number. has_turn: the lane was picked, so it is not parked.
 local function look(a, day, has_turn)
-  local names = { 'plan', 'parallel', 'held_bytes', 'kept_bytes', 'bytes_held', 'limit_bytes' }
+  local names = { 'plan', 'parallel', 'held_bytes', 'kept_bytes', 'bytes_held', 'limit_bytes', 'bytes_stored',
+    'blob_bytes' }
   if day then
-    names[7], names[8] = day .. '.reserved', day .. '.spent'
+    names[9], names[10] = day .. '.reserved', day .. '.spent'
   end
   local account = fields_of(keys.account, unpack(names))
   local nested = a.lane:find('/', 1, true)
@@ -29,9 +31,11 @@ local function look(a, day, has_turn)
     kept = tonumber(account.kept_bytes or 0),
     most = tonumber(account.bytes_held or 0),
     limit = tonumber(account.limit_bytes or 0),
+    stored = tonumber(account.blob_bytes or 0),
+    most_stored = tonumber(account.bytes_stored or 0),
     day = day,
-    reserved = day and tonumber(account[names[7]] or 0),
-    spent = day and tonumber(account[names[8]] or 0),
+    reserved = day and tonumber(account[names[9]] or 0),
+    spent = day and tonumber(account[names[10]] or 0),
     ready = redis.call('ZCARD', keys.ready),
     taken = 0,
     parked = false,

@@ -18,6 +18,7 @@
 --   bytes kept     what it takes of the store while it has not ended, and since it has
 --   idempotency digest   the key it was accepted under, and the digest of what was asked
 --   blobs result_blob   names of its payload and of its result in the blob store
+--   blob_bytes result_bytes   the bytes of each there
 --   lent borrowed   of a parent: what its nested runs have of what was held for it; of a nested run: "1" while
 --                what is held for it is its parent's
 --   op_claim op_finish op_release op_retry op_drop         last operation id of each kind: a resent
@@ -42,7 +43,7 @@ end
 local function whole_record()
   return record('state', 'attempt', 'cancel', 'tenant', 'trace_id', 'worker', 'started_ms', 'priority', 'rank',
     'window_ms', 'expires_ms', 'plan', 'reserved', 'charged', 'day', 'borrowed', 'result_ttl_s', 'bytes',
-    'op_finish', 'op_release', 'level', 'submitted', 'admitted_ms', 'blobs', 'idempotency')
+    'op_finish', 'op_release', 'level', 'submitted', 'admitted_ms', 'blobs', 'blob_bytes', 'idempotency')
 end
 
 local function is_terminal(state)

@@ -1,0 +1,19 @@
+-- uploaded: the parts of an admitted job are in the blob store: from now on it can be claimed. Idempotent.
+-- Returns {"ready", woken id, ...}: their messages have to be sent · {"gone"}: it runs already, or has ended
+local a, invalid = arguments('job_id lane slots#', OF_JOB)
+if not a then
+  return invalid
+end
+local job = record('state', 'rank')
+if job.state ~= 'queued' then
+  return { 'gone' }
+end
+if redis.call('ZREM', keys.delayed, a.job_id) == 0 then
+  return { 'ready', a.job_id } -- resent: one message too many is harmless
+end
+local lane = look(a)
+local before = announced(lane)
+redis.call('HSET', keys.job, 'queued_ms', int(now_ms()))
+redis.call('ZADD', keys.ready, job.rank, a.job_id)
+lane.ready = lane.ready + 1
+return reply('ready', woken(a, lane, before, true))
