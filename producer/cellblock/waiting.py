@@ -139,7 +139,9 @@ class ResultWaiter:
         if future is None or future.done():
             return
         try:
-            result = heard(job_id, told) or self._ledger.reads.result(job_id)
+            result = heard(job_id, told)
+            if result is None and (result := self._ledger.reads.result(job_id)) is not None:
+                self._ledger.note_fetched(job_id)
             result = result and self._opened(result)
         except StoreUnavailable:
             return

@@ -26,7 +26,7 @@ SAYS = """
 import os
 open('0.txt', 'wb').write(os.urandom(4 << 20))
 for n in (1, 2): open(f'{n}.txt', 'wb').write(bytes(4 << 20))
-open('words.txt', 'w').write('word ' * 20_000)
+open('words.txt', 'w').write('\N{GRINNING FACE} word ' * 20_000)
 for n in range(100): print('line ' * 12_000)
 result = 'v' * 900_000
 """
@@ -35,7 +35,7 @@ result = 'v' * 900_000
 def _plain(number: int) -> JobSpec:
     return JobSpec.model_validate(
         {
-            "code": f"# {number}\n{SAYS}# " + "c" * 900_000,
+            "code": f"# {number} \N{GRINNING FACE}\n{SAYS}# " + "c" * 900_000,  # as text four times as long
             "stdin": b"\xff" * (7 * MIB),
             "files": {"data": bytes(7 * MIB)},
             "inputs": {"words": "i" * (7 * MIB)},
@@ -46,7 +46,7 @@ def _plain(number: int) -> JobSpec:
 
 
 def _trials(number: int) -> JobSpec:
-    source = f"# {number}\nprint('o' * (4 << 20), end='')"
+    source = f"# {number} \N{GRINNING FACE}\nprint('o' * (4 << 20), end='')"
     check = StdioCheck(cases=(StdioCase(stdin="1\n", stdout="o" * MIB),) * 3)
     trials = tuple(Trial(id=str(n), source=f"{source}#{n}", check=0) for n in range(4))
     return JobSpec.model_validate({"evaluation": Evaluation(checks=(check,), trials=trials)})

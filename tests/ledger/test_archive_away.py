@@ -199,7 +199,7 @@ def test_pruning_that_fails_does_not_come_before_jobs_that_end(
 
 def test_what_is_forgotten_already_is_not_looked_at_again(archiver: Archiver) -> None:
     explain = (
-        "EXPLAIN QUERY PLAN SELECT job_id FROM cellblock_jobs WHERE result IS NOT NULL AND "
+        "EXPLAIN QUERY PLAN SELECT job_id FROM cellblock_jobs WHERE output IS NOT NULL AND "
         "finished_ms < 5 AND (state = 'succeeded' OR finished_ms < 3) LIMIT 1000"
     )
     with archiver.archive.engine.connect() as connection:

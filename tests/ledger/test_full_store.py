@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -92,7 +93,7 @@ def test_what_is_admitted_within_one_measurement_counts(store: Store) -> None:
     lead(ledger)
     with settings_of(ledger, tenant_percent=100), pytest.raises(StoreFull):
         for number in range(1000):
-            ledger.admissions.admit(f"large{number}", manifest(stdin=LONG))
+            ledger.admissions.admit(f"large{number}", manifest(tenant=f"t{number}", stdin=LONG))
     assert 0 < number < 60, "and not a megabyte more"
 
 
@@ -108,7 +109,7 @@ def test_without_a_leader_admission_measures_by_itself(store: Store) -> None:
 def test_jobs_that_have_ended_leave_when_memory_is_short_oldest_first(store: Store) -> None:
     ledger, redis = store
     names = ended(ledger, *(f"job{number}" for number in range(20)), stdout=LONG)
-    fill_to(ledger, redis, LEAVE_ABOVE + 5)
+    fill_to(ledger, redis, LEAVE_ABOVE + 9)
     freed = ledger.retention.make_room(lead(ledger))
     left = here(ledger, names)
     assert 0 < len(left) < 20
@@ -389,3 +390,117 @@ def test_the_failed_jobs_of_a_plan_stay_no_longer_than_its_others(store: Store) 
     assert isinstance(held, Claim)
     finish(ledger, held, Outcome.MEMORY)
     assert redis.zrange(ledger.keys.keepers, 0, -1) == ["default 77"]
+
+
+def half_and_half(ledger: Ledger, redis: Redis, *, modest: int = 20) -> list[str]:
+    """Injected, in this order: 2 tenants with 30 jobs each that failed, and then ``modest`` of a third."""
+    for number in range(60):
+        job_id = admit(ledger, f"greedy{number}", tenant=f"greedy{number % 2}")
+        held = claim(ledger, job_id)
+        ledger.finish(held, result_of(held, Outcome.EXIT, stdout=LONG), operation())
+    return ended(ledger, *(f"modest{number}" for number in range(modest)), tenant="modest")
+
+
+def test_results_of_a_modest_tenant_stay_when_two_others_fill_the_store(store: Store) -> None:
+    """Those of the two are kept three times as long; by the time that jobs leave, theirs would go last."""
+    ledger, redis = store
+    names = half_and_half(ledger, redis)
+    fill_to(ledger, redis, LEAVE_ABOVE + 5)
+    assert ledger.retention.make_room(lead(ledger)) > 0
+    assert here(ledger, names) == names
+    fill_to(ledger, redis, TAKES_LARGE_BELOW + 2)
+    for _ in range(3):
+        ledger.retention.make_room(lead(ledger))
+    assert here(ledger, names) == names
+
+
+def test_two_tenants_with_waiting_jobs_leave_room_for_a_third_and_a_fourth(store: Store) -> None:
+    ledger, redis = store
+    admit(ledger)
+    memory_bytes = 2 * int(redis.info("memory")["used_memory"]) + 20 * 1024 * 1024
+    with settings_of(ledger, memory_bytes=memory_bytes):
+        for tenant in ("first", "second", "third"):
+            with pytest.raises(RateLimited) as refused:
+                for number in range(2000):
+                    redis.delete(ledger.keys.pressure)
+                    ledger.admissions.admit(f"{tenant}{number}", manifest(tenant=tenant, stdin=LONG))
+            assert refused.value.limit in {"bytes_held", "store_share"}
+        assert number > 5, "a third got its part"
+        redis.delete(ledger.keys.pressure)
+        admit(ledger, "stranger's", tenant="fourth")
+
+
+def test_tenant_that_is_refused_for_its_share_loses_what_was_fetched_and_goes_on(store: Store) -> None:
+    ledger, redis = store
+    names = ended(ledger, *(f"job{number}" for number in range(60)), stdout=LONG)
+    fill_to(ledger, redis, 70)
+    with settings_of(ledger, tenant_percent=100, result_least_s=60):
+        with pytest.raises(RateLimited, match=r"store_share.*holds \d+ already"):
+            ledger.admissions.admit("more", manifest())
+        ledger.retention.make_room(lead(ledger))
+        assert here(ledger, names) == names, "nobody has fetched them, and they are young"
+        for name in names[20:50]:
+            redis.hset(ledger.keys.job(name), "finished_ms", 1000 * (redis.time()[0] - 11))
+            ledger.note_fetched(name)
+        redis.delete(ledger.keys.pressure)
+        with pytest.raises(RateLimited, match="store_share"):
+            ledger.admissions.admit("more", manifest())
+        ledger.retention.make_room(lead(ledger))
+    left = here(ledger, names)
+    assert len(left) < 60
+    assert set(names) - set(left) <= set(names[20:50]), "only those that were fetched"
+
+
+def test_result_that_a_waiting_caller_got_is_marked_as_fetched(client: Client, redis: Redis) -> None:
+    ledger = client._ledger
+
+    def end(job_id: str) -> str | None:
+        held = claim(ledger, job_id)
+        ledger.finish(held, result_of(held), operation())
+        return redis.hget(ledger.keys.job(job_id), "fetched")  # type: ignore[return-value]
+
+    job = client.submit(JobSpec(code="1"))
+    assert end(job.id) is None
+    job.result(timeout_s=5)
+    assert redis.hget(ledger.keys.job(job.id), "fetched") == "1"
+    waited_for = client.submit(JobSpec(code="2"))
+    with ThreadPoolExecutor() as pool:
+        result = pool.submit(waited_for.result, timeout_s=10)
+        channel = ledger.keys.done(waited_for.id)
+        wait_until(lambda: dict(redis.pubsub_numsub(channel)).get(channel), 5, "its caller listening")
+        assert end(waited_for.id) == "1"
+        assert result.result().ok
+
+
+def test_idempotency_key_outlives_a_result_that_left_early(store: Store) -> None:
+    ledger, redis = store
+    ledger.admissions.admit("first", manifest(), once())
+    finish(ledger, claim(ledger, "first"))
+    ended(ledger, *(f"job{number}" for number in range(20)), stdout=LONG)
+    fill_to(ledger, redis, LEAVE_ABOVE + 5)
+    ledger.retention.make_room(lead(ledger))
+    assert here(ledger, ["first"]) == []
+    again = ledger.admissions.admit("second", manifest(), once())
+    assert (again.job_id, again.fresh) == ("first", False)
+    assert ledger.reads.accepted("default", once()) == "first"
+    with pytest.raises(InvalidJob, match="was used for another job"):
+        ledger.admissions.admit("third", manifest(code="other"), once(code="other"))
+    kept = int(redis.hget(ledger.keys.account("default"), "kept_bytes") or 0)
+    redis.zadd(ledger.keys.keepers, {"default 0": 1})
+    entry = str(redis.lindex(ledger.keys.kept("default", 0), 0)).split(" ")
+    over = " ".join([*entry[:2], "1", *entry[3:]])
+    redis.lset(ledger.keys.kept("default", 0), 0, over)  # injected: its time is over
+    fill_to(ledger, redis, 50)
+    ledger.retention.make_room(lead(ledger))
+    assert ledger.admissions.admit("second", manifest(), once()).job_id == "second"
+    after = int(redis.hget(ledger.keys.account("default"), "kept_bytes") or 0)
+    assert after == kept - int(entry[1]), "its bytes are given back"
+
+
+def test_idempotency_key_of_an_ended_time_leaves_with_its_job(store: Store) -> None:
+    ledger, redis = store
+    ledger.admissions.admit("first", manifest(), once())
+    finish(ledger, claim(ledger, "first"))
+    leave(ledger, redis, "first")
+    assert ledger.admissions.admit("second", manifest(), once()).job_id == "second"
+    assert not redis.exists(ledger.keys.kept("default", 0))

@@ -166,7 +166,8 @@ def _forget(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     """Injected: the job's time is over."""
     finish(ledger, claim(ledger))
     epoch = lead(ledger).epoch
-    return lambda: ledger.retention._forget(epoch, f"default {ledger._store.settings.result_ttl_s}")
+    lists, late_ms = ledger.retention._lists, 10**14
+    return lambda: lists.forget_due(epoch, f"default {ledger._store.settings.result_ttl_s}", late_ms)
 
 
 def _release(ledger: Ledger) -> Callable[[], Any]:
@@ -236,11 +237,12 @@ CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
     "owed": _owed,
     "release_blobs": _release_blobs,
     "uploaded": _uploaded,
+    "fetched": lambda ledger, _: lambda: ledger.note_fetched("job"),
 }
 #: These say the second time that there was nothing left to do.
 DONE_ALREADY = {
     *("reap", "expire", "wake", "refresh_lane", "free_slot", "tick", "resign", "forget", "trim", "owed"),
-    "release_blobs",
+    *("release_blobs", "fetched"),
 }
 #: What a transition says, also the second time.
 WORDS = {"finish": "finished", "finish_retried": "retried", "release": "released", "retry_dead": "retried"}

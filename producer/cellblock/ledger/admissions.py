@@ -13,7 +13,7 @@ from cellblock.admission.resolve import Manifest
 from cellblock.errors import BlobsUnavailable, CellblockError, RateLimited, StoreUnavailable
 from cellblock.ledger.ends_without_worker import NOT_UPLOADED
 from cellblock.ledger.keys import JobOwner
-from cellblock.ledger.pressure import no_room, too_many_bytes, too_many_stored
+from cellblock.ledger.pressure import no_room, too_large_a_share, too_many_bytes, too_many_stored
 from cellblock.ledger.reads import Reads, conflict
 from cellblock.ledger.replies import AdmitReply, AdmitWord, UploadedReply
 from cellblock.ledger.script_calls import ScriptCall
@@ -176,6 +176,14 @@ class Admissions:
                 used=refused.used,
                 retry_after_ms=refused.retry_after_ms,
                 asked=refused.share,
+            )
+        if refused is not None and refused.limit == "store_share":
+            return too_large_a_share(
+                manifest.tenant,
+                free=refused.allowed,
+                used=refused.used,
+                retry_after_ms=refused.retry_after_ms,
+                requested=refused.share,
             )
         if refused is not None and refused.limit == "bytes_stored":
             return too_many_stored(

@@ -23,7 +23,8 @@
                                                 ``dead_kept``, for ``dead_ttl_s``
 ``<p>:kept:<tenant>:<s>``              list     its ended jobs, in the order of their ends, and their bytes;
                                                 they leave after ``s`` seconds (class ``Stay``), sooner
-                                                where memory is short (pressure.py)
+                                                where memory is short (pressure.py). With 0 for ``s``:
+                                                "job_id bytes until_ms key" for each that left sooner
 ``<p>:keepers``                        zset     "tenant s" of such lists, by when the first of it leaves (ms)
 ``<p>:crowded``                        zset     tenants that were refused for what they keep, by the bytes of
                                                 the result that found no room; 0 for a job
@@ -38,7 +39,8 @@
 ``<p>:account:<tenant>``               hash     what its plan allows and what it has used, by day
                                                 (scripts/prelude/lanes.lua); 40 days
 ``<p>:rate:<tenant>``                  string   when its next run is due by its rate (µs); until then
-``<p>:idempotency:<n>:<tenant>:<k>``   string   "job_id digest" of an accepted key; ``job_ttl_s``
+``<p>:idempotency:<n>:<tenant>:<k>``   string   "job_id digest" of an accepted key, and "early" once its
+                                                job has left before its time; ``job_ttl_s``
 ``<p>:worker:<name>``                  string   what a worker last said of itself; three beats
 ``<p>:workers``                        zset     names of workers, by when that is forgotten (ms)
 ``<p>:api-keys``                       hash     key id → its tenant, capabilities and digest (api_keys.py)
@@ -110,6 +112,8 @@ class Stay:
         return cls(well_s, failed_s, settings.dead_ttl_s)
 
 
+#: In place of a stay: the list of idempotency keys of jobs that left early, in the order in which they left.
+EARLY_S = 0
 #: The stay for scripts that do not end jobs.
 NO_STAY = Stay(0, 0, 0)
 

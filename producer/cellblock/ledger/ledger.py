@@ -37,6 +37,7 @@ from cellblock.ledger.reads import Reads, unknown_job
 from cellblock.ledger.replies import (
     BeatReply,
     CancelWord,
+    FetchedReply,
     FinishReply,
     FinishWord,
     Pulse,
@@ -147,7 +148,13 @@ class Ledger:
             pipe.execute()
 
     def finish(
-        self, claim: Claim, result: JobResult, operation: str, *, long_bytes: int | None = None
+        self,
+        claim: Claim,
+        result: JobResult,
+        operation: str,
+        *,
+        long_bytes: int | None = None,
+        retries: bool = True,
     ) -> Transition[FinishWord]:
         """``finished``: the job has ended with this result. ``retried``: it failed and will run again.
 
@@ -155,7 +162,7 @@ class Ledger:
         is too long for the store now, and nothing was written.
 
         ``long_bytes``: longer results go to the blob store; None: every result stays in Redis. Raises
-        :class:`BlobsUnavailable`.
+        :class:`BlobsUnavailable`. ``retries``: whether the job may run again where its own retries allow it.
         """
         data, blob, blob_bytes = stored(result), "", 0
         if self._store.blobs is not None and long_bytes is not None and len(data) > long_bytes:
@@ -169,6 +176,7 @@ class Ledger:
             data=data,
             blob=blob,
             blob_bytes=blob_bytes,
+            retried=retries,
         )
         if len(data) <= LARGE_BYTES:
             return end()
@@ -178,11 +186,19 @@ class Ledger:
             return end()
 
     def _finish(
-        self, *, claim: Claim, result: JobResult, operation: str, data: bytes, blob: str, blob_bytes: int
+        self,
+        *,
+        claim: Claim,
+        result: JobResult,
+        operation: str,
+        data: bytes,
+        blob: str,
+        blob_bytes: int,
+        retried: bool,
     ) -> Transition[FinishWord]:
         ours = result.outcome in OUR_FAULT
         retries = self._store.settings.fault_retries if ours else claim.manifest.retries
-        if result.outcome in NEVER_RETRIED:
+        if result.outcome in NEVER_RETRIED or not retried:
             retries = 0
         return self._transitions.move(
             FinishReply,
@@ -212,6 +228,10 @@ class Ledger:
             return CANCELLED.result(job_id, self.reads.record(job_id))
         except UnknownJob:  # the script will not find the job either, and returns stale
             return b""
+
+    def note_fetched(self, job_id: str) -> None:
+        """Notes that a caller has got this job's result: it may leave a full store before others."""
+        self._scripts.call(FetchedReply, {"job": self.keys.job(job_id)}, {"job_id": job_id})
 
     def release(self, claim: Claim, operation: str, *, ran: bool = True) -> Transition[ReleaseWord]:
         """Gives the job back without counting a loss: ``released``, ``cancelled`` if asked for, ``stale``.

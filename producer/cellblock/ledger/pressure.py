@@ -1,12 +1,14 @@
 """How full the store is, and the effects (docs/adr/0018). In percent of its memory:
 
 ====  ==============================================================================================
- 75   ended jobs leave before their time, in the order in which they would leave
+ 60   a tenant is admitted jobs while it holds less than what is free below 85 %: so however many others
+      fill the store, there is room for one more
+ 75   ended jobs leave before their time: of the tenants that hold most, those that were fetched first
  85   no job is admitted; claims, messages, results, events and cancellations go on
  95   results longer than 32 KiB wait in their workers, and ended jobs leave however young they are
 ====  ==============================================================================================
 
-The last two, and the size, are also in scripts/prelude/constants.lua. A store without a limit
+The first and the last two, and the size, are also in scripts/prelude/constants.lua. A store without a limit
 (``maxmemory``, or ``ledger.memory_bytes``) is never full.
 """
 
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 
 from cellblock.errors import InvalidJob, RateLimited, StoreFull
 
+SHARED_ABOVE = 60
 LEAVE_ABOVE = 75
 ADMITS_BELOW = 85
 TAKES_LARGE_BELOW = 95
@@ -46,6 +49,10 @@ class Pressure:
         used = self.used_bytes + more
         return max(0, used - self.limit_bytes * percent // 100) if self.limit_bytes else 0
 
+    def below(self, percent: int) -> int:
+        """The bytes that are free below this part of the limit; negative if it is exceeded."""
+        return self.limit_bytes * percent // 100 - self.used_bytes
+
 
 def no_room(*, used_bytes: int, limit_bytes: int) -> StoreFull:
     """The error for a job that the store has no room for now."""
@@ -74,6 +81,22 @@ def too_many_stored(
         retry_after_s=retry_after_ms / 1000,
         limit="bytes_stored",
         allowed=allowed,
+        used=used,
+    )
+
+
+def too_large_a_share(
+    tenant: str, *, free: int, used: int, retry_after_ms: int, requested: int
+) -> RateLimited:
+    """The error for a job whose tenant holds more of a store that is filling than what is free of it."""
+    return RateLimited(
+        f"store_share: the store is filling, with {free} bytes free below {ADMITS_BELOW} %, and tenant "
+        f"{tenant!r} holds {used} already: the rest is for others. This job takes {requested}; jobs of the "
+        "tenant have to end or leave first, or give Redis more maxmemory; try again in "
+        f"{retry_after_ms / 1000:g} s",
+        retry_after_s=retry_after_ms / 1000,
+        limit="store_share",
+        allowed=max(0, free),
         used=used,
     )
 

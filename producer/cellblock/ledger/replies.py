@@ -258,6 +258,20 @@ class UploadedReply(WakingReply[UploadedWord]):
     words = UploadedWord
 
 
+class FetchedWord(StrEnum):
+    """Whether a job's result was noted as fetched."""
+
+    NOTED = "noted"
+    GONE = "gone"
+
+
+class FetchedReply(WordReply[FetchedWord]):
+    """The reply of ``fetched``."""
+
+    script = "fetched"
+    words = FetchedWord
+
+
 class RetryWord(StrEnum):
     """The answer to an operator's retry."""
 

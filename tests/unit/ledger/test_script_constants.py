@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from cellblock.contract.outcomes import OUR_FAULT
-from cellblock.ledger import figures, pressure, retention
+from cellblock.ledger import figures, kept_lists, pressure
 from cellblock.ledger.declarations import prelude
 
 
@@ -19,6 +19,7 @@ def figure(name: str) -> int:
 
 
 def test_the_marks_of_a_full_store() -> None:
+    assert figure("SHARED_ABOVE") == pressure.SHARED_ABOVE
     assert figure("ADMITS_BELOW") == pressure.ADMITS_BELOW
     assert figure("TAKES_LARGE_BELOW") == pressure.TAKES_LARGE_BELOW
     assert figure("LARGE_BYTES") == pressure.LARGE_BYTES
@@ -30,5 +31,5 @@ def test_what_is_our_fault() -> None:
 
 
 def test_how_long_redis_waits_for_a_leader_and_accounts_are_kept() -> None:
-    assert 1000 * figure("UNLED_S") == retention._UNARCHIVED_MS
+    assert 1000 * figure("UNLED_S") == kept_lists._UNARCHIVED_MS
     assert figure("ACCOUNT_S") == 86_400 * figures._DAYS_KEPT

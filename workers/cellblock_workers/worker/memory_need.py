@@ -24,6 +24,8 @@ _FILTER_OWN_BYTES = 16 * MIB
 _SMALL_SHARE = 4
 #: JSON holds bytes as base64; the text of a claim is held while it is decoded.
 _BASE64_TIMES = 4 / 3
+#: JSON stays bytes, and its texts are decoded: one character beyond U+FFFF makes four bytes of each.
+_TEXT_TIMES = 4
 #: A result at its end is held twice: as JSON for the ledger, and as the call that takes it there.
 _RESULT_COPIES = 2
 _FRAMES_BYTES = 4 * MIB
@@ -66,12 +68,15 @@ def _job_bytes(settings: Settings) -> int:
     bounds, sandbox = settings.ledger, settings.sandbox
     payload = bounds.code_bytes + bounds.stdin_bytes + bounds.files_bytes + bounds.inputs_bytes
     payload = max(payload, bounds.evaluation_bytes) + bounds.env_bytes
-    # As the store's answer, as its text, and decoded; there is one frame at a time.
-    delivered = int(2 * payload * _BASE64_TIMES) + payload + _FRAMES_BYTES
+    others = bounds.stdin_bytes + bounds.files_bytes + bounds.inputs_bytes
+    decoded = max(_TEXT_TIMES * bounds.code_bytes + others, _TEXT_TIMES * bounds.evaluation_bytes)
+    decoded += _TEXT_TIMES * bounds.env_bytes
+    # As the store's answer, held twice while it is read, and decoded; there is one frame at a time.
+    delivered = int(2 * payload * _BASE64_TIMES) + decoded + _FRAMES_BYTES
     # The decoded job stays to the end, and beside it its output; then the same as a result.
     result = int(_sent(settings) * _BASE64_TIMES) * _RESULT_COPIES
-    ended = payload + _sent(settings) + result
-    trial = payload + _TRIAL_COPIES * sandbox.trial_output_max_bytes
+    ended = decoded + _sent(settings) + result
+    trial = decoded + _TRIAL_COPIES * sandbox.trial_output_max_bytes
     return max(delivered, ended, trial) + _MARGIN_BYTES
 
 

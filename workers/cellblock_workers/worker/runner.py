@@ -185,28 +185,31 @@ class JobRunner:
         """Tells the ledger. A result that is too long for a full store waits ``_ROOM_S`` for room, then its
         long parts are left out: a worker that waits for ever runs nothing."""
         operation = secrets.token_hex(8)
-        until, waits = time.monotonic() + _ROOM_S, False
+        until, waits, ended = time.monotonic() + _ROOM_S, False, result.outcome
         while True:
-            done = self._patiently(partial(self._say_end, claim, result, operation), claim.job_id)
+            say_end = partial(self._say_end, claim, result, operation, retries=result.outcome is ended)
+            done = self._patiently(say_end, claim.job_id)
             if done.word is not FinishWord.NO_ROOM:
                 return done
             time.sleep(_ROOM_AGAIN_S)
             if time.monotonic() > until:
                 _log.error("result_cut_short", job_id=claim.job_id, reason="the store has no room for it")
-                result = shortened(claim, result)
+                result = shortened(result)
             elif not waits:
                 waits = True
                 _log.warning("result_waits_for_room", job_id=claim.job_id)
 
-    def _say_end(self, claim: Claim, result: JobResult, operation: str) -> Transition[FinishWord]:
+    def _say_end(
+        self, claim: Claim, result: JobResult, operation: str, *, retries: bool
+    ) -> Transition[FinishWord]:
         """Sends a long result to the blob store, if its readers have one; if that fails it stays in Redis."""
         if claim.manifest.long_results:
             try:
                 least_bytes = self._settings.blobs.least_bytes
-                return self._ledger.finish(claim, result, operation, long_bytes=least_bytes)
+                return self._ledger.finish(claim, result, operation, long_bytes=least_bytes, retries=retries)
             except BlobsUnavailable as error:
                 _log.warning("result_kept_in_redis", job_id=claim.job_id, reason=str(error))
-        return self._ledger.finish(claim, result, operation)
+        return self._ledger.finish(claim, result, operation, retries=retries)
 
     def _patiently(self, say: Callable[[], Transition[W]], job_id: str) -> Transition[W]:
         ends = time.monotonic() + self._settings.ledger.lease_s + _SAY_BEYOND_S

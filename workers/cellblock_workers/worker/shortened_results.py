@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from cellblock.contract.outcomes import JobError
+from cellblock.contract.outcomes import JobError, Outcome
 from cellblock.contract.results import JobResult
-from cellblock.ledger import Claim
 from cellblock.ledger.pressure import LARGE_BYTES
 from cellblock.ledger.stored_results import stored
-from cellblock_workers.worker.execution import fault_result
 
 _STREAM_BYTES = 1024
+#: What does not depend on the job's output.
+_KEPT = ("job_id", "level", "attempt", "worker", "trace_id", "timings", "usage", "cost_micros")
 _WHY = "the store had no room for the whole result: give Redis more maxmemory"
 
 
-def shortened(claim: Claim, result: JobResult) -> JobResult:
-    """The same end, with the first ``_STREAM_BYTES`` of each stream, and without value, artifacts and trials.
+def shortened(result: JobResult) -> JobResult:
+    """The same end, with the first ``_STREAM_BYTES`` of each stream, and without value and artifacts.
 
-    A sealed result cannot be cut, and an evaluation without its verdicts is worthless: such a job ends as our
-    fault.
+    A sealed result cannot be cut, and an evaluation without its verdicts is worthless: such a job ends as
+    ``output_limit``, at its price: to run it again for nothing would not bring room.
     """
-    if result.sealed is not None or result.trials:
-        return fault_result(claim, _WHY)
     short = _cut(result)
     # A character may take six bytes in the store; and there are other fields that a job can make long.
-    return short if len(stored(short)) < LARGE_BYTES else fault_result(claim, _WHY)
+    if result.sealed is None and not result.trials and len(stored(short)) < LARGE_BYTES:
+        return short
+    return JobResult(
+        **{name: getattr(result, name) for name in _KEPT},
+        outcome=Outcome.OUTPUT_LIMIT,
+        error=JobError(type="StoreFull", message=_WHY),
+        evidence={"cut_short": _WHY},
+    )
 
 
 def _cut(result: JobResult) -> JobResult:

@@ -33,8 +33,8 @@ local FORGOTTEN_MS = 60000
 if a.idempotent == 1 then
   local known = redis.call('GET', keys.idempotency)
   if known then
-    local known_id, known_digest = known:match('^(%S+) (%S+)$')
-    if known_id ~= a.forgotten then
+    local known_id, known_digest, early = known:match('^(%S+) (%S+) ?(%S*)$')
+    if known_id ~= a.forgotten or early == 'early' then
       return { known_digest == a.digest and 'known' or 'conflict', known_id }
     end
   end
@@ -86,6 +86,16 @@ if is_too_much() then
     redis.call('ZADD', keys.crowded, 'GT', 0, a.tenant) -- what has ended leaves earlier
   end
   return { 'refused', 'bytes_held', int(most), int(lane.held + lane.kept), ROOM_MS, int(bytes) }
+end
+local mine, free = lane.held + lane.kept, limit * ADMITS_BELOW / 100 - used
+if limit > 0 and used * 100 >= limit * SHARED_ABOVE and mine + bytes > free - bytes then
+  if mine == 0 then
+    return { 'no room', int(used), int(limit) }
+  end
+  if lane.kept > 0 then
+    redis.call('ZADD', keys.crowded, 'GT', 0, a.tenant)
+  end
+  return { 'refused', 'store_share', int(free), int(mine), ROOM_MS, int(bytes) }
 end
 local most_stored = a.planned == 1 and a.bytes_stored or lane.most_stored
 local function is_too_much_stored()

@@ -1,27 +1,24 @@
--- forget: remove the first jobs of a list of ended jobs from the store, with everything it keeps of them.
--- KEYS  of_jobs: for each job that leaves, its keys job, result, spec, attempts and idempotency
--- ARGV  archived: the first N entries are in the archive, which also has the names of the blobs that hold their
---       results; keeper: the list's name among keepers; next_ms: when the first remaining job leaves; leaving: the
---       entries that leave
--- Returns {"forgot", bytes} · {"stale"}: another worker leads by now, or the list has changed; nothing was changed
+-- forget: remove jobs of a list of ended jobs from the store, with everything it keeps of them. Idempotent.
+-- KEYS  early: the list of keys of jobs that left early; of_jobs: for each job that leaves, its keys job, result, spec,
+--       attempts and idempotency
+-- ARGV  archived: the first N jobs are in the archive, which also has the names of the blobs that hold their results;
+--       keeper: the list's name among keepers; next_ms: when the first remaining job leaves; leaving: for each job that
+--       leaves its entry, and until when (ms) its idempotency key holds: a job that leaves early would run twice without
+-- Returns {"forgot", bytes} · {"stale"}: another worker leads by now; nothing was changed
 local a, invalid = arguments('epoch# archived# keeper next_ms# leaving...',
-  { 'upkeep', 'kept', 'keepers', 'account', 'dead', 'blobs', 'of_jobs...' })
+  { 'upkeep', 'kept', 'early', 'keepers', 'account', 'dead', 'blobs', 'of_jobs...' })
 if not a then
   return invalid
 end
-local count = #a.leaving
+local count = #a.leaving / 2
 if #keys.of_jobs ~= 5 * count then
   return { 'invalid', 'of_jobs' }
 end
 if redis.call('HGET', keys.upkeep, 'epoch') ~= int(a.epoch) then
   return { 'stale' }
 end
-local entries = count > 0 and redis.call('LRANGE', keys.kept, 0, count - 1) or {}
-for i = 1, count do
-  if entries[i] ~= a.leaving[i] then
-    return { 'stale' }
-  end
-end
+local tenant, stay = a.keeper:match('^(.*) (%d+)$')
+local now = now_ms()
 local function is_only_bytes(fields)
   for _, field in ipairs(fields) do
     if field ~= 'kept_bytes' and field ~= 'held_bytes' and field ~= 'limit_bytes' and field ~= 'blob_bytes' then
@@ -31,30 +28,50 @@ local function is_only_bytes(fields)
   return true
 end
 
+-- The key goes with its job, unless another job was accepted under it meanwhile, or it still holds: returns its bytes then.
+local function let_go_of_key(idempotency_key, job_id, name, until_ms)
+  local known = redis.call('GET', idempotency_key) or ''
+  if known:sub(1, #job_id + 1) ~= job_id .. ' ' then
+    return 0
+  end
+  if until_ms <= now then
+    redis.call('DEL', idempotency_key)
+    return 0
+  end
+  local bytes = EARLY_KEY_BYTES + 2 * #name + #tenant
+  redis.call('SET', idempotency_key, known:match('^%S+ %S+') .. ' early', 'PX', int(until_ms - now))
+  redis.call('RPUSH', keys.early, job_id .. ' ' .. int(bytes) .. ' ' .. int(until_ms) .. ' ' .. name)
+  redis.call('ZADD', keys.keepers, 'LT', int(until_ms), tenant .. ' 0')
+  redis.call('HSET', keys.account, 'list:0', '1')
+  return bytes
+end
+
 local bytes, stored = 0, 0
 for i = 1, count do
+  local entry, until_ms = a.leaving[2 * i - 1], tonumber(a.leaving[2 * i]) or 0
   local job_key, result_key, spec_key, attempts_key, idempotency_key = unpack(keys.of_jobs, 5 * i - 4, 5 * i)
-  local job = redis.call('HMGET', job_key, 'state', 'kept', 'blobs', 'result_blob', 'idempotency', 'blob_bytes', 'result_bytes')
-  if not job[1] or is_terminal(job[1]) then -- else an operator has let it run again
-    local job_id, kept = entries[i]:match('^(%S+) (%d+)$')
-    bytes = bytes + tonumber(job[2] or kept)
-    stored = stored + tonumber(job[6] or '0') + tonumber(job[7] or '0')
-    name_blobs((job[3] or '') .. ' ' .. (i > a.archived and job[4] or ''), -1)
-    redis.call('DEL', job_key, result_key, spec_key, attempts_key)
-    if job[5] and (redis.call('GET', idempotency_key) or ''):sub(1, #job_id + 1) == job_id .. ' ' then
-      redis.call('DEL', idempotency_key) -- unless another job was accepted under the key meanwhile
+  if redis.call('LREM', keys.kept, 1, entry) == 1 then
+    local job = redis.call('HMGET', job_key, 'state', 'kept', 'blobs', 'result_blob', 'idempotency', 'blob_bytes',
+      'result_bytes')
+    if not job[1] or is_terminal(job[1]) then -- else an operator has let it run again
+      local job_id, kept = entry:match('^(%S+) (%d+)')
+      bytes = bytes + tonumber(job[2] or kept)
+      stored = stored + tonumber(job[6] or '0') + tonumber(job[7] or '0')
+      name_blobs((job[3] or '') .. ' ' .. (i > a.archived and job[4] or ''), -1)
+      redis.call('DEL', job_key, result_key, spec_key, attempts_key)
+      local name = job[5] or entry:match('^%S+ %d+ %d+ (.*)$')
+      if name then
+        bytes = bytes - let_go_of_key(idempotency_key, job_id, name, until_ms)
+      end
+      redis.call('ZREM', keys.dead, job_id)
     end
-    redis.call('ZREM', keys.dead, job_id)
   end
-end
-if count > 0 then
-  redis.call('LTRIM', keys.kept, count, -1)
 end
 if redis.call('EXISTS', keys.kept) == 1 then
   redis.call('ZADD', keys.keepers, int(a.next_ms), a.keeper)
 else
   redis.call('ZREM', keys.keepers, a.keeper)
-  redis.call('HDEL', keys.account, 'list:' .. a.keeper:match('(%d+)$'))
+  redis.call('HDEL', keys.account, 'list:' .. stay)
 end
 store_bytes(-stored)
 local account = redis.call('HMGET', keys.account, 'kept_bytes', 'held_bytes')
@@ -66,4 +83,4 @@ if account[1] then
     redis.call('DEL', keys.account)
   end
 end
-return { 'forgot', int(bytes) }
+return { 'forgot', int(math.max(0, bytes)) }

@@ -24,7 +24,7 @@ local now = math.floor(at_us / 1000)
 local expires_ms = int(now + tonumber(job.window_ms))
 -- A job that failed through our fault stays free when it is tried again: no money is held or taken.
 local rank = int(PRIORITIES[job.priority] + at_us)
-redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel', 'worker', 'lent', 'kept', 'result_blob', 'result_bytes', 'losses', 'faults',
+redis.call('HDEL', keys.job, 'outcome', 'finished_ms', 'cancel', 'worker', 'lent', 'kept', 'result_blob', 'result_bytes', 'fetched', 'losses', 'faults',
   'failures')
 redis.call('HSET', keys.job, 'state', 'queued',
   'rank', rank, 'queued_ms', int(now), 'expires_ms', expires_ms, 'op_retry', a.op)

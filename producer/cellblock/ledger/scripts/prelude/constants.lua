@@ -26,6 +26,8 @@ local UNLED_S = 86400
 -- Bytes of a job beside its manifest, or its result: record, indices, events (tests/bench/ledger_costs.py).
 local RECORD_BYTES = 900
 local RECORD_KEPT_BYTES = 700
+-- Bytes of the idempotency key of a job that left early, beside its names: the key, and its place in the list.
+local EARLY_KEY_BYTES = 350
 -- Bytes of a job's message (producer/cellblock/queue.py), with what the queue adds.
 local MESSAGE_BYTES = 900
 -- A result longer than this waits for room. A running job's result is counted as this many bytes.
@@ -35,6 +37,7 @@ local TOLD_BYTES = 16384
 -- After these outcomes a job is a dead letter, and free.
 local OUR_FAULT = { worker_lost = true, sandbox_error = true }
 -- Percents of the store's memory (ledger/pressure.py).
+local SHARED_ABOVE = 60
 local ADMITS_BELOW = 85
 local TAKES_LARGE_BELOW = 95
 -- A measurement older than this is repeated.

@@ -109,7 +109,11 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
     redis.call('HINCRBY', keys.pressure, 'taken_bytes', int(kept))
   end
   emit(state, a.job_id, at_ms, job, outcome)
-  redis.call('PUBLISH', a.channel, #result <= TOLD_BYTES and told(job, outcome, at_ms, cost) .. result or state)
+  local whole = #result <= TOLD_BYTES
+  local callers = redis.call('PUBLISH', a.channel, whole and told(job, outcome, at_ms, cost) .. result or state)
+  if whole and callers > 0 then
+    redis.call('HSET', keys.job, 'fetched', '1')
+  end
   return woken(a, lane, before, changed)
 end
 

@@ -18,6 +18,7 @@
 --   bytes kept     what it takes of the store while it has not ended, and since it has
 --   idempotency digest   the key it was accepted under, and the digest of what was asked
 --   blobs result_blob   names of its payload and of its result in the blob store
+--   fetched      "1" once a caller got the result: it may leave before those that nobody has got
 --   blob_bytes result_bytes   the bytes of each there
 --   lent borrowed   of a parent: what its nested runs have of what was held for it; of a nested run: "1" while
 --                what is held for it is its parent's
