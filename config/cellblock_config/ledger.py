@@ -64,7 +64,10 @@ class LedgerSettings(SettingsGroup):
         50, ge=1, le=100, description="Percent of the store's memory that the jobs of one tenant may take."
     )
     result_least_s: int = Field(
-        60, ge=0, description="How long an ended job is kept at least, unless the store is fuller than 95 %."
+        60,
+        ge=0,
+        description="How long an ended job is kept at least, unless its result was fetched, or the store is "
+        "fuller than 95 %, or than 85 % and its tenant holds more than an even part of it.",
     )
     events_read_ttl_s: int = Field(
         600, ge=0, description="Events that every group has read are dropped at this age."

@@ -504,3 +504,32 @@ def test_idempotency_key_of_an_ended_time_leaves_with_its_job(store: Store) -> N
     leave(ledger, redis, "first")
     assert ledger.admissions.admit("second", manifest(), once()).job_id == "second"
     assert not redis.exists(ledger.keys.kept("default", 0))
+
+
+def test_young_results_leave_a_store_that_is_shut_only_from_tenants_above_an_even_part(store: Store) -> None:
+    """Beside others; alone in it, a tenant shuts out only itself (above)."""
+    ledger, redis = store
+    heavy = ended(ledger, *(f"heavy{number}" for number in range(60)), stdout=LONG, tenant="heavy")
+    modest = ended(ledger, *(f"modest{number}" for number in range(5)), stdout=LONG, tenant="modest")
+    fill_to(ledger, redis, TAKES_LARGE_BELOW - 4)
+    with settings_of(ledger, result_least_s=60):
+        for _ in range(3):
+            ledger.retention.make_room(lead(ledger))
+    assert here(ledger, modest) == modest
+    assert 5 < len(here(ledger, heavy)) < 60
+
+
+def test_long_result_waits_while_its_tenant_shuts_the_store_for_others(store: Store) -> None:
+    ledger, redis = store
+    ended(ledger, *(f"heavy{number}" for number in range(40)), stdout=LONG, tenant="heavy")
+    for tenant in ("heavy", "modest"):
+        admit(ledger, tenant, tenant=tenant)
+    held = {tenant: claim(ledger, tenant) for tenant in ("heavy", "modest")}
+    fill_to(ledger, redis, ADMITS_BELOW + 4)
+    with settings_of(ledger, result_least_s=60, tenant_percent=100):
+        lead(ledger)
+        words = {
+            tenant: str(ledger.finish(held[tenant], result_of(held[tenant], stdout=LONG), operation()).word)
+            for tenant in held
+        }
+    assert words == {"heavy": "no room", "modest": "finished"}

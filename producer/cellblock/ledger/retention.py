@@ -29,6 +29,10 @@ from cellblock.ledger.upkeep import Round
 
 #: The lists looked at in one call, and the crowded tenants in one round.
 _LISTS_PAGE, _TENANTS_PAGE = 1000, 100
+#: Percent of what a tenant may hold of a filling store, down to which its jobs leave when it is refused.
+_SHARE_DOWN_TO = 60
+#: Where the store admits no job, a long result waits if its tenant holds more than this percentage of it.
+_HEAVY = 20
 #: The most time for each part of a round: the next round does the rest.
 _WORK_S = 0.3
 #: The most between the time of a job's end and the id of its event.
@@ -36,6 +40,7 @@ _MARGIN_MS = 1000
 
 _FETCHED = Rules(unarchived=True)
 _UNFETCHED = Rules(unarchived=True, unfetched=True)
+_YOUNG = Rules(unarchived=True, unfetched=True, young=True)
 _ALL = Rules(unarchived=True, unfetched=True, young=True, keys=True)
 #: When a tenant was refused a job, its ended jobs leave by these rules until it holds at most this percentage
 #: of its limit. Young ones leave only beyond the limit itself.
@@ -113,7 +118,11 @@ class Retention:
 
     def _relieve(self, epoch: int, pressure: Pressure, until: float) -> int:
         """Removes jobs of the tenants that hold most, down to one level for all, so that a tenant that fills
-        the store loses its own. Young ones leave only from a store that is almost full."""
+        the store loses its own.
+
+        Young ones leave only from a store that is almost full; and once it is full for others, those of
+        tenants that hold more than an even part of it.
+        """
         wanted = pressure.above(LEAVE_DOWN_TO) if pressure.above(LEAVE_ABOVE) else 0
         passes = [_FETCHED, _UNFETCHED] if self._store.hot_s is None else [Rules()]
         if self._store.hot_s is not None and pressure.above(ADMITS_BELOW):
@@ -132,6 +141,8 @@ class Retention:
             tenants = dict.fromkeys(keeper.rpartition(" ")[0] for keeper in page)
             for rules in passes:
                 freed += self._level(epoch, tenants, wanted - freed, rules, until)
+            if pressure.above(ADMITS_BELOW):
+                freed += self._level(epoch, tenants, wanted - freed, _YOUNG, until, pressure)
             if freed >= wanted:
                 return freed  # the next round goes on here
             self._looked_at += len(page)
@@ -141,13 +152,28 @@ class Retention:
         return freed
 
     def _level(
-        self, epoch: int, tenants: Iterable[str], wanted_bytes: int, rules: Rules, until: float
+        self,
+        epoch: int,
+        tenants: Iterable[str],
+        wanted_bytes: int,
+        rules: Rules,
+        until: float,
+        even_under: Pressure | None = None,
     ) -> int:
-        """Removes jobs of those of these tenants that hold most until bytes are freed. Returns the bytes."""
+        """Removes jobs of those of these tenants that hold most until bytes are freed. Returns the bytes.
+
+        ``even_under``: only down to an even part of what this store admits, and only where several share it.
+        """
         freed = 0
         while freed < wanted_bytes and time.monotonic() < until:
             held = self._held(tenants)
             level_bytes = level_of(held, wanted_bytes - freed)
+            if even_under is not None:
+                if len(held) < 2:
+                    break
+                level_bytes = max(
+                    level_bytes, even_under.limit_bytes * ADMITS_BELOW // 100 // (len(held) + 1)
+                )
             before = freed
             for tenant, holds in sorted(held.items(), key=lambda item: -item[1].total_bytes):
                 beyond = min(holds.kept_bytes, holds.total_bytes - level_bytes)
@@ -173,6 +199,10 @@ class Retention:
         pressure = self._figures.pressure()
         if pressure.above(TAKES_LARGE_BELOW, more=size_bytes):
             return False
+        if pressure.above(ADMITS_BELOW, more=size_bytes):
+            holds = self._held([tenant])[tenant].total_bytes + size_bytes
+            if holds * 100 > pressure.limit_bytes * _HEAVY:
+                return False  # or it would keep the store shut for others
         if self._beyond(tenant, pressure, percent=TENANT_WHOLE, more=size_bytes) <= 0:
             return True
         with store_errors("asking for a tenant's room"):
@@ -233,8 +263,10 @@ class Retention:
         most = min(own or share, share or own)
         beyond = held + kept + more - most * percent // 100 if most else 0
         if shared and pressure.above(SHARED_ABOVE):
-            # `admit` lets a tenant hold as much as is free: half of the difference makes both equal.
-            beyond = max(beyond, (held + kept - pressure.below(ADMITS_BELOW)) // 2 + 1)
+            # `admit` lets a tenant hold as much as is free. Below that by a good part, or it would be refused
+            # again at once.
+            even = (held + kept + pressure.below(ADMITS_BELOW)) // 2
+            beyond = max(beyond, held + kept - even * _SHARE_DOWN_TO // 100)
         return min(kept, beyond)
 
     def _stored_beyond(self, tenant: str, *, percent: int) -> int:

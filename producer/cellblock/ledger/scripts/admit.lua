@@ -88,7 +88,7 @@ if is_too_much() then
   return { 'refused', 'bytes_held', int(most), int(lane.held + lane.kept), ROOM_MS, int(bytes) }
 end
 local mine, free = lane.held + lane.kept, limit * ADMITS_BELOW / 100 - used
-if limit > 0 and used * 100 >= limit * SHARED_ABOVE and mine + bytes > free - bytes then
+if limit > 0 and used * 100 >= limit * SHARED_ABOVE and mine + bytes > math.max(free - bytes, limit / 100) then
   if mine == 0 then
     return { 'no room', int(used), int(limit) }
   end
