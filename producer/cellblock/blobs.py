@@ -220,11 +220,27 @@ def check_blobs(blobs: Blobs) -> None:
     blobs.get(blobs.put(_PROBE), len(_PROBE))
 
 
+#: The process that has used the library: it has threads from then on, and hangs in a child forked later.
+_used_by: int | None = None
+
+
+def _check_not_forked() -> None:
+    global _used_by
+    if _used_by not in {None, os.getpid()}:
+        raise BlobsUnavailable(
+            "the blob store was used before this process was forked, and its library cannot go on here: "
+            "start processes by spawn (multiprocessing.set_start_method('spawn')), or fork before the first "
+            "long payload or result"
+        )
+    _used_by = os.getpid()
+
+
 @contextmanager
 def _errors(doing: str) -> Iterator[None]:
     """Translates the library's errors without their text, which can name addresses and credentials."""
     from obstore.exceptions import BaseError
 
+    _check_not_forked()
     try:
         yield
     except (BaseError, OSError, TimeoutError, ValueError) as error:

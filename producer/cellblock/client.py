@@ -14,17 +14,16 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures import wait as wait_futures
 from contextlib import suppress
 from datetime import date, datetime
-from functools import cached_property, partial
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self, cast
 
+from redis import Redis
+
 from cellblock.admission.costs import Estimate
-from cellblock.admission.intake import Intake
 from cellblock.admission.policy.decision import PRODUCER, Principal
-from cellblock.admission.sealing import open_if_fitting
 from cellblock.api_keys import ApiKeys
-from cellblock.archive import open_archive
-from cellblock.blobs import open_blobs
+from cellblock.connections import Connections, LiveConnections
 from cellblock.contract.evaluations import TrialResult
 from cellblock.contract.events import Event
 from cellblock.contract.job_spec import JobSpec
@@ -42,14 +41,10 @@ from cellblock.errors import (
 )
 from cellblock.evaluation import Campaign, EvaluationOptions, Sample
 from cellblock.governance import Governance
-from cellblock.history import History
-from cellblock.ledger import Ledger, connect
+from cellblock.ledger import Ledger
 from cellblock.ledger.archiving import ARCHIVE_GROUP
-from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
+from cellblock.ledger.groups import WEBHOOKS_GROUP
 from cellblock.ledger.replies import RetryWord
-from cellblock.queue import Publisher
-from cellblock.submission import Submission
-from cellblock.waiting import ResultWaiter
 from cellblock_config import Settings, load_settings
 
 Progress = Callable[[int, JobResult], None]
@@ -86,7 +81,8 @@ class Job:
 class Client:
     """A connection to the fleet. Thread-safe; use as a context manager or call :meth:`close`.
 
-    Signs the jobs it submits where ``signing.key`` is set.
+    Signs the jobs it submits where ``signing.key`` is set. Works in a forked child too, which opens
+    connections of its own; a future from before the fork belongs to the parent.
 
     >>> with Client() as client:                                        # doctest: +SKIP
     ...     client.submit(JobSpec(code="print(6*7)")).result(timeout_s=30).stdout
@@ -97,24 +93,19 @@ class Client:
         if settings is None:
             settings = load_settings(**({"redis": {"url": redis_url}} if redis_url else {}))
         self._settings = settings
-        self._redis = connect(settings)
-        self._blobs = open_blobs(settings.blobs)
-        self._archive = open_archive(settings.archive)
-        self._ledger = Ledger(self._redis, settings, blobs=self._blobs, archive=self._archive)
-        self._history = History(self._archive, self._ledger.figures)
-        self._groups = EventGroups(self._redis, self._ledger.keys)
-        self._api_keys = ApiKeys(self._redis, self._ledger.keys)
-        self._governance = Governance(self._redis, self._ledger.keys)
-        self._broker = connect(settings, broker=True) if settings.redis.broker_url else self._redis
-        self._publisher = Publisher(self._broker, settings)
-        self._submission = Submission(self._ledger, self._publisher, lambda: self._intake)
-        self._waiter = ResultWaiter(
-            self._redis, self._ledger, lambda result: open_if_fitting(result, settings.sealing)
-        )
+        self._live = LiveConnections(settings)
 
-    @cached_property
-    def _intake(self) -> Intake:
-        return Intake(self._settings, self._governance.overrides, self._blobs)
+    @property
+    def _connections(self) -> Connections:
+        return self._live.get()
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._connections.ledger
+
+    @property
+    def _redis(self) -> Redis:
+        return self._connections.redis
 
     def __enter__(self) -> Self:
         return self
@@ -126,11 +117,7 @@ class Client:
 
     def close(self) -> None:
         """Closes every connection; accepted jobs go on."""
-        self._waiter.close()
-        if self._archive is not None:
-            self._archive.close()
-        self._broker.close()
-        self._redis.close()
+        self._live.close()
 
     def submit(self, spec: JobSpec, *, api_key: str | None = None) -> Job:
         """Accepts a job and wakes a worker for it. With an API key, the job belongs to the key's tenant.
@@ -154,25 +141,25 @@ class Client:
         it is safe to submit it again. Raises :class:`PolicyDenied` for a wrong API key. See :meth:`map` for
         more jobs than memory or the queue holds.
         """
-        answers = self._submission.submit(specs, self._principal(api_key))
+        answers = self._connections.submission.submit(specs, self._principal(api_key))
         return [Job(self, answer) if isinstance(answer, str) else answer for answer in answers]
 
     def estimate(self, spec: JobSpec, *, api_key: str | None = None) -> Estimate:
         """The most this job can cost; it is not submitted. Raises as :meth:`submit`, but asks no policy."""
-        return self._submission.estimate(spec, self._principal(api_key))
+        return self._connections.submission.estimate(spec, self._principal(api_key))
 
     def _principal(self, api_key: str | None) -> Principal:
-        return self._api_keys.principal(api_key) if api_key is not None else PRODUCER
+        return self._connections.api_keys.principal(api_key) if api_key is not None else PRODUCER
 
     @property
     def governance(self) -> Governance:
         """Overrides of plans at run time, and the audit of who set them."""
-        return self._governance
+        return self._connections.governance
 
     @property
     def api_keys(self) -> ApiKeys:
         """The API keys of this fleet: create, list, rotate and revoke them here."""
-        return self._api_keys
+        return self._connections.api_keys
 
     def job(self, job_id: str) -> Job:
         """A handle on a job accepted elsewhere. It does not check that the job exists."""
@@ -195,7 +182,7 @@ class Client:
     def result_future(self, job_id: str, *, tenant: str | None = None) -> Future[JobResult]:
         """The result as a future, completed by notification."""
         self._ledger.reads.require_tenant(job_id, tenant)
-        return self._waiter.wait_for(job_id)
+        return self._connections.waiter.wait_for(job_id)
 
     def status(self, job_id: str, *, tenant: str | None = None) -> JobStatus:
         """The state of a job now. Raises :class:`UnknownJob`."""
@@ -210,7 +197,7 @@ class Client:
         ``since``: only from this day on. Raises :class:`InvalidJob` if both ``day`` and ``since`` are given;
         for a day before those forty, :class:`NotConfigured` and :class:`ArchiveUnavailable`.
         """
-        return self._history.usage(tenant, day=day, since=since)
+        return self._connections.history.usage(tenant, day=day, since=since)
 
     def jobs(
         self,
@@ -227,7 +214,7 @@ class Client:
         Raises :class:`NotConfigured` without an archive, :class:`InvalidJob` for an invalid filter,
         :class:`ArchiveUnavailable`.
         """
-        return self._history.jobs(
+        return self._connections.history.jobs(
             tenant, since=since, before=before, outcome=outcome, limit=limit, cursor=cursor
         )
 
@@ -241,7 +228,7 @@ class Client:
         """Stops a job. Idempotent; raises :class:`UnknownJob`."""
         self._ledger.reads.require_tenant(job_id, tenant)
         done = self._ledger.cancel(job_id)
-        self._publisher.wake(done.wake)
+        self._connections.publisher.wake(done.wake)
         return cast(Literal["cancelled", "requested", "terminal"], done.word)
 
     def dead(self, *, limit: int = 100) -> list[DeadLetter]:
@@ -268,7 +255,7 @@ class Client:
         if done.word is not RetryWord.RETRIED:
             why = "its payload has expired" if done.word is RetryWord.GONE else "it is not a dead letter"
             raise UnknownJob(f"job {job_id} cannot be tried again: {why}")
-        self._publisher.wake(done.wake)
+        self._connections.publisher.wake(done.wake)
         return Job(self, job_id)
 
     def drop_dead(self, job_id: str) -> None:
@@ -300,25 +287,25 @@ class Client:
             return self._ledger.reads.events(after, limit=limit, wait_s=wait_s)
         _check_group(group)
         name = consumer or f"{socket.gethostname()}-{os.getpid()}"
-        return self._groups.read(
+        return self._connections.groups.read(
             group, name, after=after, limit=limit, wait_s=wait_s, redeliver_s=redeliver_s
         )
 
     def acknowledge(self, group: str, events: Iterable[Event]) -> None:
         """Marks events as done: the group does not get them again."""
         _check_group(group)
-        self._groups.acknowledge(group, [event.id for event in events])
+        self._connections.groups.acknowledge(group, [event.id for event in events])
 
     def rewind(self, group: str, after: str = "0") -> None:
         """Makes the group read again from after this stream id; ``0`` is the oldest event kept."""
         _check_group(group)
         _check_event_id(after, end=True)
-        self._groups.rewind(group, after)
+        self._connections.groups.rewind(group, after)
 
     def forget_group(self, group: str) -> bool:
         """Removes this group, so that no event waits for it. Returns whether it existed."""
         _check_group(group)
-        return self._groups.forget(group)
+        return self._connections.groups.forget(group)
 
     def map(
         self,
@@ -396,7 +383,7 @@ class Client:
 
     def abandon(self, future: Future[JobResult]) -> None:
         """Stops the job of a future from :meth:`start`, if the store can be reached. Its result is lost."""
-        job_id = self._waiter.job_of(future)
+        job_id = self._connections.waiter.job_of(future)
         if job_id is not None:
             with suppress(UnknownJob, StoreUnavailable):
                 self.cancel(job_id)

@@ -17,11 +17,31 @@ from redis.client import PubSub
 from redis.exceptions import RedisError
 
 from cellblock.contract.results import JobResult
-from cellblock.errors import CellblockError, StoreUnavailable
+from cellblock.errors import CellblockError, ResultTimeout, StoreUnavailable
 from cellblock.ledger import Ledger
 from cellblock.ledger.stored_results import heard
 
 _SWEEP_S = 2.0
+
+
+class _Wait(Future[JobResult]):
+    """A future that a forked child can end by itself."""
+
+    def leave(self, job_id: str) -> None:
+        """In a forked child, which has one thread: ends the wait, calling nobody.
+
+        Its callbacks and waiting threads are the parent's, and another thread might have held its lock.
+        """
+        self._condition = threading.Condition()
+        self._done_callbacks: list[object] = []
+        self._waiters.clear()
+        if not self.done():
+            self.set_exception(
+                ResultTimeout(
+                    f"this process was forked, and the wait for job {job_id} stayed with its parent; the job "
+                    f"goes on: ask again with client.result_future({job_id!r})"
+                )
+            )
 
 
 class ResultWaiter:
@@ -34,7 +54,7 @@ class ResultWaiter:
         self._opened = opened
         self._redis = redis
         self._ledger = ledger
-        self._waiting: dict[str, Future[JobResult]] = {}
+        self._waiting: dict[str, _Wait] = {}
         self._lock = threading.Lock()
         self._pubsub: PubSub | None = None
         self._over: set[str] = set()  # channels to leave
@@ -47,7 +67,7 @@ class ResultWaiter:
             known = self._waiting.get(job_id)
             if known is not None:
                 return known
-            future: Future[JobResult] = Future()
+            future = _Wait()
             if self._closed.is_set():
                 future.cancel()
                 return future
@@ -86,6 +106,16 @@ class ResultWaiter:
             self._waiting.clear()
             if self._pubsub is not None:
                 self._pubsub.close()
+
+    def leave(self) -> None:
+        """In a forked child: ends all waits and gives up the connection, which is the parent's."""
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._closed.set()  # the child might have been forked on the thread that listens
+        for job_id, future in list(self._waiting.items()):
+            future.leave(job_id)
+        if self._pubsub is not None:
+            self._pubsub.connection = None
 
     def _subscribe(self, job_id: str) -> bool:
         if self._pubsub is None:

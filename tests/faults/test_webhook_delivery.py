@@ -210,7 +210,8 @@ def test_a_sender_that_died_between_reading_and_sending_loses_nothing(
             with pytest.raises(ValueError, match="own"):
                 client.events(group=WEBHOOKS_GROUP)
             read: dict[str, Any] = {"after": "$", "limit": 10, "wait_s": 0, "redeliver_s": 60}
-            assert client._groups.read(WEBHOOKS_GROUP, "died", **read), "read, and never acknowledged"
+            groups = client._connections.groups
+            assert groups.read(WEBHOOKS_GROUP, "died", **read), "read, and never acknowledged"
         # Injected: the time after which an event is read again has passed.
         monkeypatch.setattr(sender_module, "_REDELIVER_S", 0.01)
         with sender(redis_url, hook.url):

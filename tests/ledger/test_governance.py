@@ -24,7 +24,7 @@ def client(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clie
 
 def timeout_of(client: Client, tenant: str) -> float:
     spec = JobSpec(code="1", tenant=tenant, plan="premium")
-    return client._intake.prepare("job", spec).manifest.limits.timeout_s
+    return client._connections.intake.prepare("job", spec).manifest.limits.timeout_s
 
 
 def test_a_tenants_override_outweighs_everybodys_and_both_the_plan(client: Client) -> None:
@@ -41,7 +41,7 @@ def test_a_tenants_override_outweighs_everybodys_and_both_the_plan(client: Clien
 def test_what_a_tenant_may_run_at_once_and_spend_is_overridden_too(client: Client) -> None:
     for key, value in (("parallel", "1"), ("cost_per_day", "0.001"), ("runs_per_day", "7")):
         client.governance.set("acme", key, value, "root")
-    gates = client._intake.prepare("job", JobSpec(code="1", tenant="acme", plan="premium")).gates
+    gates = client._connections.intake.prepare("job", JobSpec(code="1", tenant="acme", plan="premium")).gates
     assert gates is not None
     assert (gates.parallel, gates.budget_micros, gates.runs_per_day) == (1, 1000, 7)
 
