@@ -99,7 +99,8 @@ def reference_programs() -> list[str]:
 def run_all(client: Client, specs: list[JobSpec], bars: Progress, title: str) -> list[JobResult]:
     """Submit everything, a window at a time, and advance a bar with each end."""
     bar = bars.add_task(title, total=len(specs))
-    return list(client.map(specs, window=WINDOW, progress=lambda done, _: bars.update(bar, completed=done)))
+    results = client.map(specs, window=WINDOW, progress=lambda done, _: bars.update(bar, completed=done))
+    return [result for result in results if isinstance(result, JobResult)]  # none of these specs is refused
 
 
 def progress(console: Console) -> Progress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from datetime import date, datetime
 from types import TracebackType
 from typing import Literal, Self
@@ -210,8 +210,18 @@ class AsyncClient:
         window: int = 256,
         progress: Progress | None = None,
         api_key: str | None = None,
-    ) -> AsyncIterator[JobResult]:
-        """As :meth:`Client.map`; the iterable is read on a thread."""
-        results = self._client.map(specs, ordered=ordered, window=window, progress=progress, api_key=api_key)
-        while (result := await asyncio.to_thread(next, results, None)) is not None:
-            yield result
+        cancel_waiting: bool = True,
+    ) -> AsyncGenerator[JobResult | CellblockError, None]:
+        """As :meth:`Client.map`; the iterable is read on a thread. Cancelling the task leaves the loop early
+        too. After ``break``, asyncio ends the batch a moment later; :func:`contextlib.aclosing` ends it at
+        once."""
+        batch = self._client.batch(window=window, api_key=api_key, cancel_waiting=cancel_waiting)
+        results, done = batch.run(specs, ordered=ordered), 0
+        try:
+            while (result := await asyncio.to_thread(next, results, None)) is not None:
+                done += 1
+                if progress is not None:
+                    progress(done, result)
+                yield result
+        finally:
+            await asyncio.to_thread(batch.stop)

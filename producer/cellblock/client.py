@@ -7,12 +7,10 @@ import re
 import socket
 import time
 import uuid
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from concurrent.futures import wait as wait_futures
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import date, datetime
 from functools import partial
 from types import TracebackType
@@ -23,14 +21,16 @@ from redis import Redis
 from cellblock.admission.costs import Estimate
 from cellblock.admission.policy.decision import PRODUCER, Principal
 from cellblock.api_keys import ApiKeys
+from cellblock.batch import Batch, Start
 from cellblock.connections import Connections, LiveConnections
 from cellblock.contract.evaluations import TrialResult
 from cellblock.contract.events import Event
 from cellblock.contract.job_spec import JobSpec
-from cellblock.contract.job_status import Counts, DayUsage, DeadLetter, JobPage, JobStatus
+from cellblock.contract.job_status import Counts, DayUsage, DeadLetter, JobPage, JobState, JobStatus
 from cellblock.contract.outcomes import Outcome
 from cellblock.contract.results import JobResult
 from cellblock.errors import (
+    CallerError,
     CellblockError,
     InvalidJob,
     RateLimited,
@@ -47,8 +47,7 @@ from cellblock.ledger.groups import WEBHOOKS_GROUP
 from cellblock.ledger.replies import RetryWord
 from cellblock_config import Settings, load_settings
 
-Progress = Callable[[int, JobResult], None]
-_Start = Callable[[JobSpec], str]
+Progress = Callable[[int, JobResult | CellblockError], None]
 _EVENT_ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
 _GROUP_MAX = 64
 #: The longest wait of a batch for room. It does not wait for a limit that returns only tomorrow.
@@ -315,49 +314,50 @@ class Client:
         window: int = 256,
         progress: Progress | None = None,
         api_key: str | None = None,
-    ) -> Iterator[JobResult]:
+        cancel_waiting: bool = True,
+    ) -> Generator[JobResult | CellblockError, None, None]:
         """Runs a batch of any size: at most ``window`` jobs are in flight, results stream out.
 
-        ``ordered=False`` yields in the order of ending. ``progress`` is called with the number of
-        results so far and the newest one. Infinite or huge iterables are read lazily.
+        Yields for each spec its result, or the error that refused this job alone, as :meth:`submit_many`
+        returns it; the others go on. ``ordered=False`` yields in the order of ending. ``progress`` is called
+        with the number of results so far and the newest one. Infinite or huge iterables are read lazily.
 
-        Waits for room in the queue and for the rate of its plan; raises :class:`RateLimited` (also
-        :class:`BudgetExceeded`) when that would take longer than a minute. Accepted jobs then go on.
-        ``api_key``: as for :meth:`submit`.
+        Waits for room in the queue and for the rate of its plan. Raises :class:`RateLimited` (also
+        :class:`BudgetExceeded`) when that would take longer than a minute, :class:`StoreUnavailable`, and
+        what ``specs`` raises, each after the results of all jobs that were accepted.
+
+        ``cancel_waiting``: a caller that leaves the loop early cancels the jobs in flight that have not
+        started, but for those with an ``idempotency_key``, which others may wait for. Running jobs end by
+        themselves; with False, waiting ones do too. ``api_key``: as for :meth:`submit`.
         """
+        batch = self.batch(window=window, api_key=api_key, cancel_waiting=cancel_waiting)
+        return _counted(batch.run(specs, ordered=ordered), progress)
+
+    def batch(self, *, window: int, api_key: str | None = None, cancel_waiting: bool = True) -> Batch:
+        """What :meth:`map` runs, for callers that stop it from another thread. Arguments as there."""
         if window < 1:
             raise ValueError(f"window must be at least 1 (got {window})")
-        start = partial(self._start, api_key=api_key)
-        mapped = self._map_ordered if ordered else self._map_unordered
-        results = mapped(iter(specs), window, start)
-        for done, result in enumerate(results, start=1):
-            if progress is not None:
-                progress(done, result)
-            yield result
+        start = partial(self._begin, api_key=api_key)
+        return Batch(start, self._cancel_waiting if cancel_waiting else len, window=window)
 
-    def _map_ordered(self, specs: Iterator[JobSpec], window: int, start: _Start) -> Iterator[JobResult]:
-        flight: deque[str] = deque()
-        for spec in specs:
-            flight.append(start(spec))
-            while flight and (len(flight) >= window or self.result_future(flight[0]).done()):
-                yield self.result(flight.popleft())
-        while flight:
-            yield self.result(flight.popleft())
+    def _begin(
+        self, spec: JobSpec, pause: Callable[[float], object], api_key: str | None
+    ) -> Start | CellblockError:
+        """Starts a job of a batch, or returns the error that refuses it and no other. Raises those that would
+        refuse the next one too."""
+        job = self._accepted(spec, api_key, pause)
+        if isinstance(job, CellblockError):
+            return job
+        shared = spec.idempotency_key is not None
+        return Start(job.id, self.result_future(job.id), shared)  # watched from the start: no end is missed
 
-    def _map_unordered(self, specs: Iterator[JobSpec], window: int, start: _Start) -> Iterator[JobResult]:
-        # Specs with one idempotency key are one job and share its future; each still gets its result.
-        flight: Counter[Future[JobResult]] = Counter()
-        more = True
-        while more or flight:
-            while more and flight.total() < window:
-                spec = next(specs, None)
-                if spec is None:
-                    more = False
-                else:
-                    flight[self.result_future(start(spec))] += 1
-                    yield from _take_done(flight, timeout_s=0)
-            if flight:
-                yield from _take_done(flight, timeout_s=None)
+    def _cancel_waiting(self, job_ids: list[str]) -> None:
+        """Cancels those that wait, if the store can be reached."""
+        with suppress(StoreUnavailable):
+            for job_id in job_ids:
+                with suppress(UnknownJob):
+                    if self.status(job_id).state in {JobState.QUEUED, JobState.PARKED}:
+                        self.cancel(job_id)
 
     def evaluate(
         self,
@@ -379,7 +379,10 @@ class Client:
 
     def start(self, spec: JobSpec, *, api_key: str | None = None) -> Future[JobResult]:
         """Submits as :meth:`map` does, waiting for room. Returns the result as a future."""
-        return self.result_future(self._start(spec, api_key))
+        job = self._accepted(spec, api_key)
+        if isinstance(job, CellblockError):
+            raise job
+        return self.result_future(job.id)
 
     def abandon(self, future: Future[JobResult]) -> None:
         """Stops the job of a future from :meth:`start`, if the store can be reached. Its result is lost."""
@@ -388,17 +391,28 @@ class Client:
             with suppress(UnknownJob, StoreUnavailable):
                 self.cancel(job_id)
 
-    def _start(self, spec: JobSpec, api_key: str | None) -> str:
+    def _accepted(
+        self, spec: JobSpec, api_key: str | None, pause: Callable[[float], object] = time.sleep
+    ) -> Job | CallerError:
+        """Waits for room. Returns the error of a job that is refused for what it asks; raises all others."""
         while True:
-            try:
-                job_id = self.submit(spec, api_key=api_key).id
-            except (RateLimited, StoreFull) as refusal:
-                if refusal.retry_after_s > _PATIENCE_S:
-                    raise  # the day's runs or money: a batch must not sleep until tomorrow
-                time.sleep(refusal.retry_after_s)  # the batch waits for room instead of ending half-way
-                continue
-            self.result_future(job_id)  # watch from the start, so that a short job's end is noticed
-            return job_id
+            (answer,) = self.submit_many([spec], api_key=api_key)
+            if isinstance(answer, RateLimited | StoreFull) and answer.retry_after_s <= _PATIENCE_S:
+                pause(answer.retry_after_s)  # the batch waits for room instead of ending half-way
+            elif isinstance(answer, RateLimited) or not isinstance(answer, Job | CallerError):
+                raise answer  # the day's runs or money: a batch must not sleep until tomorrow
+            else:
+                return answer
+
+
+def _counted(
+    results: Generator[JobResult | CellblockError, None, None], progress: Progress | None
+) -> Generator[JobResult | CellblockError, None, None]:
+    with closing(results):
+        for done, result in enumerate(results, start=1):
+            if progress is not None:
+                progress(done, result)
+            yield result
 
 
 def _check_event_id(after: str, *, end: bool) -> None:
@@ -416,11 +430,3 @@ def _check_group(group: str) -> None:
         raise InvalidJob("group", f"{group!r} is the webhooks' own: its events would not be posted")
     if group == ARCHIVE_GROUP:
         raise InvalidJob("group", f"{group!r} is the archiver's own: its jobs would not be archived")
-
-
-def _take_done(flight: Counter[Future[JobResult]], *, timeout_s: float | None) -> Iterator[JobResult]:
-    """Takes finished futures out of ``flight``, waiting up to ``timeout_s`` for the first."""
-    done, _ = wait_futures(flight, timeout=timeout_s, return_when=FIRST_COMPLETED)
-    for future in done:
-        for _ in range(flight.pop(future)):
-            yield future.result()

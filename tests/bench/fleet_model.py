@@ -309,7 +309,7 @@ def machine_s() -> float:
 def burst_costs() -> Row:
     """CPU time of one job of the soak's, on a machine that rests most of the time."""
     from bench.ledger_costs import store  # the model itself needs nothing of the project
-    from cellblock import Client, JobSpec
+    from cellblock import Client, JobResult, JobSpec
     from cellblock_config import load_settings
     from faults import soak
     from parts import NAMESPACES, REPOSITORY, launcher_process, worker_process
@@ -328,7 +328,8 @@ def burst_costs() -> Row:
 
         def burst() -> None:
             ends, specs = time.monotonic() + EVERY_S, (JobSpec(code="pass") for _ in range(BURST))
-            assert all(result.ok for result in client.map(specs, window=BURST, ordered=False))
+            results = client.map(specs, window=BURST, ordered=False)
+            assert all(isinstance(result, JobResult) and result.ok for result in results)
             time.sleep(max(0, ends - time.monotonic()))
 
         for _ in range(5):

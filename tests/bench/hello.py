@@ -28,7 +28,7 @@ from pathlib import Path
 import docker
 
 from bench.report import Measured, report
-from cellblock import Client, JobSpec, Limits
+from cellblock import Client, JobResult, JobSpec, Limits
 from cellblock.admission.resolve import resolve
 from cellblock_config import Settings, load_settings
 from cellblock_workers.launcher.client import LauncherClient
@@ -150,7 +150,7 @@ def measure_throughput(way: str, one: Fleet) -> dict[str, list[float]]:
         specs = (JobSpec(code=HELLO) for _ in range(THROUGHPUT_JOBS))
         results = list(one.client.map(specs, ordered=False, window=PARALLEL))
         rates[way].append(len(results) / (time.monotonic() - started))
-        assert all(result.ok for result in results)
+        assert all(isinstance(result, JobResult) and result.ok for result in results)
     return rates
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from bench.instant_worker import NoLauncher
 from bench.ledger_hello import HELLO, WORKER
 from bench.redis_meter import LUA, Commands, Figures, Meter, each, measured
-from cellblock import Client
+from cellblock import Client, JobResult
 from cellblock.ledger import Ledger, connect
 from cellblock_config import Settings
 from cellblock_workers.worker import main as worker_main
@@ -85,7 +85,8 @@ def measure_job(meter: Meter, client: Client, jobs: int) -> dict[str, WholeJob]:
 
     def together(count: int) -> None:
         specs = (HELLO for _ in range(count))
-        assert all(result.ok for result in client.map(specs, ordered=False, window=_WINDOW))
+        results = client.map(specs, ordered=False, window=_WINDOW)
+        assert all(isinstance(result, JobResult) and result.ok for result in results)
 
     ways: dict[str, Callable[[int], None]] = {"one by one": alone, f"{_WINDOW} at once": together}
     for run in ways.values():

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.evaluation import judge, references
 from bench.hello import HELLO, fleet
-from cellblock import Client, JobSpec
+from cellblock import Client, JobResult, JobSpec
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 WAY = os.environ.get("WAY", "namespaces")
@@ -51,7 +51,7 @@ def main() -> int:
 def _hellos(client: Client, count: int) -> float:
     started = time.monotonic()
     found = list(client.map((JobSpec(code=HELLO) for _ in range(count)), ordered=False, window=32))
-    assert all(one.stdout == "42\n" for one in found)
+    assert all(isinstance(one, JobResult) and one.stdout == "42\n" for one in found)
     return count / (time.monotonic() - started)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from redis import Redis
 
-from cellblock import Client, JobSpec
+from cellblock import Client, JobResult, JobSpec
 from cellblock_config import load_settings
 from parts import NAMESPACES, RedisServer, launcher_process, wait_until, worker_process
 
@@ -72,7 +72,7 @@ def run(folder: Path, jobs: int, samples: int = 5) -> dict[str, Any]:
             started = time.monotonic()
             specs = (JobSpec(code="pass") for _ in range(jobs))
             for done, result in enumerate(client.map(specs, ordered=False, window=64), start=1):
-                assert result.ok, result
+                assert isinstance(result, JobResult) and result.ok, result
                 if done % (jobs // samples) == 0:
                     seen.append(measure(redis, worker))
             took_s = time.monotonic() - started

@@ -57,8 +57,11 @@ def test_an_estimate_and_a_batch_are_bound_by_their_key_too(client: Client) -> N
     theirs = JobSpec(code="1", tenant="other")
     with pytest.raises(PolicyDenied, match="the key is of 'acme'"):
         client.estimate(theirs, api_key=token)
-    with pytest.raises(PolicyDenied, match="the key is of 'acme'"):
-        next(client.map([theirs], api_key=token))
+    (refused,) = client.map([theirs], api_key=token)
+    assert isinstance(refused, PolicyDenied)
+    assert "the key is of 'acme'" in str(refused)
+    with pytest.raises(PolicyDenied, match="api_key"):
+        next(client.map([theirs], api_key="cbk_unknown"))
     with pytest.raises(PolicyDenied, match="plan: 'premium' is asked with an API key"):
         client.estimate(JobSpec(code="1", plan="premium"), api_key=token)
 
