@@ -29,6 +29,7 @@ if _typing.TYPE_CHECKING:
     )
     from cellblock.contract.values import InputValue, TableValue
     from cellblock.errors import (
+        AcceptanceUnknown,
         ArchiveUnavailable,
         BlobLost,
         BlobsUnavailable,
@@ -85,6 +86,7 @@ else:
             ),
             "cellblock.contract.values": ("InputValue", "TableValue"),
             "cellblock.errors": (
+                "AcceptanceUnknown",
                 "ArchiveUnavailable",
                 "BlobLost",
                 "BlobsUnavailable",
@@ -112,6 +114,7 @@ else:
     )
 
 __all__ = [
+    "AcceptanceUnknown",
     "ApiKey",
     "ApiKeys",
     "ArchiveUnavailable",

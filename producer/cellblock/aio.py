@@ -48,7 +48,7 @@ class AsyncClient:
     """:class:`Client` for asyncio: the same methods, the same errors, one implementation underneath.
 
     Only :class:`Client` has the parts for operators, ``governance`` and ``api_keys``, and the methods about
-    futures of threads: ``result_future``, ``start``, ``abandon``, ``campaign``.
+    futures of threads: ``result_future``, ``start``, ``abandon``, ``campaign``, ``batch``.
     """
 
     def __init__(self, redis_url: str | None = None, *, settings: Settings | None = None) -> None:

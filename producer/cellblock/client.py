@@ -122,8 +122,10 @@ class Client:
         """Accepts a job and wakes a worker for it. With an API key, the job belongs to the key's tenant.
 
         Raises :class:`InvalidJob`, :class:`PolicyDenied` (nothing stored), :class:`RateLimited` (too much
-        waits), :class:`StoreFull`, :class:`StoreUnavailable`. Submitting again with the same
-        ``idempotency_key`` returns the first job, even if its plan or parent would refuse it by now.
+        waits), :class:`StoreFull`, :class:`StoreUnavailable`; its :class:`AcceptanceUnknown` where no answer
+        came, though the job was sent again for two seconds (it is never admitted twice). Submitting again
+        with the same ``idempotency_key`` returns the first job, even if its plan or parent would refuse it
+        by now.
         """
         (job,) = self.submit_many([spec], api_key=api_key)
         if isinstance(job, CellblockError):
@@ -136,9 +138,9 @@ class Client:
         """Accepts jobs as :meth:`submit` does, dozens in one round trip. Returns for each, in order, its job,
         or the error that :meth:`submit` would raise: a refused job does not stop the others.
 
-        A job whose error is :class:`StoreUnavailable` might have been accepted; with an ``idempotency_key``
-        it is safe to submit it again. Raises :class:`PolicyDenied` for a wrong API key. See :meth:`map` for
-        more jobs than memory or the queue holds.
+        A job whose error is :class:`AcceptanceUnknown` might have been accepted. Raises
+        :class:`PolicyDenied` for a wrong API key. See :meth:`map` for more jobs than memory or the queue
+        holds.
         """
         answers = self._connections.submission.submit(specs, self._principal(api_key))
         return [Job(self, answer) if isinstance(answer, str) else answer for answer in answers]

@@ -16,6 +16,7 @@
         ├── PolicyError             policies that cannot be read; names file and reason
         ├── PolicyUnavailable       no policy could decide whether a job may run, so it is refused
         ├── StoreUnavailable        Redis cannot be reached or refuses
+        │   ├── AcceptanceUnknown   the answer to a submission was lost; ``job_id`` might be accepted
         │   ├── StoreFull           it has no room now; come back after ``retry_after_s``
         │   └── BlobsUnavailable    the blob store cannot be reached or refuses
         ├── ArchiveUnavailable      the archive's database cannot be reached or refuses
@@ -151,7 +152,26 @@ class PolicyUnavailable(OperatorError):
 
 
 class StoreUnavailable(OperatorError):
-    """Redis cannot be reached, or answered with an error; nothing was written by half."""
+    """Redis cannot be reached, or answered with an error.
+
+    Nothing was written by half. Where the answer was lost, a change might have been made as a whole.
+    """
+
+
+class AcceptanceUnknown(StoreUnavailable):
+    """No answer to a submission came: the job might have been accepted, as a whole, or not.
+
+    Once Redis answers, ``Client.status(job_id)`` says which: :class:`UnknownJob` means that it was not
+    accepted. ``Client.cancel(job_id)`` stops it. With an ``idempotency_key`` it is safe to submit it again.
+    """
+
+    def __init__(self, job_id: str, problem: str, *, idempotent: bool) -> None:
+        again = "; with its idempotency_key it is safe to submit it again" if idempotent else ""
+        super().__init__(
+            f"job {job_id} might have been accepted: {problem}. Once Redis answers, ask for the status of "
+            f"this id (unknown: it was not accepted), or cancel it{again}"
+        )
+        self.job_id = job_id
 
 
 class StoreFull(StoreUnavailable):

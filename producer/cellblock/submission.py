@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from cellblock.admission.costs import Estimate
 from cellblock.admission.idempotency import IdempotencyKey
@@ -13,6 +14,7 @@ from cellblock.contract.job_ids import new_job_id
 from cellblock.contract.job_spec import JobSpec
 from cellblock.errors import CellblockError, InvalidJob, PolicyDenied, RateLimited
 from cellblock.ledger import Admission, Candidate, Ledger
+from cellblock.ledger.connection import NoAnswer, until_answered
 from cellblock.queue import Publisher
 
 
@@ -28,7 +30,10 @@ class Submission:
 
     def submit(self, specs: Iterable[JobSpec], principal: Principal) -> list[str | CellblockError]:
         """Returns for each spec the id of its job, or the error that refused it."""
-        found: list[str | CellblockError | Candidate] = [self._begun(spec, principal) for spec in specs]
+        found: list[str | CellblockError | Candidate] = []
+        for spec in specs:
+            away = found[-1] if found and isinstance(found[-1], NoAnswer) else None  # as for the one before
+            found.append(away or self._begun(spec, principal))
         candidates = {at: one for at, one in enumerate(found) if isinstance(one, Candidate)}
         admitted = self._ledger.admissions.admit_many(list(candidates.values()))
         wake: list[str] = []
@@ -99,7 +104,9 @@ class Submission:
         tenant: str | None = spec.tenant
         if spec.parent is not None and "tenant" not in spec.model_fields_set:
             tenant = self._ledger.reads.tenant(spec.parent)
-        return self._ledger.reads.accepted(tenant, idempotency) if tenant is not None else None
+        if tenant is None:
+            return None
+        return until_answered(partial(self._ledger.reads.accepted, tenant, idempotency))
 
     def _parent(self, spec: JobSpec) -> Parent | None:
         if spec.parent is None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from redis import Redis
 
-from cellblock import Client, JobSpec, StoreFull, StoreUnavailable
+from cellblock import AcceptanceUnknown, Client, JobSpec, StoreFull, StoreUnavailable
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import EventGroups
+from cellblock.ledger.replies import AdmitReply
 from cellblock.ledger.server import check_schema
 from cellblock_config import Settings, load_settings
 from ledger.kit import admit, claim, dump, events_of, finish, manifest, once
@@ -114,6 +117,88 @@ def test_a_submission_cut_off_in_the_middle_is_there_whole_or_not_at_all(own_red
         assert redis.zrange(ledger.keys.ready("default"), 0, -1) == [job.id]
         assert [event.type for event in events_of(ledger, job.id)] == ["agent.run.queued"]
         redis.close()
+
+
+@contextmanager
+def stopped(server: RedisServer) -> Iterator[Callable[[], None]]:
+    """A server that answers nothing until the block ends, or until it is told to go on."""
+    process = server.process
+    assert process is not None
+
+    def go_on() -> None:
+        os.kill(process.pid, signal.SIGCONT)
+
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        yield go_on
+    finally:
+        go_on()
+
+
+@pytest.mark.parametrize("key", [None, "order-7"])
+def test_submission_without_an_answer_names_the_job_that_might_have_been_accepted(
+    own_redis: RedisServer, key: str | None
+) -> None:
+    with Client(settings=impatient(own_redis.url)) as client:
+        client.submit(JobSpec(code="first"))
+        with stopped(own_redis), pytest.raises(AcceptanceUnknown) as caught:
+            client._ledger.admissions.admit("0" * 32, manifest(), once() if key else None)
+        told = str(caught.value)
+        assert f"job {'0' * 32} might have been accepted" in told
+        assert ("submit it again" in told) is (key is not None)
+        assert wait_until(lambda: client.status(caught.value.job_id)).state == "queued"
+        assert client.cancel(caught.value.job_id) == "cancelled"
+
+
+@pytest.mark.parametrize("key", [None, "order-7"])
+def test_submission_goes_through_a_short_outage_and_is_accepted_once(
+    own_redis: RedisServer, key: str | None
+) -> None:
+    with Client(settings=impatient(own_redis.url)) as client:
+        client.submit(JobSpec(code="first"))
+        with stopped(own_redis) as go_on:
+            timer = threading.Timer(0.8, go_on)
+            timer.start()
+            job = client.submit(JobSpec(code="pass", idempotency_key=key))
+            timer.join()
+        assert job.status().state == "queued"
+        assert [event.type for event in client.events()] == ["agent.run.queued"] * 2
+
+
+def test_batch_with_keys_waits_for_a_store_that_is_away_once(own_redis: RedisServer) -> None:
+    specs = [JobSpec(code="pass", idempotency_key=f"order-{number}") for number in range(40)]
+    with Client(settings=impatient(own_redis.url)) as client:
+        client.submit(specs[0])
+        started = time.monotonic()
+        with stopped(own_redis):
+            assert all(isinstance(answer, StoreUnavailable) for answer in client.submit_many(specs))
+        assert time.monotonic() - started < 8
+
+
+def test_answer_that_cannot_be_read_leaves_open_whether_the_job_was_accepted(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: the script ran, and its reply lacks a number."""
+
+    def unreadable(_: object) -> AdmitReply:
+        raise ValueError("no number")
+
+    with Client(settings=settings) as client:
+        monkeypatch.setattr(AdmitReply, "read", unreadable)
+        with pytest.raises(AcceptanceUnknown, match="no number") as caught:
+            client.submit(JobSpec(code="pass"))
+        assert client.status(caught.value.job_id).state == "queued"
+
+
+def test_jobs_that_were_not_sent_are_not_called_unknown(own_redis: RedisServer) -> None:
+    with Client(settings=impatient(own_redis.url)) as client:
+        client.submit(JobSpec(code="first"))
+        with stopped(own_redis):
+            answers = client.submit_many(JobSpec(code=str(number)) for number in range(80))
+        kinds = [type(answer) for answer in answers]
+        assert set(kinds[:64]) == {AcceptanceUnknown}
+        assert AcceptanceUnknown not in kinds[64:]
+        assert all(isinstance(answer, StoreUnavailable) for answer in answers)
 
 
 def test_a_full_store_sheds_load_at_admission_and_lets_running_jobs_end(own_redis: RedisServer) -> None:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from cellblock.admission.claim_check import Uploads, names_of
 from cellblock.admission.gates import NO_GATES, Gates
 from cellblock.admission.idempotency import IdempotencyKey
 from cellblock.admission.nesting import no_parent, too_poor
 from cellblock.admission.resolve import Manifest
-from cellblock.errors import BlobsUnavailable, CellblockError, RateLimited, StoreUnavailable
+from cellblock.errors import (
+    AcceptanceUnknown,
+    BlobsUnavailable,
+    CellblockError,
+    RateLimited,
+    StoreUnavailable,
+)
+from cellblock.ledger.connection import NoAnswer, until_answered
 from cellblock.ledger.ends_without_worker import NOT_UPLOADED
 from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.pressure import no_room, too_large_a_share, too_many_bytes, too_many_stored
 from cellblock.ledger.reads import Reads, conflict
 from cellblock.ledger.replies import AdmitReply, AdmitWord, UploadedReply
-from cellblock.ledger.script_calls import ScriptCall
+from cellblock.ledger.script_calls import BrokenReply, ScriptCall
 from cellblock.ledger.server import check_schema
 from cellblock.ledger.store import Store
 from cellblock.ledger.transitions import Transitions, ms
@@ -92,7 +100,7 @@ class Admissions:
     def admit_many(self, candidates: Sequence[Candidate]) -> list[Admission | CellblockError]:
         """For each candidate its admission, or the error that :meth:`admit` would raise for it alone.
 
-        A job whose answer is :class:`StoreUnavailable` might have been admitted. Raises
+        A job whose answer is :class:`AcceptanceUnknown` might have been admitted. Raises
         :class:`SchemaMismatch`.
         """
         calls = [self._call(candidate) for candidate in candidates]
@@ -100,7 +108,13 @@ class Admissions:
         for trip in _trips(calls):
             try:
                 self._check_schema()
-                answers += self._scripts.call_each(AdmitReply, trip)
+                sent = candidates[len(answers) : len(answers) + len(trip)]
+                try:
+                    # A job that was admitted by the first sending is known by its id, and admitted once.
+                    answers += until_answered(partial(self._scripts.call_each, AdmitReply, trip))
+                except NoAnswer as error:
+                    answers += [_unknown(candidate, error) for candidate in sent]
+                    raise
             except StoreUnavailable as error:  # the store would refuse the others too
                 answers += [error] * (len(calls) - len(answers))
                 break
@@ -138,6 +152,8 @@ class Admissions:
             self._schema_checked = True
 
     def _admitted(self, candidate: Candidate, answer: _Answer) -> Admission | CellblockError:
+        if isinstance(answer, BrokenReply):
+            return _unknown(candidate, answer)
         if isinstance(answer, StoreUnavailable):
             return answer
         reply, _ = answer
@@ -148,6 +164,8 @@ class Admissions:
                     candidate, forgotten=reply.job_id
                 )  # a key that has outlived its job is free
                 reply = self._scripts.call(AdmitReply, call.keys, call.arguments)
+        except NoAnswer as error:
+            return _unknown(candidate, error)
         except StoreUnavailable as error:
             return error
         if reply.word is AdmitWord.CONFLICT and candidate.idempotency is not None:
@@ -247,6 +265,12 @@ class Admissions:
                 "keyed": candidate.keyed,
             },
         )
+
+
+def _unknown(candidate: Candidate, error: StoreUnavailable) -> AcceptanceUnknown:
+    unknown = AcceptanceUnknown(candidate.job_id, str(error), idempotent=candidate.idempotency is not None)
+    unknown.__cause__ = error
+    return unknown
 
 
 def _trips(calls: Sequence[ScriptCall]) -> Iterator[list[ScriptCall]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff, NoBackoff
@@ -20,6 +21,15 @@ from cellblock.errors import NotConfigured, StoreFull, StoreUnavailable
 from cellblock_config import RedisAddress, RedisSettings, Settings
 
 _PIECE_BYTES = 1024 * 1024
+_T = TypeVar("_T")
+#: No further call begins after this time.
+_CALL_AGAIN_S, _PAUSE_S = 2.0, 0.1
+
+
+class NoAnswer(StoreUnavailable):
+    """No answer came: whether the command ran is not known."""
+
+
 _PIPELINED = re.compile(r"^Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
 
 
@@ -112,13 +122,30 @@ def get_in_pieces(redis: Redis, key: str) -> bytearray:
     return value
 
 
+def until_answered(call: Callable[[], _T]) -> _T:
+    """What this call returns. Where no answer comes, calls again for two seconds, and ends within about four.
+
+    For calls that change nothing when they are repeated.
+    """
+    last = time.monotonic() + _CALL_AGAIN_S
+    while True:
+        try:
+            return call()
+        except NoAnswer:
+            if time.monotonic() > last:
+                raise
+            time.sleep(_PAUSE_S)
+
+
 @contextmanager
 def store_errors(doing: str) -> Iterator[None]:
     """Turns Redis's exceptions into :class:`StoreUnavailable`, without the address's password."""
     try:
         yield
-    except (RedisConnectionError, RedisTimeoutError) as error:
+    except (AuthenticationError, MasterNotFoundError) as error:
         raise StoreUnavailable(_out_of_reach(doing, error)) from error
+    except (RedisConnectionError, RedisTimeoutError) as error:
+        raise NoAnswer(_out_of_reach(doing, error)) from error
     except OutOfMemoryError as error:
         raise StoreFull(
             f"Redis has no memory left while {doing}: give it more maxmemory, or keep results for a shorter "
