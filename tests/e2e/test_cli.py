@@ -112,6 +112,20 @@ os.symlink('/etc/passwd', 'out/link')
     assert "left out 'out/link': is a symbolic link" in done.stderr
 
 
+def test_artifact_that_cannot_be_written_is_named_and_the_others_are_written(tmp_path: Path) -> None:
+    program = "for name in ('.hidden', 'a.txt', 'z.txt'): open(name, 'w').write(name)"
+    command = ("run", "-", "--artifact", "**", "--out", "got")
+    done = cellblock(*command, stdin=program, **NAMESPACES)
+    assert done.returncode == 1
+    assert "cellblock: not written '.hidden': it would be hidden; --overwrite allows it" in done.stderr
+    assert {"a.txt", "z.txt"} <= {path.name for path in (tmp_path / "got").iterdir()}
+    assert not (tmp_path / "got/.hidden").exists()
+
+    again = cellblock(*command, stdin="print('it has run')", **NAMESPACES)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "is there already" in again.stderr
+
+
 @pytest.mark.docker
 def test_a_folder_runs_with_all_its_files(fleet_url: str, tmp_path: Path) -> None:
     (tmp_path / "app/lib").mkdir(parents=True)

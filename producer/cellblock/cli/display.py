@@ -19,13 +19,18 @@ if TYPE_CHECKING:
     from cellblock.admission.costs import Estimate
 
 
-def show(result: JobResult, json_output: bool, out: Path | None, overwrite: bool) -> None:
-    """A result on the screen, and its files in a folder where one is named."""
+def show(result: JobResult, json_output: bool, out: Path | None, overwrite: bool) -> int:
+    """A result on the screen, and its files in a folder where one is named. Returns the exit code, as the
+    root's docstring has it: 1 as well where a file could not be written."""
     _print(result, json_output)
+    unwritten = {}
     if out is not None and result.sealed is None:
-        save_artifacts.save(result.artifacts, out, overwrite=overwrite)
-        count = len(result.artifacts)
+        unwritten = save_artifacts.save(result.artifacts, out, overwrite=overwrite)
+        count = len(result.artifacts) - len(unwritten)
         typer.echo(f"cellblock: {count} artifact{'s' * (count != 1)} written to {out}", err=True)
+        for path, why in unwritten.items():
+            typer.echo(f"cellblock: not written {path!r}: {why}", err=True)
+    return _exit_code(result) or (1 if unwritten else 0)
 
 
 def _print(result: JobResult, json_output: bool) -> None:
@@ -82,8 +87,7 @@ def show_estimate(found: Estimate, json_output: bool) -> None:
         typer.echo(f"cellblock: {found.warning}", err=True)
 
 
-def exit_code(result: JobResult) -> int:
-    """As the root's docstring has them."""
+def _exit_code(result: JobResult) -> int:
     if result.ok:
         return 0
     if result.outcome is Outcome.REJECTED:

@@ -105,8 +105,7 @@ def result(
     """
     with Client() as client:
         ended = client.result(job, timeout_s=timeout)
-    display.show(ended, json_output, out, overwrite)
-    sys.exit(display.exit_code(ended))
+    sys.exit(display.show(ended, json_output, out, overwrite))
 
 
 def cancel(job: JobArg, json_output: JsonOpt = False) -> None:

@@ -66,19 +66,19 @@ def run(
     """
     _check_out(payload.artifacts, out, json_output)
     make_spec = partial(job_spec, file=file, args=args, account=account, payload=payload, job=job)
+    prepare = partial(_prepare, out, payload.artifacts, overwrite)
     settings = load_settings()
     if estimate:
         _show_estimate(make_spec(), settings, json_output)
         return
     if settings.redis.url is None:
-        ended = _run_here(make_spec, settings, account.level, payload.context, out)
+        ended = _run_here(make_spec, settings, account.level, payload.context, prepare)
     else:
-        ended = _run_on_fleet(make_spec, out)
+        ended = _run_on_fleet(make_spec, prepare)
     with ended as result:
         with interrupts_held():
             from cellblock.cli import display
-        display.show(result, json_output, out, overwrite)
-        code = display.exit_code(result)
+        code = display.show(result, json_output, out, overwrite)
     sys.exit(code)
 
 
@@ -101,7 +101,7 @@ def _run_here(
     settings: Settings,
     level: LevelName,
     context: Path | None,
-    out: Path | None,
+    prepare: Callable[[], None],
 ) -> Iterator[JobResult]:
     """The result of a run on this machine; what was started for it ends with the block."""
     result = None
@@ -109,7 +109,7 @@ def _run_here(
         # Launcher and filter start first: this process imports the rest while they get ready.
         with entry_points.load("embedded")(settings, level, context) as run_job:
             spec = make_spec()
-            _prepare(out)
+            prepare()
             with _progress(), entry_points.extra_named():
                 ended = run_job(spec)
             with interrupts_held():
@@ -125,12 +125,12 @@ def _run_here(
 
 
 @contextmanager
-def _run_on_fleet(make_spec: Callable[[], JobSpec], out: Path | None) -> Iterator[JobResult]:
+def _run_on_fleet(make_spec: Callable[[], JobSpec], prepare: Callable[[], None]) -> Iterator[JobResult]:
     """The result of a run on the fleet that is configured."""
     with interrupts_held():
         from cellblock.client import Client
     spec = make_spec()
-    _prepare(out)
+    prepare()
     with Client() as client:
         job = client.submit(spec)
         try:
@@ -158,11 +158,11 @@ def _wait(job: Job) -> JobResult:
     return job.result()
 
 
-def _prepare(out: Path | None) -> None:
+def _prepare(out: Path | None, globs: list[str] | None, overwrite: bool) -> None:
     if out is not None:
-        from cellblock.cli import save_artifacts
-
-        save_artifacts.prepare(out)  # a job that has run cannot be asked for its files again
+        with interrupts_held():
+            from cellblock.cli import save_artifacts
+        save_artifacts.prepare(out, globs or (), overwrite=overwrite)
 
 
 @contextmanager

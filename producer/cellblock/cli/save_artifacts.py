@@ -11,8 +11,9 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from cellblock.contract.paths import check_relative
@@ -21,18 +22,33 @@ from cellblock.errors import InvalidJob
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _REMEDY = "--overwrite allows it"
+#: The part of a glob that stands for any number of folders.
+_ANY_DEPTH = "**"
 
 
-def prepare(folder: Path) -> None:
-    """Makes the folder. Raises :class:`InvalidJob` if nothing can be written there."""
+def prepare(folder: Path, globs: Iterable[str], *, overwrite: bool) -> None:
+    """Makes the folder. Raises :class:`InvalidJob` if nothing can be written there, or if files that these
+    globs name could not be: a job that has run cannot be asked for its files again."""
     os.close(_opened(folder))
+    if overwrite:
+        return
+    patterns = [glob.split("/") for glob in globs]
+    for parts in patterns:
+        if any(part.startswith(".") for part in parts):
+            raise InvalidJob("--artifact", f"{'/'.join(parts)!r} would be hidden in {folder}; {_REMEDY}")
+    if (there := next(_in_the_way(folder, patterns), None)) is not None:
+        raise InvalidJob(
+            "--out", f"{there} is there already and would not be replaced: name another folder, or {_REMEDY}"
+        )
 
 
-def save(artifacts: Iterable[Artifact], folder: Path, *, overwrite: bool = False) -> None:
-    """Write them all below ``folder``. Raises :class:`InvalidJob` naming the first file that cannot be.
+def save(artifacts: Iterable[Artifact], folder: Path, *, overwrite: bool = False) -> dict[str, str]:
+    """Writes below ``folder`` what can be written. Returns the paths of the others, with the reason.
 
-    ``overwrite``: replace files that are there, and write hidden ones.
+    ``overwrite``: replaces files that are there, and writes hidden ones. Raises :class:`InvalidJob` where
+    nothing can be written to the folder.
     """
+    unwritten = {}
     root = _opened(folder)
     try:
         for artifact in artifacts:
@@ -43,11 +59,34 @@ def save(artifacts: Iterable[Artifact], folder: Path, *, overwrite: bool = False
                 _save(artifact, root, overwrite)
             except (OSError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) else str(error)
-                raise InvalidJob(
-                    "artifacts", f"{artifact.path!r} cannot be written to {folder}: {why}"
-                ) from None
+                unwritten[artifact.path] = str(why)
     finally:
         os.close(root)
+    return unwritten
+
+
+def _in_the_way(folder: Path, patterns: Sequence[Sequence[str]]) -> Iterator[Path]:
+    """What is in the folder and has a name that a job could give a file, by these globs in parts."""
+    with suppress(OSError), os.scandir(folder) as entries:  # of what cannot be read nothing is known
+        for entry in entries:
+            below = [rest for parts in patterns for rest in _step(parts, entry.name)]
+            whole = any(set(rest) <= {_ANY_DEPTH} for rest in below)
+            if not entry.is_dir(follow_symlinks=False):
+                if whole:
+                    yield folder / entry.name
+            elif below:
+                yield from _in_the_way(folder / entry.name, below)
+
+
+def _step(parts: Sequence[str], name: str) -> Iterator[Sequence[str]]:
+    """The parts of a glob that are left for the path below this name; nothing if the name does not match."""
+    if not parts:
+        return
+    if parts[0] == _ANY_DEPTH:
+        yield parts
+        yield from _step(parts[1:], name)
+    elif fnmatchcase(name, parts[0]):
+        yield parts[1:]
 
 
 def _opened(folder: Path) -> int:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock import Artifact, InvalidJob, SkippedArtifact
-from cellblock.cli.save_artifacts import save
+from cellblock.cli.save_artifacts import prepare, save
 from cellblock_config import LedgerSettings
 from cellblock_workers.guest.artifacts import Collector, Globs
 from cellblock_workers.guest.messages import ArtifactBounds
@@ -242,11 +242,11 @@ def test_an_existing_file_is_replaced_and_what_it_linked_to_is_not(tmp_path: Pat
 def test_what_is_there_and_what_would_be_hidden_is_the_caller_s_word(tmp_path: Path, path: str) -> None:
     (tmp_path / "there").write_text("mine")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(InvalidJob, match=f"'{path}' cannot be written .*; --overwrite allows it"):
-        save([Artifact(path=path, data=b"the job's")], tmp_path)
+    (why,) = save([Artifact(path=path, data=b"the job's")], tmp_path).values()
+    assert why.endswith("; --overwrite allows it")
     assert (tmp_path / "there").read_text() == "mine"
     assert {one.name for one in tmp_path.iterdir()} <= {"there", "dangling", "a"}
-    save([Artifact(path=path, data=b"the job's")], tmp_path, overwrite=True)
+    assert save([Artifact(path=path, data=b"the job's")], tmp_path, overwrite=True) == {}
     assert (tmp_path / path).read_bytes() == b"the job's"
 
 
@@ -257,9 +257,59 @@ def test_no_path_leads_out_of_the_folder(tmp_path: Path, path: str) -> None:
     (out / "file").touch()
     (out / "link").symlink_to(tmp_path)
     before = sorted(str(one) for one in tmp_path.rglob("*"))
-    with pytest.raises(InvalidJob, match="cannot be written"):
-        save([Artifact(path=path, data=b"escaped")], out)
+    assert list(save([Artifact(path=path, data=b"escaped")], out)) == [path]
     assert sorted(str(one) for one in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("bad", [".hidden", "there", "../out", "link/x", "there/x", "a\0b"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_file_that_cannot_be_written_keeps_no_other_from_being_written(
+    tmp_path: Path, bad: str, place: int
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "there").write_text("mine")
+    (out / "link").symlink_to(tmp_path)
+    paths = ["a.txt", "folder/b.txt"]
+    paths.insert(place, bad)
+    assert list(save([Artifact(path=path, data=b"x") for path in paths], out)) == [bad]
+    assert (out / "a.txt").read_bytes() == (out / "folder/b.txt").read_bytes() == b"x"
+    assert (out / "there").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("globs", "there"),
+    [
+        (["a.csv"], "a.csv"),
+        (["*.csv"], "a.csv"),
+        (["x", "out/*.csv"], "out/a.csv"),
+        (["**"], "deep/er/a"),
+        (["**/*.csv"], "deep/er/a.csv"),
+        (["deep/**/a"], "deep/a"),
+        (["*"], "link"),
+        ([".envrc"], None),
+        (["a/.git/*"], None),
+    ],
+)
+def test_file_that_is_there_already_is_refused_before_the_job_runs(
+    tmp_path: Path, globs: list[str], there: str | None
+) -> None:
+    if there == "link":
+        (tmp_path / there).symlink_to("nowhere")
+    elif there is not None:
+        (tmp_path / there).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / there).touch()
+    with pytest.raises(InvalidJob, match=f"{there or 'hidden'}.*--overwrite allows it"):
+        prepare(tmp_path, globs, overwrite=False)
+    prepare(tmp_path, globs, overwrite=True)
+
+
+@pytest.mark.parametrize("globs", [["*.csv"], ["out/*"], ["**/*.csv"], ["deep/*/b"], ["deep"]])
+def test_folder_with_other_files_is_good_enough(tmp_path: Path, globs: list[str]) -> None:
+    (tmp_path / "deep/er").mkdir(parents=True)
+    for path in ("a.txt", "deep/a", "deep/er/a"):
+        (tmp_path / path).touch()
+    prepare(tmp_path, globs, overwrite=False)
 
 
 def test_a_folder_that_cannot_be_made_is_the_callers_error(tmp_path: Path) -> None:
