@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Any, TypeVar
@@ -84,13 +86,51 @@ def _named_file(given: str) -> tuple[str, bytes]:
 
 
 def _folder(folder: Path) -> dict[str, bytes]:
-    """Every regular file below; hidden ones and what Python has compiled stay behind."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
-        if path.is_file() and not any(part.startswith(".") or part == "__pycache__" for part in name.parts):
-            found[name.as_posix()] = _bytes(path, "files")
-    return found
+    """Every regular file below; hidden ones and what Python has compiled stay behind.
+
+    Follows no link, as the folder can be somebody else's work: a link in it could name any file of the
+    caller's. Raises :class:`InvalidJob` for the first one.
+    """
+    contents: dict[str, bytes] = {}
+    top = folder.resolve()
+    try:
+        for path, folders, files, opened in os.fwalk(top, onerror=_raise):
+            folders[:] = sorted(name for name in folders if _is_sent(name))
+            for name in sorted((*folders, *filter(_is_sent, files))):
+                below = (Path(path) / name).relative_to(top).as_posix()
+                data = _regular(name, opened, below)
+                if data is not None:
+                    contents[below] = data
+    except OSError as error:
+        raise InvalidJob("files", f"{error.filename or folder} cannot be read: {error.strerror}") from error
+    return dict(sorted(contents.items()))
+
+
+def _is_sent(name: str) -> bool:
+    return not name.startswith(".") and name != "__pycache__"
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _regular(name: str, folder: int, below: str) -> bytes | None:
+    """The content of a regular file in an opened folder; None for what is no file, such as a folder."""
+    kind = os.lstat(name, dir_fd=folder).st_mode
+    try:
+        if not stat.S_ISREG(kind) and not stat.S_ISLNK(kind):
+            return None
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise InvalidJob(
+                "files",
+                f"{below} is a link, and no link of a folder is followed: put the file itself there, or "
+                f"remove the link and name the file with --file {below}=PATH",
+            ) from None
+        raise
+    with os.fdopen(file, "rb") as opened:
+        return opened.read() if stat.S_ISREG(os.fstat(file).st_mode) else None
 
 
 def _bytes(path: Path, field: str) -> bytes:
