@@ -14,8 +14,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from io import BufferedRandom
 from pathlib import Path
 from typing import cast
 
@@ -52,37 +53,71 @@ def back_up(settings: Settings, folder: Path) -> Backup:
 
     Redis copies the whole server, also keys that are not the fleet's.
 
-    Raises :class:`NotConfigured`, :class:`StoreUnavailable`, :class:`SchemaMismatch`.
+    Raises :class:`NotConfigured`, also for a folder that is not ours alone, :class:`StoreUnavailable`,
+    :class:`SchemaMismatch`.
     """
-    if (folder / _NOTE).exists():
+    if os.path.lexists(folder / _NOTE):
         raise NotConfigured(f"{folder} holds a backup already: name another folder")
     with closing(connect(settings)) as redis:
         schema = _schema_of(redis, Keys(settings.redis.key_prefix), "the store")
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise NotConfigured(f"{folder} cannot be made: {error.strerror}") from None
-    at, part = time.time(), folder / f"{_COPY}.part"
-    _copy(settings, part)
-    part.chmod(0o600)
-    part.rename(folder / _COPY)
-    copy = folder / _COPY
-    address = address_of(settings)
-    backup = Backup(
-        at=at,
-        schema=schema,
-        key_prefix=settings.redis.key_prefix,
-        db=address.db,
-        size_bytes=copy.stat().st_size,
-        sha256=_digest(copy),
-    )
-    note = folder / _NOTE
-    note.touch(mode=0o600)
-    note.write_text(json.dumps(asdict(backup), indent=2) + "\n")
+    at, part = time.time(), f"{_COPY}.part"
+    with _own_folder(folder) as opened:
+        with suppress(FileNotFoundError):  # left by a backup that was interrupted
+            os.unlink(part, dir_fd=opened)
+        with _new_file(part, opened) as copy:
+            _copy(settings, copy.fileno())
+            backup = Backup(
+                at=at,
+                schema=schema,
+                key_prefix=settings.redis.key_prefix,
+                db=address_of(settings).db,
+                size_bytes=os.fstat(copy.fileno()).st_size,
+                sha256=hashlib.file_digest(copy, "sha256").hexdigest(),
+            )
+        os.rename(part, _COPY, src_dir_fd=opened, dst_dir_fd=opened)
+        with _new_file(_NOTE, opened) as note:
+            note.write(json.dumps(asdict(backup), indent=2).encode() + b"\n")
     return backup
 
 
-def _copy(settings: Settings, part: Path) -> None:
+@contextmanager
+def _own_folder(folder: Path) -> Iterator[int]:
+    """A descriptor of the folder, made if it is missing.
+
+    Stops another user from putting a link where the copy goes, or a copy of theirs in its place. Raises
+    :class:`NotConfigured` for a folder that is not ours alone, or cannot be used.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        why = (
+            "is a link: name the folder itself"
+            if folder.is_symlink()
+            else f"cannot be made: {error.strerror}"
+        )
+        raise NotConfigured(f"{folder} {why}") from None
+    try:
+        state = os.fstat(opened)
+        if state.st_uid != os.geteuid() or state.st_mode & 0o022:
+            raise NotConfigured(
+                f"{folder} belongs to another user, or others may write to it: name another folder, or make "
+                "it yours alone (chown, chmod 700)"
+            )
+        yield opened
+    except OSError as error:
+        raise NotConfigured(f"{folder} cannot be written to: {error.strerror}") from None
+    finally:
+        os.close(opened)
+
+
+def _new_file(name: str, folder: int) -> BufferedRandom:
+    """A file for us alone. Never one that is there, and no link is followed."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    return os.fdopen(os.open(name, flags, 0o600, dir_fd=folder), "r+b")
+
+
+def _copy(settings: Settings, copy: int) -> None:
     """Copies by redis-cli, which acts as a replica; the password goes through its environment."""
     program = shutil.which("redis-cli")
     if program is None:
@@ -94,7 +129,8 @@ def _copy(settings: Settings, part: Path) -> None:
         host, port = str(connection.host), int(connection.port)
         redis.connection_pool.release(connection)
     address = address_of(settings)
-    command = [program, "-h", host, "-p", str(port), "--no-auth-warning", "--rdb", str(part)]
+    command = [program, "-h", host, "-p", str(port), "--no-auth-warning"]
+    command += ["--rdb", f"/proc/self/fd/{copy}"]  # the file that is open, whatever has its name by now
     if address.username:
         command += ["--user", address.username]
     if address.tls:
@@ -106,8 +142,10 @@ def _copy(settings: Settings, part: Path) -> None:
         ):
             command += [flag, str(file)] if file is not None else []
     environment = {**os.environ, **({"REDISCLI_AUTH": address.password} if address.password else {})}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, umask=0o077)
-    if done.returncode != 0 or not part.exists() or part.stat().st_size == 0:
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, pass_fds=[copy]
+    )
+    if done.returncode != 0 or os.fstat(copy).st_size == 0:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise StoreUnavailable(
             f"redis-cli made no copy: {said[-1] if said else done.returncode}; "

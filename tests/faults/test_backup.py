@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -196,6 +199,76 @@ def test_a_folder_that_cannot_be_made_is_named(lost: RedisServer, tmp_path: Path
         client.submit(JobSpec(code="1"))
     with pytest.raises(NotConfigured, match=f"{folder} cannot be made: "):
         back_up(settings_of(lost), tmp_path / folder)
+
+
+def reaches_in(folder: Path, name: str, precious: Path) -> None:
+    """What another user can do in a folder that others may write to."""
+    (folder / name).symlink_to(precious)
+
+
+@pytest.mark.parametrize("name", ["store.rdb", "store.rdb.part", "backup.json"])
+def test_backup_writes_through_no_link_in_its_folder(lost: RedisServer, tmp_path: Path, name: str) -> None:
+    with Client(settings=settings_of(lost)) as client:
+        client.submit(JobSpec(code="1"))
+    precious, folder = tmp_path / "precious", tmp_path / "backup"
+    precious.write_text("the operator's")
+    precious.chmod(0o644)
+    folder.mkdir(mode=0o700)
+    reaches_in(folder, name, precious)
+    with suppress(NotConfigured):
+        back_up(settings_of(lost), folder)
+    assert precious.read_text() == "the operator's"
+    assert precious.stat().st_mode & 0o777 == 0o644
+
+
+def test_backup_file_is_the_one_that_was_opened_also_if_its_name_is_taken(
+    lost: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: a link takes the name while redis-cli starts."""
+    with Client(settings=settings_of(lost)) as client:
+        client.submit(JobSpec(code="1"))
+    precious, folder = tmp_path / "precious", tmp_path / "backup"
+    precious.write_text("the operator's")
+    real = subprocess.run
+
+    def run(*arguments: Any, **options: Any) -> Any:
+        (folder / "store.rdb.part").unlink()
+        reaches_in(folder, "store.rdb.part", precious)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    back_up(settings_of(lost), folder)
+    assert precious.read_text() == "the operator's"
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+def test_backup_refuses_a_folder_that_others_may_write_to(
+    lost: RedisServer, tmp_path: Path, mode: int
+) -> None:
+    with Client(settings=settings_of(lost)) as client:
+        client.submit(JobSpec(code="1"))
+    folder = tmp_path / "backup"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(NotConfigured, match=r"others may write to it: name another folder.*chmod 700"):
+        back_up(settings_of(lost), folder)
+    assert list(folder.iterdir()) == []
+    folder.chmod(0o755)
+    back_up(settings_of(lost), folder)
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+
+
+def test_backup_refuses_a_folder_of_another_user_and_a_link(lost: RedisServer, tmp_path: Path) -> None:
+    with Client(settings=settings_of(lost)) as client:
+        client.submit(JobSpec(code="1"))
+    folder = tmp_path / "theirs"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 65534, 65534)
+    with pytest.raises(NotConfigured, match="belongs to another user"):
+        back_up(settings_of(lost), folder)
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(NotConfigured, match="is a link"):
+        back_up(settings_of(lost), tmp_path / "link")
 
 
 def test_an_interrupted_restore_is_no_store_until_it_is_run_again(
