@@ -72,7 +72,11 @@ class ResultWaiter:
                 future.cancel()
                 return future
             self._waiting[job_id] = future
-            subscribed = self._subscribe(job_id)
+            try:
+                subscribed = self._subscribe(job_id)
+            except BaseException:  # Ctrl-C: the next wait has to subscribe
+                del self._waiting[job_id]
+                raise
         if not subscribed:
             self.forget(job_id)
             future.set_exception(
@@ -98,7 +102,7 @@ class ResultWaiter:
         with self._lock:
             self._closed.set()
             thread = self._thread
-        if thread is not None:
+        if thread is not None and thread.ident is not None:
             thread.join(timeout=5)
         with self._lock:
             for future in self._waiting.values():
@@ -126,6 +130,7 @@ class ResultWaiter:
         ok = self._quietly(self._pubsub.subscribe, channel) or self._thread is not None
         if self._thread is None:
             self._thread = threading.Thread(target=self._listen, name="cellblock-results", daemon=True)
+        if self._thread.ident is None:  # also where Ctrl-C came between the two
             self._thread.start()
         return ok
 

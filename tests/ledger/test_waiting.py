@@ -162,6 +162,26 @@ def test_closing_the_client_ends_its_waits(settings: Settings) -> None:
     assert "closed while waiting" in str(errors)
 
 
+def test_ctrl_c_before_the_listener_starts_breaks_neither_closing_nor_later_waits(
+    settings: Settings, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: KeyboardInterrupt comes as the thread is about to start."""
+
+    def interrupted(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with Client(settings=settings) as first, Client(settings=settings) as second:
+        job = second.submit(SPEC)
+        with monkeypatch.context() as injected:
+            injected.setattr(threading.Thread, "start", interrupted)
+            for client in (first, second):
+                with pytest.raises(KeyboardInterrupt):
+                    client.result(job.id, timeout_s=5)
+        first.close()
+        finish(ledger, claim(ledger, job.id))
+        assert second.result(job.id, timeout_s=10).ok
+
+
 def test_two_hundred_async_waits_at_once(settings: Settings, ledger: Ledger) -> None:
     async def run() -> list[bool]:
         async with AsyncClient(settings=settings) as client:

@@ -24,6 +24,7 @@ from cellblock.cli.option_groups import JsonOpt, SectionedCommand, takes
 from cellblock.client import Client
 from cellblock.contract.job_status import Counts, JobStatus
 from cellblock.errors import InvalidJob
+from cellblock.interrupts import interrupts_held
 
 ParentOpt = Annotated[
     str | None,
@@ -63,9 +64,9 @@ def submit(
         idempotency_key=idempotency_key,
         parent=parent,
     )
-    with Client() as client:
+    with Client() as client, interrupts_held():  # the id of an accepted job must not be lost
         submitted = client.submit(spec)
-    typer.echo(json.dumps({"job_id": submitted.id}) if json_output else submitted.id)
+        typer.echo(json.dumps({"job_id": submitted.id}) if json_output else submitted.id)
 
 
 def status(

@@ -24,7 +24,7 @@ from cellblock.cli.job_options import (
     job_spec,
 )
 from cellblock.cli.option_groups import JsonOpt, SectionedCommand, takes
-from cellblock.errors import InvalidJob, ResultTimeout
+from cellblock.errors import CellblockError, InvalidJob, ResultTimeout
 from cellblock.interrupts import interrupts_held
 from cellblock_config import LevelName, Settings, load_settings
 
@@ -132,19 +132,33 @@ def _run_on_fleet(make_spec: Callable[[], JobSpec], prepare: Callable[[], None])
     spec = make_spec()
     prepare()
     with Client() as client:
-        job = client.submit(spec)
+        job = None
         try:
+            with interrupts_held():  # a job whose id did not come back could not be cancelled
+                job = client.submit(spec)
             with _progress():
                 result = _wait(job)
-        except KeyboardInterrupt:
-            job.cancel()
-            typer.echo(f"cellblock: cancelled {job.id}", err=True)
-            sys.exit(INTERRUPTED)
+        except (KeyboardInterrupt, SystemExit) as stopped:
+            with interrupts_held():
+                if job is not None:
+                    _cancel(job)
+            sys.exit(stopped.code if isinstance(stopped, SystemExit) else INTERRUPTED)
     yield result
 
 
+def _cancel(job: Job) -> None:
+    try:
+        ended = job.cancel() == "terminal"
+    except CellblockError as error:
+        typer.echo(f"cellblock: job {job.id} goes on ({error}): cellblock cancel {job.id}", err=True)
+        return
+    said = f"job {job.id} has ended: cellblock result {job.id}" if ended else f"cancelled {job.id}"
+    typer.echo(f"cellblock: {said}", err=True)
+
+
 def _wait(job: Job) -> JobResult:
-    from cellblock.contract.job_status import JobState
+    with interrupts_held():
+        from cellblock.contract.job_status import JobState
 
     waits_for = {
         JobState.QUEUED: "a worker; is one running? (cellblock worker)",
@@ -173,7 +187,9 @@ def _progress() -> Iterator[None]:
         return
     with interrupts_held():
         from rich.console import Console
-    with Console(stderr=True).status("running…"):
+
+        status = Console(stderr=True).status("running…")  # imports the rest
+    with status:
         yield
 
 
