@@ -80,6 +80,8 @@ class Job:
 class Client:
     """A connection to the fleet. Thread-safe; use as a context manager or call :meth:`close`.
 
+    Every method raises :class:`StoreUnavailable`, and :class:`SchemaMismatch` for a store of another version.
+
     Signs the jobs it submits where ``signing.key`` is set. Works in a forked child too, which opens
     connections of its own; a future from before the fork belongs to the parent.
 
@@ -97,6 +99,14 @@ class Client:
     @property
     def _connections(self) -> Connections:
         return self._live.get()
+
+    @property
+    def _checked(self) -> Connections:
+        """The connections to a store of this version. Raises :class:`SchemaMismatch`: under another schema,
+        whatever is not where it is looked for reads as nothing at all."""
+        connections = self._connections
+        connections.check_schema()
+        return connections
 
     @property
     def _ledger(self) -> Ledger:
@@ -147,20 +157,20 @@ class Client:
 
     def estimate(self, spec: JobSpec, *, api_key: str | None = None) -> Estimate:
         """The most this job can cost; it is not submitted. Raises as :meth:`submit`, but asks no policy."""
-        return self._connections.submission.estimate(spec, self._principal(api_key))
+        return self._checked.submission.estimate(spec, self._principal(api_key))
 
     def _principal(self, api_key: str | None) -> Principal:
-        return self._connections.api_keys.principal(api_key) if api_key is not None else PRODUCER
+        return self._checked.api_keys.principal(api_key) if api_key is not None else PRODUCER
 
     @property
     def governance(self) -> Governance:
         """Overrides of plans at run time, and the audit of who set them."""
-        return self._connections.governance
+        return self._checked.governance
 
     @property
     def api_keys(self) -> ApiKeys:
         """The API keys of this fleet: create, list, rotate and revoke them here."""
-        return self._connections.api_keys
+        return self._checked.api_keys
 
     def job(self, job_id: str) -> Job:
         """A handle on a job accepted elsewhere. It does not check that the job exists."""
@@ -182,13 +192,13 @@ class Client:
 
     def result_future(self, job_id: str, *, tenant: str | None = None) -> Future[JobResult]:
         """The result as a future, completed by notification."""
-        self._ledger.reads.require_tenant(job_id, tenant)
-        return self._connections.waiter.wait_for(job_id)
+        self._checked.ledger.reads.require_tenant(job_id, tenant)
+        return self._checked.waiter.wait_for(job_id)
 
     def status(self, job_id: str, *, tenant: str | None = None) -> JobStatus:
         """The state of a job now. Raises :class:`UnknownJob`."""
-        self._ledger.reads.require_tenant(job_id, tenant)
-        return self._ledger.reads.status(job_id)
+        self._checked.ledger.reads.require_tenant(job_id, tenant)
+        return self._checked.ledger.reads.status(job_id)
 
     def usage(
         self, tenant: str | None = None, day: date | None = None, since: date | None = None
@@ -198,7 +208,7 @@ class Client:
         ``since``: only from this day on. Raises :class:`InvalidJob` if both ``day`` and ``since`` are given;
         for a day before those forty, :class:`NotConfigured` and :class:`ArchiveUnavailable`.
         """
-        return self._connections.history.usage(tenant, day=day, since=since)
+        return self._checked.history.usage(tenant, day=day, since=since)
 
     def jobs(
         self,
@@ -221,15 +231,15 @@ class Client:
 
     def counts(self) -> Counts:
         """The numbers of jobs that wait, are parked, run or are dead letters now."""
-        return self._ledger.figures.counts()
+        return self._checked.ledger.figures.counts()
 
     def cancel(
         self, job_id: str, *, tenant: str | None = None
     ) -> Literal["cancelled", "requested", "terminal"]:
         """Stops a job. Idempotent; raises :class:`UnknownJob`."""
-        self._ledger.reads.require_tenant(job_id, tenant)
-        done = self._ledger.cancel(job_id)
-        self._connections.publisher.wake(done.wake)
+        self._checked.ledger.reads.require_tenant(job_id, tenant)
+        done = self._checked.ledger.cancel(job_id)
+        self._checked.publisher.wake(done.wake)
         return cast(Literal["cancelled", "requested", "terminal"], done.word)
 
     def dead(self, *, limit: int = 100) -> list[DeadLetter]:
@@ -237,31 +247,31 @@ class Client:
         if limit < 1:
             raise ValueError(f"limit must be at least 1 (got {limit})")
         letters = []
-        for job_id in self._ledger.reads.dead(limit=limit):
+        for job_id in self._checked.ledger.reads.dead(limit=limit):
             with suppress(UnknownJob):  # its time was over meanwhile
-                letters.append(self._ledger.reads.dead_letter(job_id))
+                letters.append(self._checked.ledger.reads.dead_letter(job_id))
         return letters
 
     def dead_ids(self) -> list[str]:
         """The ids of all dead letters, latest first."""
-        return self._ledger.reads.dead(limit=0)
+        return self._checked.ledger.reads.dead(limit=0)
 
     def dead_letter(self, job_id: str) -> DeadLetter:
         """One dead letter. Raises :class:`UnknownJob` for a job that is not one."""
-        return self._ledger.reads.dead_letter(job_id)
+        return self._checked.ledger.reads.dead_letter(job_id)
 
     def retry_dead(self, job_id: str) -> Job:
         """Lets a dead letter run again, with its counts at zero. Raises :class:`UnknownJob`."""
-        done = self._ledger.retry_dead(job_id, uuid.uuid4().hex)
+        done = self._checked.ledger.retry_dead(job_id, uuid.uuid4().hex)
         if done.word is not RetryWord.RETRIED:
             why = "its payload has expired" if done.word is RetryWord.GONE else "it is not a dead letter"
             raise UnknownJob(f"job {job_id} cannot be tried again: {why}")
-        self._connections.publisher.wake(done.wake)
+        self._checked.publisher.wake(done.wake)
         return Job(self, job_id)
 
     def drop_dead(self, job_id: str) -> None:
         """Forgets a dead letter and its payload; its result stays. Raises :class:`UnknownJob`."""
-        if not self._ledger.upkeep.drop_dead(job_id, uuid.uuid4().hex):
+        if not self._checked.ledger.upkeep.drop_dead(job_id, uuid.uuid4().hex):
             raise UnknownJob(f"job {job_id} is not a dead letter")
 
     def events(
@@ -285,28 +295,28 @@ class Client:
             raise InvalidJob("limit", f"{limit}: at least 1")
         _check_event_id(after, end=group is not None)
         if group is None:
-            return self._ledger.reads.events(after, limit=limit, wait_s=wait_s)
+            return self._checked.ledger.reads.events(after, limit=limit, wait_s=wait_s)
         _check_group(group)
         name = consumer or f"{socket.gethostname()}-{os.getpid()}"
-        return self._connections.groups.read(
+        return self._checked.groups.read(
             group, name, after=after, limit=limit, wait_s=wait_s, redeliver_s=redeliver_s
         )
 
     def acknowledge(self, group: str, events: Iterable[Event]) -> None:
         """Marks events as done: the group does not get them again."""
         _check_group(group)
-        self._connections.groups.acknowledge(group, [event.id for event in events])
+        self._checked.groups.acknowledge(group, [event.id for event in events])
 
     def rewind(self, group: str, after: str = "0") -> None:
         """Makes the group read again from after this stream id; ``0`` is the oldest event kept."""
         _check_group(group)
         _check_event_id(after, end=True)
-        self._connections.groups.rewind(group, after)
+        self._checked.groups.rewind(group, after)
 
     def forget_group(self, group: str) -> bool:
         """Removes this group, so that no event waits for it. Returns whether it existed."""
         _check_group(group)
-        return self._connections.groups.forget(group)
+        return self._checked.groups.forget(group)
 
     def map(
         self,

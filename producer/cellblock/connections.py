@@ -21,6 +21,7 @@ from cellblock.governance import Governance
 from cellblock.history import History
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import EventGroups
+from cellblock.ledger.server import check_schema
 from cellblock.queue import Publisher
 from cellblock.submission import Submission
 from cellblock.waiting import ResultWaiter
@@ -47,6 +48,14 @@ class Connections:
             self.redis, self.ledger, lambda result: open_if_fitting(result, settings.sealing)
         )
         self._intake: Intake | None = None
+        self._schema_checked = False
+
+    def check_schema(self) -> None:
+        """Looks once whether the store is of this version, and claims nothing. Raises
+        :class:`SchemaMismatch`."""
+        if not self._schema_checked:
+            check_schema(self.redis, self.ledger.keys, claim=False)
+            self._schema_checked = True
 
     @property
     def intake(self) -> Intake:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from cellblock import Client, JobSpec, Outcome
 from cellblock.ledger import Claim, Keys, Ledger, connect
@@ -188,3 +189,28 @@ def test_the_check_of_a_worker_says_what_it_may_have_to_hold(redis_url: str) -> 
 def test_help_shows_an_example_of_each(tmp_path: Path) -> None:
     for command in (("dead", "list"), ("dead", "retry"), ("dead", "drop"), ("dead", "show"), ("events",)):
         assert f"Example: cellblock {' '.join(command)}" in cellblock(*command, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "status",
+        "status nobody",
+        "result nobody",
+        "events",
+        "usage",
+        "dead list",
+        "dead show nobody",
+        "plans audit",
+        "api-key list",
+        "webhooks dead",
+        "archive detach",
+    ],
+)
+def test_command_on_a_store_of_another_schema_says_so_and_fails(
+    redis: Redis, redis_url: str, command: str
+) -> None:
+    redis.set("{cellblock}:schema", "4")
+    done = cellblock(*command.split(), CELLBLOCK_REDIS_URL=redis_url)
+    assert (done.returncode, done.stdout) == (4, ""), done.stderr
+    assert "cellblock: the store holds schema 4 under {cellblock}" in done.stderr

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from redis import Redis
 
-from cellblock import AcceptanceUnknown, Client, JobSpec, StoreFull, StoreUnavailable
+from cellblock import AcceptanceUnknown, Client, JobSpec, SchemaMismatch, StoreFull, StoreUnavailable
 from cellblock.ledger import Ledger, connect
 from cellblock.ledger.groups import EventGroups
 from cellblock.ledger.replies import AdmitReply
@@ -34,6 +34,34 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "events": lambda client: client.events(),
     "map": lambda client: list(client.map([SPEC])),
 }
+
+
+OTHER_READERS: dict[str, Callable[[Client], object]] = {
+    "counts": lambda client: client.counts(),
+    "usage": lambda client: client.usage(),
+    "dead": lambda client: client.dead(),
+    "dead_ids": lambda client: client.dead_ids(),
+    "dead_letter": lambda client: client.dead_letter("job"),
+    "retry_dead": lambda client: client.retry_dead("job"),
+    "drop_dead": lambda client: client.drop_dead("job"),
+    "group": lambda client: client.events(group="billing"),
+    "acknowledge": lambda client: client.acknowledge("billing", []),
+    "rewind": lambda client: client.rewind("billing"),
+    "forget_group": lambda client: client.forget_group("billing"),
+    "estimate": lambda client: client.estimate(SPEC),
+    "submit with a key": lambda client: client.submit(SPEC, api_key="no key"),
+    "governance": lambda client: client.governance.audit(),
+    "api_keys": lambda client: client.api_keys.list(),
+}
+
+
+@pytest.mark.parametrize("call", [*CALLS, *OTHER_READERS])
+def test_every_call_on_a_store_of_another_schema_says_so(settings: Settings, redis: Redis, call: str) -> None:
+    redis.set("{cellblock}:schema", "4")
+    before = dump(redis)
+    with Client(settings=settings) as client, pytest.raises(SchemaMismatch, match="holds schema 4"):
+        {**CALLS, **OTHER_READERS}[call](client)
+    assert dump(redis) == before
 
 
 def impatient(url: str) -> Settings:

@@ -17,6 +17,7 @@ from cellblock.contract.job_status import JobStatus
 from cellblock.errors import NotConfigured
 from cellblock.ledger import connect
 from cellblock.ledger.archiving import Archiving
+from cellblock.ledger.server import check_schema
 from cellblock.ledger.store import Store
 from cellblock_config import load_settings
 
@@ -116,7 +117,9 @@ def detach() -> None:
     """
     settings = load_settings()
     with closing(connect(settings)) as redis:
-        had_one = Archiving(Store.of(redis, settings)).detach()
+        store = Store.of(redis, settings)
+        check_schema(redis, store.keys, claim=False)
+        had_one = Archiving(store).detach()
     typer.echo("the archive is detached" if had_one else "no archiver has ever run on this store")
 
 

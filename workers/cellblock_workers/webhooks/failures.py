@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from cellblock.ledger import connect
+from cellblock.ledger import Keys, connect
+from cellblock.ledger.server import check_schema
 from cellblock_config import load_settings
 from cellblock_workers.webhooks.outbox import Item, Outbox
 
@@ -57,6 +58,7 @@ def _each(
 def _outbox() -> Iterator[Outbox]:
     settings = load_settings()
     with closing(connect(settings)) as redis:
+        check_schema(redis, Keys(settings.redis.key_prefix), claim=False)
         yield Outbox(redis, settings.redis.key_prefix, settings.webhooks.dead_kept)
 
 
