@@ -75,7 +75,7 @@ def test_commands_and_program_that_need_a_fleet(
         done = run([sys.executable, "-c", evaluation], CELLBLOCK_REDIS_URL=redis_url)
         assert done.returncode == 0, done.stderr
         assert sorted(done.stdout.splitlines()) == [
-            "[1.0, 0.0]",
+            "[1.0, 0.0, 0.0]",
             *("demo/0 failed", "demo/0 passed", "demo/1 failed", "demo/1 passed"),
         ]
         (nested,) = blocks("python nested")

@@ -86,8 +86,12 @@ def show_summary(summary: dict[str, Any], out: Path) -> None:
         names = ", ".join(summary["unusable"][:_NAMED])
         typer.echo(f"tests that cannot be used, see error in {FILE}: {names}", err=True)
     if summary["needs_inline"]:
+        # An object that says it equals everything comes here too: no verdict that it could forge is advised.
         names = ", ".join(summary["needs_inline"])
-        typer.echo(f"with --verdict inline only, and until then not passed: {names}")
+        typer.echo(
+            "not passed: a test or a returned object there needs more than plain values (needs_inline); read "
+            f"these before you trust any: {names}"
+        )
     for bad in summary["bad_lines"]:
         typer.echo(f"cellblock: left out {bad}", err=True)
     if (more := summary["left_out"] - len(summary["bad_lines"])) > 0:

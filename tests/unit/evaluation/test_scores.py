@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.cli.evaluation_screen import show_summary
 from cellblock.contract.evaluations import TrialResult, TrialVerdict
 from cellblock.errors import InvalidJob
 from cellblock.evaluation import (
+    EvaluationOptions,
     ResultFile,
     Sample,
     SampleResult,
@@ -51,6 +53,32 @@ def test_a_folder_in_which_nothing_has_come_of_a_run_takes_another(tmp_path: Pat
     (tmp_path / "a file").touch()
     with pytest.raises(InvalidJob, match=r"--out: .*a file cannot be made a folder"):
         ResultFile(tmp_path / "a file", {})
+
+
+def test_rewards_are_those_of_the_options_that_are_given() -> None:
+    given: list[tuple[EvaluationOptions, ...]] = []
+
+    def evaluate(
+        samples: Iterable[Sample], *options: EvaluationOptions
+    ) -> Iterator[tuple[Sample, TrialResult]]:
+        given.append(options)
+        return iter([])
+
+    options = EvaluationOptions(fields={"limits": {"timeout_s": 3.0}})
+    rewards(evaluate, [PROBLEM], ["a"], options)
+    rewards(evaluate, [PROBLEM], ["a"])
+    assert given == [(options,), ()]
+
+
+def test_summary_recommends_no_verdict_that_a_program_can_forge(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = Scores(["a"])
+    scores.add(SampleResult.of(sample(0), result(TrialVerdict.NEEDS_INLINE)))
+    show_summary({**scores.summary([1]), "bad_lines": [], "left_out": 0}, tmp_path)
+    shown = capsys.readouterr().out
+    assert "not passed: a test or a returned object there needs more than plain values" in shown
+    assert "inline" not in shown.replace("needs_inline", "")
 
 
 def test_no_estimate_is_made_of_samples_that_were_left_out() -> None:
