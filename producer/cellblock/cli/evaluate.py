@@ -151,7 +151,8 @@ def evaluate(
         "timeout_s": how.timeout,
         "image": account.image,
     }
-    file, kept = SampleFile(samples, given, skip_bad=how.skip_bad), ResultFile(out, asked)
+    names = {"samples": samples.name, "problems": problems.name}
+    file, kept = SampleFile(samples, given, skip_bad=how.skip_bad), ResultFile(out, asked, names)
     for stale in (SUMMARY, REPORT):  # they speak of a run that has ended, and this one goes on
         (out / stale).unlink(missing_ok=True)
     try:
@@ -168,7 +169,7 @@ def evaluate(
         bad_lines=bad_lines,
         lines_left_out=file.bad.count,
     )
-    _publish(summary, out, {"samples": samples.name, "problems": problems.name}, json_output=json_output)
+    _publish(summary, out, names, json_output=json_output)
     if summary["verdicts"].get("unjudged") or summary["unusable"]:
         sys.exit(_UNJUDGED)
 

@@ -135,9 +135,10 @@ def compare(a: Path, b: Path, seed: int = 0) -> Comparison:
             )
     known = [asked.get("problems") for asked in (asked_a, asked_b)]
     if None not in known and known[0] != known[1]:
+        names = [dict(asked.get("files", {})).get("problems", "another file") for asked in (asked_a, asked_b)]
         raise InvalidJob(
             str(b),
-            f"was run with other problems than {a} (run.json: {known[1]!s:.12} and {known[0]!s:.12}); "
+            f"was run with other problems than {a}: {names[1]} and {names[0]} differ in content; "
             "run both with the same --problems",
         )
     sides_a, sides_b = _sides(a), _sides(b)

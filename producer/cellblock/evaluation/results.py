@@ -89,8 +89,9 @@ class ResultFile:
     """``results.jsonl`` of one folder, to which a line is added whenever a sample ends. The folder is locked
     while it is open, so two processes cannot use it at once."""
 
-    def __init__(self, folder: Path, asked: dict[str, Any]) -> None:
-        """``asked``: the options that identify this run. Raises :class:`InvalidJob` where the folder holds
+    def __init__(self, folder: Path, asked: dict[str, Any], files: dict[str, str] | None = None) -> None:
+        """``asked``: the options that identify this run. ``files``: the names of the files whose digests are
+        among them. Raises :class:`InvalidJob` where the folder holds
         another run's results, or another process writes to them."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +101,7 @@ class ResultFile:
         self._path = folder / FILE
         self._file = self._locked()
         try:
-            _check(folder / RUN, asked)
+            _check(folder / RUN, asked, files or {})
             self._cut_unfinished()
             self._drop_unjudged()
         except BaseException:
@@ -233,12 +234,12 @@ def _read(path: Path, number: int, text: bytes) -> tuple[SampleResult, dict[str,
     return found, line
 
 
-def _check(path: Path, asked: dict[str, Any]) -> None:
+def _check(path: Path, asked: dict[str, Any], files: dict[str, str]) -> None:
     if (
         not path.exists() or not (path.parent / FILE).stat().st_size
     ):  # the earlier options have no results yet
         new = path.with_suffix(".new")
-        new.write_text(json.dumps(asked, indent=2) + "\n")
+        new.write_text(json.dumps({**asked, "files": files}, indent=2) + "\n")
         new.replace(path)
         return
     try:
@@ -247,8 +248,11 @@ def _check(path: Path, asked: dict[str, Any]) -> None:
         raise InvalidJob("--out", f"{path} cannot be read; name another folder, or remove this one") from None
     for name, value in asked.items():
         if before.get(name) != value:
+            was, now = f"{name} {before.get(name)!r:.80}", f"{value!r:.80} requested"
+            if name in files:  # a digest tells nobody anything
+                was = f"{name} from {dict(before.get('files', {})).get(name, 'another file')}"
+                now = f"{files[name]} has other content"
             raise InvalidJob(
                 "--out",
-                f"{path.parent} holds a run with {name} {before.get(name)!r:.80}, and {value!r:.80} is "
-                "asked; name another folder, or remove this one",
+                f"{path.parent} holds a run with {was}; {now}: name another folder, or remove this one",
             )

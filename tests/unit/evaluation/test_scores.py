@@ -120,8 +120,16 @@ def test_results_are_resumed_where_they_were_cut(tmp_path: Path) -> None:
     again.close()
     with closing(ResultFile(tmp_path, asked)) as last:
         assert [one.index for one in last] == [0, 2, 1]
-    with pytest.raises(InvalidJob, match="holds a run with samples '1', and '2' is asked"):
+    with pytest.raises(InvalidJob, match="holds a run with samples '1'; '2' requested: name another"):
         ResultFile(tmp_path, {"samples": "2"})
+
+
+def test_other_samples_in_a_folder_are_told_by_file_name(tmp_path: Path) -> None:
+    with closing(ResultFile(tmp_path, {"samples": "9f86d0"}, {"samples": "model-a.jsonl"})) as file:
+        file.write(sample(0), result(TrialVerdict.PASSED))
+    told = "holds a run with samples from model-a.jsonl; model-b.jsonl has other content: name another folder"
+    with pytest.raises(InvalidJob, match=told):
+        ResultFile(tmp_path, {"samples": "60303a"}, {"samples": "model-b.jsonl"})
 
 
 def test_results_that_are_not_ours_are_named_with_their_line(tmp_path: Path) -> None:
