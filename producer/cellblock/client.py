@@ -439,6 +439,6 @@ def _check_group(group: str) -> None:
     if not group or len(group) > _GROUP_MAX:
         raise InvalidJob("group", f"{group[:80]!r}: a group's name has 1 to {_GROUP_MAX} characters")
     if group == WEBHOOKS_GROUP:
-        raise InvalidJob("group", f"{group!r} is the webhooks' own: its events would not be posted")
+        raise InvalidJob("group", f"{group!r} belongs to cellblock webhooks: its events would not be posted")
     if group == ARCHIVE_GROUP:
-        raise InvalidJob("group", f"{group!r} is the archiver's own: its jobs would not be archived")
+        raise InvalidJob("group", f"{group!r} belongs to the archiver: its jobs would not be archived")

@@ -102,7 +102,7 @@ def test_jobs_are_listed_from_a_time_with_its_zone_and_none_are_said_to_be_none(
         (("events", "--group", "g", "--forget", "--follow"), "--forget: removes the group"),
         (("events", "--group", "archive", "--forget"), "group: 'archive'"),
         (("events", "--after", "yesterday"), "after: 'yesterday' is not an event id"),
-        (("events", "--group", "webhooks"), "group: 'webhooks' is the webhooks' own"),
+        (("events", "--group", "webhooks"), "group: 'webhooks' belongs to cellblock webhooks"),
         (("webhooks", "retry"), "name some, or give --all"),
         (("dead", "retry"), "name some, or give --all"),
         (("dead", "drop", "some", "--all"), "name some, or give --all"),

@@ -85,7 +85,10 @@ def test_an_estimate_runs_nothing_and_needs_no_redis() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--plan", "casual", "--timeout", "200"), "limits.timeout_s: 200 is asked; plan 'casual' allows 60"),
+        (
+            ("--plan", "casual", "--timeout", "200"),
+            "limits.timeout_s: 200 requested; plan 'casual' allows 60",
+        ),
         (("--plan", "huge"), "plan: there is no plan 'huge'"),
         (("--plan", "casual", "--role", "king"), "role: there is no role 'king'"),
         (("--plan", "casual", "--max-cost", "0.000001"), "max_cost_micros"),
@@ -119,7 +122,7 @@ def test_an_estimate_on_a_fleet_is_under_its_governance(redis_url: str) -> None:
     asked = ("run", "-", "--plan", "casual", "--tenant", "acme", "--timeout", "15", "--estimate")
     done = cellblock(*asked, stdin="1", **where)
     assert done.returncode == 3
-    assert "15 is asked; plan 'casual' under governance allows 9" in done.stderr
+    assert "15 requested; plan 'casual' under governance allows 9" in done.stderr
 
 
 def test_an_embedded_run_with_a_plan_has_its_price() -> None:

@@ -207,7 +207,7 @@ def test_a_sender_that_died_between_reading_and_sending_loses_nothing(
             pass  # the group exists from now on
         with Client(redis_url) as client:
             run_a_job(client)
-            with pytest.raises(ValueError, match="own"):
+            with pytest.raises(ValueError, match="belongs to"):
                 client.events(group=WEBHOOKS_GROUP)
             read: dict[str, Any] = {"after": "$", "limit": 10, "wait_s": 0, "redeliver_s": 60}
             groups = client._connections.groups

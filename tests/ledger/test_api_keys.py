@@ -29,7 +29,7 @@ def client(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Clien
 def test_a_key_runs_for_its_tenant_and_for_no_other(client: Client) -> None:
     token = client.api_keys.create("acme")
     assert client.submit(SPEC, api_key=token).status().tenant == "acme"
-    with pytest.raises(PolicyDenied, match="tenant: 'other' is asked; the key is of 'acme'"):
+    with pytest.raises(PolicyDenied, match="tenant: the API key belongs to tenant 'acme', not 'other'"):
         client.submit(SPEC.model_copy(update={"tenant": "other"}), api_key=token)
 
 
@@ -47,7 +47,7 @@ def test_the_async_client_submits_in_the_name_of_a_key_too(settings: Settings) -
     with Client(settings=settings) as client:
         token = client.api_keys.create("acme")
     assert asyncio.run(submit(token, "acme")) == "acme"
-    with pytest.raises(PolicyDenied, match="the key is of 'acme'"):
+    with pytest.raises(PolicyDenied, match="belongs to tenant 'acme'"):
         asyncio.run(submit(token, "other"))
 
 
@@ -55,14 +55,14 @@ def test_an_estimate_and_a_batch_are_bound_by_their_key_too(client: Client) -> N
     token = client.api_keys.create("acme")
     assert client.estimate(JobSpec(code="1"), api_key=token).worst_micros > 0
     theirs = JobSpec(code="1", tenant="other")
-    with pytest.raises(PolicyDenied, match="the key is of 'acme'"):
+    with pytest.raises(PolicyDenied, match="belongs to tenant 'acme'"):
         client.estimate(theirs, api_key=token)
     (refused,) = client.map([theirs], api_key=token)
     assert isinstance(refused, PolicyDenied)
-    assert "the key is of 'acme'" in str(refused)
+    assert "belongs to tenant 'acme'" in str(refused)
     with pytest.raises(PolicyDenied, match="api_key"):
         next(client.map([theirs], api_key="cbk_unknown"))
-    with pytest.raises(PolicyDenied, match="plan: 'premium' is asked with an API key"):
+    with pytest.raises(PolicyDenied, match="plan: 'premium' requested with an API key"):
         client.estimate(JobSpec(code="1", plan="premium"), api_key=token)
 
 

@@ -110,7 +110,9 @@ def test_it_may_cost_half_of_what_is_left_unless_it_says(client: Client) -> None
     client.submit(spec(parent, max_cost_micros=before - 100))
     with pytest.raises(PolicyDenied, match=r"half of what its parent has left: .* at least 100"):
         client.submit(spec(parent))
-    with pytest.raises(PolicyDenied, match=r"max_cost_micros: 1001 micros is asked; its parent has \d+ left"):
+    with pytest.raises(
+        PolicyDenied, match=r"max_cost_micros: 1001 micros requested; its parent has \d+ left"
+    ):
         client.submit(spec(parent, max_cost_micros=1001))
 
 
@@ -157,14 +159,14 @@ def test_a_parent_that_an_operator_lets_run_again_has_no_money_to_give(redis_url
 @pytest.mark.parametrize(
     ("asked", "field"),
     [
-        ({"limits": Limits(timeout_s=6)}, "limits.timeout_s: 6 is asked; its parent has"),
+        ({"limits": Limits(timeout_s=6)}, "limits.timeout_s: 6 requested; its parent has"),
         ({"limits": Limits(memory_bytes=2**27 + 1)}, "limits.memory_bytes"),
-        ({"limits": Limits(cpus=0.2)}, "limits.cpus: 0.2 is asked; its parent has 0.1"),
-        ({"limits": Limits(pids=11)}, "limits.pids: 11 is asked; its parent has 10"),
-        ({"limits": Limits(output_bytes=2000)}, "limits.output_bytes: 2000 is asked; its parent has 1000"),
-        ({"limits": Limits(cpu_s=4)}, "limits.cpu_s: 4 is asked; its parent has 3"),
-        ({"level": "permissive"}, "level: 'permissive' is asked; plan 'freemium' allows standard"),
-        ({"plan": "premium"}, "plan: 'premium' is asked; its parent runs on 'freemium'"),
+        ({"limits": Limits(cpus=0.2)}, "limits.cpus: 0.2 requested; its parent has 0.1"),
+        ({"limits": Limits(pids=11)}, "limits.pids: 11 requested; its parent has 10"),
+        ({"limits": Limits(output_bytes=2000)}, "limits.output_bytes: 2000 requested; its parent has 1000"),
+        ({"limits": Limits(cpu_s=4)}, "limits.cpu_s: 4 requested; its parent has 3"),
+        ({"level": "permissive"}, "level: 'permissive' requested; plan 'freemium' allows standard"),
+        ({"plan": "premium"}, "plan: 'premium' requested; its parent's plan is 'freemium'"),
         ({"tenant": "other"}, "parent: no job"),
     ],
 )
@@ -197,7 +199,7 @@ def test_what_it_does_not_say_is_its_parents(client: Client) -> None:
 def test_it_runs_at_no_weaker_level(client: Client) -> None:
     parent = client.submit(spec(plan=None))
     start(client, parent)
-    with pytest.raises(PolicyDenied, match="level: 'permissive' is asked; its parent runs at 'standard'"):
+    with pytest.raises(PolicyDenied, match="level: 'permissive' requested; its parent runs at 'standard'"):
         client.submit(spec(parent, plan=None, level="permissive"))
 
 
@@ -377,7 +379,7 @@ def test_a_parent_cannot_lend_what_it_may_have_spent(client: Client) -> None:
     known = client._ledger.parent(parent.id)
     assert known.accrued_micros > known.reserved_micros / 2
     asked = spec(parent, nested_cost_micros=0, max_cost_micros=known.reserved_micros)
-    with pytest.raises(PolicyDenied, match=r"micros is asked; its parent has \d+ left") as refusal:
+    with pytest.raises(PolicyDenied, match=r"micros requested; its parent has \d+ left") as refusal:
         client.submit(asked)
     assert abs(known.left_micros - int(refusal.value.problem.split()[-2])) < 5
     looked_at = replace(known, reserved_micros=5000)

@@ -172,6 +172,8 @@ def check_key(principal: Principal, spec: JobSpec) -> None:
     if principal.key_id is None:
         return
     if principal.tenant != spec.tenant:
-        raise PolicyDenied("tenant", f"{spec.tenant!r} is asked; the key is of {principal.tenant!r}")
+        raise PolicyDenied(
+            "tenant", f"the API key belongs to tenant {principal.tenant!r}, not {spec.tenant!r}"
+        )
     if RUN not in principal.capabilities:
         raise PolicyDenied("api_key", f"it does not carry {RUN}")

@@ -71,7 +71,7 @@ class Parent:
         if self.left_s < _LEAST_S:
             raise PolicyDenied("parent", f"the time of {self.job_id} is over")
         if spec.plan not in {None, above.plan}:
-            raise PolicyDenied("plan", f"{spec.plan!r} is asked; its parent runs on {above.plan!r}")
+            raise PolicyDenied("plan", f"{spec.plan!r} requested; its parent's plan is {above.plan!r}")
         if above.seal_to is not None and spec.context_path is not None:
             raise PolicyDenied(
                 "context_path", f"{self.job_id} is confidential, and so is what is nested in it"
@@ -100,7 +100,7 @@ class Parent:
             if wanted is not None and wanted > allowed:
                 raise PolicyDenied(
                     f"limits.{field}",
-                    f"{amount(field, wanted)} is asked; its parent has {amount(field, allowed)}",
+                    f"{amount(field, wanted)} requested; its parent has {amount(field, allowed)}",
                 )
             by_itself = getattr(spec.limits, field) or getattr(usual, field)
             if field == "cpu_s" and wanted is None:
@@ -120,7 +120,8 @@ class Parent:
             return spec.level
         if "level" in asked.model_fields_set:
             raise PolicyDenied(
-                "level", f"{spec.level!r} is asked; its parent runs at {above!r}: no weaker one"
+                "level",
+                f"{spec.level!r} requested; its parent runs at {above!r}, and no nested run is weaker",
             )
         return above
 
@@ -132,7 +133,7 @@ class Parent:
         asked = spec.max_cost_micros
         if asked is not None and asked > self.left_micros:
             raise PolicyDenied(
-                "max_cost_micros", f"{asked} micros is asked; its parent has {self.left_micros} left"
+                "max_cost_micros", f"{asked} micros requested; its parent has {self.left_micros} left"
             )
         return asked if asked is not None else self.left_micros // 2
 

@@ -71,12 +71,12 @@ class Entitled:
     def _at_most(self, field: str, asked: float | None, allowed: float) -> None:
         if asked is not None and asked > allowed:
             raise PolicyDenied(
-                field, f"{amount(field, asked)} is asked; {self.whose} allows {amount(field, allowed)}"
+                field, f"{amount(field, asked)} requested; {self.whose} allows {amount(field, allowed)}"
             )
 
     def _one_of(self, field: str, asked: str, allowed: tuple[str, ...]) -> None:
         if asked not in allowed:
-            raise PolicyDenied(field, f"{asked!r} is asked; {self.whose} allows {', '.join(allowed)}")
+            raise PolicyDenied(field, f"{asked!r} requested; {self.whose} allows {', '.join(allowed)}")
 
 
 class PlanFile:
@@ -136,7 +136,7 @@ class PlanFile:
             _check_role(spec, tenant)
         if name is None:
             if spec.role is not None:
-                raise PolicyDenied("role", f"{spec.role!r} is asked, of no plan; name the plan too")
+                raise PolicyDenied("role", f"{spec.role!r} requested without a plan; name the plan too")
             return None
         if name not in book.plans:
             whence = " (CELLBLOCK_PLANS_DEFAULT)" if name == self._default != spec.plan else ""
@@ -152,14 +152,14 @@ class PlanFile:
         if tenant is not None:
             if spec.plan not in {None, tenant.plan}:
                 raise PolicyDenied(
-                    "plan", f"{spec.plan!r} is asked; tenant {spec.tenant!r} is on {tenant.plan!r}"
+                    "plan", f"{spec.plan!r} requested; tenant {spec.tenant!r} is on {tenant.plan!r}"
                 )
             return tenant.plan
         if keyed and spec.plan not in {None, self._default}:
             raise PolicyDenied(
                 "plan",
-                f"{spec.plan!r} is asked with an API key; its tenant's plan is what [tenants] says, and "
-                f"{spec.tenant!r} is not among them",
+                f"{spec.plan!r} requested with an API key; only [tenants] of the file of plans can give "
+                f"it, and {spec.tenant!r} is not in there",
             )
         return spec.plan or self._default
 
@@ -180,7 +180,7 @@ def _check_role(spec: JobSpec, tenant: Tenant | None) -> None:
     """Refuses a role that [tenants] does not give to this tenant's jobs when an API key submits them."""
     if spec.role is not None and (tenant is None or spec.role not in tenant.roles):
         allowed = ", ".join(tenant.roles) if tenant is not None and tenant.roles else "none"
-        raise PolicyDenied("role", f"{spec.role!r} is asked with an API key; its tenant's may name {allowed}")
+        raise PolicyDenied("role", f"{spec.role!r} requested with an API key; its tenant may name {allowed}")
 
 
 def amount(field: str, value: float) -> str:

@@ -91,27 +91,27 @@ def test_role_and_stake_raise_it_up_to_the_most(file: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ({"limits": {"timeout_s": 21}}, r"limits\.timeout_s: 21 is asked; plan 'small' allows 20"),
-        ({"limits": {"cpus": 0.5}}, r"limits\.cpus: 0\.5 is asked; plan 'small' allows 0\.3"),
+        ({"limits": {"timeout_s": 21}}, r"limits\.timeout_s: 21 requested; plan 'small' allows 20"),
+        ({"limits": {"cpus": 0.5}}, r"limits\.cpus: 0\.5 requested; plan 'small' allows 0\.3"),
         (
             {"limits": {"memory_bytes": 2**28}},
-            r"limits\.memory_bytes: 268435456 \(256M\) is asked; .* allows 134217728 \(128M\)",
+            r"limits\.memory_bytes: 268435456 \(256M\) requested; .* allows 134217728 \(128M\)",
         ),
-        ({"level": "strict"}, "level: 'strict' is asked; plan 'small' allows standard"),
-        ({"image": "datascience"}, "image: 'datascience' is asked; plan 'small' allows python"),
+        ({"level": "strict"}, "level: 'strict' requested; plan 'small' allows standard"),
+        ({"image": "datascience"}, "image: 'datascience' requested; plan 'small' allows python"),
         ({"plan": "huge"}, "plan: there is no plan 'huge'; this fleet has small, large"),
         ({"role": "king"}, "role: there is no role 'king'; this fleet has builder"),
-        ({"plan": "large", "tenant": "acme"}, "plan: 'large' is asked; tenant 'acme' is on 'small'"),
-        ({"plan": None, "role": "builder"}, "role: 'builder' is asked, of no plan"),
+        ({"plan": "large", "tenant": "acme"}, "plan: 'large' requested; tenant 'acme' is on 'small'"),
+        ({"plan": None, "role": "builder"}, "role: 'builder' requested without a plan"),
         (
             {"role": "builder", "limits": {"timeout_s": 31}},
-            "31 is asked; plan 'small' with role 'builder' allows 30",
+            "31 requested; plan 'small' with role 'builder' allows 30",
         ),
         (
             {"max_cost_micros": 20_001},
-            "max_cost_micros: 20001 micros is asked; plan 'small' allows 20000 micros",
+            "max_cost_micros: 20001 micros requested; plan 'small' allows 20000 micros",
         ),
-        ({"nested_cost_micros": 20_001}, "nested_cost_micros: 20001 micros is asked"),
+        ({"nested_cost_micros": 20_001}, "nested_cost_micros: 20001 micros requested"),
     ],
 )
 def test_more_than_the_plan_allows_is_refused_by_name(file: Path, spec: dict[str, Any], says: str) -> None:
@@ -131,7 +131,7 @@ def test_the_image_that_runs_is_one_of_the_plans(file: Path) -> None:
     file.write_text(plans.replace('memory = "128M"', 'memory = "192M"'))
     assert prepared(file, plan="small").image == "datascience"
     assert prepared(file, plan="large").image == "python"
-    with pytest.raises(PolicyDenied, match="image: 'python' is asked; plan 'small' allows datascience"):
+    with pytest.raises(PolicyDenied, match="image: 'python' requested; plan 'small' allows datascience"):
         prepared(file, plan="small", image="python")
 
 
@@ -139,7 +139,7 @@ def test_a_level_that_nobody_named_is_one_of_the_plans(file: Path) -> None:
     file.write_text(PLANS.replace('levels = ["standard"]', 'levels = ["permissive", "strict"]'))
     assert prepared(file, plan="small").level == "strict"
     assert prepared(file, plan="large").level == "standard"
-    with pytest.raises(PolicyDenied, match="level: 'standard' is asked; plan 'small' allows permissive"):
+    with pytest.raises(PolicyDenied, match="level: 'standard' requested; plan 'small' allows permissive"):
         prepared(file, plan="small", level="standard")
 
 
@@ -165,9 +165,9 @@ def test_governance_stands_for_the_plan_and_nothing_raises_it(file: Path) -> Non
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ({"tenant": "new", "plan": "large"}, "plan: 'large' is asked with an API key"),
-        ({"tenant": "acme", "role": "builder"}, "role: 'builder' is asked with an API key.*name none"),
-        ({"tenant": "new", "role": "builder"}, "role: 'builder' is asked with an API key"),
+        ({"tenant": "new", "plan": "large"}, "plan: 'large' requested with an API key"),
+        ({"tenant": "acme", "role": "builder"}, "role: 'builder' requested with an API key.*name none"),
+        ({"tenant": "new", "role": "builder"}, "role: 'builder' requested with an API key"),
     ],
 )
 def test_who_holds_a_key_chooses_neither_plan_nor_role(file: Path, spec: dict[str, Any], says: str) -> None:
