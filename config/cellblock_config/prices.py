@@ -92,9 +92,13 @@ class PriceTable(SettingsGroup):
         )
 
 
+#: The source of the prices that cellblock ships with.
+BUILT_IN = "built-in"
+
+
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """A table of prices. ``warning``: why it might be out of date; None if it is not."""
+    """A table of prices. ``source``: a file, or ``built-in``. ``warning``: says that it is out of date."""
 
     table: PriceTable
     source: str
@@ -119,9 +123,11 @@ def load_prices(file: Path | None = None, *, today: date | None = None) -> Price
     chosen = file or default_file()
     day = today or date.today()
     if file is None and not chosen.is_file():
-        shipped = resources.files(__package__) / "pricing.json"
-        warning = f"prices out of date: these are cellblock's own; put yours into {chosen}"
-        return Prices(_table(shipped.read_text(), "built-in"), "built-in", warning)
+        shipped = _table((resources.files(__package__) / "pricing.json").read_text(), BUILT_IN)
+        late = (
+            f"prices out of date: the built-in ones were valid until {shipped.valid_until}; put yours into "
+        )
+        return Prices(shipped, BUILT_IN, None if shipped.valid_until >= day else f"{late}{chosen}")
     try:
         text = chosen.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -22,6 +22,7 @@ from cellblock.contract.job_spec import JobSpec
 from cellblock.errors import InvalidJob, PolicyDenied
 from cellblock_config import Settings
 from cellblock_config.plans import Override
+from cellblock_config.prices import BUILT_IN, Prices, default_file
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class Intake:
         self._policy = decision_point(settings.policy)
         self._signer = Signer(settings.signing)
         self._blobs = blobs
-        self._warned = False
+        self._said = False
 
     def prepare(
         self, job_id: str, spec: JobSpec, principal: Principal = PRODUCER, parent: Parent | None = None
@@ -75,7 +76,7 @@ class Intake:
         self._permit(principal, spec, manifest, entitled.name if entitled is not None else "")
         if entitled is None:
             return self._stored(job_id, spec, manifest)
-        self._warn_once(entitled.prices.warning)
+        self._say_once(entitled.prices)
         rates = entitled.prices.table.rates(manifest.level)
         charge = Charge(rates=rates, cap_micros=expected.reserve_micros)
         planned = manifest.model_copy(update={"plan": entitled.name, "charge": charge})
@@ -94,10 +95,15 @@ class Intake:
             manifest, uploads = checked_in(manifest, self._blobs, self._settings.blobs.least_bytes)
         return Prepared(self._signer.signed(job_id, manifest), gates, uploads)
 
-    def _warn_once(self, warning: str | None) -> None:
-        if warning is not None and not self._warned:
-            self._warned = True
-            _log.warning("%s", warning)
+    def _say_once(self, prices: Prices) -> None:
+        """Logs once what the operator should know of these prices."""
+        if self._said:
+            return
+        self._said = True
+        if prices.warning is not None:
+            _log.warning("%s", prices.warning)
+        elif prices.source == BUILT_IN:
+            _log.info("using built-in prices; put yours into %s", default_file())
 
     def _permit(self, principal: Principal, spec: JobSpec, manifest: Manifest, plan: str) -> None:
         """Asks the policy whether this job may run. Raises :class:`PolicyDenied` if it says no."""

@@ -14,6 +14,7 @@ from cellblock.contract.results import JobResult
 from cellblock.egress.controls import KIND as CONTROL_KIND
 from cellblock_config import Unisolated
 from cellblock_config.plans import MICROS
+from cellblock_config.prices import BUILT_IN, default_file
 
 if TYPE_CHECKING:
     from cellblock.admission.costs import Estimate
@@ -83,6 +84,8 @@ def show_estimate(found: Estimate, json_output: bool) -> None:
         micros / MICROS for micros in (found.least_micros, found.worst_micros, found.reserve_micros)
     )
     typer.echo(f"{least:g} to {worst:g} {found.unit}; {held:g} would be held for it (prices: {found.prices})")
+    if found.prices == BUILT_IN:
+        typer.echo(f"cellblock: using built-in prices; put yours into {default_file()}", err=True)
     if found.warning:
         typer.echo(f"cellblock: {found.warning}", err=True)
 

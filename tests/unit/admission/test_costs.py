@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -64,10 +67,23 @@ def test_a_job_without_a_plan_is_not_charged() -> None:
     assert (prepared.manifest.charge, prepared.manifest.plan, prepared.gates) == (None, None, None)
 
 
-def test_old_prices_are_said_once_by_who_submits(caplog: pytest.LogCaptureFixture) -> None:
+def test_built_in_prices_are_told_once_and_only_where_something_is_priced(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    caplog.set_level("INFO")
     intake = Intake(load_settings())
     intake.prepare("one", JobSpec(code="1"))
     assert caplog.text == "", "without a plan nothing is priced"
     for job_id in ("two", "three"):
         intake.prepare(job_id, JobSpec(code="1", plan="casual"))
-    assert caplog.text.count("prices out of date") == 1
+    assert ["built-in" in record.message for record in caplog.records] == [True]
+
+
+def test_prices_out_of_date_are_warned_of_once(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    table = json.loads((resources.files("cellblock_config") / "pricing.json").read_text())
+    (tmp_path / "old.json").write_text(json.dumps({**table, "valid_until": "2026-01-31"}))
+    intake = Intake(load_settings(plans={"prices": str(tmp_path / "old.json")}))
+    for job_id in ("one", "two"):
+        intake.prepare(job_id, JobSpec(code="1", plan="casual"))
+    assert caplog.text.count("was valid until 2026-01-31") == 1

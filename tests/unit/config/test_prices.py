@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +55,16 @@ def test_more_never_costs_less(cpu_ms: int, wall_ms: int, memory_bytes: int, mor
     assert less <= prices.cost_micros(cpu_ms=cpu_ms, wall_ms=wall_ms, memory_bytes=memory_bytes + more)
 
 
-def test_without_a_file_the_shipped_prices_say_that_they_may_be_old(
+def test_without_a_file_the_built_in_prices_hold_and_say_when_they_are_out_of_date(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     found = load_prices()
     assert (found.source, found.table.unit) == ("built-in", "credits")
-    assert "prices out of date" in str(found.warning)
-    assert f"{tmp_path}/cellblock/pricing.json" in str(found.warning)
+    assert load_prices(today=found.table.valid_until).warning is None
+    late = load_prices(today=found.table.valid_until + timedelta(days=1))
+    assert "prices out of date: the built-in ones were valid until" in str(late.warning)
+    assert f"{tmp_path}/cellblock/pricing.json" in str(late.warning)
 
 
 def test_the_users_own_file_is_found_and_its_date_counts(
