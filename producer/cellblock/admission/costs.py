@@ -18,6 +18,12 @@ class Charge(BaseModel):
 
     rates: Rates
     cap_micros: int = Field(ge=0, description="At most this is taken, for all its attempts together.")
+    cap: str = Field("", description="Name of the bound that the cap is; empty: its limits bound the cost.")
+
+    def reached(self) -> str:
+        """The message for a job that has cost as much as its cap: which cap, and how much."""
+        name = self.cap or "the most that its limits can cost"
+        return f"Cost cap reached: {self.cap_micros} micros ({name}), with its nested runs"
 
 
 class Estimate(BaseModel):
@@ -28,6 +34,7 @@ class Estimate(BaseModel):
     worst_micros: int = Field(description="Its cost if it uses every limit in every run.")
     least_micros: int = Field(description="If it ends at once.")
     reserve_micros: int = Field(description="What is held for it: the worst, or its cap if that is less.")
+    cap: str | None = Field(None, description="Name of the cap that is less than the worst.")
     unit: str
     prices: str = Field(description="Where the prices are from.")
     warning: str | None = None
@@ -57,6 +64,7 @@ def estimate(bounds: CostFactors, prices: Prices, *caps: tuple[str, int | None])
     one = rates.cost_micros(cpu_ms=cpu_ms, wall_ms=wall_ms, memory_bytes=bounds.memory_bytes)
     least = rates.cost_micros(cpu_ms=0, wall_ms=0, memory_bytes=0)
     reserve = worst = bounds.runs * one + bounds.nested_micros
+    name = None
     for field, cap in caps:
         if cap is None:
             continue
@@ -64,11 +72,13 @@ def estimate(bounds: CostFactors, prices: Prices, *caps: tuple[str, int | None])
             raise PolicyDenied(
                 field, f"{cap} micros, and a run costs at least {least} ({prices.source}); it has to be more"
             )
-        reserve = min(reserve, cap)
+        if cap < reserve:
+            reserve, name = cap, field
     return Estimate(
         worst_micros=worst,
         least_micros=least,
         reserve_micros=reserve,
+        cap=name,
         unit=prices.table.unit,
         prices=prices.source,
         warning=prices.warning,

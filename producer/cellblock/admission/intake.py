@@ -78,7 +78,7 @@ class Intake:
             return self._stored(job_id, spec, manifest)
         self._say_once(entitled.prices)
         rates = entitled.prices.table.rates(manifest.level)
-        charge = Charge(rates=rates, cap_micros=expected.reserve_micros)
+        charge = Charge(rates=rates, cap_micros=expected.reserve_micros, cap=expected.cap or "")
         planned = manifest.model_copy(update={"plan": entitled.name, "charge": charge})
         accrued_micros = parent.accrued_micros if parent is not None else 0
         gates = Gates.of(entitled.name, entitled.plan, expected.reserve_micros, accrued_micros)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from cellblock import JobError, Outcome
+from cellblock.admission.costs import Charge
 from cellblock.admission.resolve import ResolvedLimits
 from cellblock.egress import Governed
+from cellblock_config.prices import Rates
 from cellblock_workers.launcher.evidence import Evidence
 from cellblock_workers.worker.outcome import RunOutcome, decide_outcome
 from cellblock_workers.worker.session import Ending, Transcript
@@ -194,3 +196,15 @@ def test_the_evidence_says_who_stopped_the_job() -> None:
         "sandbox_exit_code": 137,
     }
     assert verdict(fault="frame of unknown kind").evidence["fault"] == "frame of unknown kind"
+
+
+def test_cost_cap_says_which_cap_and_how_much() -> None:
+    charge = Charge(
+        rates=Rates(per_run=1, per_cpu_second=1, per_gib_second=1, percent=100),
+        cap_micros=20_000,
+        cap="cost_per_run",
+    )
+    transcript = Transcript(Governed("", 0), Governed("", 0), 0, 20, ending=None, stop="cost")
+    stopped = decide_outcome(transcript, Evidence(), LIMITS, charge)
+    assert stopped.error is not None
+    assert "20000 micros (cost_per_run)" in stopped.error.message

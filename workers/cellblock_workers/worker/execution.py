@@ -127,7 +127,7 @@ def _measured(
     """The attempt's result: the kernel's evidence before the guest's, and the output that may leave."""
     claim = lease.claim
     limits = claim.manifest.limits
-    run = for_tenants(decide_outcome(transcript, kernel, limits), claim)
+    run = for_tenants(decide_outcome(transcript, kernel, limits, claim.manifest.charge), claim)
     usage = usage_of(transcript, kernel)
     try:
         looked = outgoing.look(
@@ -153,7 +153,7 @@ def _measured(
     if said.blocked:
         run, said = replace(run, outcome=Outcome.LEAK_BLOCKED), replace(said, error=_LEAK)
     elif looked.over_cost:
-        run = decide_outcome(replace(transcript, stop="cost"), kernel, limits)
+        run = decide_outcome(replace(transcript, stop="cost"), kernel, limits, claim.manifest.charge)
         said = replace(said, value=None, value_kind=None, value_error=None, error=run.error)
     return attempt_result(claim, run, sandbox).model_copy(
         update={**_fields(said), "usage": usage, "cost_micros": _cost(claim, usage)}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass, field
 
+from cellblock.admission.costs import Charge
 from cellblock.admission.resolve import ResolvedLimits
 from cellblock.contract.outcomes import JobError, Outcome
 from cellblock_workers.launcher.evidence import Evidence
@@ -28,7 +29,9 @@ class RunOutcome:
     evidence: EvidenceFields = field(default_factory=dict)
 
 
-def decide_outcome(transcript: Transcript, kernel: Evidence, limits: ResolvedLimits) -> RunOutcome:
+def decide_outcome(
+    transcript: Transcript, kernel: Evidence, limits: ResolvedLimits, charge: Charge | None = None
+) -> RunOutcome:
     """Names the one cause of the end, by the strongest evidence there is."""
     evidence = kernel.fields()
     if transcript.stop == "cancel":
@@ -41,9 +44,7 @@ def decide_outcome(transcript: Transcript, kernel: Evidence, limits: ResolvedLim
         message = f"Wall-clock limit of {limits.timeout_s:g} s exceeded"
         return _killed(Outcome.WALL_TIMEOUT, "WallTimeout", message, {**evidence, "stopped_by": by})
     if transcript.stop == "cost":
-        message = (
-            "Cost cap reached: max_cost_micros, its plan's cost per run, or what is left after nested runs"
-        )
+        message = charge.reached() if charge is not None else "Cost cap reached"
         return _killed(Outcome.COST_CAP, "CostCap", message, evidence)
     if transcript.stop == "output" or (ending is not None and ending.reason == "output"):
         message = f"More than {limits.output_bytes} bytes of output"

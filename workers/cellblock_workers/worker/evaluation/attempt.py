@@ -115,7 +115,7 @@ class Evaluator:
             error = JobError(type="Cancelled", message="Cancelled while it ran")
             run = RunOutcome(Outcome.CANCELLED, error=error)
         except OverCap:
-            error = JobError(type="CostCap", message="Cost cap reached")
+            error = self._cost_cap()
             run = RunOutcome(Outcome.COST_CAP, error=error)
         finally:
             self._sandboxes.close()
@@ -152,7 +152,7 @@ class Evaluator:
             except OverCap:
                 if len(self._evaluation.trials) > 1:
                     raise  # the other trials may have used it up: by itself this one is judged
-                error = JobError(type="CostCap", message="its cost cap is reached")
+                error = self._cost_cap()
                 return self._without_run(trial, TrialVerdict.FAILED, error, Outcome.COST_CAP)
             except (JudgeFailed, SandboxRefused) as failure:
                 self._sandboxes.check_lease()
@@ -176,6 +176,12 @@ class Evaluator:
             _log.error("fault_told_without_paths", job_id=self._lease.claim.job_id, reason=why)
         error = JobError(type="Unjudged", message=told[:2000])
         return self._without_run(trial, TrialVerdict.UNJUDGED, error, Outcome.SANDBOX_ERROR)
+
+    def _cost_cap(self) -> JobError:
+        charge = self._lease.claim.manifest.charge
+        return JobError(
+            type="CostCap", message=charge.reached() if charge is not None else "Cost cap reached"
+        )
 
     def _without_run(
         self, trial: Trial, verdict: TrialVerdict, error: JobError, outcome: Outcome = Outcome.OK
