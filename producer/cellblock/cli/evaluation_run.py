@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from typing import cast
 
 import typer
@@ -89,7 +89,9 @@ def _interruptible(campaign: Campaign) -> Iterator[None]:
 def _fleet(settings: Settings, level: str) -> Iterator[tuple[Start, Abandon]]:
     if settings.redis.url is None:
         made = entry_points.load("embedded-fleet")(settings, level)
-        with cast(AbstractContextManager[Start], made) as start:
+        with ExitStack() as here:
+            with entry_points.extra_named("embedded-fleet"):
+                start = here.enter_context(cast(AbstractContextManager[Start], made))
             yield start, Future.cancel
         return
     with Client(settings=settings) as client:

@@ -110,7 +110,7 @@ def _run_here(
         with entry_points.load("embedded")(settings, level, context) as run_job:
             spec = make_spec()
             prepare()
-            with _progress(), entry_points.extra_named():
+            with _progress(), entry_points.extra_named("embedded"):
                 ended = run_job(spec)
             with interrupts_held():
                 from cellblock.admission.sealing import open_if_fitting
