@@ -174,6 +174,10 @@ class AsyncClient:
             )
         )
 
+    async def last_event_id(self) -> str:
+        """The id of the newest event, for :meth:`events` from now on; ``0`` without any."""
+        return await asyncio.to_thread(self._client.last_event_id)
+
     async def acknowledge(self, group: str, events: Iterable[Event]) -> None:
         """Marks events as done: the group does not get them again."""
         await asyncio.to_thread(self._client.acknowledge, group, list(events))

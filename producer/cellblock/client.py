@@ -302,6 +302,10 @@ class Client:
             group, name, after=after, limit=limit, wait_s=wait_s, redeliver_s=redeliver_s
         )
 
+    def last_event_id(self) -> str:
+        """The id of the newest event, for :meth:`events` from now on; ``0`` without any."""
+        return self._checked.ledger.reads.last_event_id()
+
     def acknowledge(self, group: str, events: Iterable[Event]) -> None:
         """Marks events as done: the group does not get them again."""
         _check_group(group)

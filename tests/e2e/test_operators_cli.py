@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +20,7 @@ from cellblock.ledger import Claim, Keys, Ledger, connect
 from cellblock_config import Settings
 from cellblock_workers.webhooks.outbox import Item, Outbox
 from ledger.kit import claim, expire_lease, operation, result_of, settings_of
-from parts import cellblock
+from parts import CELLBLOCK, cellblock, wait_until
 
 
 @pytest.fixture
@@ -99,6 +104,9 @@ def test_jobs_are_listed_from_a_time_with_its_zone_and_none_are_said_to_be_none(
     [
         (("events", "--rewind"), "--rewind: only a group"),
         (("events", "--forget"), "--forget: only a group"),
+        (("events", "--new"), "--new: prints nothing without --follow"),
+        (("events", "--new", "--follow", "--after", "0"), "--new: and --after both say where to start"),
+        (("events", "--group", "g", "--type", "failed"), "--type: would acknowledge events"),
         (("events", "--group", "g", "--forget", "--follow"), "--forget: removes the group"),
         (("events", "--group", "archive", "--forget"), "group: 'archive'"),
         (("events", "--after", "yesterday"), "after: 'yesterday' is not an event id"),
@@ -214,3 +222,51 @@ def test_command_on_a_store_of_another_schema_says_so_and_fails(
     done = cellblock(*command.split(), CELLBLOCK_REDIS_URL=redis_url)
     assert (done.returncode, done.stdout) == (4, ""), done.stderr
     assert "cellblock: the store holds schema 4 under {cellblock}" in done.stderr
+
+
+HAS_TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}"
+
+
+def test_events_have_a_header_a_time_with_its_zone_and_a_filter_by_type(
+    client: Client, ledger: Ledger, redis_url: str
+) -> None:
+    first, second = client.submit(JobSpec(code="1")), client.submit(JobSpec(code="2"))
+    client.cancel(second.id)
+    shown = cellblock("events", CELLBLOCK_REDIS_URL=redis_url).stdout.splitlines()
+    assert shown[0].split() == ["time", "id", "type", "job", "outcome"]
+    assert re.fullmatch(rf"{HAS_TIME}  \S+ +agent.run.queued +{first.id} +", shown[1])
+    chosen = ("events", "--type", "cancelled", "--type", "failed", "--json")
+    (line,) = cellblock(*chosen, CELLBLOCK_REDIS_URL=redis_url).stdout.splitlines()
+    assert (json.loads(line)["type"], json.loads(line)["job_id"]) == ("agent.run.cancelled", second.id)
+
+
+def test_events_from_now_on_replay_nothing(client: Client, redis_url: str) -> None:
+    old = client.submit(JobSpec(code="1"))
+    with subprocess.Popen(
+        [CELLBLOCK, "events", "--follow", "--new"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "CELLBLOCK_REDIS_URL": redis_url},
+    ) as process:
+        assert process.stdout is not None
+        shown: list[str] = []
+        reader = threading.Thread(target=lambda: shown.extend(process.stdout or ()))
+        reader.start()
+
+        def printed() -> bool:
+            client.submit(JobSpec(code="2"))  # it is not known when the command has looked
+            return len(shown) > 2
+
+        wait_until(printed, 30, "an event of a new job")
+        process.send_signal(signal.SIGINT)
+        reader.join(30)
+    assert not any(old.id in line for line in shown)
+
+
+def test_listings_have_a_header_line_and_times_have_a_zone(client: Client, redis_url: str) -> None:
+    client.api_keys.create("acme")
+    client.governance.set("acme", "timeout_s", "9", "me")
+    for command in (("api-key", "list"), ("plans", "audit")):
+        header, line = cellblock(*command, CELLBLOCK_REDIS_URL=redis_url).stdout.splitlines()
+        assert "tenant" in header
+        assert re.search(HAS_TIME, line)

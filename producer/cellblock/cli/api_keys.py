@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Annotated
 
 import typer
 
 from cellblock.admission.policy.decision import RUN
+from cellblock.cli.display import local_time
 from cellblock.cli.option_groups import JsonOpt
 from cellblock.client import Client
 from cellblock.errors import InvalidJob
@@ -50,8 +50,10 @@ def list_keys(json_output: JsonOpt = False) -> None:
     """
     with Client() as client:
         found = client.api_keys.list()
+    if found and not json_output:
+        typer.echo(f"{'key':<16}  tenant  since  capabilities")
     for one in found:
-        since = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(one.created))
+        since = local_time(one.created)
         text = f"{one.id}  {one.tenant}  {since}  {' '.join(one.capabilities)}"
         typer.echo(one.model_dump_json() if json_output else text)
     if not found and not json_output:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import closing
 from datetime import datetime
 from typing import Annotated
@@ -13,6 +12,7 @@ import typer
 from cellblock import Client
 from cellblock.archive import open_archive
 from cellblock.cli import entry_points
+from cellblock.cli.display import local_time
 from cellblock.contract.job_status import JobStatus
 from cellblock.errors import NotConfigured
 from cellblock.ledger import connect
@@ -75,6 +75,8 @@ def list_jobs(
                 tenant, since=since, before=before, outcome=outcome, limit=limit, cursor=cursor
             )
             for job in page.jobs:
+                if none and not json_output:
+                    typer.echo(f"{'ended':<25}  {'job':<32}  {'tenant':<16}  {'outcome':<14}  level")
                 none = False
                 typer.echo(job.model_dump_json() if json_output else _line(job))
             cursor = page.cursor
@@ -87,7 +89,7 @@ def list_jobs(
 
 
 def _line(job: JobStatus) -> str:
-    ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.timings.finished or 0))
+    ended = local_time(job.timings.finished or 0)
     return f"{ended}  {job.job_id}  {job.tenant:<16}  {job.outcome or '':<14}  {job.level}"
 
 

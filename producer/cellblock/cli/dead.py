@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from cellblock.cli.display import local_time
 from cellblock.cli.option_groups import JsonOpt
 from cellblock.client import Client
 from cellblock.contract.job_status import DeadLetter
@@ -52,7 +52,7 @@ def list_letters(
     table.add_column("why", overflow="fold")
     for one in letters:
         why = one.error.message if one.error else ""
-        table.add_row(one.job_id, one.tenant, _when(one.ended), one.outcome, str(len(one.attempts)), why)
+        table.add_row(one.job_id, one.tenant, local_time(one.ended), one.outcome, str(len(one.attempts)), why)
     console = Console(width=None if sys.stdout.isatty() else _WIDE)  # a pipe is no reason to cut ids
     console.print(table if letters else "no dead letters")
 
@@ -119,14 +119,12 @@ def _in_words(letter: DeadLetter) -> str:
         f"job      {letter.job_id}",
         f"tenant   {letter.tenant}  level {letter.level}  priority {letter.priority}",
         f"trace    {letter.trace_id}",
-        f"ended    {_when(letter.ended)} as {letter.outcome}: {why}",
+        f"ended    {local_time(letter.ended)} as {letter.outcome}: {why}",
         "attempts",
     ]
     for past in letter.attempts:
         took_s = past.ended - past.started
-        lines.append(f"  {past.fence:>3}  {_when(past.started)}  {took_s:8.2f} s  {past.worker}  {past.why}")
+        lines.append(
+            f"  {past.fence:>3}  {local_time(past.started)}  {took_s:8.2f} s  {past.worker}  {past.why}"
+        )
     return "\n".join(lines)
-
-
-def _when(unix_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(unix_s))

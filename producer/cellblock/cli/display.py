@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -73,6 +74,11 @@ def _print_summary(result: JobResult) -> None:
         "cellblock: sealed to its tenant; to read it, set CELLBLOCK_SEALING_PRIVATE_KEY to the key that fits",
         err=True,
     )
+
+
+def local_time(unix_s: float) -> str:
+    """A time as every listing shows it: this host's, with its zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(unix_s))
 
 
 def show_estimate(found: Estimate, json_output: bool) -> None:

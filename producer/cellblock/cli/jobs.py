@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-import time
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from cellblock.cli import display
+from cellblock.cli.display import local_time
 from cellblock.cli.job_options import (
     AccountOptions,
     ArgsArg,
@@ -22,6 +23,7 @@ from cellblock.cli.job_options import (
 )
 from cellblock.cli.option_groups import JsonOpt, SectionedCommand, takes
 from cellblock.client import Client
+from cellblock.contract.events import GAP, Event
 from cellblock.contract.job_status import Counts, JobStatus
 from cellblock.errors import InvalidJob
 from cellblock.interrupts import interrupts_held
@@ -32,6 +34,18 @@ ParentOpt = Annotated[
 ]
 KeyOpt = Annotated[str | None, typer.Option(help="Submitting the same key again returns the first job.")]
 JobArg = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+
+
+class _EventWord(StrEnum):
+    """The last words of the types of events about jobs."""
+
+    QUEUED = "queued"
+    STARTED = "started"
+    RETRIED = "retried"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
 
 
 def register(app: typer.Typer) -> None:
@@ -86,7 +100,7 @@ def status(
         return
     shown = found.model_dump(mode="json")
     for name, at in shown.pop("timings", {}).items():
-        shown[name] = at and time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
+        shown[name] = at and local_time(at)
     if job is None:
         shown["parked"] = ", ".join(f"{tenant} {count}" for tenant, count in shown["parked"].items()) or 0
     for name, value in shown.items():
@@ -128,8 +142,13 @@ def cancel(job: JobArg, json_output: JsonOpt = False) -> None:
 
 def events(
     after: Annotated[
-        str, typer.Option(help="Start after this event id; 0: with the oldest that is kept.")
-    ] = "0",
+        str | None, typer.Option(help="Start after this event id. Default: with the oldest that is kept.")
+    ] = None,
+    new: Annotated[bool, typer.Option("--new", help="Start with events that happen from now on.")] = False,
+    types: Annotated[
+        list[_EventWord] | None,
+        typer.Option("--type", help="Print events of this type only; repeat for several."),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing as events happen.")] = False,
     group: Annotated[
         str | None, typer.Option(help="Read as this consumer group, and acknowledge what was printed.")
@@ -145,32 +164,55 @@ def events(
     With --group each event is printed to one reader of the group only, and a new group starts after --after;
     with --rewind an old one does too.
 
-    Example: cellblock events --follow --json
+    Example: cellblock events --follow --new --type failed --json
     """
     if rewind and group is None:
         raise InvalidJob("--rewind", "only a group has a place to go back from: name it with --group")
+    if new and after is not None:
+        raise InvalidJob("--new", "and --after both say where to start: give one of them")
+    if new and group is None and not follow:
+        raise InvalidJob("--new", "prints nothing without --follow")
+    if types and group is not None:
+        raise InvalidJob("--type", "would acknowledge events of the group that nobody saw: leave it out")
     if forget:
         if rewind or follow:
             raise InvalidJob("--forget", "removes the group and reads nothing: leave out --rewind, --follow")
         _forget_group(group)
         return
     with Client() as client:
+        if new:
+            after = "$" if group is not None else client.last_event_id()
         if rewind and group is not None:
-            client.rewind(group, after)
-        while True:
-            batch = client.events(after, wait_s=1.0 if follow else 0, group=group)
-            for event in batch:
-                after = event.id if group is None else after
-                typer.echo(
-                    event.model_dump_json()
-                    if json_output
-                    else f"{event.id}  {event.type:<20} {event.job_id}  {event.outcome or ''}"
-                )
-            if group is not None:
-                sys.stdout.flush()
-                client.acknowledge(group, batch)
-            if not batch and not follow:
-                return
+            client.rewind(group, after or "0")
+        chosen = {f"agent.run.{word}" for word in types or _EventWord} | {GAP}
+        _print_events(client, after or "0", chosen, group, follow=follow, json_output=json_output)
+
+
+def _print_events(
+    client: Client, after: str, types: set[str], group: str | None, *, follow: bool, json_output: bool
+) -> None:
+    headed = json_output
+    while True:
+        batch = client.events(after, wait_s=1.0 if follow else 0, group=group)
+        for event in batch:
+            after = event.id if group is None else after
+            if event.type not in types:
+                continue
+            if not headed:
+                typer.echo(f"{'time':<25}  {'id':<17}  {'type':<20} {'job':<32}  outcome")
+                headed = True
+            typer.echo(event.model_dump_json() if json_output else _event_line(event))
+        if group is not None:
+            sys.stdout.flush()
+            client.acknowledge(group, batch)
+        if not batch and not follow:
+            return
+
+
+def _event_line(event: Event) -> str:
+    return (
+        f"{local_time(event.at)}  {event.id:<17}  {event.type:<20} {event.job_id:<32}  {event.outcome or ''}"
+    )
 
 
 def _forget_group(group: str | None) -> None:

@@ -188,6 +188,8 @@ def audit(
     """
     with Client() as client:
         changes = client.governance.audit(limit=limit)
+    if changes and not json_output:
+        typer.echo(f"{'time':<25}  who  tenant  key: before -> after")
     for change in changes:
         for line in [change.model_dump_json()] if json_output else shown(change):
             typer.echo(line)
@@ -234,7 +236,7 @@ def _as_csv(found: list[DayUsage]) -> None:
 def _as_table(found: list[DayUsage]) -> None:
     unit = load_prices(load_settings().plans.prices).table.unit
     table = Table(box=box.SIMPLE, show_edge=False)
-    for header in ("day", "tenant", "runs", f"spent ({unit})", f"held ({unit})"):
+    for header in ("day (UTC)", "tenant", "runs", f"spent ({unit})", f"held ({unit})"):
         table.add_column(header, no_wrap=True)
     for one in found:
         money = (f"{micros / MICROS:.6f}" for micros in (one.spent_micros, one.reserved_micros))

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from cellblock import store_backup
+from cellblock.cli.display import local_time
 from cellblock.cli.option_groups import JsonOpt
 from cellblock_config import load_settings
 
@@ -66,5 +67,5 @@ def restore(
     if json_output:
         typer.echo(json.dumps({**asdict(made), "keys": count}))
         return
-    when = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(made.at))
+    when = local_time(made.at)
     typer.echo(f"{count} keys of {when} are back; start workers, and they go on")

@@ -114,6 +114,12 @@ class Reads:
             if found or left_s <= 0:
                 return found
 
+    def last_event_id(self) -> str:
+        """The stream id of the newest event; ``0`` without any."""
+        with store_errors("reading events"):
+            newest = cast(list[tuple[str, object]], self._redis.xrevrange(self._keys.events, count=1))
+        return newest[0][0] if newest else "0"
+
     def named_blobs(self, names: Sequence[str]) -> set[str]:
         """The subset of these blobs that some job names."""
         with store_errors("looking for blobs that jobs name"):

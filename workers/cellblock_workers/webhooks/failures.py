@@ -18,6 +18,8 @@ def run_dead(*, limit: int, json_output: bool) -> int:
     :class:`StoreUnavailable`."""
     with _outbox() as outbox:
         items = outbox.dead(limit)
+    if items and not json_output:
+        print("id  event_id  host  tries  why")  # noqa: T201
     for item in items:
         shown = _shown(item)
         print(json.dumps(shown) if json_output else "  ".join(map(str, shown.values())))  # noqa: T201
