@@ -39,6 +39,7 @@ def judge_samples(
         done.add(before.index)
     if done:
         typer.echo(f"cellblock: {len(done)} of {total} samples were judged before", err=True)
+    typer.echo(f"cellblock: {total - len(done)} samples to judge", err=True)  # a fleet takes a while to start
     waiting = (sample for sample in file if sample.index not in done)
     solved = [task_id for task_id, task in scores.tasks.items() if task.passed]
     settings = load_settings()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,43 +27,55 @@ def progress_of(total: int, scores: Scores) -> Iterator[Callable[[], None]]:
     """What is seen while it runs: a bar for people, a line every two seconds for logs."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _LineByLine(total, scores)
+        with _lines(total, scores):
+            yield lambda: None
         return
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    # All of it fits into 80 columns, with seven digits on both sides.
+    columns = (
+        BarColumn(bar_width=16),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=total, completed=scores.done)
         began, before = time.monotonic(), scores.done
 
         def look() -> None:
             rate = (scores.done - before) / max(0.001, time.monotonic() - began)
-            others = ", ".join(
-                f"{name} {n}" for name, n in sorted(scores.verdicts.items()) if name != "passed"
-            )
-            share = scores.passed / scores.done
-            words = f"{share:.1%} passed, {rate:.0f}/s{', ' + others if others else ''}"
+            words = f"{scores.passed / scores.done:.1%} passed, {rate:.0f}/s"
             progress.update(task, completed=scores.done, description=words)
 
         yield look
 
 
-class _LineByLine:
-    def __init__(self, total: int, scores: Scores) -> None:
-        self._total, self._scores = total, scores
-        self._began = self._said = time.monotonic()
-        self._before = scores.done
+@contextmanager
+def _lines(total: int, scores: Scores) -> Iterator[None]:
+    """Says every two seconds how far it is, also before the first result."""
+    over, began, before = threading.Event(), time.monotonic(), scores.done
 
-    def __call__(self) -> None:
-        now = time.monotonic()
-        if now - self._said < _LOOK_S:
-            return
-        self._said = now
-        scores, rate = self._scores, (self._scores.done - self._before) / (now - self._began)
-        said = (
-            f"{scores.done} of {self._total} judged, {scores.passed / scores.done:.1%} passed, {rate:.3g}/s"
-        )
-        if now - self._began > _FORETOLD_S:
-            said += f", {(self._total - scores.done) / rate:.0f} s left"
-        typer.echo(said, err=True)
+    def say() -> None:
+        while not over.wait(_LOOK_S):
+            took_s = time.monotonic() - began
+            typer.echo(_line(total, scores, before, took_s), err=True)
+
+    thread = threading.Thread(target=say, name="cellblock-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _line(total: int, scores: Scores, before: int, took_s: float) -> str:
+    done, rate = scores.done, (scores.done - before) / took_s
+    line = f"{done} of {total} judged"
+    if done:
+        line += f", {scores.passed / done:.1%} passed, {rate:.3g}/s"
+    if rate and took_s > _FORETOLD_S:
+        line += f", {(total - done) / rate:.0f} s left"
+    return line
 
 
 def show_summary(summary: dict[str, Any], out: Path) -> None:
