@@ -81,6 +81,10 @@ class AsyncClient:
         """The most this job can cost; it is not submitted."""
         return await asyncio.to_thread(self._client.estimate, spec, api_key=api_key)
 
+    async def has_seen(self, tenant: str) -> bool:
+        """Whether a job of this tenant was accepted in the last forty days."""
+        return await asyncio.to_thread(self._client.has_seen, tenant)
+
     def job(self, job_id: str) -> AsyncJob:
         """A handle on a job accepted elsewhere. It does not check that the job exists."""
         return AsyncJob(self, job_id)

@@ -172,6 +172,10 @@ class Client:
         """The API keys of this fleet: create, list, rotate and revoke them here."""
         return self._checked.api_keys
 
+    def has_seen(self, tenant: str) -> bool:
+        """Whether a job of this tenant was accepted in the last forty days."""
+        return self._checked.ledger.reads.has_seen(tenant)
+
     def job(self, job_id: str) -> Job:
         """A handle on a job accepted elsewhere. It does not check that the job exists."""
         return Job(self, job_id)

@@ -270,3 +270,19 @@ def test_listings_have_a_header_line_and_times_have_a_zone(client: Client, redis
         header, line = cellblock(*command, CELLBLOCK_REDIS_URL=redis_url).stdout.splitlines()
         assert "tenant" in header
         assert re.search(HAS_TIME, line)
+
+
+@pytest.mark.parametrize("command", [("api-key", "create"), ("plans", "set", "timeout_s", "9")])
+def test_tenant_that_no_job_ever_named_is_warned_of(
+    client: Client, redis_url: str, command: tuple[str, ...]
+) -> None:
+    client.submit(JobSpec(code="1", tenant="acme"))
+    fleet = {"CELLBLOCK_REDIS_URL": redis_url, "CELLBLOCK_PLANS_DEFAULT": "casual"}
+    mistyped = cellblock(*command, "--tenant", "acne", **fleet)
+    assert mistyped.returncode == 0
+    assert "no job of tenant 'acne' was accepted in the last forty days" in mistyped.stderr
+    assert cellblock(*command, "--tenant", "acme", **fleet).stderr == ""
+    without = cellblock(*command, "--tenant", "acme", CELLBLOCK_REDIS_URL=redis_url)
+    assert "tenant 'acme' is on no plan: its jobs have no limits but the operator's, and no cost" in (
+        without.stderr
+    )

@@ -10,8 +10,10 @@ import typer
 from cellblock.admission.policy.decision import RUN
 from cellblock.cli.display import local_time
 from cellblock.cli.option_groups import JsonOpt
+from cellblock.cli.tenant_warnings import warn_of_tenant
 from cellblock.client import Client
 from cellblock.errors import InvalidJob
+from cellblock_config import load_settings
 
 KeyArg = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, as list shows it.")]
 
@@ -38,8 +40,10 @@ def create(
 
     Example: (umask 077; cellblock api-key create --tenant acme > acme.key)
     """
-    with Client() as client:
+    settings = load_settings()
+    with Client(settings=settings) as client:
         token = client.api_keys.create(tenant, capability or [RUN])
+        warn_of_tenant(client, settings, tenant)
     typer.echo(json.dumps({"key": token}) if json_output else token)
 
 

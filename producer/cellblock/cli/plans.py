@@ -18,6 +18,7 @@ from rich.table import Table
 
 from cellblock.admission.plans import PlanFile, amount
 from cellblock.cli.option_groups import JsonOpt
+from cellblock.cli.tenant_warnings import warn_of_tenant
 from cellblock.client import Client
 from cellblock.contract.job_spec import JobSpec
 from cellblock.contract.job_status import DayUsage
@@ -161,8 +162,11 @@ def set_override(
 
     Example: cellblock plans set timeout_s 120 --tenant acme
     """
-    with Client() as client:
+    settings = load_settings()
+    with Client(settings=settings) as client:
         change = client.governance.set(tenant, key, value, by or getpass.getuser())
+        if tenant != EVERYBODY:
+            warn_of_tenant(client, settings, tenant)
     for line in shown(change):
         typer.echo(line)
 

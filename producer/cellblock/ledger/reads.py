@@ -120,6 +120,11 @@ class Reads:
             newest = cast(list[tuple[str, object]], self._redis.xrevrange(self._keys.events, count=1))
         return newest[0][0] if newest else "0"
 
+    def has_seen(self, tenant: str) -> bool:
+        """Whether a job of this tenant was accepted while its account is kept, forty days."""
+        with store_errors("looking for a tenant"):
+            return bool(self._redis.exists(self._keys.account(tenant)))
+
     def named_blobs(self, names: Sequence[str]) -> set[str]:
         """The subset of these blobs that some job names."""
         with store_errors("looking for blobs that jobs name"):
