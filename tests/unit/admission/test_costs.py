@@ -48,9 +48,8 @@ def test_cap_that_holds_is_named_with_its_amount_when_it_is_reached() -> None:
     caps = (("cost_per_run", 1500), ("max_cost_micros", 1200), ("cost_per_day", 10**6))
     assert estimate(SMALL, PRICES, *caps).cap == "max_cost_micros"
     assert estimate(SMALL, PRICES, ("cost_per_run", 10**9)).cap is None
-    manifest, _ = Intake(load_settings()).prepare(
-        "job", JobSpec(code="1", plan="casual", max_cost_micros=200)
-    )
+    spec = JobSpec(code="1", plan="casual", max_cost_micros=200)
+    manifest = Intake(load_settings()).prepare("job", spec).manifest
     assert manifest.charge is not None
     assert manifest.charge.reached() == (
         "Cost cap reached: 200 micros (max_cost_micros), with its nested runs"
