@@ -16,8 +16,8 @@ USER_IDS_EACH, USER_IDS_APART = 60_000, 100_000
 USER_IDS = 2 * USER_IDS_APART + USER_IDS_EACH
 #: The kernel's last id means "no user"; below the first are accounts, `nobody`, and useradd's first users.
 _FIRST_USER_ID, _LAST_USER_ID = 100_000, 2**32 - 2
-#: The user id that a worker started by root takes, where it has no account.
-WORKER_USER_ID = 299_999
+#: The user ids that services take which root starts, where they have no account.
+WORKER_USER_ID, ARCHIVER_USER_ID, MONITOR_USER_ID = 299_999, 299_998, 299_997
 #: The two ways to start a container.
 ContainerBackend = Literal["oci", "docker"]
 
@@ -101,13 +101,15 @@ class LauncherSettings(SettingsGroup):
     )
 
     @model_validator(mode="after")
-    def _ids_are_not_the_workers(self) -> LauncherSettings:
-        into = WORKER_USER_ID - self.first_user_id
-        if 0 <= into < USER_IDS and into % USER_IDS_APART < USER_IDS_EACH:
-            raise ValueError(
-                f"launcher.first_user_id ({self.first_user_id}) gives sandboxes the id {WORKER_USER_ID}, "
-                "which is the worker's: take another one"
-            )
+    def _ids_are_no_services(self) -> LauncherSettings:
+        services = {"worker": WORKER_USER_ID, "archiver": ARCHIVER_USER_ID, "monitor": MONITOR_USER_ID}
+        for service, user_id in services.items():
+            into = user_id - self.first_user_id
+            if 0 <= into < USER_IDS and into % USER_IDS_APART < USER_IDS_EACH:
+                raise ValueError(
+                    f"launcher.first_user_id ({self.first_user_id}) gives sandboxes the id {user_id}, "
+                    f"which is the {service}'s: take another one"
+                )
         return self
 
     @model_validator(mode="after")

@@ -304,6 +304,8 @@ def test_containers_have_the_rights_they_need_and_no_others(project: Project, da
     assert [name for name in SERVICES if _SOCKET in mounts[name]] == ["launcher"]
     assert mounts["worker"]["/run/cellblock"]["RW"] is False
     assert containers["worker"]["Config"]["User"] == f"{WORKER_UID}:{WORKER_UID}"
+    users = {name: containers[name]["Config"]["User"] for name in ("redis", "worker", "archiver", "flower")}
+    assert len(set(users.values())) == len(users), "none reads what another was told, or writes"
     assert containers["launcher"]["HostConfig"]["NetworkMode"] == "none"
     assert list(containers["launcher"]["NetworkSettings"]["Networks"]) == ["none"]
     assert list(containers["worker"]["NetworkSettings"]["Networks"]) == [f"{project.name}_backend"]

@@ -66,9 +66,15 @@ def pid_of(machine: SystemdHost, unit: str) -> str:
 
 
 def test_systemd_has_nothing_to_say_against_the_units(machine: SystemdHost) -> None:
-    machine.sh("mkdir -p /etc/cellblock; touch /etc/cellblock/worker.env")
+    machine.sh("mkdir -p /etc/cellblock; touch /etc/cellblock/{worker,archiver,monitor}.env")
     names = sorted(path.name for path in UNITS.glob("cellblock*.s[el]*ice"))
-    assert names == ["cellblock-launcher.service", "cellblock-sandbox.slice", "cellblock-worker.service"]
+    assert names == [
+        "cellblock-archiver.service",
+        "cellblock-launcher.service",
+        "cellblock-monitor.service",
+        "cellblock-sandbox.slice",
+        "cellblock-worker.service",
+    ]
     units = " ".join(f"/etc/systemd/system/{name}" for name in names)
     done = machine.sh(f"rm -rf /etc/systemd/system/{SLICE}.d; systemd-analyze verify {units}")
     assert done.stdout + done.stderr == ""
@@ -306,7 +312,12 @@ def test_a_worker_of_the_workers_unit_runs_a_job_in_a_scope(machine: SystemdHost
 
 
 #: What `systemd-analyze security` says at most, of 100: the launcher makes mounts, users and namespaces.
-EXPOSURE = {"cellblock-worker.service": 25, "cellblock-launcher.service": 72}
+EXPOSURE = {
+    "cellblock-worker.service": 25,
+    "cellblock-archiver.service": 25,
+    "cellblock-monitor.service": 25,
+    "cellblock-launcher.service": 72,
+}
 
 
 def test_units_have_no_fault_and_leave_little_open(machine: SystemdHost) -> None:

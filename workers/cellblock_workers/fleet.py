@@ -21,15 +21,17 @@ from cellblock.ledger.server import check_schema
 from cellblock_config import Settings, load_settings
 from cellblock_config.levels import MIB
 from cellblock_workers.host_services import (
-    PYTHON,
+    ARCHIVER_ACCOUNT,
+    WORKER_ACCOUNT,
     archiver_service,
-    from_dotenv,
     host_services,
-    worker_user,
+    host_variables,
+    monitor_service,
+    service_user,
 )
-from cellblock_workers.launcher import spawn
 from cellblock_workers.log import get_logger
 from cellblock_workers.private_redis import port_of, private_redis, reserve_port
+from cellblock_workers.process_environment import keep_to_itself
 from cellblock_workers.supervisor import Service, Supervisor, group_of
 from cellblock_workers.telemetry import configure_logging
 from cellblock_workers.worker.liveness import check_liveness
@@ -37,19 +39,18 @@ from cellblock_workers.worker.memory_need import reckon
 
 _log = get_logger(__name__)
 _AS_CONFIGURED = "as configured"
-#: Flower holds nothing that could be lost, and does not always end when TERM meets its start.
-_FLOWER_STOP_S = 5.0
 
 
 def run_worker() -> int:
     """Runs a worker, with a launcher beside it unless ``CELLBLOCK_LAUNCHER_SOCKET`` names one."""
+    keep_to_itself()
     settings = load_settings()
     configure_logging(settings.telemetry)
     if settings.redis.url is None:
         raise NotConfigured("a worker needs a Redis: set CELLBLOCK_REDIS_URL, or try: cellblock up")
     with tempfile.TemporaryDirectory(prefix="cellblock-") as folder:
         Path(folder).chmod(0o755)
-        return Supervisor(host_services(settings, Path(folder))).run()
+        return Supervisor(host_services(settings, Path(folder), host_variables())).run()
 
 
 def run_check(*, silent_s: float | None = None, json_output: bool = False) -> int:
@@ -90,6 +91,7 @@ def run_check(*, silent_s: float | None = None, json_output: bool = False) -> in
 def run_up(*, json_output: bool = False) -> int:
     """Runs a whole fleet on this machine: launcher, worker, archiver, Flower, and what is not configured of
     Redis, blob store and archive."""
+    keep_to_itself()
     settings = load_settings()
     configure_logging(settings.telemetry)
     with (
@@ -100,12 +102,12 @@ def run_up(*, json_output: bool = False) -> int:
         folder = Path(name)
         folder.chmod(0o755)
         services: list[Service] = []
-        environment = from_dotenv()
+        variables = host_variables()
         if settings.redis.url is None:
             service, url = private_redis(folder, port_of(redis_port))
             services.append(service)
             own = {"CELLBLOCK_REDIS_URL": url, **_stores_of_its_own(settings, folder)}
-            environment |= own
+            variables |= own
         else:
             own = {}
             _check_redis(settings)
@@ -115,18 +117,13 @@ def run_up(*, json_output: bool = False) -> int:
             else secrets.token_urlsafe(12)
         )
         port = _monitor_port(settings, otherwise=port_of(monitor_port))
-        environment |= {"CELLBLOCK_MONITOR_PASSWORD": password, "CELLBLOCK_MONITOR_PORT": str(port)}
-        services += host_services(settings, folder, environment)
-        if settings.archive.url is not None or "CELLBLOCK_ARCHIVE_URL" in environment:
-            services.append(archiver_service(settings, environment))
+        variables |= {"CELLBLOCK_MONITOR_PASSWORD": password, "CELLBLOCK_MONITOR_PORT": str(port)}
+        services += host_services(settings, folder, variables)
+        if settings.archive.url is not None or "CELLBLOCK_ARCHIVE_URL" in own:
+            services.append(archiver_service(variables))
         services.append(
-            Service(
-                "flower",
-                [PYTHON, "-P", "-m", "cellblock_workers.monitor"],
-                {**environment, **spawn.NO_SECRETS_BUT_ITS_OWN},
-                worker_user(settings),
-                stop_s=_FLOWER_STOP_S,
-                ready=lambda process: _wait_for_port(settings.monitor.address, port, process),
+            monitor_service(
+                variables, lambda process: _wait_for_port(settings.monitor.address, port, process)
             )
         )
         where = {
@@ -143,8 +140,12 @@ def run_up(*, json_output: bool = False) -> int:
 
 def _stores_of_its_own(settings: Settings, folder: Path) -> dict[str, str]:
     """A blob store and an archive for a fleet that is all on this host, if none are configured."""
-    found, user = {}, worker_user(settings)
-    for name in ("blobs", "archive"):
+    users = {
+        "blobs": service_user(WORKER_ACCOUNT, settings.worker.user),
+        "archive": service_user(ARCHIVER_ACCOUNT),
+    }
+    found = {}
+    for name, user in users.items():
         if getattr(settings, name).url is None:
             own = folder / name
             own.mkdir(mode=0o700)

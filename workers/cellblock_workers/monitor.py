@@ -9,6 +9,7 @@ from flower.urls import handlers
 from cellblock.errors import NotConfigured
 from cellblock_config import load_settings
 from cellblock_workers.broker import create_celery
+from cellblock_workers.process_environment import keep_to_itself
 from cellblock_workers.telemetry import die_with_parent
 
 _TASKS_KEPT = "10000"
@@ -17,6 +18,7 @@ _TASKS_KEPT = "10000"
 def main() -> None:
     """Runs Flower until TERM. Secrets go through the environment, not the argument list."""
     die_with_parent()
+    keep_to_itself()
     settings = load_settings()
     monitor = settings.monitor
     if monitor.password is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import socket
@@ -13,7 +14,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from cellblock.errors import NotConfigured
-from cellblock_workers.launcher import spawn
+from cellblock_workers.process_environment import REDIS_SERVER, environment_of
 from cellblock_workers.supervisor import Service
 
 
@@ -38,7 +39,7 @@ def private_redis(folder: Path, port: int) -> tuple[Service, str]:
     redis = Service(
         "redis",
         [binary, str(config)],
-        spawn.NO_SECRETS,
+        environment_of(REDIS_SERVER, os.environ),
         essential=True,
         ready=lambda _: _wait_for_redis(url),
     )

@@ -41,6 +41,7 @@ _AT_ONCE = 2  #: signals to end: after these no service gets more time
 class Service:
     """One process to keep running. ``essential``: when it ends, everything stops with its exit code.
 
+    ``environment``: all of it; nothing of the supervisor's is added but its pid.
     ``refusals``: exit codes that a restart cannot mend; these stop everything too. ``patient``: after TERM it
     ends only with its work, and QUIT ends it in good order at once. ``stop_s``: seconds that it may take to
     end, where it needs others than most.
@@ -67,7 +68,7 @@ class Service:
             options = {"user": self.user, "group": group_of(self.user), "extra_groups": []}
         self.process = subprocess.Popen(
             list(self.command),
-            env={**os.environ, **self.environment, SUPERVISOR_VARIABLE: str(os.getpid())},
+            env={**self.environment, SUPERVISOR_VARIABLE: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             cwd="/",  # a folder that every user can enter
             stdout=sys.stderr.fileno(),  # the supervisor's own stdout is an interface

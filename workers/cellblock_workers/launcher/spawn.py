@@ -13,47 +13,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast, get_origin
-
-from pydantic import BaseModel
 
 from cellblock.errors import SandboxUnavailable
 from cellblock.interrupts import interrupts_held
 from cellblock_config import LEVELS, LevelName, Settings
 from cellblock_workers.forks import Process, can_fork, fork
 from cellblock_workers.log import get_logger
+from cellblock_workers.process_environment import LAUNCHER, environment_of
 from cellblock_workers.telemetry import SUPERVISOR_VARIABLE
 
 _log = get_logger(__name__)
 
 #: -P: a module in the folder that the command was called in must not replace one of ours.
 COMMAND = (sys.executable, "-P", "-m", "cellblock_workers.launcher.server")
-
-
-def _without_secrets() -> dict[str, str]:
-    """Every secret setting, set to nothing, and every setting that would be refused without its secret."""
-    found = {
-        "CELLBLOCK_SIGNING_KEY_ID": "",
-        "CELLBLOCK_SIGNING_REQUIRE_SIGNATURE": "false",
-        "CELLBLOCK_SIGNING_MAX_AGE_S": "0",
-        "CELLBLOCK_EGRESS_SECRETS_FILE": "",
-    }
-    nothing: dict[object, str] = {tuple: "[]", dict: "{}"}
-    for group, described in Settings.model_fields.items():
-        for name, setting in cast(type[BaseModel], described.annotation).model_fields.items():
-            if "SecretStr" in str(setting.annotation):
-                found[f"CELLBLOCK_{group}_{name}".upper()] = nothing.get(get_origin(setting.annotation), "")
-    return found
-
-
-#: A launcher neither judges nor posts. A secret that it does not hold cannot be found by its sandboxes.
-NO_SECRETS: Mapping[str, str] = _without_secrets()
-#: For Flower, which reads both stores and asks for a password.
-NO_SECRETS_BUT_ITS_OWN: Mapping[str, str] = {
-    name: value
-    for name, value in NO_SECRETS.items()
-    if not name.startswith(("CELLBLOCK_REDIS_", "CELLBLOCK_MONITOR_"))
-}
 _START_S = 15.0
 _SOCKET_PATH_BYTES = 107  #: unix(7), without the zero at its end
 _STOP_S = 60.0
@@ -114,8 +86,7 @@ def private_launcher(
                 "set TMPDIR to another folder"
             )
         variables = {
-            **os.environ,
-            **NO_SECRETS,
+            **environment_of(LAUNCHER, os.environ),
             # If this process is killed, or interrupted before it holds the launcher, it could not end it.
             SUPERVISOR_VARIABLE: str(os.getpid()),
             "CELLBLOCK_LAUNCHER_SOCKET": str(path),

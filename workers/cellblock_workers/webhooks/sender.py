@@ -15,6 +15,7 @@ from cellblock.ledger import Keys, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock_config import Settings, load_settings
 from cellblock_workers.log import get_logger
+from cellblock_workers.process_environment import keep_to_itself
 from cellblock_workers.store import check_store, told_to_end
 from cellblock_workers.telemetry import configure_logging, die_with_parent
 from cellblock_workers.webhooks.delivery import Delivery
@@ -139,6 +140,7 @@ class Sender:
 def main() -> None:
     """Sends until TERM or INT."""
     die_with_parent()
+    keep_to_itself()
     settings = load_settings()
     configure_logging(settings.telemetry)
     with closing(connect(settings)) as redis:
