@@ -19,6 +19,7 @@ from typing import Any, Protocol, cast
 from urllib.parse import unquote, urlsplit
 
 from cellblock.errors import BlobLost, BlobsUnavailable, NotConfigured
+from cellblock.folder_rights import close_to_others
 from cellblock_config.blobs import BlobSettings
 
 NAME = r"[0-9a-f]{8}/[0-9a-f]{64}"
@@ -100,12 +101,18 @@ def open_blobs(settings: BlobSettings) -> Blobs | None:
 
 
 def _make_folder(url: str) -> None:
-    """Makes the folder, but not its parents: if they are missing, the address is probably wrong."""
-    folder = unquote(urlsplit(url).path)
+    """Makes the folder, but not its parents: if they are missing, the address is probably wrong.
+
+    What is in it is as open as the folder itself: no other user can enter that.
+    """
+    folder = Path(unquote(urlsplit(url).path))
     try:
-        Path(folder).mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        problem = close_to_others(folder)
     except OSError as error:
         raise NotConfigured(f"CELLBLOCK_BLOBS_URL: {folder}: {error.strerror}") from None
+    if problem is not None:
+        raise NotConfigured(f"CELLBLOCK_BLOBS_URL: {problem}")
 
 
 class ObjectBlobs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -131,3 +132,5 @@ def test_no_process_of_up_reads_what_another_was_told(
         could[name] = (done.returncode, done.stdout.split())
     assert could == dict.fromkeys(services, (0, []))
     assert files, "there was an archive to reach for"
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in archive.parent.iterdir()}
+    assert {name: mode for name, mode in modes.items() if mode & 0o077} == {}

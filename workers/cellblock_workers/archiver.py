@@ -30,7 +30,7 @@ from cellblock.ledger.store import Store
 from cellblock.ledger.stored_results import size_of
 from cellblock_config import Settings, load_settings
 from cellblock_workers.log import get_logger
-from cellblock_workers.process_environment import keep_to_itself
+from cellblock_workers.process_environment import keep_to_itself, write_for_no_others
 from cellblock_workers.store import check_store, refuse, told_to_end, until_it_answers
 from cellblock_workers.telemetry import configure_logging, die_with_parent
 
@@ -199,6 +199,7 @@ def main() -> None:
     """Archives until TERM or INT."""
     die_with_parent()
     keep_to_itself()
+    write_for_no_others()
     settings = load_settings()
     configure_logging(settings.telemetry)
     with closing(connect(settings)) as redis:

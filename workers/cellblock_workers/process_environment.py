@@ -7,6 +7,7 @@ A list of what a process must not know would miss what is named by others: ``AWS
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -145,3 +146,8 @@ def keep_to_itself() -> None:
     this process executes begins without it.
     """
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def write_for_no_others() -> None:
+    """Has what this process writes be readable by its user, and by a group where its umask allows that."""
+    os.umask(os.umask(0o077) | 0o007)

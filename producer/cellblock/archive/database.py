@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cellblock.archive.database_files import close_database
 from cellblock.archive.errors import archive_errors
 from cellblock.errors import InvalidJob, NotConfigured
 from cellblock_config.archive import ArchiveSettings
@@ -95,8 +97,12 @@ def open_archive(settings: ArchiveSettings) -> Archive | None:
 
 
 def _tune_sqlite(engine: Engine) -> None:
-    """Sets SQLite up so that readers do not wait for the writer."""
+    """Sets SQLite up so that readers do not wait for the writer, and other users cannot read."""
     from sqlalchemy import event
+
+    @event.listens_for(engine, "do_connect")
+    def _close(*_: object) -> None:
+        close_database(Path(engine.url.database or ""))
 
     @event.listens_for(engine, "connect")
     def _set_journal(connection: Any, _: Any) -> None:

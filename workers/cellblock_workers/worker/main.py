@@ -26,7 +26,7 @@ from cellblock_workers.broker import create_celery
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.lease import Heart
 from cellblock_workers.log import get_logger
-from cellblock_workers.process_environment import keep_to_itself
+from cellblock_workers.process_environment import keep_to_itself, write_for_no_others
 from cellblock_workers.store import check_store, refuse, wait_for_blobs
 from cellblock_workers.telemetry import configure_logging, configure_sentry, die_with_parent
 from cellblock_workers.worker import transport
@@ -246,6 +246,7 @@ def main() -> None:
     """Runs a worker until TERM: running jobs finish first, or are given back after ``drain_s``."""
     die_with_parent()
     keep_to_itself()
+    write_for_no_others()
     sys.setswitchinterval(_SWITCH_S)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # its memory holds keys, and what is confidential
     settings = load_settings()
