@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from celery.worker.control import Panel
 from redis import Redis
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
@@ -16,7 +17,10 @@ from cellblock import Client, JobSpec, JobState, NotConfigured, Outcome
 from cellblock.contract.evaluations import Evaluation, FunctionCheck, Trial
 from cellblock.ledger.access import new_access
 from cellblock.ledger.keys import Keys
+from cellblock.queue import QUEUE, queue_key
 from cellblock_config import load_settings
+from cellblock_workers.broker import create_celery
+from cellblock_workers.worker.remote_control import ANSWERED
 from faults.test_redis_for_real import server
 from faults.test_webhook_delivery import receiver
 from parts import NAMESPACES, cellblock, free_port, launcher_process, wait_until, worker_process
@@ -144,6 +148,82 @@ def _use(client: Client) -> str:
     assert client.counts().workers == 1
     assert client.events(group="billing")
     return job.id
+
+
+#: Every command of Celery's remote control that a worker of this fleet does not answer, with what would hurt.
+ORDERS: dict[str, dict[str, object]] = {
+    "add_consumer": {"queue": "celery"},
+    "autoscale": {"max": 1, "min": 0},
+    "cancel_consumer": {"queue": "cellblock.jobs"},
+    "conf": {},
+    "disable_events": {},
+    **{f"dump_{what}": {} for what in ("active", "conf", "reserved", "revoked", "schedule", "tasks")},
+    "election": {"id": "1", "topic": "x", "action": None},
+    "heartbeat": {},
+    "memdump": {},
+    "memsample": {},
+    "objgraph": {},
+    "pool_grow": {"n": 100},
+    "pool_restart": {},
+    "pool_shrink": {"n": 100},
+    "query_task": {"ids": ["1"]},
+    "rate_limit": {"task_name": "cellblock.run", "rate_limit": "1/h"},
+    "report": {},
+    "revoke": {"task_id": "<ids>"},
+    "revoke_by_stamped_headers": {"headers": {"cellblock": "1"}},
+    "terminate": {"signal": "KILL", "task_id": "<ids>"},
+    "time_limit": {"task_name": "cellblock.run", "hard": 0.001},
+    "shutdown": {},
+}
+
+
+@pytest.mark.long("what is not answered is waited for")
+def test_monitor_asks_workers_and_stops_no_job(store: Store, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        socket, _ = stack.enter_context(launcher_process(tmp_path, **NAMESPACES))
+        environment = {"CELLBLOCK_WORKER_CONCURRENCY": "1", **NAMESPACES}
+        stack.enter_context(worker_process(tmp_path, store.url("worker"), socket, **environment))
+        client = stack.enter_context(Client(store.url("producer")))
+        client.submit(JobSpec(code="0")).result(timeout_s=60)
+        monitor = create_celery(load_settings(redis={"url": store.url("monitor")}))
+        stack.callback(monitor.close)
+        long = client.submit(JobSpec(code="import time; time.sleep(4)"))
+        wait_until(lambda: long.status().state is JobState.RUNNING, what="a worker that is busy")
+        jobs = [client.submit(JobSpec(code=f"print({number})")) for number in range(3)]
+        ids = [job.id for job in jobs]
+
+        def ask(command: str, **arguments: object) -> object:
+            answers = monitor.control.broadcast(command, arguments=arguments, reply=True, limit=1, timeout=10)
+            (answer,) = (answer for worker in answers for answer in worker.values())
+            return answer
+
+        assert set(ORDERS) == set(Panel.data) - ANSWERED, "another version of Celery has other commands"
+        told = ask("hello", from_node="cellblock@monitor", revoked=dict.fromkeys(ids, 2e9))
+        assert isinstance(told, dict)
+        assert told["revoked"] == []
+        assert ask("revoked") == []
+        for command, arguments in ORDERS.items():
+            given = {name: ids if value == "<ids>" else value for name, value in arguments.items()}
+            refused = ask(command, **given)
+            assert isinstance(refused, dict)
+            assert list(refused) == ["error"], command
+        named = str(ask("registered", taskinfoitems=["request"]))
+        assert "request" not in named, "it tells names alone, as Flower asks for them"
+        with monitor.connection_for_write() as connection:  # an answer into the queue of jobs
+            queue = {"exchange": "", "routing_key": QUEUE}
+            message = {"method": "ping", "arguments": {}, "destination": None, "reply_to": queue}
+            connection.Producer().publish(
+                {**message, "ticket": "1"},
+                exchange=monitor.control.mailbox.exchange.name,
+                declare=[monitor.control.mailbox.exchange],
+                serializer="json",
+            )
+        ask("ping")  # a worker answers in turn
+        root = stack.enter_context(closing(store.connect("root")))
+        waiting = root.lrange(queue_key(load_settings()), 0, -1)
+        assert [one for one in waiting if not any(job_id in one for job_id in ids)] == []
+        results = [job.result(timeout_s=60) for job in (long, *jobs)]
+        assert [result.outcome for result in results] == [Outcome.OK] * 4
 
 
 FOR_NOBODY = (

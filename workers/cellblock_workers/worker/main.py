@@ -146,7 +146,7 @@ def create_worker(settings: Settings) -> tuple[Celery, WorkerRuntime]:
     app = create_celery(settings)
     app.conf.worker_pool = "threads"
     app.conf.worker_concurrency = settings.worker.concurrency
-    take_no_orders()
+    take_no_orders(app)
     runtime = WorkerRuntime(settings)
 
     @app.task(name=RUN_TASK)  # type: ignore[untyped-decorator]

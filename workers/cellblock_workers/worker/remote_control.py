@@ -5,9 +5,13 @@ Write access to Redis is enough to ask, so an order would let everyone with that
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from celery import Celery
+from celery.worker import state as worker_state
 from celery.worker.control import Panel
+from kombu.pidbox import Node
 
 #: What Flower's pages of a worker ask for, and the command to turn on events, which are always on here.
 #: `conf` is missing: a worker's settings must not be readable through Redis.
@@ -19,14 +23,42 @@ ANSWERED = frozenset(
 )
 
 
-def take_no_orders() -> None:
-    """Refuses every other command of Celery, in this process.
+def take_no_orders(app: Celery) -> None:
+    """Refuses every other command of Celery, in this process, and lets questions change nothing.
 
     A command that is not known at all would be logged as an error, each time that Flower asks for it.
     """
-    for name in set(Panel.data) - ANSWERED:
-        Panel.data[name] = _refuse
+    for name, command in list(Panel.data.items()):
+        Panel.data[name] = _without_arguments(command) if name in ANSWERED else _refuse
+    Panel.data["hello"] = _hello
+    # Whose id is in this set is never run. Celery has no setting for it, and keeps references to the set.
+    vars(worker_state.revoked).update(add=_ignore, update=_ignore)
+    app.control.mailbox.node_cls = _Node
+
+
+class _Node(Node):
+    """Replies to those who ask, where kombu would publish to any exchange that a question names: the job
+    queue too."""
+
+    def reply(self, data: object, exchange: str, routing_key: str, ticket: str, **options: Any) -> None:
+        mailbox: Any = self.mailbox
+        if exchange == mailbox.reply_exchange.name:
+            super().reply(data, exchange, routing_key, ticket, **options)  # type: ignore[no-untyped-call]
 
 
 def _refuse(state: object, **given: Any) -> dict[str, str]:
     return {"error": "this worker takes no orders and tells no settings"}
+
+
+def _without_arguments(command: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Flower's questions have none; with some, a question tells more than Flower asks for."""
+    return lambda state, **given: command(state)
+
+
+def _hello(state: Any, **given: Any) -> dict[str, Any]:
+    """Celery's own would take the ids of the caller's ``revoked`` over, and run none of these jobs."""
+    return {"revoked": [], "clock": state.app.clock.forward()}
+
+
+def _ignore(*_: Any, **__: Any) -> None:
+    pass
