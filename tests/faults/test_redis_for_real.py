@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 from cellblock import Client, JobSpec, StoreUnavailable
 from cellblock_config import load_settings
+from cellblock_workers.broker import create_celery
 from parts import NAMESPACES, free_port, launcher_process, wait_until, worker_process
 
 pytestmark = pytest.mark.no_rerun
@@ -169,6 +170,42 @@ def test_a_failover_of_the_sentinels_costs_seconds_and_no_job(tmp_path: Path) ->
         master.wait()
         assert waiting.result(timeout_s=50).stdout == "through\n"
         assert _eventually_runs(client)
+
+
+def test_worker_tells_flower_no_password_of_redis_or_sentinels(tmp_path: Path) -> None:
+    port, sentinel_port = free_port(), free_port()
+    watch = (
+        f"sentinel monitor fleet 127.0.0.1 {port} 1",
+        "sentinel auth-pass fleet redis-secret",
+        "requirepass sentinel-secret",
+    )
+    url = (
+        f"redis+sentinel://:redis-secret@127.0.0.1:{sentinel_port},127.0.0.1:{sentinel_port}/0?service=fleet"
+    )
+    with ExitStack() as stack:
+        login = ("requirepass redis-secret", "masterauth redis-secret")
+        stack.enter_context(server(tmp_path / "redis", f"port {port}", *login))
+        wait_until(lambda: _answers(port, "redis-secret"), 10, "redis")
+        sentinel = server(tmp_path / "s", f"port {sentinel_port}", *watch, program="redis-sentinel")
+        stack.enter_context(sentinel)
+        wait_until(lambda: _answers(sentinel_port, "sentinel-secret"), 10, "the sentinel")
+        secret = {"CELLBLOCK_REDIS_SENTINEL_PASSWORD": "sentinel-secret"}
+        client = stack.enter_context(fleet(tmp_path / "host", url, **secret))
+        assert runs(client)
+        app = create_celery(load_settings())
+        stack.callback(app.close)
+        (stats,) = app.control.inspect(timeout=5).stats().values()
+        assert stats["broker"]["transport"] == "sentinel"
+        assert stats["pool"]["max-concurrency"], "Flower's page of a worker"
+        assert "secret" not in str(stats)
+
+
+def _answers(port: int, password: str) -> bool:
+    with closing(Redis(port=port, password=password)) as redis:
+        try:
+            return bool(redis.ping())
+        except RedisError:
+            return False
 
 
 def _until_copied(port: int) -> None:

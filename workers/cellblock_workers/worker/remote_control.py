@@ -21,6 +21,8 @@ ANSWERED = frozenset(
         *("clock", "hello", "enable_events"),
     }
 )
+#: What `stats` tells of the broker.
+_TOLD_OF_BROKER = ("transport", "hostname", "port", "virtual_host", "userid", "connect_timeout", "heartbeat")
 
 
 def take_no_orders(app: Celery) -> None:
@@ -31,6 +33,7 @@ def take_no_orders(app: Celery) -> None:
     for name, command in list(Panel.data.items()):
         Panel.data[name] = _without_arguments(command) if name in ANSWERED else _refuse
     Panel.data["hello"] = _hello
+    Panel.data["stats"] = _stats
     # Whose id is in this set is never run. Celery has no setting for it, and keeps references to the set.
     vars(worker_state.revoked).update(add=_ignore, update=_ignore)
     app.control.mailbox.node_cls = _Node
@@ -58,6 +61,13 @@ def _without_arguments(command: Callable[[Any], Any]) -> Callable[..., Any]:
 def _hello(state: Any, **given: Any) -> dict[str, Any]:
     """Celery's own would take the ids of the caller's ``revoked`` over, and run none of these jobs."""
     return {"revoked": [], "clock": state.app.clock.forward()}
+
+
+def _stats(state: Any, **given: Any) -> dict[str, Any]:
+    """Celery's own with its transport's options and the addresses of other sentinels would tell passwords."""
+    stats: dict[str, Any] = state.consumer.controller.stats()
+    broker = stats.get("broker") or {}
+    return {**stats, "broker": {name: broker[name] for name in _TOLD_OF_BROKER if name in broker}}
 
 
 def _ignore(*_: Any, **__: Any) -> None:
