@@ -7,14 +7,17 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from cellblock import BlobLost, BlobsUnavailable, NotConfigured
+from cellblock.admission.resolve import BlobRef
 from cellblock.blobs import ObjectBlobs, check_blobs, open_blobs
 from cellblock_config import load_settings
 from cellblock_config.blobs import BlobSettings
 from cellblock_config.settings import SettingsError
 
 HOUR_S = 3600
+NAMED = f"{8 * '0'}/{64 * '0'}"
 
 
 def blobs_at(url: str, **settings: object) -> ObjectBlobs:
@@ -133,3 +136,10 @@ def test_blobs_that_would_be_removed_before_their_jobs_are_refused(group: dict[s
     with pytest.raises(SettingsError, match=r"blobs.ttl_s .* must exceed ledger.\w+_ttl_s"):
         load_settings(blobs={"url": "s3://bucket"}, **group)
     load_settings(**group)
+
+
+@pytest.mark.parametrize("name", [f"x{NAMED}", f"{NAMED}x", f"{NAMED}\n", f"../{NAMED}", f"{NAMED}\n{NAMED}"])
+def test_reference_is_a_whole_name_and_nothing_around_it(name: str) -> None:
+    assert BlobRef(name=NAMED, size_bytes=1)
+    with pytest.raises(ValidationError):
+        BlobRef(name=name, size_bytes=1)

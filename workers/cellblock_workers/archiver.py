@@ -18,6 +18,7 @@ from typing import Any
 
 from cellblock.archive import Archive, open_archive
 from cellblock.archive.database import row_of
+from cellblock.archive.encryption import REMEDY, unencrypted_host
 from cellblock.archive.errors import archive_errors
 from cellblock.archive.retention import ArchiveRetention
 from cellblock.archive.schema import is_empty, upgrade
@@ -205,6 +206,8 @@ def main() -> None:
     with closing(connect(settings)) as redis:
         check_store(redis, settings, service="archiver")
     ended = told_to_end()
+    if (host := unencrypted_host(settings.archive)) is not None:
+        _log.warning("archive_in_the_clear", host=host, remedy=REMEDY)
     try:
         archiver = Archiver(settings)
         until_it_answers(

@@ -46,7 +46,7 @@ class BlobRef(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field(pattern=BLOB_NAME)
+    name: str = Field(pattern=f"^{BLOB_NAME}$")
     size_bytes: int = Field(ge=0, le=64 * MIB)
 
 

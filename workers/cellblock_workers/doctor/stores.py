@@ -9,6 +9,7 @@ from typing import cast
 from redis import Redis
 
 from cellblock.archive import open_archive
+from cellblock.archive.encryption import REMEDY, unencrypted_host
 from cellblock.blobs import check_blobs, of_another, open_blobs
 from cellblock.errors import (
     ArchiveUnavailable,
@@ -71,6 +72,8 @@ def _archive(settings: Settings) -> Check:
             state = Archiving(Store.of(redis, settings)).state()
     except (NotConfigured, ArchiveUnavailable, SchemaMismatch, StoreUnavailable) as error:
         return Check("archive", "problem", "CELLBLOCK_ARCHIVE_URL cannot be used", str(error))
+    if (host := unencrypted_host(settings.archive)) is not None:
+        return Check("archive", "warning", f"what is archived goes to {host} in the clear", REMEDY)
     if state is None:
         return Check("archive", "warning", "no archiver has ever run", "run cellblock archiver")
     if state.problem is not None:

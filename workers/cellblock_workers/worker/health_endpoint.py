@@ -14,6 +14,7 @@ from cellblock_workers.worker.liveness import Liveness
 
 _log = get_logger(__name__)
 _REQUEST_S = 5.0
+_ARCHIVE_PROBLEM = "behind, or without an archiver: cellblock status says why"
 
 
 class Endpoint:
@@ -38,6 +39,12 @@ class Endpoint:
         self._thread.join(timeout=5)
 
 
+def _told(liveness: Liveness) -> dict[str, object]:
+    """Anyone who reaches the port reads it: that the archive is behind, and not what is archived where."""
+    told = asdict(liveness)
+    return {**told, "archive": None if liveness.archive is None else _ARCHIVE_PROBLEM}
+
+
 def _handler(check: Callable[[], Liveness]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = _REQUEST_S  # bounds one silent client
@@ -47,7 +54,7 @@ def _handler(check: Callable[[], Liveness]) -> type[BaseHTTPRequestHandler]:
                 self._answer(404, {"error": "there is only /health"})
                 return
             try:
-                liveness = asdict(check())
+                liveness = _told(check())
             except StoreUnavailable as error:
                 liveness = {"ok": False, "reason": str(error)}
             self._answer(200 if liveness["ok"] else 503, liveness)
