@@ -348,6 +348,90 @@ except PermissionError: print('bound')
     assert "oom_kills" not in result.evidence
 
 
+#: Memory that no process's figures hold: what lies in sockets until somebody reads it.
+IN_SOCKETS = {
+    "many local ones": """
+import resource, socket, time
+held, kept = 0, []
+for _ in range(400):
+    ends = socket.socketpair()
+    kept.append(ends)
+    for end in ends:
+        end.setblocking(False)
+        try:
+            while True: held += end.send(bytes(65536))
+        except BlockingIOError: pass
+time.sleep(5)
+print('held', held)
+""",
+    "large local ones": """
+import socket, time
+held, kept = 0, []
+for _ in range(30):
+    for end in socket.socketpair():
+        kept.append(end)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**23)
+        end.setblocking(False)
+        try:
+            while True: held += end.send(bytes(65536))
+        except BlockingIOError: pass
+time.sleep(5)
+print('held', held) if held > 60 * 2**20 else print('small', held)
+""",
+    "TCP": """
+import socket, time
+listener, held, kept = socket.create_server(('127.0.0.1', 0)), 0, []
+for _ in range(20):
+    near = socket.create_connection(listener.getsockname())
+    far = listener.accept()[0]
+    kept += [near, far]
+    for end in (near, far):
+        end.setblocking(False)
+        for _ in range(200):
+            try:
+                while True: held += end.send(bytes(65536))
+            except BlockingIOError: time.sleep(0.002)
+time.sleep(5)
+print('held', held)
+""",
+}
+
+
+@pytest.mark.parametrize("which", IN_SOCKETS)
+def test_without_root_memory_in_sockets_counts(nobody: Nobody, which: str) -> None:
+    result = nobody.run(IN_SOCKETS[which], limits={"memory_bytes": 64 * MIB, "timeout_s": 30})
+    assert "held" not in result.stdout, result.stdout
+    assert result.outcome is Outcome.MEMORY or result.stdout.startswith("small"), result
+
+
+def test_without_root_dev_shm_is_small_for_it_is_not_counted(nobody: Nobody) -> None:
+    code = "import os\nwith open('/dev/shm/x', 'wb') as f:\n while True: f.write(bytes(2**20))"
+    result = nobody.run(f"try:\n exec({code!r})\nexcept OSError as e:\n print(os.stat('/dev/shm/x').st_size)")
+    assert int(result.stdout) <= 16 * MIB, result
+
+
+def test_without_root_programs_with_many_files_and_sockets_run(nobody: Nobody) -> None:
+    code = """
+import asyncio, multiprocessing, tempfile
+files = [tempfile.TemporaryFile() for _ in range(200)]
+async def main():
+    async def echo(reader, writer):
+        writer.write(await reader.read(100)); await writer.drain(); writer.close()
+    server = await asyncio.start_server(echo, '127.0.0.1', 0)
+    port = server.sockets[0].getsockname()[1]
+    async def ask(number):
+        reader, writer = await asyncio.open_connection('127.0.0.1', port)
+        writer.write(str(number).encode()); writer.write_eof()
+        answer = int(await reader.read()); writer.close()
+        return answer
+    return sum(await asyncio.gather(*map(ask, range(50))))
+print(asyncio.run(main()))
+with multiprocessing.Pool(3) as pool: print(sum(pool.map(abs, range(100))))
+"""
+    result = nobody.run(code)
+    assert (result.outcome, result.stdout) == (Outcome.OK, "1225\n4950\n"), result
+
+
 def test_without_root_the_guardian_cannot_be_signalled_stopped_or_read(nobody: Nobody) -> None:
     code = """
 import os

@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +21,9 @@ from cellblock_workers.log import get_logger
 _log = get_logger(__name__)
 
 _LOOK_S = 0.02
+#: Sockets that a program has and that are mostly empty: of event loops, of pools.
+_SOCKETS_FREE = 64
+_FIGURES = 2
 _TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -40,6 +44,7 @@ class Watched:
     child: Watchable
     pid: int
     limit_bytes: int
+    own_network: bool = False  #: whether no other process is in its network namespace
     kills: int = 0
     peak_bytes: int = 0
     cpu_ms: int = 0
@@ -89,6 +94,8 @@ class MemoryWatch:
         held_bytes = sum(_resident_bytes(pid) for pid in family)
         if held_bytes > one.limit_bytes:
             held_bytes = sum(_share_bytes(pid) for pid in family)
+        if one.own_network:
+            held_bytes += _socket_bytes(one.pid)
         one.peak_bytes = max(one.peak_bytes, held_bytes)
         one.cpu_ms = max(one.cpu_ms, sum(_cpu_ms(pid, with_reaped=pid == one.pid) for pid in family))
         if held_bytes > one.limit_bytes and not one.kills:
@@ -107,6 +114,32 @@ def _share_bytes(pid: int) -> int:
     """A process's own memory, and its part of what it shares; all of both if it keeps us from looking."""
     found = re.search(r"^Pss:\s+(\d+) kB", _read(f"/proc/{pid}/smaps_rollup"), re.MULTILINE)
     return int(found[1]) * 1024 if found else _resident_bytes(pid)
+
+
+def _socket_bytes(pid: int) -> int:
+    """What can lie in the sockets of this process's network, which is no process's memory.
+
+    How full a local socket is the kernel does not tell: from ``_SOCKETS_FREE`` on each counts as full.
+    """
+    figures = re.findall(
+        r"^(?:sockets: used|TCP: inuse) (\d+)", _read(f"/proc/{pid}/net/sockstat"), re.MULTILINE
+    )
+    sockets, tcp = (int(figure) for figure in figures) if len(figures) == _FIGURES else (0, 0)
+    held_bytes = max(0, sockets - _SOCKETS_FREE) * _socket_most_bytes()
+    return held_bytes + (_queued_bytes(pid) if tcp else 0)
+
+
+def _queued_bytes(pid: int) -> int:
+    """What waits in TCP connections, whose buffers the kernel enlarges by itself."""
+    text = _read(f"/proc/{pid}/net/tcp") + _read(f"/proc/{pid}/net/tcp6")
+    queues = re.findall(r" ([0-9A-F]{8}):([0-9A-F]{8}) [0-9A-F]{2}:", text)
+    return sum(int(sent, 16) + int(received, 16) for sent, received in queues)
+
+
+@cache
+def _socket_most_bytes() -> int:
+    """The size of a socket's buffer: a job without a cgroup cannot set another (``seccomp.watched``)."""
+    return int(_read("/proc/sys/net/core/wmem_default") or 0)
 
 
 def _cpu_ms(pid: int, *, with_reaped: bool) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import platform
+import socket
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -36,6 +38,28 @@ def strict_profile(isolation: Isolation) -> dict[str, Any]:
                 rule.update(action="SCMP_ACT_ALLOW")
             rule["names"] += [_GVISOR_NAMES[name] for name in rule["names"] if name in _GVISOR_NAMES]
     return profile
+
+
+def watched(profile: dict[str, Any]) -> dict[str, Any]:
+    """The same list for a sandbox without a cgroup, whose processors and memory bound it in other ways.
+
+    It must not change its processors. To set the size of a socket's buffer succeeds and does nothing: what
+    lies in sockets belongs to no process, and is counted by how many there are (memory_watch.py).
+    """
+    rules = []
+    for rule in profile["syscalls"]:
+        ignored = "setsockopt" in rule["names"] and _names_a_buffer(rule["args"])
+        left_out = {"sched_setaffinity", "setsockopt"} if ignored else {"sched_setaffinity"}
+        rules.append({**rule, "names": [name for name in rule["names"] if name not in left_out]})
+        if ignored:
+            nothing = {"names": ["setsockopt"], "action": "SCMP_ACT_ERRNO", "errnoRet": 0}
+            rules.append({**rule, **nothing})
+    return {**profile, "syscalls": rules}
+
+
+def _names_a_buffer(tests: Sequence[dict[str, Any]]) -> bool:
+    values = {test["index"]: test["value"] for test in tests if test["op"] == "SCMP_CMP_EQ"}
+    return values.get(1) == socket.SOL_SOCKET and values.get(2) in {socket.SO_SNDBUF, socket.SO_RCVBUF}
 
 
 def oci_filter(profile: dict[str, Any], machine: str | None = None) -> dict[str, Any]:

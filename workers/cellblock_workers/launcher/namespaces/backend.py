@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cellblock_config import Isolation, Settings
 from cellblock_config.launcher import USER_IDS_EACH
+from cellblock_config.levels import MIB
 from cellblock_workers.guest import guest_texts
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOffered, Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import Cgroup, Cgroups, CgroupTree
@@ -34,7 +35,7 @@ from cellblock_workers.launcher.namespaces.fork_server import (
 from cellblock_workers.launcher.namespaces.roots import Root, find_root, is_current
 from cellblock_workers.launcher.namespaces.sandbox import ForkedSandbox
 from cellblock_workers.launcher.ownership import Ownership, Records
-from cellblock_workers.launcher.seccomp import strict_profile
+from cellblock_workers.launcher.seccomp import strict_profile, watched
 from cellblock_workers.launcher.seccomp_filter import compile_profile
 from cellblock_workers.launcher.streams import sandbox_stream
 from cellblock_workers.launcher.user_ids import IdBlock, IdRange
@@ -47,6 +48,8 @@ _log = get_logger(__name__)
 _SPARE = 2  # seats for canaries alone
 _DYING = 6  # and for sandboxes that take long to die
 _GONE_S = 10.0
+#: Of /dev/shm, where no cgroup counts what lies there.
+_SHM_UNCOUNTED_BYTES = 16 * MIB
 _LAST_WORD_S = 1.0
 _IDS = IdRange("namespaces", 2, USER_IDS_EACH - 2)
 _INERT = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV | kernel.ATTR_NOEXEC
@@ -230,7 +233,7 @@ class NamespacesBackend:
             ids=self._seats.ids(seat) if self._several_ids else (0, 0),
             tmp_bytes=self._settings.sandbox.tmp_bytes,
             tmp_inodes=TMP_INODES,
-            shm_bytes=self._settings.sandbox.shm_bytes,
+            shm_bytes=self._shm_bytes,
             shm_inodes=SHM_INODES,
             terminals=TERMINALS,
             rlimits={**RLIMITS, "SIGPENDING": self._seats.share_of("SIGPENDING")},
@@ -249,6 +252,11 @@ class NamespacesBackend:
         finally:
             for descriptor in passed:
                 os.close(descriptor)
+
+    @property
+    def _shm_bytes(self) -> int:
+        most_bytes = self._settings.sandbox.shm_bytes
+        return min(most_bytes, _SHM_UNCOUNTED_BYTES) if self._watch else most_bytes
 
     def _series(self, profile: Profile) -> int:
         """The length of the series; 0 unless the kernel bounds its jobs, and they have other ids than the
@@ -269,9 +277,9 @@ class NamespacesBackend:
     def _watched(self, child: ForkedGuest, profile: Profile) -> Watched | None:
         if self._watch is None:
             return None
-        watched = Watched(child, canary.pid_of(child.pidfd or 0), profile.memory_bytes)
-        self._watch.add(watched)
-        return watched
+        memory = Watched(child, canary.pid_of(child.pidfd or 0), profile.memory_bytes, own_network=True)
+        self._watch.add(memory)
+        return memory
 
     def _take_down(self, sandbox_id: str, child: ForkedGuest | None, group: Cgroup | None) -> None:
         try:
@@ -305,9 +313,8 @@ class NamespacesBackend:
 
     def _program(self, image: str, root: Root) -> ZygoteProgram:
         profile = strict_profile(self.isolation)
-        if self._watch is not None:  # it is limited by its processors: it must not change them
-            for rule in profile["syscalls"]:
-                rule["names"] = [name for name in rule["names"] if name != "sched_setaffinity"]
+        if self._watch is not None:
+            profile = watched(profile)
         return ZygoteProgram(
             preload=self._settings.sandbox.preload.get(image, ()),
             guest=guest_texts(),
