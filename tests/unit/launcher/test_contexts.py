@@ -98,6 +98,12 @@ class Standing:
         """Nothing to count."""
         return 0
 
+    def pids_most(self) -> None:
+        pass
+
+    def limit_pids(self, most: int) -> None:
+        pass
+
     def give_way(self, after_cpu_ms: int) -> bool:
         """It has no weight."""
         return True

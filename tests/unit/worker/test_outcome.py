@@ -76,6 +76,18 @@ CASES: dict[str, tuple[RunOutcome, Outcome, int | None, int | None]] = {
         None,
     ),
     "a failure after a refused process": (verdict(ended(1), {"pids_refused": 4}), Outcome.PIDS, 1, None),
+    "a sentry that ended for want of threads at its job's limit": (
+        verdict(None, {"exit_code": 2, "sentry_pids_refused": 3}),
+        Outcome.PIDS,
+        137,
+        9,
+    ),
+    "a sentry that ended below its job's limit": (
+        verdict(None, {"exit_code": 2, "sentry_pids_refused": 0}),
+        Outcome.SANDBOX_ERROR,
+        None,
+        None,
+    ),
     "a failure with no byte left": (verdict(ended(1, full="bytes")), Outcome.DISK, 1, None),
     "a failure with no file left": (verdict(ended(3, full="inodes")), Outcome.DISK, 3, None),
     "a mapped page with no byte left": (verdict(ended(by=signal.SIGBUS, full="bytes")), Outcome.DISK, 135, 7),

@@ -93,6 +93,15 @@ class Sandbox(Protocol):
         left to do: the sandbox gives way now, or never can here."""
         ...
 
+    def pids_most(self) -> int | None:
+        """The limit of host processes and threads that it was started with; None if it is not among those
+        that are bounded together (``CgroupTree``)."""
+        ...
+
+    def limit_pids(self, most: int) -> None:
+        """Sets another limit while it lives."""
+        ...
+
     def evidence(self, *, ended: bool) -> Evidence:
         """What is known now. ``ended``: the stream has closed, so wait a moment for the final counters."""
         ...

@@ -34,6 +34,13 @@ class BaseSandbox(ABC):
         self._cpu_ms_before = self._total_cpu_ms() or 0
         return self._cpu_ms_before
 
+    def pids_most(self) -> int | None:
+        """None: its processes are not bounded together with those of other sandboxes."""
+        return None
+
+    def limit_pids(self, most: int) -> None:  # noqa: B027 - see pids_most
+        """Does nothing."""
+
     def _job_cpu_ms(self) -> int | None:
         total_ms = self._total_cpu_ms()
         return None if total_ms is None else total_ms - self._cpu_ms_before

@@ -118,7 +118,7 @@ class CgroupFolders:
                     break
 
 
-def _all_pids() -> int:
+def all_pids() -> int:
     """How many process ids all sandboxes together may hold: three quarters, the host keeps the rest.
 
     A sandbox of gVisor may have some 3,000 threads, and a host has 32,768 ids or more.
@@ -194,7 +194,7 @@ class CgroupTree:
     def _bound_all(self) -> None:
         file = self._parent("pids") / "pids.max"
         try:
-            file.write_text(str(_all_pids()))
+            file.write_text(str(all_pids()))
         except OSError as error:  # each sandbox still has its own bound
             _log.warning("process_ids_of_all_not_bounded", file=str(file), reason=error.strerror)
 

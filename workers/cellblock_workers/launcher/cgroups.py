@@ -60,6 +60,19 @@ class SandboxCgroup:
         text = self._read("pids" if self._v1 else "", "pids.max")
         return int(text) if text and text.strip().isdigit() else None
 
+    def pids_refused_at_limit(self) -> int | None:
+        """Forks refused as this sandbox itself had all the processes that it may have: kernels before 6.11
+        count those that were refused for other sandboxes' too."""
+        text = self._read("pids" if self._v1 else "", "pids.peak")  # Linux 6.6
+        limit = self.pids_limit()
+        if text and limit is not None and int(text) < limit:
+            return 0
+        return self.pids_refused()
+
+    def limit_pids(self, most: int) -> bool:
+        """Limits its processes and threads. Returns False if no limit could be set."""
+        return self._write("pids" if self._v1 else "", "pids.max", str(most))
+
     def cpu_ms(self) -> int | None:
         """CPU time of all processes that ever ran in it, in milliseconds."""
         if self._v1:

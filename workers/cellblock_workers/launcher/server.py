@@ -22,12 +22,14 @@ from cellblock_workers.launcher.backend import (
     StartFailed,
 )
 from cellblock_workers.launcher.cascade import Cascade, LevelRefused, NothingChosen
+from cellblock_workers.launcher.cgroup_tree import all_pids
 from cellblock_workers.launcher.contexts import ContextRefused, open_context
 from cellblock_workers.launcher.listener import listen
 from cellblock_workers.launcher.ownership import Ownership
 from cellblock_workers.launcher.pool import Pool
 from cellblock_workers.launcher.precedence import Precedence
 from cellblock_workers.launcher.private_folder import make_private
+from cellblock_workers.launcher.process_shares import ProcessShares
 from cellblock_workers.launcher.protocol import (
     REQUEST,
     Acquire,
@@ -65,6 +67,7 @@ class Launcher:
         self._pool = Pool(self._start, settings.launcher)
         self._leases = SandboxLeases()
         self._precedence = Precedence()
+        self._processes = ProcessShares(all_pids() // 2)
         self._stopping = threading.Event()
         self._doubtful = threading.Event()
         self._probed = threading.Event()  # for the first time
@@ -219,6 +222,7 @@ class Launcher:
             return
         try:
             self._precedence.add(sandbox)
+            self._processes.add(sandbox, request.tenant)
             if request.lease_s is not None:
                 self._leases.add(sandbox, request.lease_s)
             _log.debug("acquired", sandbox=sandbox.id, job_id=request.job_id, fence=request.fence, warm=warm)
@@ -241,6 +245,7 @@ class Launcher:
     def _discard(self, sandbox: Sandbox) -> None:
         self._leases.remove(sandbox.id)
         self._precedence.back(sandbox)
+        self._processes.back(sandbox)
         self._pool.discard(sandbox)
 
     def _end_unwanted(self) -> None:
@@ -251,6 +256,7 @@ class Launcher:
                 _log.warning(
                     "sandbox_unwanted", sandbox=sandbox.id, reason="its worker was silent for too long"
                 )
+                self._processes.back(sandbox)
                 try:
                     self._pool.discard(sandbox)
                 except Exception:  # a defect of ours must not end what destroys the sandboxes of the frozen

@@ -53,6 +53,9 @@ def decide_outcome(
     if killed and (kernel.oom_kills or kernel.watch_kills):
         message = f"Memory Limit Exceeded ({limits.memory_bytes} bytes)"
         return _killed(Outcome.MEMORY, "MemoryLimitExceeded", message, evidence)
+    if ending is None and kernel.sentry_pids_refused:
+        message = f"More processes and threads than gVisor could start for {limits.pids} processes"
+        return _killed(Outcome.PIDS, "ProcessLimit", message, evidence)
     if ending is None:
         return _fault(f"the sandbox ended without a report (exit code {kernel.exit_code})", evidence)
     if ending.code is not None:

@@ -27,13 +27,23 @@ class ForkedSandbox(BaseSandbox):
     discard: Callable[[ForkedSandbox], None]
     _cgroup: SandboxCgroup = field(init=False)
     _destroyed: bool = field(init=False, default=False)
+    _pids_most: int | None = field(init=False)
 
     def __post_init__(self) -> None:
         self._cgroup = SandboxCgroup((self.group.relative,) if self.group else ())
+        self._pids_most = self._cgroup.pids_limit() if self.group else None
 
     def give_way(self, after_cpu_ms: int) -> bool:
         """Lowers its cgroup's weight."""
         return self._cgroup.yield_cpu(self._cpu_ms_before + after_cpu_ms)
+
+    def pids_most(self) -> int | None:
+        """Its own limit of processes and threads on this host."""
+        return self._pids_most
+
+    def limit_pids(self, most: int) -> None:
+        """Lowers that limit, or raises it again."""
+        self._cgroup.limit_pids(most)
 
     def evidence(self, *, ended: bool) -> Evidence:
         """The cgroup's counters, or without one the watch's, and how PID 1 ended if it has."""

@@ -25,9 +25,11 @@ class OciSandbox(BaseSandbox):
     discard: Callable[[OciSandbox], None]
     _cgroup: SandboxCgroup = field(init=False)
     _destroyed: bool = field(init=False, default=False)
+    _pids_most: int | None = field(init=False)
 
     def __post_init__(self) -> None:
         self._cgroup = SandboxCgroup((Path(PARENT) / self.id,))
+        self._pids_most = self._cgroup.pids_limit()
 
     def _prepare(self) -> None:
         """Limits it to the job's share of CPU time."""
@@ -44,15 +46,25 @@ class OciSandbox(BaseSandbox):
         """Lowers its cgroup's weight."""
         return self._cgroup.yield_cpu(self._cpu_ms_before + after_cpu_ms)
 
+    def pids_most(self) -> int | None:
+        """Its own limit of processes and threads on this host."""
+        return self._pids_most
+
+    def limit_pids(self, most: int) -> None:
+        """Lowers that limit, or raises it again."""
+        self._cgroup.limit_pids(most)
+
     def evidence(self, *, ended: bool) -> Evidence:
         """The kernel's counters, which outlive the processes, and how the first of them ended."""
         first = self.family.first
         over = first.ended(_LAST_WORD_S if ended else 0)
+        in_sentry = self.isolation == "gvisor"  # its threads are not the job's
         return Evidence(
             running=not over,
             exit_code=first.exit_code() if over else None,
             oom_kills=self._cgroup.oom_kills(),
-            pids_refused=None if self.isolation == "gvisor" else self._cgroup.pids_refused(),
+            pids_refused=None if in_sentry else self._cgroup.pids_refused(),
+            sentry_pids_refused=self._cgroup.pids_refused_at_limit() if in_sentry and over else None,
             peak_memory_bytes=self._cgroup.peak_memory_bytes(),
             cpu_ms=self._job_cpu_ms(),
         )
