@@ -109,6 +109,8 @@ def _make_folder(url: str) -> None:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         problem = close_to_others(folder)
+        if problem is None and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            problem = f"user {os.geteuid()} cannot read and write in {folder}"
     except OSError as error:
         raise NotConfigured(f"CELLBLOCK_BLOBS_URL: {folder}: {error.strerror}") from None
     if problem is not None:

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -318,25 +319,40 @@ def test_up_refuses_a_port_that_was_asked_for_and_is_taken() -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.long("starts a fleet to read its first line")
 def test_up_shows_no_address_that_was_configured(tmp_path: Path, redis_url: str) -> None:
-    (tmp_path / ".env").write_text(
-        f"CELLBLOCK_REDIS_URL={redis_url}\n"
-        "CELLBLOCK_ARCHIVE_URL=postgresql://user:secret-sentinel@127.0.0.1:1/db\n"
-        f"CELLBLOCK_BLOBS_URL=file://{tmp_path}/blobs\n"
-    )
     environment = {**os.environ, "CELLBLOCK_MONITOR_PORT": "0"}
-    with (tmp_path / "up.log").open("wb") as log:
+    with TemporaryDirectory() as name, (tmp_path / "up.log").open("wb") as log:
+        Path(name).chmod(0o755)  # the worker's user enters it
+        (tmp_path / ".env").write_text(
+            f"CELLBLOCK_REDIS_URL={redis_url}\nCELLBLOCK_BLOBS_URL=file://{name}/sentinel\n"
+        )
         process = subprocess.Popen(
             [CELLBLOCK, "up", "--json"], stdout=subprocess.PIPE, stderr=log, env=environment, cwd=tmp_path
         )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline().decode()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
-        process.stdout.close()  # type: ignore[union-attr]
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline().decode()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+            process.stdout.close()  # type: ignore[union-attr]
     assert json.loads(line)["redis_url"] == "as configured"
     assert "sentinel" not in line + (tmp_path / "up.log").read_text()
+
+
+@pytest.mark.docker
+@pytest.mark.timeout(120)
+@pytest.mark.long("a fleet that does not come up")
+def test_up_says_that_its_archive_is_away_without_its_password(redis_url: str) -> None:
+    done = cellblock(
+        "up",
+        CELLBLOCK_MONITOR_PORT="0",
+        CELLBLOCK_REDIS_URL=redis_url,
+        CELLBLOCK_ARCHIVE_URL="postgresql://user:secret-sentinel@127.0.0.1:1/db",
+    )
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "cellblock is not up: the archive failed" in done.stderr.splitlines()[-1]
+    assert "127.0.0.1:1/db" in done.stderr.splitlines()[-1]
+    assert "sentinel" not in done.stderr
 
 
 @pytest.mark.docker

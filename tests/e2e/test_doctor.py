@@ -9,6 +9,7 @@ import socket
 import subprocess
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import docker
 import pytest
@@ -318,7 +319,19 @@ def test_the_limit_that_counts_is_the_one_that_the_leader_measures_by(redis_url:
         assert [check.status for check in redis_checks(redis_url)] == ["ok"]
 
 
-def test_a_blob_store_that_is_another_stores_is_a_problem(redis_url: str, tmp_path: Path) -> None:
+def test_a_blob_store_that_is_another_stores_is_a_problem(redis_url: str) -> None:
+    with TemporaryDirectory() as name:  # which the worker's user can enter
+        folder = Path(name)
+        folder.chmod(0o777)
+        (folder / "blobs").mkdir()
+        (folder / "blobs").chmod(0o777)
+        if os.geteuid() == 0:
+            os.chown(folder / "blobs", 299_999, 299_999)
+        folder.chmod(0o755)
+        _another_stores(redis_url, folder)
+
+
+def _another_stores(redis_url: str, tmp_path: Path) -> None:
     settings = load_settings(redis={"url": redis_url}, blobs={"url": f"file://{tmp_path}/blobs"})
 
     def look() -> Check:

@@ -8,10 +8,13 @@ import signal
 import stat
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from redis import Redis
 
 from parts import CELLBLOCK, NAMESPACES, command_line, descendants, wait_until
 
@@ -134,3 +137,46 @@ def test_no_process_of_up_reads_what_another_was_told(
     assert files, "there was an archive to reach for"
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in archive.parent.iterdir()}
     assert {name: mode for name, mode in modes.items() if mode & 0o077} == {}
+
+
+def up(folder: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """`cellblock up` until it says that it is up, or ends: what it printed. It is ended then."""
+    variables = {**os.environ, **NAMESPACES, "CELLBLOCK_MONITOR_PORT": "0", **environment}
+    with (folder / "up.log").open("wb") as log:
+        process = subprocess.Popen(
+            [CELLBLOCK, "up"], stdout=subprocess.PIPE, stderr=log, env=variables, cwd=folder
+        )
+    with process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+    return subprocess.CompletedProcess([], process.returncode, said, (folder / "up.log").read_bytes())
+
+
+@pytest.mark.parametrize("store", ["BLOBS", "ARCHIVE"])
+def test_up_ends_and_says_in_words_which_store_its_services_cannot_use(tmp_path: Path, store: str) -> None:
+    folder = tmp_path / "roots"
+    folder.mkdir(mode=0o700)
+    url = f"file://{folder}" if store == "BLOBS" else f"sqlite:///{folder}/jobs.db"
+    done = up(tmp_path, **{f"CELLBLOCK_{store}_URL": url})
+    assert (done.returncode, done.stdout) == (4, b"")
+    said = done.stderr.decode().splitlines()[-1]
+    assert "cellblock is not up" in said
+    assert f"CELLBLOCK_{store}_URL" in said
+    assert str(folder) in said
+
+
+def test_up_makes_a_missing_blob_folder_for_its_worker() -> None:
+    with TemporaryDirectory() as name:  # which that user can enter
+        Path(name).chmod(0o755)
+        folder = Path(name) / "blobs"
+        done = up(Path(name), CELLBLOCK_BLOBS_URL=f"file://{folder}")
+        assert done.stdout.startswith(b"cellblock is up"), done.stderr
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_up_says_that_it_is_up_when_a_job_has_run(fleet: tuple[dict[str, str], dict[str, int]]) -> None:
+    with closing(Redis.from_url(fleet[0]["redis_url"], decode_responses=True)) as redis:
+        states = [redis.hget(key, "state") for key in redis.keys("{cellblock}:job:*")]
+    assert states == ["succeeded"]

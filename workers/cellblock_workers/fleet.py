@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import secrets
 import socket
 import subprocess
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -20,19 +21,19 @@ from cellblock.ledger.connection import connect, store_errors
 from cellblock.ledger.server import check_schema
 from cellblock_config import Settings, load_settings
 from cellblock_config.levels import MIB
+from cellblock_workers.first_job import FirstJob
 from cellblock_workers.host_services import (
-    ARCHIVER_ACCOUNT,
-    WORKER_ACCOUNT,
     archiver_service,
     host_services,
     host_variables,
     monitor_service,
-    service_user,
 )
 from cellblock_workers.log import get_logger
+from cellblock_workers.own_stores import make_blob_folder, stores_of_its_own, with_redis
 from cellblock_workers.private_redis import port_of, private_redis, reserve_port
 from cellblock_workers.process_environment import keep_to_itself
-from cellblock_workers.supervisor import Service, Supervisor, group_of
+from cellblock_workers.store_trial import archive_problem, blobs_problem
+from cellblock_workers.supervisor import Service, Supervisor
 from cellblock_workers.telemetry import configure_logging
 from cellblock_workers.worker.liveness import check_liveness
 from cellblock_workers.worker.memory_need import reckon
@@ -106,11 +107,12 @@ def run_up(*, json_output: bool = False) -> int:
         if settings.redis.url is None:
             service, url = private_redis(folder, port_of(redis_port))
             services.append(service)
-            own = {"CELLBLOCK_REDIS_URL": url, **_stores_of_its_own(settings, folder)}
+            own = {"CELLBLOCK_REDIS_URL": url, **stores_of_its_own(settings, folder)}
             variables |= own
         else:
             own = {}
             _check_redis(settings)
+        make_blob_folder(settings)
         password = (
             settings.monitor.password.get_secret_value()
             if settings.monitor.password
@@ -135,25 +137,44 @@ def run_up(*, json_output: bool = False) -> int:
         for name in ("blobs_url", "archive_url"):  # those that are configured may hold passwords
             if said := own.get(f"CELLBLOCK_{name}".upper()):
                 where[name] = said
-        return Supervisor(services, on_ready=lambda: _announce(where, json_output)).run()
+        archived = settings.archive.url is not None or "CELLBLOCK_ARCHIVE_URL" in own
+        first = FirstJob(
+            with_redis(settings, own), lambda: _stores_problem(settings, variables), archived=archived
+        )
+        return _run_proven(services, first, lambda: _announce(where, json_output))
 
 
-def _stores_of_its_own(settings: Settings, folder: Path) -> dict[str, str]:
-    """A blob store and an archive for a fleet that is all on this host, if none are configured."""
-    users = {
-        "blobs": service_user(WORKER_ACCOUNT, settings.worker.user),
-        "archive": service_user(ARCHIVER_ACCOUNT),
-    }
-    found = {}
-    for name, user in users.items():
-        if getattr(settings, name).url is None:
-            own = folder / name
-            own.mkdir(mode=0o700)
-            if user is not None:  # root, which submits, can write there too
-                os.chown(own, user, group_of(user))
-            url = f"file://{own}" if name == "blobs" else f"sqlite:///{own}/jobs.db"
-            found[f"CELLBLOCK_{name.upper()}_URL"] = url
-    return found
+def _run_proven(services: list[Service], first: FirstJob, announce: Callable[[], None]) -> int:
+    """Runs the services, and announces them once a first job has run. Raises :class:`NotConfigured` if it
+    does not."""
+    failures: list[str] = []
+    is_up = threading.Event()
+
+    def prove() -> None:
+        try:
+            failure = first.failure(lambda: supervisor.ends)
+        except Exception as error:  # a defect of ours: an operator must not wait for ever
+            _log.exception("first_job_crashed")
+            failure = f"the first job could not be watched ({type(error).__name__})"
+        if failure is not None:
+            failures.append(failure)
+            supervisor.refuse()
+        elif not supervisor.ends:
+            is_up.set()
+            announce()
+
+    thread = threading.Thread(target=prove, name="first-job", daemon=True)
+    supervisor = Supervisor(services, on_ready=thread.start)
+    code = supervisor.run()
+    if code and not failures and not is_up.is_set():  # a service refused to start, or ended
+        failures.append(first.problem() or "a service ended; its lines above say why")
+    if failures:
+        raise NotConfigured(f"cellblock is not up: {failures[0]}")
+    return code
+
+
+def _stores_problem(settings: Settings, variables: Mapping[str, str]) -> str | None:
+    return blobs_problem(settings, variables) or archive_problem(variables)
 
 
 def _monitor_port(settings: Settings, *, otherwise: int) -> int:

@@ -85,8 +85,11 @@ class Supervisor:
     """Runs services, first to last; stops them last to first."""
 
     def __init__(self, services: Sequence[Service], *, on_ready: Callable[[], None] = lambda: None) -> None:
+        """``on_ready``: called once all have been started. It must not wait: nobody looks after them
+        meanwhile."""
         self._services = services
         self._on_ready = on_ready
+        self._refused: int | None = None
         self._signals = 0
         self._signalled = float("-inf")
 
@@ -102,7 +105,7 @@ class Supervisor:
                 service.start()
             self._on_ready()
             while not self._signals:
-                ended = self._look_after()
+                ended = self._look_after() if self._refused is None else self._refused
                 if ended is not None:
                     code = ended
                     break
@@ -110,6 +113,15 @@ class Supervisor:
         finally:
             self._stop()
         return code
+
+    @property
+    def ends(self) -> bool:
+        """Whether it stops, or is about to."""
+        return bool(self._signals) or self._refused is not None
+
+    def refuse(self) -> None:
+        """Has it stop everything and return ``REFUSED``. For another thread."""
+        self._refused = REFUSED
 
     def _on_signal(self, *_: object) -> None:
         # timeout(1) and some shells signal the process and its group: that counts once.

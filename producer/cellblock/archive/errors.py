@@ -70,10 +70,13 @@ def _of_server(cause: BaseException) -> str:
 
 def _of_file(name: str, cause: BaseException) -> str:
     file, words = Path(name), str(cause).lower()
-    if not file.parent.is_dir():
-        return "its folder does not exist"
-    if file.is_dir():
-        return "it is a folder, and has to be a file"
+    try:
+        if not file.parent.is_dir():
+            return "its folder does not exist"
+        if file.is_dir():
+            return "it is a folder, and has to be a file"
+    except PermissionError:
+        return f"user {os.geteuid()} cannot enter its folder"
     if "not a database" in words:
         return "it is not a SQLite database"
     if "locked" in words:

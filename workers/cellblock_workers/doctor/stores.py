@@ -24,6 +24,8 @@ from cellblock.ledger.server import check_schema, concerns
 from cellblock.ledger.store import Store
 from cellblock_config import Settings
 from cellblock_workers.doctor.checks import Check
+from cellblock_workers.host_services import host_variables
+from cellblock_workers.store_trial import archive_problem, blobs_problem
 
 
 def store_checks(settings: Settings) -> Iterator[Check]:
@@ -57,6 +59,9 @@ def _memory_bytes(redis: Redis, settings: Settings) -> int:
 
 
 def _archive(settings: Settings) -> Check:
+    url = settings.archive.url.get_secret_value() if settings.archive.url is not None else ""
+    if url.startswith("sqlite:") and (why := archive_problem(_told(CELLBLOCK_ARCHIVE_URL=url))) is not None:
+        return Check("archive", "problem", "CELLBLOCK_ARCHIVE_URL cannot be used", why)
     try:
         archive = open_archive(settings.archive)
         if archive is None:
@@ -81,7 +86,18 @@ def _archive(settings: Settings) -> Check:
     return Check("archive", "ok", "CELLBLOCK_ARCHIVE_URL has this version's schema, and an archiver writes")
 
 
+def _told(**more: str) -> dict[str, str]:
+    """What root can write says nothing of a service: a local store is tried as its user, if we are root."""
+    return {**host_variables(), **more}
+
+
 def _blobs(settings: Settings) -> Check:
+    url = settings.blobs.url.get_secret_value() if settings.blobs.url is not None else ""
+    if (
+        url.startswith("file:")
+        and (why := blobs_problem(settings, _told(CELLBLOCK_BLOBS_URL=url))) is not None
+    ):
+        return Check("blob store", "problem", "CELLBLOCK_BLOBS_URL cannot be used", why)
     try:
         blobs = open_blobs(settings.blobs)
         if blobs is None:
