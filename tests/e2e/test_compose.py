@@ -342,6 +342,17 @@ def test_another_user_is_refused_on_the_launchers_socket(project: Project, daemo
 
 
 @COMPOSED
+def test_doctor_in_the_workers_container_judges_the_launcher_it_uses(
+    project: Project, daemon: Daemon
+) -> None:
+    said = project.compose("exec", "-T", "worker", "cellblock", "doctor", "--json").stdout
+    found = json.loads(said.splitlines()[-1])
+    assert found["levels"]["standard"] in {"gvisor", "runc"}
+    assert "launcher" in {check["name"] for check in found["checks"]}
+    assert [check for check in found["checks"] if check["status"] == "problem"] == []
+
+
+@COMPOSED
 def test_redis_keeps_what_it_is_told_and_obeys_only_the_password(project: Project, daemon: Daemon) -> None:
     def redis(*command: str, auth: str = project.redis_password) -> str:
         cli = ["exec", "-T", "-e", f"REDISCLI_AUTH={auth}", "redis", "redis-cli", *command]

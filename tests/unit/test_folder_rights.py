@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cellblock import NotConfigured
+from cellblock import ArchiveUnavailable, NotConfigured
 from cellblock.archive import Archive, open_archive
 from cellblock.archive.schema import upgrade
 from cellblock.blobs import open_blobs
@@ -77,6 +77,12 @@ def test_archive_files_are_closed_to_others(tmp_path: Path, before: int | None) 
             connection.exec_driver_sql("SELECT count(*) FROM sqlite_master")
             modes = {path.name: mode(path) for path in tmp_path.iterdir()}
     assert modes == {"jobs.db": 0o600, "jobs.db-wal": 0o600, "jobs.db-shm": 0o600}
+
+
+def test_address_that_only_says_that_there_is_an_archive_is_unusable_and_no_crash() -> None:
+    """As workers have it, who never open it."""
+    with closing(archive_of(Path("/"))) as archive, pytest.raises(ArchiveUnavailable):
+        archive.check_schema()
 
 
 def test_archive_file_that_a_group_may_write_stays_its(tmp_path: Path) -> None:

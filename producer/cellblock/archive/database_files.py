@@ -23,7 +23,7 @@ def close_database(database: Path) -> None:
         mode = _OWNER_AND_GROUP if _is_a_groups(database.parent) else _OWNER
         os.close(os.open(database, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, mode))
         database.chmod(mode)  # whatever the umask is
-    for path in (database, *(database.with_name(f"{database.name}-{kind}") for kind in ("wal", "shm"))):
+    for path in (database, *(Path(f"{database}-{kind}") for kind in ("wal", "shm"))):
         try:
             problem = close_to_others(path) if path.is_file() else None
         except OSError:  # gone since, or in a folder that this user cannot enter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +13,9 @@ import pytest
 from cellblock.archive import open_archive
 from cellblock.archive.encryption import unencrypted_host
 from cellblock.archive.schema import upgrade
+from cellblock.ledger import connect
+from cellblock.ledger.archiving import Archiving
+from cellblock.ledger.store import Store
 from cellblock_config import load_settings
 from cellblock_config.archive import ArchiveSettings
 from cellblock_workers.doctor.stores import store_checks
@@ -88,3 +92,21 @@ def test_archive_that_nobody_writes_is_a_warning(redis_url: str, folder: Path) -
     archive.close()
     after = {check.name: check for check in store_checks(settings)}["archive"]
     assert (after.status, after.value) == ("warning", "no archiver has ever run")
+
+
+@pytest.mark.parametrize("url", ["sqlite:////", "postgresql:////"])
+def test_archive_of_a_worker_is_judged_by_what_its_archiver_says(redis_url: str, url: str) -> None:
+    """A worker is told that there is an archive, and never opens it."""
+    settings = load_settings(redis={"url": redis_url}, archive={"url": url})
+
+    def archive() -> tuple[str, str]:
+        (check,) = (check for check in store_checks(settings) if check.name == "archive")
+        return check.status, check.value
+
+    assert archive() == ("warning", "no archiver has ever run")
+    with closing(connect(settings)) as redis:
+        Archiving(Store.of(redis, settings)).report(behind_s=0)
+    assert archive() == ("ok", "an archiver writes it")
+    with closing(connect(settings)) as redis:
+        Archiving(Store.of(redis, settings)).report(behind_s=7, error="its disk is full")
+    assert archive() == ("warning", "7 s behind")

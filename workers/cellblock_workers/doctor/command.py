@@ -11,10 +11,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from cellblock_config import LEVELS, Settings, load_settings
+from cellblock_config import LEVELS, Isolation, LevelName, Settings, load_settings
 from cellblock_workers.doctor import report
+from cellblock_workers.doctor.checks import Check
 from cellblock_workers.doctor.kernel import kernel_checks
-from cellblock_workers.doctor.programs import program_checks
+from cellblock_workers.doctor.launcher import ask_launcher, is_elsewhere
+from cellblock_workers.doctor.programs import program_checks, service_checks
+from cellblock_workers.doctor.report import Levels
 from cellblock_workers.doctor.user_ids import user_ids_check
 from cellblock_workers.doctor.ways import WayReport, attack, known_ways, probe_all
 from cellblock_workers.launcher.user_ids import id_ranges
@@ -31,24 +34,7 @@ def run_doctor(*, attacks: bool, json_output: bool) -> int:
 
 def _examine(settings: Settings, json_output: bool) -> int:
     """Returns 0 if there is no problem and the level standard has an isolation that works, else 1."""
-    console = Console(stderr=True)
-    checks = [
-        *kernel_checks(),
-        user_ids_check(list(id_ranges(settings.launcher.first_user_id).values())),
-        *program_checks(settings),
-    ]  # forks, so before there are threads
-    ways = known_ways(settings)
-    with _progress("starting a sandbox in each way", len(ways), console) as advance:
-        reports = probe_all(ways, settings, lambda: advance(1))
-    usable = {way.way.isolation for way in reports if way.available}
-    levels = {
-        level: next((name for name in settings.sandbox.chain(level) if name in usable), None)
-        for level in LEVELS
-    }
-    open_to_all = settings.sandbox.unisolated
-    for level in LEVELS:  # requested by name, and nothing to prove
-        if levels[level] is None and open_to_all in settings.sandbox.chain(level):
-            levels[level] = open_to_all
+    checks, reports, levels = (_of_launcher if is_elsewhere(settings) else _of_host)(settings)
     ok = levels["standard"] is not None and all(check.status != "problem" for check in checks)
     if json_output:
         _print_json({"ok": ok, **report.host_as_json(checks, reports, levels)})
@@ -57,6 +43,34 @@ def _examine(settings: Settings, json_output: bool) -> int:
             console=Console(), checks=checks, ways=reports, levels=levels, allowed=settings.sandbox.usable
         )
     return 0 if ok else 1
+
+
+def _of_launcher(settings: Settings) -> tuple[list[Check], list[WayReport], Levels]:
+    """What concerns a worker whose launcher is elsewhere: this host, or container, makes no sandbox."""
+    launcher, levels = ask_launcher(settings)
+    return [*service_checks(settings), launcher], [], levels
+
+
+def _of_host(settings: Settings) -> tuple[list[Check], list[WayReport], Levels]:
+    checks = [
+        *kernel_checks(),
+        user_ids_check(list(id_ranges(settings.launcher.first_user_id).values())),
+        *program_checks(settings),
+        *service_checks(settings),
+    ]  # forks, so before there are threads
+    ways = known_ways(settings)
+    with _progress("starting a sandbox in each way", len(ways), Console(stderr=True)) as advance:
+        reports = probe_all(ways, settings, lambda: advance(1))
+    usable = {way.way.isolation for way in reports if way.available}
+    levels: dict[LevelName, Isolation | None] = {
+        level: next((name for name in settings.sandbox.chain(level) if name in usable), None)
+        for level in LEVELS
+    }
+    open_to_all = settings.sandbox.unisolated
+    for level in LEVELS:  # requested by name, and nothing to prove
+        if levels[level] is None and open_to_all in settings.sandbox.chain(level):
+            levels[level] = open_to_all
+    return checks, reports, levels
 
 
 def _attack(settings: Settings, json_output: bool) -> int:

@@ -32,8 +32,7 @@ _NEEDED_ARGUMENTS = ("--network=none", "--oci-seccomp")
 
 
 def program_checks(settings: Settings) -> Iterator[Check]:
-    """Checks every program that a launcher, a worker or ``cellblock up`` may need. Changes nothing."""
-    yield Check("python", "ok", platform.python_version())
+    """Checks every program that a launcher or ``cellblock up`` may need. Changes nothing."""
     yield _runsc()
     yield _version_of("runc", "runc through the OCI runtime is not available: apt-get install runc")
     yield from _docker(settings)
@@ -43,6 +42,11 @@ def program_checks(settings: Settings) -> Iterator[Check]:
     if settings.redis.url is None:
         remedy = "cellblock up starts one: apt-get install redis-server, or set CELLBLOCK_REDIS_URL"
         yield _version_of("redis-server", remedy)
+
+
+def service_checks(settings: Settings) -> Iterator[Check]:
+    """Checks what a worker needs, wherever its launcher is. Keeps a few bytes in the blob store."""
+    yield Check("python", "ok", platform.python_version())
     yield from store_checks(settings)
     yield _worker_memory(settings)
 

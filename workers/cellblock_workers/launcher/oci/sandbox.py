@@ -64,10 +64,13 @@ class OciSandbox(BaseSandbox):
             exit_code=first.exit_code() if over else None,
             oom_kills=self._cgroup.oom_kills(),
             pids_refused=None if in_sentry else self._cgroup.pids_refused(),
-            sentry_pids_refused=self._cgroup.pids_refused_at_limit() if in_sentry and over else None,
+            sentry_pids_refused=self._sentry_pids_refused() if in_sentry and over else None,
             peak_memory_bytes=self._cgroup.peak_memory_bytes(),
             cpu_ms=self._job_cpu_ms(),
         )
+
+    def _sentry_pids_refused(self) -> int | None:
+        return self._cgroup.pids_refused_at_limit() or None
 
     def destroy(self) -> None:
         """Kills it and removes everything that it left. Idempotent."""
