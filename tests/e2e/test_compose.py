@@ -7,17 +7,19 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
 
-from parts import REPOSITORY, free_port, wait_until
+from parts import REPOSITORY, cellblock, free_port, wait_until
 
 pytestmark = pytest.mark.timeout(240)
 COMPOSED = pytest.mark.long("starts six containers, one after the other")
@@ -397,3 +399,21 @@ def _ok(project: Project, path: str) -> str:
 def _finished(project: Project, job_id: str) -> dict[str, Any] | None:
     task = json.loads(_ok(project, "/api/tasks")).get(job_id)
     return dict(task) if task and task["state"] == "SUCCESS" else None
+
+
+@pytest.mark.long("starts a container")
+def test_program_of_this_machine_reaches_redis_as_the_page_says(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "installation.md").read_text()
+    (block,) = (text for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "6379:6379" in text)
+    port = free_port()
+    override = tmp_path / "docker-compose.override.yml"
+    override.write_text(block.replace("6379:6379", f"{port}:6379"))
+    project = Project()
+    with closing(Daemon(project)) as daemon:
+        try:
+            project.compose("--file", str(override), "up", "--detach", "redis", timeout_s=UP_S)
+            url = f"redis://:{project.redis_password}@127.0.0.1:{port}/0"
+            wait_until(lambda: cellblock("status", CELLBLOCK_REDIS_URL=url).returncode == 0, 60, "its answer")
+        finally:
+            project.compose("down", "--volumes", "--remove-orphans", timeout_s=120)
+            assert daemon.left() == []
