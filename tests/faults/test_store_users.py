@@ -150,6 +150,7 @@ def _use(client: Client) -> str:
     return job.id
 
 
+SEP = "\x06\x16"  #: kombu's, between the parts of a binding
 #: Every command of Celery's remote control that a worker of this fleet does not answer, with what would hurt.
 ORDERS: dict[str, dict[str, object]] = {
     "add_consumer": {"queue": "celery"},
@@ -209,15 +210,19 @@ def test_monitor_asks_workers_and_stops_no_job(store: Store, tmp_path: Path) -> 
             assert list(refused) == ["error"], command
         named = str(ask("registered", taskinfoitems=["request"]))
         assert "request" not in named, "it tells names alone, as Flower asks for them"
-        with monitor.connection_for_write() as connection:  # an answer into the queue of jobs
-            queue = {"exchange": "", "routing_key": QUEUE}
-            message = {"method": "ping", "arguments": {}, "destination": None, "reply_to": queue}
-            connection.Producer().publish(
-                {**message, "ticket": "1"},
-                exchange=monitor.control.mailbox.exchange.name,
-                declare=[monitor.control.mailbox.exchange],
-                serializer="json",
-            )
+        # An answer into the queue of jobs: by its name, or by a binding, which this user may write.
+        reply_exchange = monitor.control.mailbox.reply_exchange.name
+        bound = f"{{cellblock}}:broker:_kombu.binding.{reply_exchange}"
+        stack.enter_context(closing(store.connect("monitor"))).sadd(bound, f"mine{SEP}{SEP}{QUEUE}")
+        for exchange, routing_key in (("", QUEUE), (reply_exchange, "mine")):
+            message: dict[str, object] = {"method": "ping", "destination": None, "ticket": "1"}
+            with monitor.connection_for_write() as connection:
+                connection.Producer().publish(
+                    {**message, "reply_to": {"exchange": exchange, "routing_key": routing_key}},
+                    exchange=monitor.control.mailbox.exchange.name,
+                    declare=[monitor.control.mailbox.exchange],
+                    serializer="json",
+                )
         ask("ping")  # a worker answers in turn
         root = stack.enter_context(closing(store.connect("root")))
         waiting = root.lrange(queue_key(load_settings()), 0, -1)

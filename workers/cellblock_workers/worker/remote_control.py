@@ -6,7 +6,7 @@ Write access to Redis is enough to ask, so an order would let everyone with that
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from celery import Celery
 from celery.worker import state as worker_state
@@ -40,12 +40,14 @@ def take_no_orders(app: Celery) -> None:
 
 
 class _Node(Node):
-    """Replies to those who ask, where kombu would publish to any exchange that a question names: the job
-    queue too."""
+    """Replies to those who ask, where kombu would publish to any queue that a question names, or that who
+    asks has bound to the exchange of replies: the job queue too."""
 
     def reply(self, data: object, exchange: str, routing_key: str, ticket: str, **options: Any) -> None:
-        mailbox: Any = self.mailbox
-        if exchange == mailbox.reply_exchange.name:
+        mailbox, channel = cast(Any, self.mailbox), cast(Any, self.channel)
+        if exchange != mailbox.reply_exchange.name:
+            return
+        if all(queue.endswith(f".{exchange}") for queue in channel._lookup(exchange, routing_key)):
             super().reply(data, exchange, routing_key, ticket, **options)  # type: ignore[no-untyped-call]
 
 
