@@ -204,7 +204,7 @@ def test_another_process_of_the_same_user_reads_no_environment_that_is_kept(hidd
     user: dict[str, Any] = {"user": 65_000, "group": 65_000, "extra_groups": []}
     holder = subprocess.Popen(
         [sys.executable, "-c", f"{keep}print(flush=True)\nimport sys\nsys.stdin.read()"],
-        env={"SECRET": "secret-sentinel"},
+        env={"SECRET": "secret-sentinel", "PYTHONPATH": os.pathsep.join(sys.path)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         **user,

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
 
 MIB = 1024 * 1024
 #: Runs as a user who must not look into every process, as root may.
@@ -60,3 +65,29 @@ def test_what_a_program_holds_is_seen(tmp_path: Path, kind: str) -> None:
     killed, held = found.stdout.split()
     holds = kind != "pages of a file"
     assert (killed == "True", int(held) > 64) == (holds, holds)
+
+
+@pytest.mark.parametrize("own_network", [True, False])
+def test_sockets_count_where_a_network_is_the_sandboxs_own(own_network: bool) -> None:
+    """This process's network is the host's; the limit lies above what the host's sockets can hold by now."""
+    child = Child()
+    watched = Watched(child, os.getpid(), 2**62, own_network=own_network)
+    MemoryWatch.look(watched)
+    before = watched.peak_bytes
+    with ExitStack() as stack:
+        for _ in range(200):
+            for end in socket.socketpair():
+                stack.enter_context(end)
+        MemoryWatch.look(watched)
+    grown = watched.peak_bytes - before
+    assert (grown > 400 * 100_000) == own_network, grown
+
+
+class Child:
+    """A sandbox's first process that nobody has to end."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def kill(self) -> None:
+        raise AssertionError("it holds less than its limit")
