@@ -108,13 +108,18 @@ def _make_folder(url: str) -> None:
     folder = Path(unquote(urlsplit(url).path))
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        problem = close_to_others(folder)
+        problem = close_to_others(folder, is_ours=all(_is_ours(path.name) for path in folder.iterdir()))
         if problem is None and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             problem = f"user {os.geteuid()} cannot read and write in {folder}"
     except OSError as error:
         raise NotConfigured(f"CELLBLOCK_BLOBS_URL: {folder}: {error.strerror}") from None
     if problem is not None:
         raise NotConfigured(f"CELLBLOCK_BLOBS_URL: {problem}")
+
+
+def _is_ours(name: str) -> bool:
+    """Whether it is a period's folder or the owner's mark: a folder of anything else keeps its rights."""
+    return name == OWNER or re.fullmatch(r"[0-9a-f]{8}", name) is not None
 
 
 class ObjectBlobs:

@@ -12,25 +12,28 @@ _EVERYBODY = "         0          0 4294967295\n"
 _OTHERS, _GROUP = stat.S_IRWXO, stat.S_IRWXG
 
 
-def close_to_others(path: Path) -> str | None:
+def close_to_others(path: Path, *, is_ours: bool = True) -> str | None:
     """Takes away from a folder or file what other users may do with it. Returns what is wrong if it cannot.
 
     A group that may write was given that on purpose (producers and workers that are several users), and
-    keeps what it may; any other group does not. What was done by somebody else's right is not undone.
+    keeps what it may; any other group does not. What others could replace, and (``is_ours``) what holds
+    other things than ours, is not changed.
     """
     found = path.stat()
+    trusted = {0, os.geteuid(), found.st_uid}
+    for parent in {path.parent, path.resolve().parent}:
+        if (place := replaceable(parent, trusted)) is not None:
+            return (
+                f"others can put another one in place of {path}: {place} belongs to another user, or they "
+                "may write there"
+            )
     taken = _OTHERS if found.st_mode & stat.S_IWGRP else _OTHERS | _GROUP
-    if found.st_mode & taken:
+    if found.st_mode & taken and is_ours:
         with suppress(PermissionError):  # another user's: then it has to be right already
             path.chmod(stat.S_IMODE(found.st_mode) & ~taken)
             found = path.stat()
     if found.st_mode & _OTHERS:
-        return f"every user of this host can reach {path}: chmod o-rwx {path}"
-    if (place := replaceable(path.parent, {0, os.geteuid(), found.st_uid})) is not None:
-        return (
-            f"others can put another one in place of {path}: {place} belongs to another user, or they may "
-            "write there"
-        )
+        return f"every user of this host can reach {path}: chmod o-rwx {path}, or name another"
     return None
 
 

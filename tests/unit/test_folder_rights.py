@@ -65,6 +65,28 @@ def test_blob_folder_is_closed_to_others(tmp_path: Path, before: int | None, aft
     assert mode(folder) == after
 
 
+def test_folder_of_other_things_is_refused_and_keeps_its_rights(tmp_path: Path) -> None:
+    """As /tmp and /srv would be, which root could close to everybody."""
+    folder = tmp_path / "srv"
+    folder.mkdir()
+    (folder / "somebody").mkdir()
+    folder.chmod(0o1777)
+    with pytest.raises(NotConfigured, match="every user of this host can reach"):
+        put(folder)
+    assert mode(folder) == 0o1777
+
+
+def test_what_a_link_of_another_user_leads_to_keeps_its_rights(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target").chmod(0o755)
+    (tmp_path / "open/blobs").symlink_to(tmp_path / "target")
+    with pytest.raises(NotConfigured):
+        put(tmp_path / "open/blobs")
+    assert mode(tmp_path / "target") == 0o755
+
+
 @pytest.mark.parametrize("before", [None, 0o644, 0o640])
 def test_archive_files_are_closed_to_others(tmp_path: Path, before: int | None) -> None:
     file = tmp_path / "jobs.db"

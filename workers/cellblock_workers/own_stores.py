@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import SecretStr
 
+from cellblock.folder_rights import replaceable
 from cellblock_config import Settings
 from cellblock_workers.host_services import ARCHIVER_ACCOUNT, WORKER_ACCOUNT, service_user
 from cellblock_workers.supervisor import group_of
@@ -39,8 +40,10 @@ def make_blob_folder(settings: Settings) -> None:
     user = service_user(WORKER_ACCOUNT, settings.worker.user)
     if not url.startswith("file:") or user is None or folder.exists() or not folder.parent.is_dir():
         return
+    if replaceable(folder.parent, {0}) is not None:  # the worker refuses it, and says so
+        return
     folder.mkdir(mode=0o700)
-    os.chown(folder, user, group_of(user))
+    os.chown(folder, user, group_of(user), follow_symlinks=False)
 
 
 def with_redis(settings: Settings, own: Mapping[str, str]) -> Settings:
