@@ -13,6 +13,12 @@ from cellblock_workers.doctor.launcher import ask_launcher, is_elsewhere
 from parts import NAMESPACES, launcher_process
 
 
+@pytest.fixture(autouse=True)
+def _own_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command configures the logging of its process, which here is that of every other case too."""
+    monkeypatch.setattr(command, "configure_logging", lambda settings: None)
+
+
 def examined(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, object]]:
     """Its exit code, and what it prints as JSON."""
     code = command.run_doctor(attacks=False, json_output=True)
