@@ -60,6 +60,7 @@ def figures(program: Path, only: str) -> list[Figure]:
         Figure("cellblock run, gvisor, ms", run, "at most 28", isolated("gvisor")),
         printed("gvisor-start", "start under gVisor, CPU s", "at most 0.32"),
         printed("strict-hello", "hello under gVisor, jobs/s of docker run's", "at least 2.2"),
+        printed("lines", "300,000 lines under gVisor, bare CPU times", "at most 4"),
         printed("evaluation", "evaluation under gVisor, samples/s", "at least 15"),
         printed("filter", "honest text through the filter, MB/s", "at least 0.4"),
     ]

@@ -307,7 +307,7 @@ def test_the_kernel_has_the_limits_of_every_sandbox(backend: OciBackend, isolati
     with started(backend) as sandbox:
         group = sandbox._cgroup
         assert group.memory_limit_bytes() == PROFILE.memory_bytes
-        assert group.pids_limit() == (21 if isolation == "runc" else 600)
+        assert group.pids_limit() == (22 if isolation == "runc" else 600)
         assert (group.peak_memory_bytes() or 0) > MIB
         evidence = sandbox.evidence(ended=False)
         assert (evidence.running, evidence.exit_code, evidence.oom_kills) == (True, None, 0)

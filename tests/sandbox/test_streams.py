@@ -87,7 +87,7 @@ def test_output_that_is_not_text_never_breaks_the_result(run: Run, way: str) -> 
 
 
 def test_closing_its_own_output_is_an_ordinary_end(run: Run, way: str) -> None:
-    result = run("import os\nprint('first')\nos.close(1)\nos.close(2)\nos._exit(0)", way=way)
+    result = run("import os\nprint('first', flush=True)\nos.close(1)\nos.close(2)\nos._exit(0)", way=way)
     assert (result.outcome, result.stdout) == (Outcome.OK, "first\n")
 
 

@@ -98,8 +98,8 @@ def test_every_sandbox_is_a_scope_of_the_slice_with_its_own_limits(launcher: Sys
     scope = f"cellblock-{reply['sandbox']}.scope"
     assert launcher.scopes() == [scope]
     names = ("Slice", "MemoryMax", "MemorySwapMax", "CPUQuotaPerSecUSec", "TasksMax", "OOMPolicy")
-    # 17 of the job, the guest, and the process that holds the scope open.
-    assert shown(launcher, scope, *names) == [SLICE, str(192 * MIB), "0", "400ms", "19", "continue"]
+    # 17 of the job, the guest, the thread that writes output, and the process that holds the scope open.
+    assert shown(launcher, scope, *names) == [SLICE, str(192 * MIB), "0", "400ms", "20", "continue"]
 
 
 def test_a_sandbox_is_in_its_scope_in_every_hierarchy_and_the_launcher_in_none(

@@ -16,6 +16,7 @@ PIECES = (
         "module_guard",
     ),
     *(
+        "output",
         "calls",
         "program",
         "testing",

@@ -22,9 +22,11 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 from typing import Any, Callable
 
 from .messages import HEADER
+from .output import write_printed
 from .pipes import write_all
 
 CALL_BYTES = 1024 * 1024
@@ -130,7 +132,9 @@ class Caller:
             call = read_call(self.inward)
             if call is None:
                 return
-            send_reply(self.outward, self.answer(call))
+            reply = self.answer(call)
+            write_printed(sys.__stdout__)  # before the reply, which may end the job
+            send_reply(self.outward, reply)
 
     def answer(self, call: bytes) -> bytes:
         """The reply to one call."""

@@ -15,6 +15,7 @@ import traceback
 import types
 from typing import Callable, NamedTuple
 
+from .output import write_printed
 from .pipes import RAISED, VALUE, write_all
 from .values import encode_value
 
@@ -74,7 +75,8 @@ def leave(end: ProgramEnd) -> None:
         attempt(run_exit_functions)
         written = flush_output()
         attempt(lambda: let_go(end.folder, end.modules_before))
-        if not (written and flush_output()):
+        write_printed(sys.stdout)  # by finalizers; here an interpreter says nothing of a failure
+        if not written:
             status = 120
     finally:
         end_process(status)

@@ -20,6 +20,7 @@ from .ending import ProgramEnd, exit_status, note_job_process, refuse, report_ra
 from .judging import JudgeProgram, Unheard
 from .messages import HEADER, JobMessage, read_job
 from .module_guard import guard_imports
+from .output import OutputWriter, write_lines_at_once, write_printed
 from .pipes import CONTROL, DESCRIPTORS_MAX, PIECE_BYTES, RAISED, VALUE, WORK_DIR, Pipes, write_all
 from .syscall_filter import PRCTL, forbid_fatal_calls, forbid_limits_of_others
 from .testing import PYTEST_MODULES, judge_beside
@@ -50,7 +51,10 @@ def become_job(pipes: Pipes, options: dict[str, Any]) -> None:
     if not os.access(folder, os.F_OK):
         os.mkdir(folder)
     os.chdir(folder)
-    for name, value in {"CORE": 0, **options["rlimits"]}.items():
+    limits = {"CORE": 0, **options["rlimits"]}
+    if "NPROC" in limits:
+        limits["NPROC"] += 1  # the thread that writes the output counts as a process (output.py)
+    for name, value in limits.items():
         which = getattr(resource, f"RLIMIT_{name}")
         resource.setrlimit(which, (value, value))
     if options.get("shares_uid", False):
@@ -146,7 +150,6 @@ def run_job() -> ProgramEnd:
     sys.argv = [path, *job.args]
     sys.path.insert(0, os.path.dirname(path))
     sys.dont_write_bytecode = True  # no one imports it again, and the work folder is the job's to fill
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     # A program that is called from outside is a module: code under "if __name__ == '__main__'" does not run.
     own = "solution" if job.code is not None else os.path.basename(path)[: -len(".py")]
     main = types.ModuleType("__main__" if job.role == "program" else own)
@@ -161,6 +164,7 @@ def run_job() -> ProgramEnd:
 
 def run_main(job: JobMessage, source: bytes, path: str, names: dict[str, Any]) -> int:
     """Runs the program in these names. Returns its exit status."""
+    OutputWriter(sys.stdout, job.timeout_s)
     try:
         if job.role == "program":
             send_value(run_program(source, path, names), job.value_bytes)
@@ -211,6 +215,7 @@ def judge_inline(
         wrong = tests()
     except Exception as error:
         wrong = (type(error).__name__, message_of(error) or failed_line(error, text))
+    write_printed(sys.__stdout__)  # the verdict may end the job
     nonce = read_call(CONTROL)
     if nonce is not None:
         said = ("passed", "", "") if wrong is None else ("failed", *wrong)
@@ -227,6 +232,7 @@ def warm_up(folder: str) -> None:
     """Does ahead of the job what is the same for all jobs, and what an interpreter is slow at the first time.
     ``folder``: where the jobs will work."""
     default_signals()
+    write_lines_at_once()
     set_environment(folder)
     exec(compiled(b"0\n", "main.py")[0], {})
     json.loads(json.dumps({"code": "", "args": [], "timeout_s": 1.0}))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from cellblock_workers.zygote.root import MASKED_FILES, MASKED_FOLDERS
 
-#: Processes of a sandbox that do not belong to the job.
+#: The guest, where it counts among the processes of the job's user.
 GUEST_PIDS = 1
+#: What else a sandbox's cgroup counts: the guest, and the thread that writes the job's output
+#: (guest/output.py).
+OWN_PIDS = GUEST_PIDS + 1
 #: Under runsc the host's process limit counts the sentry's own threads, up to eight for each process of the
 #: job (measured, docs/adr/0004). Too tight a limit crashes the sentry: RLIMIT_NPROC inside holds the job.
 _SENTRY_PIDS, _SENTRY_PIDS_EACH = 400, 10

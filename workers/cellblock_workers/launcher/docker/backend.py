@@ -38,8 +38,8 @@ from cellblock_workers.launcher.guest_program import guest_program
 from cellblock_workers.launcher.guest_readiness import await_guest
 from cellblock_workers.launcher.limits import (
     CAPABILITIES,
-    GUEST_PIDS,
     MASKED,
+    OWN_PIDS,
     RLIMITS,
     SHM_INODES,
     START_CPUS,
@@ -302,7 +302,7 @@ class DockerBackend:
             mem_limit=profile.memory_bytes,
             memswap_limit=profile.memory_bytes,  # no swap: the limit is the limit
             mem_swappiness=0 if not gvisor else None,
-            pids_limit=sentry_pids(profile.pids) if gvisor else profile.pids + GUEST_PIDS,
+            pids_limit=sentry_pids(profile.pids) if gvisor else profile.pids + OWN_PIDS,
             sysctls=_LOOPBACK_SIX if not gvisor and _SIX.exists() else None,
             nano_cpus=round(profile.cpus * 1e9),
             ulimits=[Ulimit(name=name.lower(), soft=value, hard=value) for name, value in RLIMITS.items()],

@@ -24,7 +24,7 @@ from cellblock_workers.guest import guest_texts
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOffered, Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import Cgroup, Cgroups, CgroupTree
 from cellblock_workers.launcher.guest_readiness import await_guest
-from cellblock_workers.launcher.limits import GUEST_PIDS, RLIMITS, SHM_INODES, TERMINALS, TMP_INODES
+from cellblock_workers.launcher.limits import GUEST_PIDS, OWN_PIDS, RLIMITS, SHM_INODES, TERMINALS, TMP_INODES
 from cellblock_workers.launcher.memory_watch import MemoryWatch, Watched
 from cellblock_workers.launcher.namespaces import canary
 from cellblock_workers.launcher.namespaces.fork_server import (
@@ -189,7 +189,7 @@ class NamespacesBackend:
             group = (
                 None
                 if self._watch
-                else self._cgroups.create(sandbox_id, profile, GUEST_PIDS + self._series(profile))
+                else self._cgroups.create(sandbox_id, profile, OWN_PIDS + self._series(profile))
             )
             child = self._spawn(
                 server=server, profile=profile, seat=seat, which=which, stream=theirs, group=group

@@ -19,8 +19,8 @@ from cellblock_workers.launcher.etc_files import etc_files, write_etc
 from cellblock_workers.launcher.limits import (
     CAPABILITIES,
     CPU_PERIOD_US,
-    GUEST_PIDS,
     MASKED,
+    OWN_PIDS,
     RLIMITS,
     SERIES_CAPABILITIES,
     SHM_INODES,
@@ -156,7 +156,7 @@ class Bundle:
     def _pids(self) -> int:
         if self.isolation == "gvisor":
             return sentry_pids(self.profile.pids + self.profile.series)
-        return self.profile.pids + GUEST_PIDS
+        return self.profile.pids + OWN_PIDS
 
 
 def _bind(source: str, where: str) -> dict[str, Any]:
