@@ -119,6 +119,7 @@ class SandboxSettings(SettingsGroup):
             "LOGNAME",
             "LANG",
             "LC_ALL",
+            "LC_CTYPE",
         ),
         description="Globs of those it must not set: what loaders, shells and the sandbox read.",
     )

@@ -87,6 +87,23 @@ print(subprocess.run(['sh', '-c', 'echo $MODE'], capture_output=True, text=True)
     assert result.stdout == "fast é=\n  /tmp/sandbox 9\nfast é=\n"
 
 
+def test_the_time_zone_is_that_of_the_program_and_its_children(run: Run, any_way: str) -> None:
+    code = """
+import datetime, subprocess, time
+print(time.localtime(0).tm_zone, time.tzname, datetime.datetime.fromtimestamp(0), time.ctime(0))
+print(datetime.datetime.fromtimestamp(0, datetime.timezone.utc).astimezone().utcoffset())
+print(subprocess.run(['date', '-d', '@0', '+%H:%M'], capture_output=True, text=True).stdout.strip())
+"""
+    result = run(code, way=any_way, env={"TZ": "XYZ-5:30"})
+    assert result.stdout.splitlines() == [
+        "XYZ ('XYZ', 'XYZ') 1970-01-01 05:30:00 Thu Jan  1 05:30:00 1970",
+        "5:30:00",
+        "05:30",
+    ], result
+    named = run("import time; print(time.localtime(0).tm_zone)", way=any_way, env={"TZ": "Asia/Kolkata"})
+    assert named.stdout == "IST\n"
+
+
 def test_a_folder_that_a_file_would_need_is_not_taken_by_the_code(run: Run, way: str) -> None:
     assert (
         run("print(open('main.py/x').read())", way=way, files={"other/main.py": "x"}).outcome is Outcome.EXIT

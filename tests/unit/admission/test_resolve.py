@@ -199,7 +199,11 @@ def test_more_files_than_the_operator_takes_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["PATH", "HOME", "LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP", "BASH_ENV", "GLIBC_TUNABLES"]
+    "name",
+    [
+        *("PATH", "HOME", "LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP", "BASH_ENV", "GLIBC_TUNABLES"),
+        *("PYTHONHASHSEED", "PYTHONUNBUFFERED", "LANG", "LC_ALL", "LC_CTYPE"),
+    ],
 )
 def test_what_loaders_shells_and_the_sandbox_read_may_not_be_set(name: str) -> None:
     with pytest.raises(InvalidJob) as caught:

@@ -249,11 +249,15 @@ def set_environment(folder: str) -> None:
         LANG="C.UTF-8",
         PYTHONUTF8="1",
     )
+    time.tzset()
 
 
 def add_to_environment(given: dict[str, str]) -> None:
+    """Sets the job's variables. The interpreter has begun already: it is told of those that it reads then and
+    that a job may set by default; docs/inputs.md names the others."""
     if given:
         os.environ.update(given)
+        time.tzset()
 
 
 def write_files(files: Sequence[tuple[str, int]], delivery: ReceivedJob, folder: str) -> None:
