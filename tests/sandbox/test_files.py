@@ -87,6 +87,65 @@ print(subprocess.run(['sh', '-c', 'echo $MODE'], capture_output=True, text=True)
     assert result.stdout == "fast é=\n  /tmp/sandbox 9\nfast é=\n"
 
 
+#: Which of these modules are the job's own, and how those of the library that use them come out.
+OWN = """
+import importlib, sys
+def own(name):
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        return type(error).__name__
+    return getattr(module, 'own', False)
+result = {name: own(name) for name in NAMES}
+"""
+
+
+def test_a_jobs_own_modules_come_before_what_was_imported_ahead(run: Run, any_way: str) -> None:
+    """All but those that an interpreter has before its program, or within itself."""
+    own = ["random", "string", "queue", "textwrap", "calendar", "os", "abc", "io", "sys", "time", "heapq"]
+    files = {f"{name}.py": "own = True\n" for name in own}
+    code = f"NAMES = {own}\n{OWN}"
+    result = run(code, way=any_way, files=files)
+    stay = {"os", "abc", "io", "sys", "time"}
+    assert result.value == {name: name not in stay for name in own}, result
+
+
+def test_modules_that_use_a_jobs_own_get_it(run: Run, any_way: str) -> None:
+    files = {
+        "random.py": "own = True\n",
+        "json/__init__.py": "own = True\n",
+        "signal/readme.txt": "no package",
+    }
+    code = f"NAMES = ['tempfile', 'json', 'json.decoder', 'threading', 'signal', 'socket']\n{OWN}"
+    result = run(code, way=any_way, files=files)
+    plain = dict.fromkeys(("threading", "signal", "socket"), False)
+    missing = {"tempfile": "ImportError", "json.decoder": "ModuleNotFoundError"}
+    assert result.value == {"json": True, **missing, **plain}, result
+
+
+def test_the_entrypoints_folder_is_the_one_that_counts(run: Run, kernel_way: str) -> None:
+    files = {
+        "tool/main.py": "import random, string\nprint(random.own, hasattr(string, 'own'))",
+        "tool/random.py": "own = True",
+        "string.py": "own = True",
+    }
+    assert run(None, way=kernel_way, files=files, entrypoint="tool/main.py").stdout == "True False\n"
+
+
+def test_a_job_with_threads_and_modules_of_its_own_ends_well(run: Run, kernel_way: str) -> None:
+    code = """
+import threading, time, traceback, logging
+def late():
+    time.sleep(0.3)
+    print('late')
+threading.Thread(target=late).start()
+raise ValueError('no')
+"""
+    files = {f"{name}.py": "own = True" for name in ("random", "calendar", "queue")}
+    result = run(code, way=kernel_way, files=files)
+    assert (result.exit_code, result.stdout) == (1, "late\n"), result
+
+
 def test_the_time_zone_is_that_of_the_program_and_its_children(run: Run, any_way: str) -> None:
     code = """
 import datetime, subprocess, time

@@ -14,6 +14,7 @@ PIECES = (
         "values",
         "artifacts",
         "module_guard",
+        "own_modules",
     ),
     *(
         "output",

@@ -21,6 +21,7 @@ from .judging import JudgeProgram, Unheard
 from .messages import HEADER, JobMessage, read_job
 from .module_guard import guard_imports
 from .output import OutputWriter, write_lines_at_once, write_printed
+from .own_modules import put_own_first
 from .pipes import CONTROL, DESCRIPTORS_MAX, PIECE_BYTES, RAISED, VALUE, WORK_DIR, Pipes, write_all
 from .syscall_filter import PRCTL, forbid_fatal_calls, forbid_limits_of_others
 from .testing import PYTEST_MODULES, judge_beside
@@ -154,6 +155,7 @@ def run_job() -> ProgramEnd:
     own = "solution" if job.code is not None else os.path.basename(path)[: -len(".py")]
     main = types.ModuleType("__main__" if job.role == "program" else own)
     main.__dict__.update(given, __file__=path, __builtins__=__builtins__)
+    put_own_first(sys.path[0])
     before = len(sys.modules)
     sys.modules[main.__name__] = sys.modules["__main__"] = main
     if job.modules is not None:
