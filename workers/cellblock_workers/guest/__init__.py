@@ -15,6 +15,7 @@ PIECES = (
         "artifacts",
         "module_guard",
         "own_modules",
+        "own_interpreter",
     ),
     *(
         "output",

@@ -21,6 +21,7 @@ from .judging import JudgeProgram, Unheard
 from .messages import HEADER, JobMessage, read_job
 from .module_guard import guard_imports
 from .output import OutputWriter, write_lines_at_once, write_printed
+from .own_interpreter import DEPTH_NAMES, TELL_DEPTH, be_main_thread, leave_depth, program_module, told_depth
 from .own_modules import put_own_first
 from .pipes import CONTROL, DESCRIPTORS_MAX, PIECE_BYTES, RAISED, VALUE, WORK_DIR, Pipes, write_all
 from .syscall_filter import PRCTL, forbid_fatal_calls, forbid_limits_of_others
@@ -153,8 +154,8 @@ def run_job() -> ProgramEnd:
     sys.dont_write_bytecode = True  # no one imports it again, and the work folder is the job's to fill
     # A program that is called from outside is a module: code under "if __name__ == '__main__'" does not run.
     own = "solution" if job.code is not None else os.path.basename(path)[: -len(".py")]
-    main = types.ModuleType("__main__" if job.role == "program" else own)
-    main.__dict__.update(given, __file__=path, __builtins__=__builtins__)
+    main = program_module("__main__" if job.role == "program" else own, path, given)
+    be_main_thread()
     put_own_first(sys.path[0])
     before = len(sys.modules)
     sys.modules[main.__name__] = sys.modules["__main__"] = main
@@ -287,6 +288,10 @@ def main_program(job: JobMessage, folder: str) -> tuple[str, bytes]:
 def run_program(source: bytes, path: str, names: dict[str, Any]) -> object:
     """Runs it and returns its value: ``result`` if the program sets it, else its last expression's."""
     body, last = compiled(source, path)
+    try:
+        exec(TELL_DEPTH, dict(DEPTH_NAMES))
+    except RecursionError as error:
+        leave_depth(told_depth(error))
     exec(body, names)
     value = eval(last, names) if last is not None else None
     return names.get("result", value)
