@@ -223,6 +223,26 @@ def test_a_work_folder_without_a_byte_left_is_the_outcome_disk(run: Run, way: st
     assert "[Errno 28]" in result.error.message
 
 
+@pytest.mark.parametrize(
+    "fills",
+    [
+        "with tempfile.TemporaryDirectory() as folder: open(folder + '/big', 'wb').write(bytes(1 << 27))",
+        "with tempfile.TemporaryFile() as file: file.write(bytes(1 << 27))",
+        "with tempfile.NamedTemporaryFile(dir='/dev/shm') as file: file.write(bytes(1 << 27))",
+    ],
+    ids=["folder", "file", "shared memory"],
+)
+def test_a_temporary_folder_that_was_full_is_the_outcome_disk(run: Run, any_way: str, fills: str) -> None:
+    """It is gone at the end, so only the program can tell."""
+    if any_way in ("process", "none"):
+        fills = "raise OSError(28, 'No space left on device')"  # the host's own disk is not filled
+    result = run(f"import tempfile\n{fills}", way=any_way, limits={"memory_bytes": 512 * MIB})
+    assert (result.outcome, result.exit_code) == (Outcome.DISK, 1), result
+    assert result.evidence["disk_refused_by"] == "tmpfs, says the job"
+    assert result.error is not None
+    assert "[Errno 28]" in result.error.message
+
+
 def test_a_mapped_page_without_a_byte_left_is_the_outcome_disk(run: Run, way: str) -> None:
     code = """
 import mmap

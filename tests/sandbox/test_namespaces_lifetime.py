@@ -335,6 +335,21 @@ def test_without_root_every_limit_has_its_word(nobody: Nobody, code: str, outcom
     assert (result.outcome, result.isolation) == (outcome, "namespaces"), result
 
 
+BOMBS = {
+    "forks": "import os\nwhile True: os.fork()",
+    "children": "import subprocess\nkept = [subprocess.Popen(['sleep', '60']) for _ in range(100)]",
+    "a pool": "import multiprocessing, time\nmultiprocessing.Pool(100).map(time.sleep, [60] * 100)",
+    "threads": "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(9,)).start()",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_without_root_whoever_is_refused_a_process_is_named(nobody: Nobody, bomb: str) -> None:
+    """There is no counter of the kernel's to say it."""
+    result = nobody.run(BOMBS[bomb], limits={"pids": 20, "timeout_s": 10})
+    assert (result.outcome, "processes_refused_by" in result.evidence) == (Outcome.PIDS, True), result
+
+
 def test_without_root_a_job_stays_on_its_processors_and_a_watch_says_that_it_killed(nobody: Nobody) -> None:
     code = """
 import os

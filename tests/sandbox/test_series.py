@@ -299,15 +299,19 @@ def test_memory_that_ends_a_series_is_no_trials_own(series_host: Host, priced: b
     assert {one.verdict for one in found.values()} == {TrialVerdict.PASSED}, found
 
 
-@pytest.mark.way("gvisor-oci")
-def test_a_full_folder_of_a_trial_is_named(sandbox_hosts: dict[str, Host]) -> None:
-    fills = "open('/tmp/full', 'wb').write(bytes(2**28))\n"
-    found = judge(
-        sandbox_hosts["gvisor-oci"],
-        {name: f"{fills}{RIGHT}# {name}" for name in "ab"},
-        memory_bytes=1024 * MIB,
-    )
-    assert {one.outcome for one in found.values()} == {Outcome.DISK}
+@pytest.mark.parametrize(
+    ("does", "outcome"),
+    [
+        ("open('/tmp/full', 'wb').write(bytes(2**28))", Outcome.DISK),
+        ("import os, time\nfor _ in range(60):\n    if os.fork() == 0: time.sleep(60)", Outcome.PIDS),
+        ("import subprocess\nall = [subprocess.Popen(['sleep', '60']) for _ in range(60)]", Outcome.PIDS),
+    ],
+    ids=["folder", "fork", "child"],
+)
+def test_what_a_trial_was_refused_is_named(series_host: Host, does: str, outcome: Outcome) -> None:
+    programs = {name: f"{does}\n{RIGHT}# {name}" for name in "abcdef"}
+    found = judge(series_host, programs, memory_bytes=1024 * MIB, pids=10)
+    assert {(one.outcome, one.in_series) for one in found.values()} == {(outcome, True)}, found
 
 
 def test_a_trial_whose_checker_ran_alone_was_in_a_series(series_host: Host) -> None:

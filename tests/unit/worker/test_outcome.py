@@ -19,6 +19,17 @@ from cellblock_workers.worker.session import Ending, Transcript
 LIMITS = ResolvedLimits(timeout_s=5, cpu_s=2, memory_bytes=2**28, cpus=1, pids=50, output_bytes=4096)
 RAISED = JobError(type="ValueError", message="no", traceback="Traceback")
 NO_THREAD = JobError(type="RuntimeError", message="can't start new thread", traceback="Traceback")
+NO_FORK = JobError(
+    type="BlockingIOError",
+    message="[Errno 11] Resource temporarily unavailable",
+    traceback="Traceback (most recent call last):\n"
+    '  File "/tmp/sandbox/main.py", line 3, in <module>\n    child = os.fork()\n            ^^^^^^^^^\n'
+    "BlockingIOError: [Errno 11] Resource temporarily unavailable\n",
+)
+NO_SPAWN = NO_FORK.model_copy(update={"traceback": NO_FORK.traceback.replace("os.fork()", "_fork_exec(")})
+NO_READ = NO_FORK.model_copy(update={"traceback": NO_FORK.traceback.replace("os.fork()", "pipe.read(5)")})
+NO_ROOM = JobError(type="OSError", message="[Errno 28] No space left on device: '/tmp/x/y'")
+NO_ROW = JobError(type="OperationalError", message="database or disk is full")
 KILLED = int(signal.SIGKILL)
 
 
@@ -69,6 +80,27 @@ CASES: dict[str, tuple[RunOutcome, Outcome, int | None, int | None]] = {
         1,
         None,
     ),
+    "a refused fork where only the job can tell": (
+        verdict(ended(1), raised=NO_FORK),
+        Outcome.PIDS,
+        1,
+        None,
+    ),
+    "a refused child where only the job can tell": (
+        verdict(ended(1), raised=NO_SPAWN),
+        Outcome.PIDS,
+        1,
+        None,
+    ),
+    "a fork that the kernel did not refuse": (
+        verdict(ended(1), {"pids_refused": 0}, raised=NO_FORK),
+        Outcome.EXIT,
+        1,
+        None,
+    ),
+    "a pipe that had nothing to read": (verdict(ended(1), raised=NO_READ), Outcome.EXIT, 1, None),
+    "a file for which the job found no room": (verdict(ended(1), raised=NO_ROOM), Outcome.DISK, 1, None),
+    "a row for which the job found no room": (verdict(ended(1), raised=NO_ROW), Outcome.DISK, 1, None),
     "a thread that the kernel did not refuse": (
         verdict(ended(1), {"pids_refused": 0}, raised=NO_THREAD),
         Outcome.EXIT,
@@ -202,6 +234,8 @@ def test_the_evidence_says_who_stopped_the_job() -> None:
     assert verdict(stop="deadline").evidence["stopped_by"] == "host"
     assert verdict(ended(by=KILLED, reason="wall")).evidence["stopped_by"] == "guest"
     assert verdict(ended(1, full="inodes")).evidence == {"disk_full_of": "inodes"}
+    assert verdict(ended(1), raised=NO_ROOM).evidence == {"disk_refused_by": "tmpfs, says the job"}
+    assert verdict(ended(1), raised=NO_FORK).evidence == {"processes_refused_by": "rlimit, says the job"}
     assert verdict(ended(by=signal.SIGSYS)).evidence == {"guest_signal": "SIGSYS"}
     assert verdict(None, {"oom_kills": 2, "exit_code": 137}).evidence == {
         "oom_kills": 2,

@@ -3,6 +3,7 @@ and the job's output does not count."""
 
 from __future__ import annotations
 
+import re
 import signal
 from dataclasses import dataclass, field
 
@@ -16,6 +17,17 @@ EvidenceFields = dict[str, bool | int | float | str]
 
 #: What the interpreter raises when the kernel refuses a thread.
 _NO_THREAD = ("RuntimeError", "can't start new thread")
+#: And a process: a pipe without anything to read raises the same, so the line that raised it counts.
+_NO_PROCESS = ("BlockingIOError", "[Errno 11] ")
+_MAKES_A_PROCESS = re.compile(r"\b(?:_?fork|forkpty|_?fork_exec|posix_spawnp?)\(")
+#: Where a traceback has that line, and the marks below it.
+_RAISED_LINES = 5
+#: What the interpreter and SQLite raise when a file system refuses a byte or a file, or a quota does.
+_NO_ROOM = (
+    ("OSError", "[Errno 28] "),
+    ("OSError", "[Errno 122] "),
+    ("OperationalError", "database or disk is full"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,9 @@ def _exited(code: int, transcript: Transcript, kernel: Evidence, evidence: Evide
     if transcript.ending is not None and transcript.ending.full is not None:
         error = transcript.raised or _disk_error(transcript.ending.full)
         return RunOutcome(Outcome.DISK, code, error=error, evidence=_with_disk(evidence, transcript.ending))
+    if transcript.raised is not None and _says_no_room(transcript.raised):
+        proof = {"disk_refused_by": "tmpfs, says the job"}
+        return RunOutcome(Outcome.DISK, code, error=transcript.raised, evidence={**evidence, **proof})
     error = transcript.raised or JobError(type="Exit", message=f"Exited with code {code}")
     return RunOutcome(Outcome.EXIT, code, error=error, evidence=evidence)
 
@@ -82,16 +97,29 @@ def _refused_a_process(transcript: Transcript, kernel: Evidence) -> EvidenceFiel
     """What shows that the job was refused a process or a thread; None if nothing does.
 
     If the kernel cannot count the job's processes, the guest looks at the job's end. Threads are gone by
-    then: for threads the job is believed, as it can only name its own failure more or less exactly.
+    then, and in a series all else: for them the job is believed, as it can only name its own failure more or
+    less exactly.
     """
     if kernel.pids_refused is not None:
         return {} if kernel.pids_refused else None
     if transcript.ending is not None and transcript.ending.crowded:
         return {"processes_refused_by": "rlimit"}
-    raised = transcript.raised
-    if raised is not None and (raised.type, raised.message) == _NO_THREAD:
+    if transcript.raised is not None and _says_no_process(transcript.raised):
         return {"processes_refused_by": "rlimit, says the job"}
     return None
+
+
+def _says_no_process(raised: JobError) -> bool:
+    kind, words = _NO_PROCESS
+    if raised.type == kind and raised.message.startswith(words):
+        lines = raised.traceback.splitlines()[-_RAISED_LINES:]
+        return _MAKES_A_PROCESS.search("\n".join(lines)) is not None
+    return (raised.type, raised.message) == _NO_THREAD
+
+
+def _says_no_room(raised: JobError) -> bool:
+    """Whether the job was refused room that it has given back by its end, as a temporary folder is."""
+    return any(raised.type == kind and raised.message.startswith(words) for kind, words in _NO_ROOM)
 
 
 def _signalled(ending: Ending, limits: ResolvedLimits, evidence: EvidenceFields) -> RunOutcome:
