@@ -95,6 +95,13 @@ def test_what_was_printed_a_while_before_memory_ran_out_is_in_the_result(run: Ru
     assert result.stdout.endswith("\nsaid\n"), result
 
 
+def test_a_forbidden_call_ends_a_job_that_has_printed_many_lines(run: Run, way: str) -> None:
+    """Under gVisor it ends no more than its thread, and the one that writes would go on."""
+    code = f"import ctypes\n{MANY}ctypes.CDLL(None).mount(0, 0, 0, 0, 0)\nprint('ESCAPED', flush=True)"
+    result = run(code, way=way, limits={"timeout_s": 10})
+    assert (result.outcome, "ESCAPED" in result.stdout) == (Outcome.SYSCALL, False), result
+
+
 def test_the_writing_thread_is_hardly_to_be_seen(run: Run, any_way: str) -> None:
     code = """
 import os, signal, threading, time, warnings
