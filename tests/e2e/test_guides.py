@@ -81,6 +81,9 @@ def test_commands_and_program_that_need_a_fleet(
         (nested,) = blocks("python nested")
         done = run([sys.executable, "-c", nested], CELLBLOCK_REDIS_URL=redis_url)
         assert (done.returncode, done.stdout) == (0, "for the agent\n\n"), done.stderr
+        (first,) = blocks("python quickstart")
+        done = run([sys.executable, "-c", first], CELLBLOCK_REDIS_URL=redis_url)
+        assert (done.returncode, done.stdout) == (0, "ok 42\n\n"), done.stderr
         (program,) = blocks("python")
         done = run([sys.executable, "-c", program], CELLBLOCK_REDIS_URL=redis_url)
     assert done.returncode == 0, done.stderr
@@ -171,7 +174,7 @@ def test_every_block_is_run_or_shows_what_is_printed() -> None:
     kinds = set(re.findall(r"^```([a-z].*)$", TEXT, re.MULTILINE))
     source = Path(__file__).read_text()
     # tests/e2e/test_compose.py puts the compose files of a page to use.
-    assert {kind for kind in kinds if f'blocks("{kind}")' not in source} == {"console", "yaml"}
+    assert {kind for kind in kinds if f'blocks("{kind}")' not in source} == {"console", "text", "yaml"}
 
 
 def test_the_receiver_of_webhooks() -> None:
