@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -32,12 +33,17 @@ _UU = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """``runs`` recognises a run, at most ``most`` long; ``decode`` returns its bytes or raises ValueError."""
+    """``runs`` recognises a run; ``decode`` returns its bytes or raises ValueError.
+
+    ``group``: the characters that are decoded together; of a run longer than ``most``, the first groups show
+    whether it is text. 0: all of a run is one number, and a longer one takes too long to convert.
+    """
 
     name: str
     runs: re.Pattern[str]
     decode: Callable[[str], bytes]
     most: int = _RUN_CHARS
+    group: int = 0
 
 
 def _base45(run: str) -> bytes:
@@ -84,13 +90,14 @@ def _swapped_hex(run: str) -> bytes:
 
 
 CODECS: tuple[Codec, ...] = (
-    Codec("base45", re.compile(r"[0-9A-Z][0-9A-Z $%*+\-./:]{22,}"), _base45),
+    Codec("base45", re.compile(r"[0-9A-Z][0-9A-Z $%*+\-./:]{22,}"), _base45, group=3),
     Codec(
         "z85",
         re.compile(
             r"(?=(?:[0-9A-Za-z]{0,20}[.\-:+=^!/*?&<>()\[\]{}@%$#]){3})[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{20,}"
         ),
         _z85,
+        group=5,
     ),
     Codec(
         "base58", re.compile(r"(?<![A-Za-z0-9])[1-9A-HJ-NP-Za-km-z]{14,}(?![A-Za-z0-9])"), from_base58, 2048
@@ -104,9 +111,14 @@ CODECS: tuple[Codec, ...] = (
     Codec(
         "big integer", re.compile(r"(?<![\d.])\d{24,}(?![\d.])"), lambda run: _number(run, 10), _NUMBER_CHARS
     ),
-    Codec("base32 hex", re.compile(r"(?<![A-Za-z0-9])[0-9A-V]{16,}={0,6}"), _base32hex),
-    Codec("crockford", re.compile(r"(?<![A-Za-z0-9])[0-9A-HJKMNP-TV-Z]{16,}(?![A-Za-z0-9])"), _crockford),
-    Codec("xor", re.compile(r"(?<![A-Za-z0-9])(?:[0-9a-f]{2}){10,}(?![A-Za-z0-9])"), _swapped_hex),
+    Codec("base32 hex", re.compile(r"(?<![A-Za-z0-9])[0-9A-V]{16,}={0,6}"), _base32hex, group=8),
+    Codec(
+        "crockford",
+        re.compile(r"(?<![A-Za-z0-9])[0-9A-HJKMNP-TV-Z]{16,}(?![A-Za-z0-9])"),
+        _crockford,
+        group=8,
+    ),
+    Codec("xor", re.compile(r"(?<![A-Za-z0-9])(?:[0-9a-f]{2}){10,}(?![A-Za-z0-9])"), _swapped_hex, group=2),
 )
 _BOTH = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])")
 #: A run must have a digit among its first characters: words have none.
@@ -136,7 +148,7 @@ def _runs(text: str) -> Iterator[Found]:
     for run in _digit_runs(text):
         for codec in _possible(text, *run.span()):
             for match in codec.runs.finditer(text, *run.span()):
-                if len(match[0]) <= codec.most and (shown := _shown(codec, match[0])) is not None:
+                if (shown := _shown(codec, match[0])) is not None:
                     yield *match.span(), shown
 
 
@@ -157,6 +169,8 @@ def _digit_runs(text: str) -> Iterator[re.Match[str]]:
 
 
 def _shown(codec: Codec, run: str) -> str | None:
+    if len(run) > codec.most and not _begins_with_text(codec, run):
+        return None
     try:
         raw = codec.decode(run)
     except (ValueError, OverflowError, KeyError):
@@ -173,6 +187,16 @@ def _shown(codec: Codec, run: str) -> str | None:
         if shown.isprintable() or all(char.isprintable() or char in "\n\t\r" for char in shown):
             return shown
     return None
+
+
+def _begins_with_text(codec: Codec, run: str) -> bool:
+    if not codec.group:
+        return False
+    try:
+        raw = codec.decode(run[: codec.most // codec.group * codec.group])
+        return unpacked(raw) is not None or bool(getincrementaldecoder("utf-8")().decode(raw))
+    except (ValueError, OverflowError, KeyError):
+        return False
 
 
 def _uuencoded(text: str) -> Iterator[Found]:

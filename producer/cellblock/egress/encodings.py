@@ -34,7 +34,8 @@ _HEX_SIGNS = re.compile(r"[0-9A-Fa-f\\%][0-9A-Fa-fxX\\%,: ;\n-]{15,}")
 _TEXT_HEX = re.compile(rf"(?:[2-9a-eA-E][0-9a-fA-F]|0[9aAdD]|[fF][0-4]){{{LEAST}}}")
 _PACKED_HEX, _PACKED_DIGITS = tuple(sign.hex() for sign in PACKED), 13
 _NO_HEX_DIGIT = re.compile(r"0[xX]|\\x|[^0-9A-Fa-f]")
-_BASE85_MOST = 16 * 1024
+#: The first groups of five signs, which show whether a long run is text.
+_BASE85_BEGINNING = 5 * 3276
 _BASE85 = re.compile(r"[!-~]{20,}")
 #: The signs of each base85. Decoders in Python take long to fail at others.
 _BASE85_SIGNS = (
@@ -212,20 +213,30 @@ def _base85(text: str, near: int) -> Decoded | None:
 
 
 def _base85_readings(run: str) -> Iterator[tuple[int, int, str]]:
-    if len(run) > _BASE85_MOST or len(_SIGNS.findall(run)) < _SIGNS_LEAST:
+    if len(_SIGNS.findall(run)) < _SIGNS_LEAST:
         return
     bare = run.strip("\"'").removeprefix("<~").removesuffix("~>")
     for signs, decode in _BASE85_SIGNS:
         if signs.fullmatch(bare) is None:
             continue
-        try:
-            raw = decode(bare)
-        except (ValueError, OverflowError):
+        beginning = bare[:_BASE85_BEGINNING]
+        if beginning != bare and _base85_text(decode, beginning) is None:
             continue
-        readings = readable(raw)
-        if _shown(readings) * 10 >= 9 * len(raw) or unpacked(raw) is not None:
-            yield 0, len(run), "".join(piece for _, _, piece in readings)
+        if (shown := _base85_text(decode, bare)) is not None:
+            yield 0, len(run), shown
             return
+
+
+def _base85_text(decode: Callable[[str], bytes], run: str) -> str | None:
+    """What the run decodes to, if nearly all of that is text."""
+    try:
+        raw = decode(run)
+    except (ValueError, OverflowError):
+        return None
+    readings = readable(raw)
+    if _shown(readings) * 10 < 9 * len(raw) and unpacked(raw) is None:
+        return None
+    return "".join(piece for _, _, piece in readings)
 
 
 def _numbers(text: str, near: int) -> Decoded | None:

@@ -35,7 +35,8 @@ _REGISTERED_LEAST = 6
 _ALIKE, _ALIKE_IN_A_VALUE = 2, 4
 #: Shorter literals occur by chance in any text without blanks.
 _LITERAL_LEAST = 3
-_REFUSED_MOST = 64
+#: After this many refused matches, the beginning of a further one is read: more than any form has at least.
+_REFUSED_MOST, _BEGINNING_CHARS = 64, 512
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 #: Lines of checksums are equally regular, but longer than this.
 _PIECE_CHARS = 24
@@ -169,17 +170,38 @@ class _Refused:
 
 
 def _by_rule(rule: Rule, text: str, refused: _Refused) -> Iterator[tuple[str, int, int]]:
-    """Every match that begins at a border; within a match that does not, the search goes on a few times."""
+    """Every match that begins at a border; within a match that does not, the search goes on."""
     at = 0
     while (match := rule.pattern.search(text, at)) is not None:
-        alone = begins_here(rule, text, match.start())
-        sure = _is_drawn(rule, match) if rule.mixed or not alone else not _is_of_words(rule, match)
-        if sure and (alone or not rule.weak):
+        if _is_accepted(rule, text, match):
             yield rule.kind, *match.span()
             at = match.end()
             continue
         refused.count += 1
-        at = match.end() if refused.count > _REFUSED_MOST else match.start() + max(1, len(rule.literal))
+        if refused.count > _REFUSED_MOST and rule.border:
+            yield from _within(rule, text, match)
+            at = match.end()
+        else:
+            at = match.start() + max(1, len(rule.literal))
+
+
+def _within(rule: Rule, text: str, refused: re.Match[str]) -> Iterator[tuple[str, int, int]]:
+    """The same in time proportional to the refused match: only the beginning of a match decides."""
+    at = text.find(rule.literal, refused.start() + 1, refused.end())
+    while at >= 0:
+        done = at + 1
+        begun = rule.pattern.match(text, at, at + _BEGINNING_CHARS)
+        if begun and _is_accepted(rule, text, begun):
+            match = rule.pattern.match(text, at) or begun
+            yield rule.kind, *match.span()
+            done = match.end()
+        at = text.find(rule.literal, done, refused.end())
+
+
+def _is_accepted(rule: Rule, text: str, match: re.Match[str]) -> bool:
+    alone = begins_here(rule, text, match.start())
+    sure = _is_drawn(rule, match) if rule.mixed or not alone else not _is_of_words(rule, match)
+    return sure and (alone or not rule.weak)
 
 
 def _taken_apart(view: View) -> Iterator[tuple[str, int, int]]:

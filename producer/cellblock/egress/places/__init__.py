@@ -6,7 +6,8 @@ whether the value there is a secret. No product is named in either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from cellblock.egress.places import calls, commands, containers, devices, lines, pairs, prose, tables
 from cellblock.egress.places.assessment import is_secret
@@ -33,7 +34,8 @@ ALONE: dict[str, Callable[[str], Iterator[tuple[str, int, int]]]] = {
 }
 #: Not searched in reversed texts, where numbers and addresses look like codes and passwords by chance.
 _NOT_TURNED = {"prefixed", "lines", "hashes"}
-_NAMES_MOST = 20_000
+#: Names in memory at once.
+_NAMES_AT_A_TIME = 20_000
 
 
 def find(text: str, *, turned: bool = False) -> Iterator[tuple[str, int, int]]:
@@ -43,9 +45,7 @@ def find(text: str, *, turned: bool = False) -> Iterator[tuple[str, int, int]]:
     """
     yield from find_named(text)
     for look in FREE.values():
-        for place in look(text):
-            if is_secret(text[place.start : place.end], place.promise, place.setting):
-                yield place.kind, place.start, place.end
+        yield from _secret_in(text, look(text))
     for name, alone in ALONE.items():
         if not turned or name not in _NOT_TURNED:
             yield from alone(text)
@@ -55,23 +55,31 @@ def find(text: str, *, turned: bool = False) -> Iterator[tuple[str, int, int]]:
 
 def find_named(text: str) -> Iterator[tuple[str, int, int]]:
     """Kind and place of values behind names only, without those in addresses, headers and commands."""
-    found = []
-    for name in names(text):
-        found.append(name)
-        if len(found) >= _NAMES_MOST:
-            break
-    done = -1
-    for name in found:
-        if name.start < done:  # within a secret
-            continue
-        for place in _behind(text, name):
-            if is_secret(text[place.start : place.end], place.promise, place.setting):
-                done = max(done, place.end)
-                yield place.kind, place.start, place.end
-    if found:
-        for place in tables.columns(text, found):
-            if is_secret(text[place.start : place.end], place.promise, place.setting):
-                yield place.kind, place.start, place.end
+    named, table_reader, continued = names(text), tables.Tables(text), pairs.Continued(text)
+    done, some = -1, False
+    while window := list(islice(named, _NAMES_AT_A_TIME)):
+        some = True
+        for name in window:
+            if name.start < done:  # within a secret
+                continue
+            for place in _behind(text, name):
+                if _promises_secret(text, place):
+                    done = max(done, place.end)
+                    yield place.kind, place.start, place.end
+        yield from _secret_in(text, table_reader.below(window))
+        yield from _secret_in(text, continued.below(window))
+    if some:
+        yield from _secret_in(text, table_reader.rest())
+
+
+def _secret_in(text: str, places: Iterable[Place]) -> Iterator[tuple[str, int, int]]:
+    for place in places:
+        if _promises_secret(text, place):
+            yield place.kind, place.start, place.end
+
+
+def _promises_secret(text: str, place: Place) -> bool:
+    return is_secret(text[place.start : place.end], place.promise, place.setting)
 
 
 def _behind(text: str, name: Name) -> Iterator[Place]:

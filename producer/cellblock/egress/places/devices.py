@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from cellblock.egress.places.assessment import Setting
 from cellblock.egress.places.lexicon import Name, Promise
-from cellblock.egress.places.place import Place
+from cellblock.egress.places.place import Place, line_end, line_start
 
 _HOW = re.compile(
     r"(?P<how>(?:[ \t]{1,8}(?:\d{1,2}|0x\d|ascii(?:-text)?|hex(?:adecimal)?|encrypted|encoded|cipher|ciphertext|simple|plain(?:-?text)?|cleartext|clear"
@@ -40,18 +40,19 @@ def configured(text: str, name: Name) -> Iterator[Place]:
     match = _HOW.match(text, name.end)
     if match is None:
         return
-    line_start = text.rfind("\n", 0, name.start) + 1
-    line_end = text.find("\n", name.end)
-    line_end = len(text) if line_end < 0 else line_end
-    before = text[line_start : name.start]
+    start_of_line, end_of_line = line_start(text, name.start), line_end(text, name.end)
+    before = text[start_of_line : name.start]
     value = match["value"].rstrip(",.)]}")
     start = match.start("value")
     if _ADDRESS.fullmatch(value):
         return
     told = _KIND.search(match["how"] or "") is not None
-    commanded = _COMMAND_LINE.match(text, line_start, line_end) is not None and line_end - line_start < 240
+    commanded = (
+        _COMMAND_LINE.match(text, start_of_line, end_of_line) is not None
+        and end_of_line - start_of_line < 240
+    )
     quoted = bool(match["quote"])
-    if told or (commanded and (quoted or line_end - match.end("value") < 30)):
+    if told or (commanded and (quoted or end_of_line - match.end("value") < 30)):
         promise = max(name.promise, Promise.DRAWN) if told else name.promise
         setting = Setting.QUOTED if quoted and (told or commanded) else Setting.BARE
         if len(before) < 160:

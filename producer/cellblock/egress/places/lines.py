@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice
 
 from cellblock.egress.places.assessment import Setting, is_drawn, is_secret, is_sure
 from cellblock.egress.places.lexicon import Promise, lower
@@ -26,7 +25,7 @@ _HOST = re.compile(r"(?:tcp\(|//)?[\w.-]{2,80}(?:[:/)\s.,\"']|$)")
 _MAILED = re.compile(r"[\w-]{1,60}\.[a-z]{2,12}:(?P<password>[!#-&(-.0-9=?A-{}~]{6,80})")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,30}\Z")
 _SCHEME_CHARS = 31
-_ADDRESSES_MOST, _ADDRESS_REACH = 2000, 150
+_ADDRESS_REACH = 150
 #: Parameters that sign an address, recognised by the ends of their names.
 _QUERY = re.compile(
     r"(?i)[?&;](?:amp;)?[\w.-]{0,30}?(?:sig|signature|sign|hmac|mac|token|ticket|auth|policy|credential|secret|jwt|sas|hdnea|hdnts|wstoken|signed|invite|seal|assertion|samlresponse|passwd|pwd"
@@ -102,7 +101,7 @@ def _addresses(text: str) -> Iterator[re.Match[str]]:
 
 
 def _bare_addresses(text: str) -> Iterator[tuple[str, int, int]]:
-    for sign in islice(re.finditer("@", text), _ADDRESSES_MOST):
+    for sign in re.finditer("@", text):
         at = sign.start()
         before = (
             _BEFORE_AT.search(text, max(0, at - _ADDRESS_REACH), at + 1)

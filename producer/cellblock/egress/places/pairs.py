@@ -9,11 +9,12 @@ beside it that is called "value".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from cellblock.egress.places.assessment import Setting
 from cellblock.egress.places.lexicon import Name, Promise
-from cellblock.egress.places.place import Place
+from cellblock.egress.places.place import Place, line_start
 
 _VALUE_CHARS = 4096
 _SIGN = re.compile(
@@ -29,6 +30,13 @@ _PREFIX = re.compile(
     r"(?:!\w{1,20}[ \t]+|(?:new )?[A-Z]\w{2,30}\((?=[\"'`])|<<(?=\")|[bruflLNR@$]{1,2}(?=[\"'`]))?"
 )
 _QUOTES = {"'": "'", '"': '"', "`": "`", "“": "”", "„": "“", "«": "»", "‘": "’", "「": "」"}
+#: The content of a quotation, by its closing mark, and whether the mark itself is escaped. Not possessive: `re` of
+#: Python 3.11.2 then keeps what a failed alternative took.
+_UNTIL_CLOSED = {
+    (mark, escaped): re.compile(rf"(?:[^\\\n{mark}]+|\\{f'(?!{mark})' if escaped else ''}(?s:.)?)*")
+    for mark in _QUOTES.values()
+    for escaped in (False, True)
+}
 _UNTIL = re.compile(r"[^\s\"'`\\]{1,4096}")
 _SPACED_VALUE = re.compile(r"[ \t\u00a0]{1,40}(?P<quote>[\"'`]?)(?P<value>[^\s\"'`]{4,4096})")
 #: The beginning of another field of a query, a cookie or a connection string.
@@ -92,15 +100,9 @@ def signed(text: str, name: Name) -> Iterator[Place]:
 
 
 def _quoted(text: str, name: Name, start: int, closing: str, *, escaped: bool) -> Iterator[Place]:
-    end, most = start, min(len(text), start + _VALUE_CHARS)
-    while end < most and text[end] != closing and text[end] != "\n":
-        if text[end] == "\\":
-            if escaped and text[end + 1 : end + 2] == closing:
-                break
-            end += 1
-        end += 1
-    if end > start:
-        yield Place(start, min(end, len(text)), name.promise, Setting.QUOTED)
+    until = _UNTIL_CLOSED[closing, escaped].match(text, start, start + _VALUE_CHARS)
+    if until and until.end() > start:
+        yield Place(start, until.end(), name.promise, Setting.QUOTED)
 
 
 def _unquoted(text: str, name: Name, start: int, sign: str) -> Iterator[Place]:
@@ -113,7 +115,7 @@ def _unquoted(text: str, name: Name, start: int, sign: str) -> Iterator[Place]:
             yield Place(start, start + cut, name.promise, Setting.QUOTED)
         return
     if sign in {"|", "||", "│", "┃"}:
-        before = text[text.rfind("\n", 0, name.start) + 1 : name.start]
+        before = text[line_start(text, name.start) : name.start]
         if before.strip(" \t|│┃*`\"'"):  # a row of values, not name and value
             return
         cell = line.split(sign[0], 1)[0]
@@ -149,10 +151,8 @@ def _spaced(text: str, name: Name) -> Iterator[Place]:
             sure = flag or phrase or "_" in text[name.start : name.end]
             yield Place(start, close, name.promise, Setting.QUOTED if sure else Setting.SPACED)
             return
-    line_start = text.rfind("\n", 0, name.start) + 1
-    listed = (
-        start - name.end > 2 and not text[line_start : name.start].strip()
-    )  # names and values in two columns
+    # names and values in two columns
+    listed = start - name.end > 2 and not text[line_start(text, name.start) : name.start].strip()
     setting = Setting.BARE if flag or listed else Setting.PROSE if verb else Setting.SPACED
     yield Place(start, start + len(found), name.promise, setting)
 
@@ -191,30 +191,36 @@ def blocks(text: str, name: Name) -> Iterator[Place]:
 
 def _is_alone(text: str, name: Name, below: re.Match[str]) -> bool:
     """Whether the name is a heading: alone in its line, and a blank line or one of code before its value."""
-    before = text[text.rfind("\n", 0, name.start) + 1 : name.start]
+    before = text[line_start(text, name.start) : name.start]
     return not below["sign"] and _HEADING.fullmatch(before) is not None and " " not in below["value"].strip()
 
 
 def _indented(text: str, name: Name, start: int) -> Iterator[Place]:
-    line_start = text.rfind("\n", 0, name.start) + 1
-    indent = len(text[line_start : name.start]) - len(text[line_start : name.start].lstrip(" \t"))
     end = start
-    while end < len(text) and end - start < _VALUE_CHARS:
-        line_end = text.find("\n", end)
-        line_end = len(text) if line_end < 0 else line_end
-        line = text[end:line_end]
-        if line.strip() and len(line) - len(line.lstrip(" \t")) <= indent:
+    for end in _indented_lines(text, name, start):
+        if end - start >= _VALUE_CHARS:
             break
-        end = line_end + 1
-    yield from _lines(text, name, start, min(end, len(text)))
+    yield from _lines(text, name, start, end)
+
+
+def _indented_lines(text: str, name: Name, start: int) -> Iterator[int]:
+    """The end of each line from ``start`` on that is indented more than the line of the name, or blank."""
+    before = text[line_start(text, name.start) : name.start]
+    indent = len(before) - len(before.lstrip(" \t"))
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        line = text[start:end]
+        if line.strip() and len(line) - len(line.lstrip(" \t")) <= indent:
+            return
+        start = min(end + 1, len(text))
+        yield start
 
 
 def _lines(text: str, name: Name, start: int, end: int) -> Iterator[Place]:
     body = text[start:end]
     found = [line.strip(" \t\r\\") for line in body.split("\n")]
     found = [line for line in found if line]
-    if not found or len(found) > 60:
-        return
     at = start
     for line in found:
         at = text.find(line, at, end)
@@ -236,14 +242,49 @@ def beside(text: str, name: Name) -> Iterator[Place]:
     pair = _PAIR.match(text, name.end)
     if pair:
         yield Place(*pair.span("value"), Promise.CHOSEN, Setting.QUOTED)
-    opened = _LIST.match(text, name.end)
-    at = opened.end() if opened else -1
-    if at < 0 and (opened := _OPENED.match(text, name.end)):
-        at = opened.end()
-    for _ in range(_ITEMS_MOST if at > 0 else 0):
-        item = _ITEM.match(text, at)
-        if item is None:
-            break
-        group = "value" if item["value"] else "bare"
-        yield Place(*item.span(group), name.promise, Setting.QUOTED)
-        at = item.end()
+    yield from islice(_items(text, name), _ITEMS_MOST)
+
+
+def _items(text: str, name: Name) -> Iterator[Place]:
+    """The items of the list behind a name."""
+    opened = _LIST.match(text, name.end) or _OPENED.match(text, name.end)
+    item = _ITEM.match(text, opened.end()) if opened else None
+    while item is not None:
+        yield Place(*item.span("value" if item["value"] else "bare"), name.promise, Setting.QUOTED)
+        item = _ITEM.match(text, item.end())
+
+
+class Continued:
+    """Reads on where a list or a block is longer than what is read behind each name.
+
+    What lies within one that was read to its end, under a promise as strong, is not read again: each name of
+    a hostile text can begin a list that encloses all others.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._items_read: dict[Promise, int] = {}
+        self._lines_read: dict[Promise, int] = {}
+
+    def below(self, names: Iterable[Name]) -> Iterator[Place]:
+        """The items and lines that :func:`beside` and :func:`blocks` leave out, for names in their order."""
+        for name in names:
+            if name.end >= _read_until(self._items_read, name.promise):
+                for place in islice(_items(self._text, name), _ITEMS_MOST, None):
+                    self._items_read[name.promise] = place.end
+                    yield place
+            block = _BLOCK.match(self._text, name.end)
+            if block and name.end >= _read_until(self._lines_read, name.promise):
+                yield from self._lines_of(name, block.end())
+
+    def _lines_of(self, name: Name, start: int) -> Iterator[Place]:
+        ends = _indented_lines(self._text, name, start)
+        before = next((end for end in ends if end - start >= _VALUE_CHARS), None)
+        for end in ends if before is not None else ():
+            yield from _lines(self._text, name, before or 0, end)
+            self._lines_read[name.promise] = before = end
+
+
+def _read_until(read: dict[Promise, int], promise: Promise) -> int:
+    """How far anything was read with this promise or a stronger one."""
+    return max((until for told, until in read.items() if told >= promise), default=0)

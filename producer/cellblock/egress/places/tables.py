@@ -6,13 +6,21 @@ A heading's column is found by its number where a sign separates the cells, else
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+from operator import itemgetter
 
 from cellblock.egress.places.assessment import Setting
 from cellblock.egress.places.lexicon import Name, Promise, promised
 from cellblock.egress.places.place import Place
 
-_ROWS_MOST, _LINE_CHARS = 2000, 2000
+#: With more tables open at one place than this, 2,000 rows of each further one are read: every line of a
+#: hostile text can be another heading.
+_OPEN_MOST, _ROWS_BESIDE_OTHERS = 32, 2000
+#: The rows behind a list of columns that can have other lists of columns between them.
+_ROWS_ACROSS = 2000
 _DELIMITERS = ("|", "│", "┃", "║", "\t", ";", ",", "&")
 _RULE = re.compile("[\\s|+=:\u2500-\u257f-]*")
 _GAPPED = re.compile(r"\S+(?: \S+)*")
@@ -38,40 +46,89 @@ _JSON_ROW = re.compile(r"[\[(](?P<row>[^\[\]()]{2,2000})[\])]")
 _JSON_VALUE = re.compile(r"[\"'](?P<text>[^\"'\n]{0,400})[\"']|[^\s,\"']{1,60}")
 
 
-def columns(text: str, found: list[Name]) -> Iterator[Place]:
-    """Every cell below a telling heading."""
-    done = -1
-    for name in found:
-        if name.start < done:
-            continue
-        start = text.rfind("\n", 0, name.start) + 1
-        end = text.find("\n", name.end)
-        if end < 0 or end - start > _LINE_CHARS:
-            continue
-        heading = _unlisted(text[start:end])
-        places = [*_delimited(text, start, end, heading)] or [*_aligned(text, start, end, heading)]
-        done = end
-        yield from places
-    if "<t" in text and found:
-        yield from _html(text)
-    told = found and ("columns" in text or "nsert" in text or "NSERT" in text)
-    if told and (_JSON_HEADS.search(text) or _INSERTED.search(text)):
-        yield from _json(text)
+class Tables:
+    """Reads the tables of a text. Each row is read once for each form of table that it continues."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._open: dict[object, _Table] = {}  #: tables whose rows go on, by the form of their rows
+        self._done = -1  #: the end of the last line that was examined as a heading
+
+    def below(self, names: Iterable[Name]) -> Iterator[Place]:
+        """The cells below headings with these names, which come in order, up to the last heading."""
+        text = self._text
+        for name in names:
+            if name.start < self._done:
+                continue
+            start = text.rfind("\n", max(0, self._done), name.start) + 1 or max(0, self._done)
+            end = text.find("\n", name.end)
+            self._done = len(text) if end < 0 else end
+            if end < 0:
+                continue
+            heading = _unlisted(text[start:end])
+            form = _delimited(text, end, heading) or _aligned(heading)
+            if form is not None:
+                yield from self._read(end)
+                self._opened(form, end)
+
+    def rest(self) -> Iterator[Place]:
+        """The cells of all rows that were not read yet, and those of tables in HTML and JSON."""
+        yield from self._read(len(self._text))
+        if "<t" in self._text:
+            yield from _html(self._text)
+        told = "columns" in self._text or "nsert" in self._text or "NSERT" in self._text
+        if told and (_JSON_HEADS.search(self._text) or _INSERTED.search(self._text)):
+            yield from _json(self._text)
+
+    def _opened(self, form: _Form, end: int) -> None:
+        """Begins a table; in a table of the same form, its telling columns count from here on."""
+        table = self._open.setdefault(form.rows, _Table(form, end))
+        if table.form is not form:
+            for number, told in form.telling.items():
+                table.form.telling[number] = max(told, table.form.telling.get(number, Promise.NONE))
+        if len(self._open) > _OPEN_MOST:
+            table.rows_left = min(table.rows_left, _ROWS_BESIDE_OTHERS)
+
+    def _read(self, until: int) -> Iterator[Place]:
+        """Reads the rows of all open tables that begin before ``until``."""
+        for rows, table in list(self._open.items()):
+            yield from table.places(self._text, until)
+            if table.ended:
+                del self._open[rows]
 
 
-def _rows(text: str, end: int) -> Iterator[tuple[int, str]]:
-    for _ in range(_ROWS_MOST):
-        start = end + 1
-        if start >= len(text):
-            return
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        line = text[start:end]
-        if not line.strip():
-            return
-        if len(line) > _LINE_CHARS:
-            return
-        yield start, _unlisted(line)
+class _Form:
+    """The form of a table's rows, known from its heading. ``telling``: the promises of columns, by number."""
+
+    def __init__(self, rows: object, telling: dict[int, Promise]) -> None:
+        self.rows = rows
+        self.telling = telling
+
+    def cells(self, line: str) -> Iterator[tuple[int, int, Promise]] | None:
+        """Start, end and promise of every cell in a telling column; None if the line is not such a row."""
+        raise NotImplementedError
+
+
+class _Table:
+    """A table whose rows are read one after the other."""
+
+    def __init__(self, form: _Form, end: int) -> None:
+        self.form = form
+        self.ended = False
+        self.rows_left = sys.maxsize
+        self._end = end  #: of the last row that was read
+
+    def places(self, text: str, until: int) -> Iterator[Place]:
+        """The places in rows that begin before ``until`` and were not read yet."""
+        while not self.ended and (start := self._end + 1) < until:
+            end = text.find("\n", start)
+            self._end = len(text) if end < 0 else end
+            line = text[start : self._end]
+            self.rows_left -= 1
+            cells = self.form.cells(_unlisted(line)) if line.strip() and self.rows_left >= 0 else None
+            self.ended = cells is None
+            for first, last, told in cells or ():
+                yield Place(start + first, start + last, told, Setting.CELL)
 
 
 def _unlisted(line: str) -> str:
@@ -116,55 +173,82 @@ def _heading_promise(cell: str) -> Promise:
     return Promise.NONE if told is Promise.FAINT and "key" in parts[-1].lower() else told
 
 
-def _delimited(text: str, start: int, end: int, heading: str) -> Iterator[Place]:
+class _Delimited(_Form):
+    """Rows whose cells are separated by a sign."""
+
+    def __init__(self, delimiter: str, width: int, telling: dict[int, Promise]) -> None:
+        super().__init__((delimiter, width), telling)
+        self._delimiter = delimiter
+        self._width = width
+
+    def cells(self, line: str) -> Iterator[tuple[int, int, Promise]] | None:
+        """See :class:`_Form`."""
+        if _RULE.fullmatch(line):
+            return iter(())
+        row = _cells(line, self._delimiter)
+        return self._told(row) if len(row) == self._width else None
+
+    def _told(self, row: list[tuple[int, str]]) -> Iterator[tuple[int, int, Promise]]:
+        for number, told in self.telling.items():
+            where, cell = row[number]
+            inner = cell.strip("\"'`*")
+            where += cell.find(inner) if inner else 0
+            yield where, where + len(inner), told
+
+
+def _delimited(text: str, end: int, heading: str) -> _Form | None:
+    """The form of rows below a delimited heading, which ends at ``end``, if there is such a row."""
     for delimiter in _DELIMITERS:
         if heading.strip().count(delimiter) < 1 or heading.lstrip().startswith(("-", "+")) or "=" in heading:
             continue
         cells = _cells(heading, delimiter)
         if any(len(cell) > 40 for _, cell in cells) or sum(bool(cell) for _, cell in cells) < 2:
-            return
+            return None
         if any(cell and not _HEAD.fullmatch(cell) for _, cell in cells):
-            return
+            return None
         telling = {n: told for n, (_, cell) in enumerate(cells) if (told := _heading_promise(cell))}
         if not telling:
-            return
-        for at, line in _rows(text, end):
-            if _RULE.fullmatch(line):
-                continue
-            row = _cells(line, delimiter)
-            if len(row) != len(cells):
-                return
-            for number, told in telling.items():
-                where, cell = row[number]
-                inner = cell.strip("\"'`*")
-                where += cell.find(inner) if inner else 0
-                yield Place(at + where, at + where + len(inner), told, Setting.CELL)
-        return
+            return None
+        form = _Delimited(delimiter, len(cells), telling)
+        return form if next(_Table(form, end).places(text, len(text)), None) is not None else None
+    return None
 
 
-def _aligned(text: str, start: int, end: int, heading: str) -> Iterator[Place]:  # noqa: C901
+class _Aligned(_Form):
+    """Rows whose cells stand below their headings."""
+
+    def __init__(self, spans: list[tuple[int, int]], telling: dict[int, Promise]) -> None:
+        super().__init__(tuple(spans), telling)
+        self._spans = spans
+
+    def cells(self, line: str) -> Iterator[tuple[int, int, Promise]] | None:
+        """See :class:`_Form`."""
+        if _RULE.fullmatch(line):
+            return iter(())
+        gapped = [match.span() for match in _GAPPED.finditer(line)] if "  " in line.strip() else []
+        words = [match.span() for match in _WORDS.finditer(line)]
+        if not gapped and len(words) not in {len(self._spans), len(self._spans) + 1}:
+            return None
+        return self._told(gapped, words)
+
+    def _told(self, *rows: list[tuple[int, int]]) -> Iterator[tuple[int, int, Promise]]:
+        for row in rows:
+            for number, told in self.telling.items():
+                cell = _cell_below(self._spans, number, row)
+                if cell is not None:
+                    yield *cell, told
+
+
+def _aligned(heading: str) -> _Form | None:
     spans = [match.span() for match in _GAPPED.finditer(re.sub(r"(\S) (?=\S)", "\\1 ", heading))]
     if "  " not in heading.strip():
         if not _is_heading(heading):
-            return
+            return None
         spans = [match.span() for match in _WORDS.finditer(heading)]
     if len(spans) < 2 or not all(_HEAD.fullmatch(heading[a:b]) for a, b in spans):
-        return
+        return None
     telling = {n: told for n, (a, b) in enumerate(spans) if (told := _heading_promise(heading[a:b]))}
-    if not telling:
-        return
-    for at, line in _rows(text, end):
-        if _RULE.fullmatch(line):
-            continue
-        gapped = [match.span() for match in _GAPPED.finditer(line)] if "  " in line.strip() else []
-        words = [match.span() for match in _WORDS.finditer(line)]
-        if not gapped and len(words) not in {len(spans), len(spans) + 1}:
-            return
-        for row in (gapped, words):
-            for number, told in telling.items():
-                cell = _cell_below(spans, number, row)
-                if cell is not None:
-                    yield Place(at + cell[0], at + cell[1], told, Setting.CELL)
+    return _Aligned(spans, telling) if telling else None
 
 
 def _is_heading(heading: str) -> bool:
@@ -182,7 +266,8 @@ def _cell_below(
     if len(row) == len(spans) + 1 and row and row[0][0] < spans[0][0]:  # an index before the first column
         return row[number + 1]
     left, right = spans[number]
-    overlapping = [cell for cell in row if cell[0] < right and cell[1] > left]
+    first = bisect_right(row, left, key=itemgetter(1))  # the first one that ends behind the heading's start
+    overlapping = [cell for cell in row[first : first + 2] if cell[0] < right]
     return overlapping[0] if len(overlapping) == 1 else None
 
 
@@ -204,11 +289,13 @@ def _html(text: str) -> Iterator[Place]:
 
 def _json(text: str) -> Iterator[Place]:
     """Tables in JSON with the names of columns in one list and rows in others."""
-    for heads in _JSON_COLUMNS.finditer(text):
+    columns = list(_JSON_COLUMNS.finditer(text))
+    for heads, following in zip_longest(columns, columns[1:]):
         cells = [cell.strip(" \"'") for cell in (heads["heads"] or heads["columns"]).split(",")]
         telling = {n: told for n, cell in enumerate(cells) if (told := _heading_promise(cell))}
         for number, row in enumerate(_JSON_ROW.finditer(text, heads.end())):
-            if number > _ROWS_MOST or not telling:
+            across = following is not None and row.start() > following.start()
+            if not telling or (across and (number > _ROWS_ACROSS or following.groups() == heads.groups())):
                 break
             values = list(_JSON_VALUE.finditer(text, *row.span("row")))
             for column, told in telling.items():
