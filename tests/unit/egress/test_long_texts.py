@@ -76,21 +76,17 @@ def test_honest_text_of_25000_lines_stays(line: str) -> None:
         "password: |\n ",
         '{"columns": ["id", "password"], "r": [[1, "a"]]} ',
         "password: \u201c",
+        '"' + " " * 40_000,
+        "password=a " * 180 + "\t" * 2_000 + "x\n",
         "secret=a;",
+        "0u8;\n",
         "".join(
             f"user{' ' * n}pass{' ' * (n % 7 + 1)}token\nfoo{' ' * n}bar{' ' * n}b\n" for n in range(2, 80)
         ),
     ],
     ids=[
-        "headings",
-        "other headings",
-        "aligned",
-        "lists",
-        "blocks",
-        "columns",
-        "open",
-        "names",
-        "many aligned",
+        *("headings", "other headings", "aligned", "lists", "blocks", "columns", "open", "blanks"),
+        *("blanks behind names", "names", "numbers", "many aligned"),
     ],
 )
 def test_places_within_places_take_time_in_proportion_to_the_text(piece: str) -> None:

@@ -24,7 +24,7 @@ from bench.egress.wide.kinds import secrets as wide_secrets
 from cellblock.egress import bases, cleanings, encodings, layouts, readable, secrets, views
 from cellblock.egress.alternation import Stems, alternation
 from cellblock.egress.literals import LiteralSearch
-from cellblock.egress.places import calls, containers, lexicon, lines, tables
+from cellblock.egress.places import calls, codes, containers, lexicon, lines, tables
 from cellblock.egress.places.lexicon import lower
 from cellblock.egress.rules import RULES
 from cellblock.egress.values import seeds
@@ -106,7 +106,7 @@ SEARCHES = [
     ),
     Search(seeds, "_runs", _finds(seeds._RUN), _none, PHRASE),
     Search(lines, "_addresses", _finds(lines._ADDRESS), _none, "see ftp://ann:hunter2@host.org/x"),
-    Search(lines, "_code_names", _finds(lines._CODE_NAME), _none, "Your verification code is 482913\n"),
+    Search(codes, "_names", _finds(codes._NAME), _none, "Your verification code is 482913\n"),
     Search(lines, "_FLAG", EVERYWHERE, NOWHERE, "sshpass -p sword7fish ssh root@host"),
     Search(
         tables,

@@ -42,12 +42,12 @@ _FIELD = re.compile(
 #: Bytes in the middle of such a line, which are searched first.
 _FIELD_BYTES = re.compile(r"[: ][0-9A-Fa-f]{2}[: ][0-9A-Fa-f]{2}[: ](?:[0-9A-Fa-f]{2}[: ]){3}")
 _LIST = re.compile(
-    r"(?P<value>(?:\b(?:\d{1,3}|0[xX][0-9A-Fa-f]{2})(?:u8)?\b[\s,;]{1,16}){15,4096}(?:\d{1,3}|0[xX][0-9A-Fa-f]{2})\b)"
+    r"(?P<value>(?:\b(?:\d{1,3}|0[xX][0-9A-Fa-f]{2})(?:u8)?\b[\s,;]{1,16}){15,4096}(?:\d{1,3}|0[xX][0-9A-Fa-f]{2})(?:u8)?\b)"
 )
 #: Runs of the signs of _LIST that are long enough for a match. It is shown some characters behind them, because
 #: its end depends on what follows: too few for another match.
 _LIST_SIGNS, _BEHIND = re.compile(r"\d[\da-fA-FxXu\s,;]{30,}"), 24
-_NUMBERS = re.compile(r"0[xX][0-9A-Fa-f]{2}|\d{1,3}")
+_NUMBERS = re.compile(r"\b(?:0[xX][0-9A-Fa-f]{2}|\d{1,3})")
 _BEFORE = 90
 _BYTES_LEAST, _DISTINCT_LEAST = 16, 10
 #: The first bytes of private keys (ASN.1) and of a PKCS#12 container.

@@ -1,14 +1,14 @@
 """Finds secrets in lines of a fixed form: addresses, headers, cookies, commands, .netrc and .pgpass."""
 
-# ruff: noqa: E501
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from cellblock.egress.places import codes
 from cellblock.egress.places.assessment import Setting, is_drawn, is_secret, is_sure
-from cellblock.egress.places.lexicon import Promise, lower
+from cellblock.egress.places.lexicon import Promise
 from cellblock.egress.places.place import KIND
 from cellblock.egress.values import forms
 
@@ -38,17 +38,6 @@ _LINK = re.compile(
 _LINK_HEX = 32
 _RESPONSE = re.compile(r"[Dd]igest [^\n]{0,600}?\bresponse=\"(?P<value>[0-9a-f]{32,128})\"")
 _HASHLIKE = re.compile(r"(?i)(?:[?&;]|amp;)(?:key|hash|code|st)=")
-#: One-time codes, and codes for doors and cards.
-_CODE_NAME = re.compile(
-    r"(?<![a-z0-9])(?:otp|pin|puk|cvc|cvv2?|passcode|passkey|(?:use|enter)(?: the)? code|(?:pairing|setup|device|user|verification|security|one-time|login|2fa|mfa|authentication|auth|confirmation|access|door|gate|alarm|unlock|sms|safe|entry)"
-    r"[ _-]?(?:code|pin)s?|(?:backup|recovery|scratch|rescue|emergency)[ _-]?(?:code|key)s?|(?:licen[cs]e|serial|product|activation)[ _-]?(?:key|code|number))\b"
-    r"(?:[^\n\d:=]{0,30}?(?:\bis\b|[:=»#]|->)|[ \t]{0,3}[:=])?[\s\"'`*(\[=:]{1,12}"
-)
-#: Every match of _CODE_NAME has one of these words, begins at most this far before it and ends this far behind.
-_CODE_WORD, _CODE_BEFORE, _CODE_REST = re.compile(r"code|key|number|otp|p(?:in|uk)|cv[cv]"), 24, 120
-_CODES = re.compile(
-    r"(?P<codes>(?:(?:\d{2,4}(?:-\d{2,4}){1,4}|\d{3,16}|\d{3}[ -]\d{3}|(?:[A-Z0-9]{3,8}[ -]){1,7}[A-Z0-9]{3,8}|(?:[a-z0-9]{4,6}-){1,7}[a-z0-9]{4,6}|(?=[A-Za-z]{0,15}\d)[A-Za-z0-9]{8,16})[\s,;|\"']{0,6}){1,20}(?:(?<=\")[A-Za-z0-9]{8,16}\"[\s,\"]{0,6}){0,20})(?![\w.-])"
-)
 _HEADER = re.compile(
     r"\b(?:[Bb]asic\s{1,4}(?P<basic>[A-Za-z0-9+/_-]{8,}={0,2})|(?:Bearer|Token|token|bearer|ApiKey|apikey|SSWS)\s{1,4}(?P<bearer>[A-Za-z0-9._~+/:=-]{16,}))"
 )
@@ -138,30 +127,6 @@ def _digests(text: str) -> Iterator[tuple[str, int, int]]:
         yield "authorization", *match.span("value")
 
 
-def _codes(text: str) -> Iterator[tuple[str, int, int]]:
-    for name in _code_names(lower(text)):
-        match = _CODES.match(text, name.end())
-        if match is None or (name[0].startswith("serial") and "-" not in match["codes"]):
-            continue  # numbers of certificates and disks are public
-        code = match["codes"].rstrip(" \t\r\n,;|\"'")
-        if len(code) < (3 if name[0].startswith(("cvc", "cvv")) else 4):
-            continue
-        if any(map(str.isdigit, code)) or (code.isupper() and "-" in code):
-            yield "access_code", match.start(), match.start() + len(code)
-
-
-def _code_names(lowered: str) -> Iterator[re.Match[str]]:
-    """The matches of _CODE_NAME, which is searched beside such words only."""
-    done = 0
-    for word in _CODE_WORD.finditer(lowered):
-        at = word.start()
-        if at >= done:
-            name = _CODE_NAME.search(lowered, max(done, at - _CODE_BEFORE), at + _CODE_REST)
-            if name and name.start() <= at:
-                yield name
-                done = name.end()
-
-
 def _cookies(text: str) -> Iterator[tuple[str, int, int]]:
     for match in _COOKIES.finditer(text):
         for cookie in _COOKIE.finditer(text, *match.span("cookies")):
@@ -201,7 +166,7 @@ SOURCES = (
     (("=",), _queries),
     (("://",), _links),
     (("digest ",), _digests),
-    (("otp", "pin", "puk", "cvc", "cvv", "passkey", "code", "key", "serial", "number"), _codes),
+    (("otp", "pin", "puk", "cvc", "cvv", "passkey", "code", "key", "serial", "number"), codes.find),
     (("@",), _bare_addresses),
     (("basic ", "bearer ", "token ", "apikey ", "ssws "), _headers),
     (("cookie",), _cookies),

@@ -65,7 +65,7 @@ _PAIR = re.compile(
     r"[\"']?[ \t]{0,4}[=:][ \t]{0,4}[\w.]{0,40}[(\[][\"'][^\"'\n]{1,80}[\"'],[ ]{0,4}[\"'](?P<value>[^\"'\n]{4,200})[\"'][)\]]"
 )
 _ITEMS_MOST = 200
-_COMMENT = re.compile(r"[ \t]+(?:#|//|;|--)[ \t][^\n]*$")
+_COMMENT = re.compile(r"(?<![ \t])[ \t]+(?:#|//|;|--)[ \t][^\n]*$")
 
 
 def signed(text: str, name: Name) -> Iterator[Place]:
