@@ -98,3 +98,8 @@ def test_places_within_places_take_time_in_proportion_to_the_text(piece: str) ->
 
     cpu_s(1_000)
     assert cpu_s(32_000) < 24 * cpu_s(4_000) + 0.2
+
+
+def test_a_run_of_letters_of_any_length_is_read() -> None:
+    text = "password: a\n" * 300 + "x" * 5_000 + f"password: {LAST}\n"
+    assert LAST not in filter_text(text).text

@@ -181,7 +181,8 @@ def _hits(lowered: str, telling: list[str]) -> Iterator[tuple[int, int]]:
             found.append((at, -len(word)))
             at = lowered.find(word, at + 1)
     if len(found) == _HITS_MOST:
-        for match in re.compile(alternation(telling)).finditer(lowered):
+        ends = (word[-_NAME_CHARS:] for word in telling)  # of a longer run only its end is a name
+        for match in re.compile(alternation(ends)).finditer(lowered):
             yield match.span()
         return
     done = 0

@@ -1,6 +1,5 @@
 """Finds secrets in lines of a fixed form: addresses, headers, cookies, commands, .netrc and .pgpass."""
 
-
 from __future__ import annotations
 
 import re
