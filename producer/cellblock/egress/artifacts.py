@@ -76,13 +76,14 @@ class ArtifactFilter:
             self.echo = is_echo([text], self._context, self._counter.settings)
 
     def _filtered(self, file: Artifact, path: str) -> Artifact | SkippedArtifact:
-        texts = files.read(file.data, self._budget)
+        fragments: list[str] | None = [] if self._counter.settings.registered else None
+        texts = files.read(file.data, self._budget, fragments)
         if isinstance(texts, str):
             return SkippedArtifact(path=path, reason=f"withheld: {texts}")
         whole = "\n".join(texts)
         if path != file.path:
             return SkippedArtifact(path=path, reason="withheld: its name holds something that must not leave")
-        found = self._counter.find(whole)
+        found = self._counter.find(whole) or self._counter.registered("\n".join(fragments or ()))
         if found and whole != files.as_text(file.data):
             return SkippedArtifact(path=path, reason=self._counter.withheld(_STREAM, found))
         report = redact(whole, found, controls=False)

@@ -16,8 +16,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import IO
+
+from cellblock.egress import printable
 
 _UNPACKED_BYTES = 16 * 1024 * 1024
 _MEMBERS = 2000
@@ -29,9 +30,7 @@ _UNKNOWN = (b"\x5d\0\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c", b"\x04\x22\
 _LZMA_BYTES = 64 * 1024 * 1024
 _ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2}
 _STREAM_BEGINS = re.compile(rb"\x1f\x8b\x08|\x78[\x01\x5e\x9c\xda]")
-_STREAMS_MOST, _STREAM_LEAST, _STREAM_BYTES = 64, 16, 256 * 1024
-_STRINGS = re.compile(rb"[\t\n\r -~]{6,}")
-_WIDE_STRINGS = re.compile(rb"(?:[\t\n\r -~]\0){6,}|(?:[\t\n\r -~]\0\0\0){6,}")
+_STREAM_LEAST, _STREAM_BYTES, _STREAM_HEAD_BYTES = 16, 256 * 1024, 64
 
 
 class Opaque(Exception):
@@ -68,18 +67,19 @@ def as_text(data: bytes) -> str | None:
         return None
 
 
-def read(data: bytes, budget: UnpackBudget) -> list[str] | str:
+def read(data: bytes, budget: UnpackBudget, fragments: list[str] | None = None) -> list[str] | str:
     """All readable texts of a file: its strings and those of files packed in it.
 
-    For a file that is locked, broken or beyond the bounds: the reason as one text.
+    ``fragments`` gets, where it is given, the printable runs that are not text (printable.py). For a file
+    that is locked, broken or beyond the bounds: the reason as one text.
     """
     try:
-        return list(_texts(data, budget, _DEPTH))
+        return list(_texts(data, budget, _DEPTH, fragments))
     except Opaque as why:
         return str(why)
 
 
-def _texts(data: bytes, budget: UnpackBudget, depth: int) -> Iterator[str]:
+def _texts(data: bytes, budget: UnpackBudget, depth: int, fragments: list[str] | None) -> Iterator[str]:
     packed = False
     if data.startswith(_UNKNOWN):
         raise Opaque("it is packed in a way that is not looked into")
@@ -89,7 +89,7 @@ def _texts(data: bytes, budget: UnpackBudget, depth: int) -> Iterator[str]:
             if depth == 0:
                 raise Opaque(f"it is packed more than {_DEPTH} times")
             yield name
-            yield from _texts(content, budget, depth - 1)
+            yield from _texts(content, budget, depth - 1, fragments)
     except (
         zipfile.BadZipFile,
         tarfile.TarError,
@@ -110,15 +110,14 @@ def _texts(data: bytes, budget: UnpackBudget, depth: int) -> Iterator[str]:
         return
     # Containers too can have strings: comments, and text between or behind their members.
     yield "\n".join(_strings(data))
+    if fragments is not None:
+        fragments.append(printable.fragments(data))
     if data[:4] != _ZIP_MEMBER:  # members of a zip are such streams, and read above
-        yield from _streams_within(data, after=int(packed))
+        yield from _streams_within(data, int(packed), budget)
 
 
 def _strings(data: bytes) -> Iterator[str]:
-    for match in _STRINGS.finditer(data):
-        yield match[0].decode()
-    for match in _WIDE_STRINGS.finditer(data):
-        yield match[0].replace(b"\0", b"").decode()
+    yield printable.stretches(data)
     if data[:2] in {b"\xff\xfe", b"\xfe\xff"}:
         yield data.decode("utf-16", "replace")
 
@@ -167,19 +166,35 @@ def _tar_members(data: bytes, budget: UnpackBudget) -> Iterator[tuple[str, bytes
             yield f"{info.name} {info.linkname}", _drained(content, budget) if content is not None else b""
 
 
-def _streams_within(data: bytes, after: int) -> Iterator[str]:
-    """The beginnings of compressed streams anywhere in a file, as in a PDF or behind another stream.
+def _streams_within(data: bytes, after: int, budget: UnpackBudget) -> Iterator[str]:
+    """The text at the beginning of each compressed stream in a file, as in a PDF or behind another stream.
 
-    Pictures are such streams too, and large: a stream beyond the bound is not a reason to withhold a file.
+    Pictures are such streams too, and large: a stream beyond the bound is not a reason to withhold a file,
+    more text in all of them than may be unpacked is one.
     """
     whole = memoryview(data)
-    for found in islice(_STREAM_BEGINS.finditer(data, after), _STREAMS_MOST):
-        try:
-            content = zlib.decompressobj(wbits=47).decompress(whole[found.start() :], _STREAM_BYTES)
-        except zlib.error:
-            continue
+    for found in _STREAM_BEGINS.finditer(data, after):
+        content = _stream(whole[found.start() :])
         if len(content) >= _STREAM_LEAST:
-            yield "\n".join(_strings(content))
+            text = "\n".join(_strings(content))
+            budget.take(len(text))
+            yield text
+
+
+def _stream(data: memoryview) -> bytes:
+    """The beginning of a compressed stream; empty for samples, which can begin like one."""
+    if printable.are_samples(bytes(data[:_STREAM_HEAD_BYTES])):
+        return b""  # they unpack to copies of copies, some of them printable
+    unpacker = zlib.decompressobj(wbits=47)
+    content = bytearray()
+    try:
+        for at in range(0, len(data), _PIECE_BYTES):
+            content += unpacker.decompress(data[at : at + _PIECE_BYTES], _STREAM_BYTES - len(content))
+            if unpacker.eof or len(content) >= _STREAM_BYTES:
+                break
+    except zlib.error:
+        return b""
+    return bytes(content)
 
 
 def _drained(stream: IO[bytes] | bz2.BZ2File | gzip.GzipFile, budget: UnpackBudget) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from cellblock.contract.results import RedactionCount
 from cellblock.egress.filtering import Redaction, find, redact
-from cellblock.egress.secrets import Finding
+from cellblock.egress.secrets import Finding, find_registered
 from cellblock.egress.views import ReadingBudget
 from cellblock_config.egress import EgressSettings
 
@@ -23,6 +23,10 @@ class RedactionCounter:
     def find(self, text: str) -> list[Finding]:
         """The stretches that would be taken out, without counting them."""
         return find(text, self.settings, self._budget)
+
+    def registered(self, text: str) -> list[Finding]:
+        """The registered values in the text as it stands, without counting them."""
+        return find_registered(text, self.settings.registered)
 
     def text(self, stream: str, text: str) -> str:
         """The text that may leave; its redactions are counted."""

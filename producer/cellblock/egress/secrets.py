@@ -118,6 +118,16 @@ def _in_view(view: View, needles: list[tuple[str, str]]) -> Iterator[tuple[str, 
         yield private_keys.KIND, start, end
     if TOO_LONG in text:
         yield from _occurrences(text, "packed_data", TOO_LONG)
+    yield from _registered(text, needles)
+
+
+def find_registered(text: str, registered: Mapping[str, str]) -> list[Finding]:
+    """Every registered value in the text as it stands, in its order."""
+    found = _registered(text, _needles(tuple(registered.items())))
+    return sorted(Finding(start, end, kind) for kind, start, end in found)
+
+
+def _registered(text: str, needles: list[tuple[str, str]]) -> Iterator[tuple[str, int, int]]:
     if needles:
         folded = text.lower()
         if len(folded) != len(text):  # a few letters of other scripts become longer in lower case

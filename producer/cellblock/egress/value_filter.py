@@ -45,10 +45,11 @@ def filter_value(value: object, counter: RedactionCounter) -> tuple[object, str 
 def _table_withheld(table: TableValue, counter: RedactionCounter) -> str | None:
     if any(sign in table.ipc for sign in _FRAMES):
         return "withheld: its buffers are compressed"
-    texts = files.read(table.ipc, files.UnpackBudget())
+    fragments: list[str] | None = [] if counter.settings.registered else None
+    texts = files.read(table.ipc, files.UnpackBudget(), fragments)
     if isinstance(texts, str):
         return f"withheld: {texts}"
-    found = counter.find("\n".join(texts))
+    found = counter.find("\n".join(texts)) or counter.registered("\n".join(fragments or ()))
     return counter.withheld(_STREAM, found) if found else None
 
 
