@@ -60,7 +60,10 @@ class EgressSettings(SettingsGroup):
         256 * MIB, ge=32 * MIB, description="Memory for looking through what one job said."
     )
     filter_large_at_once: int = Field(
-        2, ge=1, le=64, description="How many jobs that said over 64 KiB are looked through at once."
+        2,
+        ge=1,
+        le=64,
+        description="How many jobs that said over 64 KiB are looked through at once, not all of one tenant.",
     )
     hidden_fields: tuple[Annotated[str, Field(pattern=r"^\w{1,64}$")], ...] = Field(
         _HIDDEN_FIELDS, description="JSON members that hold a model's hidden reasoning."

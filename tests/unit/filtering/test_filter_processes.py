@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import lzma
 import os
 import random
 import re
@@ -411,3 +412,62 @@ def test_one_tenants_requests_wait_for_one_of_anothers_at_most() -> None:
     for one in (*flood, other):
         one.join()
     assert order.index("other") <= 2
+
+
+def test_the_last_place_is_for_a_tenant_that_holds_none() -> None:
+    turns, order = FairSlots(2, wait_s=30), []
+    first, second, go = threading.Event(), threading.Event(), threading.Event()
+
+    def ask(tenant: str, here: threading.Event) -> None:
+        with turns.taken(tenant, Interruption(None)):
+            order.append(tenant)
+            here.set()
+            go.wait(10)
+
+    flood = [threading.Thread(target=ask, args=("flood", first)) for _ in range(3)]
+    for one in flood:
+        one.start()
+    wait_until(lambda: len(turns._waiting) == 2, 10, "the flood")
+    other = threading.Thread(target=ask, args=("other", second))
+    other.start()
+    assert second.wait(10)
+    assert order == ["flood", "other"]
+    go.set()
+    for one in (*flood, other):
+        one.join()
+
+
+def test_a_small_file_does_not_wait_for_the_texts_of_others(outgoing: OutgoingFilter) -> None:
+    outgoing.look(Outgoing(stdout=text("hello")), tenant="a")
+    large = Outgoing(artifacts=(Artifact(path="a.txt", data=glued(MIB)),))
+    ended: dict[str, float] = {}
+
+    def look(tenant: str) -> None:
+        outgoing.look(large, tenant=tenant)
+        ended[tenant] = time.monotonic()
+
+    others = [threading.Thread(target=look, args=(tenant,)) for tenant in ("a", "b")]
+    for one in others:
+        one.start()
+    wait_until(lambda: len(outgoing._large._held) == 2, 10, "the others")
+    picture = Artifact(path="p.png", data=b"\x89PNG\r\n\x1a\n" + random.Random(1).randbytes(92))
+    began = time.monotonic()
+    looked = outgoing.look(Outgoing(artifacts=(picture,)), tenant="c")
+    took_s = time.monotonic() - began
+    assert looked.said.artifacts == (picture,)
+    assert not ended
+    for one in others:
+        one.join()
+    assert took_s < (min(ended.values()) - began) / 3
+
+
+def test_a_small_archive_of_much_text_is_looked_into_with_the_memory_of_a_large_one() -> None:
+    words = " ".join(f"word{n}" for n in range(40_000)).encode()
+    packed = lzma.compress(words * 6)
+    assert len(packed) < 64 * 1024 < len(words)
+    patient = OutgoingFilter(EgressSettings(filter_cpu_s=60.0, filter_memory_bytes=256 * MIB))
+    try:
+        file = Artifact(path="a.xz", data=packed)
+        assert patient.look(Outgoing(artifacts=(file,)), tenant="t").said.artifacts == (file,)
+    finally:
+        patient.close()

@@ -28,10 +28,11 @@ class _Waiter:
 
 class FairSlots:
     """A number of places. A free one goes to the tenant that holds the fewest, and whose last one is longest
-    ago."""
+    ago. The last free one of several is for a tenant that holds none: a large request can take minutes."""
 
     def __init__(self, places: int, wait_s: float) -> None:
         self._free = places
+        self._kept_back = min(1, places - 1)
         self._wait_s = wait_s
         self._held: Counter[str] = Counter()
         self._served: dict[str, int] = {}  #: when each tenant that is here now had its last place
@@ -65,6 +66,8 @@ class FairSlots:
             chosen = min(
                 self._waiting, key=lambda one: (self._held[one.tenant], self._served.get(one.tenant, 0))
             )
+            if self._held[chosen.tenant] and self._free <= self._kept_back:
+                return
             self._waiting.remove(chosen)
             self._free -= 1
             self._calls += 1

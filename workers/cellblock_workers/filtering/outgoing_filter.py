@@ -89,15 +89,9 @@ class OutgoingFilter:
         message, blobs = to_wire(said)
         pieces = wire.packed(message, blobs)
         size = size_of(said) + (len(pieces[1]) if said.value_kind == "json" else 0) + sum(map(len, blobs))
-        small = size <= SMALL_BYTES and all(as_text(blob) is not None for blob in blobs)
-        bounds = bounds_of(size, self._settings, small=small, afford_s=afford_s)
-        why_cpu = _why_cpu(bounds)
         request = {
             **message,
             "kind": "outgoing",
-            "cpu_s": bounds.cpu_s,
-            "memory_bytes": bounds.memory_bytes,
-            "why_cpu": why_cpu,
             "output": _output(output or self._settings),
             "index": None,
         }
@@ -110,23 +104,51 @@ class OutgoingFilter:
                 index = stack.enter_context(self._indexes.of(context, interruption))
                 request["index"] = {"shift": index.shift, "block_bytes": index.block_bytes}
                 descriptors, before_s = (context, index.entries), index.cpu_s
-            if not small:
-                stack.enter_context(self._large.taken(tenant, interruption))
-            try:
-                looked = self._asked(
+            for small in (True, False) if size <= SMALL_BYTES else (False,):
+                if not small:
+                    stack.enter_context(self._large.taken(tenant, interruption))
+                left_s = None if afford_s is None else afford_s - before_s
+                looked, exceeded = self._asked_within(
                     said=said,
                     request=request,
                     blobs=blobs,
                     descriptors=descriptors,
-                    bounds=bounds,
+                    bounds=bounds_of(size, self._settings, small=small, afford_s=left_s),
                     answer_bytes=answer_bytes,
                     interruption=interruption,
                 )
-            except Overrun as overrun:
-                looked = FilteredOutput(
-                    withhold_all(said, OutOfBounds(why_cpu)), overrun.cpu_s, bounds.by_cost
-                )
-        return FilteredOutput(looked.said, before_s + looked.cpu_s, looked.over_cost)
+                before_s += looked.cpu_s
+                # A small archive can unpack to more than a small request may hold.
+                if not exceeded or looked.over_cost or all(as_text(blob) is not None for blob in blobs):
+                    break
+        return FilteredOutput(looked.said, before_s, looked.over_cost)
+
+    def _asked_within(
+        self,
+        said: Outgoing,
+        request: wire.Message,
+        blobs: list[bytes],
+        descriptors: tuple[int, ...],
+        bounds: FilterBounds,
+        answer_bytes: int,
+        interruption: Interruption,
+    ) -> tuple[FilteredOutput, bool]:
+        """What may leave, and whether anything was withheld because it went beyond the bounds."""
+        why_cpu = _why_cpu(bounds)
+        limits = {"cpu_s": bounds.cpu_s, "memory_bytes": bounds.memory_bytes, "why_cpu": why_cpu}
+        try:
+            return self._asked(
+                said=said,
+                request={**request, **limits},
+                blobs=blobs,
+                descriptors=descriptors,
+                bounds=bounds,
+                answer_bytes=answer_bytes,
+                interruption=interruption,
+            )
+        except Overrun as overrun:
+            withheld = withhold_all(said, OutOfBounds(why_cpu))
+            return FilteredOutput(withheld, overrun.cpu_s, bounds.by_cost), True
 
     def _asked(
         self,
@@ -137,7 +159,7 @@ class OutgoingFilter:
         bounds: FilterBounds,
         answer_bytes: int,
         interruption: Interruption,
-    ) -> FilteredOutput:
+    ) -> tuple[FilteredOutput, bool]:
         """Asks a process. Others may be to blame if it dies, so a fresh one is asked once more."""
         died_s = 0.0
         for last in (False, True):
@@ -159,9 +181,9 @@ class OutgoingFilter:
                 except wire.Malformed as error:
                     process.worn = True
                     raise FilterFailed(f"its answer holds {error}") from None
-            return FilteredOutput(kept, died_s + cpu_s, exceeded and bounds.by_cost)
+            return FilteredOutput(kept, died_s + cpu_s, exceeded and bounds.by_cost), exceeded
         why = OutOfBounds("its filter process ended under it, twice; return less, or smaller files")
-        return FilteredOutput(withhold_all(said, why), died_s)
+        return FilteredOutput(withhold_all(said, why), died_s), True
 
     @contextmanager
     def _process(self, *, fresh: bool, with_context: bool) -> Iterator[FilterProcess]:
