@@ -9,7 +9,7 @@ from cellblock.egress import files
 from cellblock.egress.context import ContextSource
 from cellblock.egress.filtering import Redaction, is_echo, redact
 from cellblock.egress.redaction_counts import RedactionCounter
-from cellblock.egress.withholding import KIND, Guard, OutOfBounds, piece, reason
+from cellblock.egress.withholding import GROWTH_BYTES, KIND, TOO_LONG, Guard, OutOfBounds, piece, reason
 
 #: The beginning of each file that is compared with the context together with those of all other files.
 _SHORT_CHARS = 4096
@@ -28,6 +28,7 @@ class ArtifactFilter:
         self._guard = guard
         self._budget = files.UnpackBudget()
         self._short: list[str] = []
+        self._grown_bytes = 0
         #: Whether one of the files, or all together, repeat the context.
         self.echo = False
 
@@ -88,6 +89,10 @@ class ArtifactFilter:
             return SkippedArtifact(path=path, reason=self._counter.withheld(_STREAM, found))
         report = redact(whole, found, controls=False)
         self._counter.add(_STREAM, report.redactions)
+        grown_bytes = len(report.text.encode()) - len(file.data) if found else 0
+        if self._grown_bytes + grown_bytes > GROWTH_BYTES:
+            return SkippedArtifact(path=path, reason=TOO_LONG)
+        self._grown_bytes += grown_bytes
         self._compare(report.text)
         self._short.append(report.text[:_SHORT_CHARS])
         return Artifact(path=path, data=report.text.encode()) if found else file

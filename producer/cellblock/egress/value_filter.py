@@ -9,6 +9,7 @@ from cellblock.contract.values import TableValue
 from cellblock.egress import files
 from cellblock.egress.filtering import Redaction, notice
 from cellblock.egress.redaction_counts import RedactionCounter
+from cellblock.egress.withholding import GROWTH_BYTES, TOO_LONG
 
 _PARTS_MOST = 2000
 #: The first bytes of zstd's and lz4's frames, with which Arrow compresses buffers; our guest never does.
@@ -38,7 +39,10 @@ def filter_value(value: object, counter: RedactionCounter) -> tuple[object, str 
     filtered = parts.filtered(value)
     if not parts.too_many and not counter.find(value_text(filtered)):
         parts.count()
-        return filtered, None
+        grown_bytes = len(value_text(filtered).encode("utf-8", "replace")) - len(
+            value_text(value).encode("utf-8", "replace")
+        )
+        return (filtered, None) if grown_bytes <= GROWTH_BYTES else (None, f"the value is {TOO_LONG}")
     return None, f"the value is {counter.withheld(_STREAM, found)}"
 
 

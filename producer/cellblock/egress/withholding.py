@@ -14,6 +14,11 @@ Other = TypeVar("Other")
 #: The redaction kind of pieces that were withheld because they could not be filtered.
 KIND = "unfiltered"
 
+#: Notices can be longer than what they stand for. The value, and all files together, came within the plan's
+#: bounds, and may become longer by this: a result has room for it.
+GROWTH_BYTES = 64 * 1024
+TOO_LONG = "withheld: with notices in place of what must not leave, it would be longer than a result may be"
+
 
 class OutOfBounds(Exception):
     """A piece needs more than it may use; the message names the resource and the remedy."""

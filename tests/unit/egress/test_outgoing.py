@@ -426,3 +426,24 @@ def test_a_table_whose_buffers_are_compressed_is_withheld(compression: str) -> N
 def test_a_few_lines_of_a_context_that_repeats_itself_are_no_copy_of_it() -> None:
     line = "2031-01-01 INFO worker heartbeat is fine\n"
     assert not leave(Outgoing(stdout=governed(line * 12)), line * 5000).blocked
+
+
+def test_notices_make_a_result_no_longer_than_it_may_be() -> None:
+    line = "pw: Zx81kQ\n"
+    files = tuple(Artifact(path=f"{n}.txt", data=(line * 8_000).encode()) for n in range(6))
+    kept = filter_outgoing(
+        Outgoing(artifacts=files, value=[line * 8_000], value_kind="json"), EgressSettings()
+    )
+    came = sum(len(file.data) for file in files)
+    assert sum(len(file.data) for file in kept.artifacts) <= came + 64 * 1024
+    assert {file.path for file in kept.artifacts_skipped} == {file.path for file in files}
+    assert "longer than a result may be" in kept.artifacts_skipped[0].reason
+    assert kept.value is None
+    assert "longer than a result may be" in (kept.value_error or "")
+    assert "Zx81kQ" not in str(kept)
+
+
+def test_a_file_of_one_secret_may_become_longer() -> None:
+    file = Artifact(path="a.ini", data=b"pw: Zx81kQ\n")
+    (kept,) = filter_outgoing(Outgoing(artifacts=(file,)), EgressSettings()).artifacts
+    assert kept.data == b"pw: [REDACTED: assigned_secret]\n"
