@@ -27,6 +27,7 @@ from cellblock_workers.launcher.client import (
     SandboxNotStarting,
     SandboxRefused,
 )
+from cellblock_workers.launcher.contexts import ContextRefused, resolve_context
 from cellblock_workers.lease import Lease
 from cellblock_workers.worker.evaluation.attempt import Evaluator
 from cellblock_workers.worker.execution import attempt_result, execute
@@ -49,6 +50,15 @@ HOST = ("/var/", "/sys/", "/run/", "/home/", "/tmp/cellblock", "/opt/")
 def claim_of(**fields: Any) -> Claim:
     manifest = resolve(JobSpec(**(fields or {"code": "0"})), load_settings())
     return Claim("job", 1, "worker", manifest, 0.0, 0.0)
+
+
+def test_the_example_of_a_remedy_stays() -> None:
+    with pytest.raises(ContextRefused) as refused:
+        resolve_context("/x", [])
+    message = str(refused.value)
+    assert "such as '[\"/" in message
+    assert without_host_paths(message) == message
+    assert without_host_paths("such as 'this', /var/x") == "such as 'this', (a path of the host)"
 
 
 class Refusing(LauncherClient):

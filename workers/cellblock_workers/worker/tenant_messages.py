@@ -15,8 +15,11 @@ from cellblock_workers.worker.outcome import RunOutcome
 
 _log = get_logger(__name__)
 
-#: An absolute path, also behind unix: or file:, but not an address such as http://host/path.
-_PATH = re.compile(r"(?:\b(?:unix|file)://|(?<![\w/.])(?!//))/[^\s'\"`();,:]+")
+#: An absolute path, also behind unix: or file:, but not an address such as http://host/path. Our errors show
+#: a remedy as an example in quotation marks, which is not a path of the host.
+_PATH = re.compile(
+    r"(?P<example>\bsuch as '[^'\n]{1,80}')|(?:\b(?:unix|file)://|(?<![\w/.])(?!//))/[^\s'\"`();,:]+"
+)
 _INSTEAD = "(a path of the host)"
 #: With other outcomes, paths in the message are the job's own.
 _OURS = frozenset({Outcome.SANDBOX_ERROR, Outcome.REJECTED})
@@ -24,7 +27,7 @@ _OURS = frozenset({Outcome.SANDBOX_ERROR, Outcome.REJECTED})
 
 def without_host_paths(message: str, given: str | None = None) -> str:
     """The message with every path replaced, except the one that the tenant has ``given`` itself."""
-    return _PATH.sub(lambda found: found[0] if found[0] == given else _INSTEAD, message)
+    return _PATH.sub(lambda found: found[0] if found["example"] or found[0] == given else _INSTEAD, message)
 
 
 def for_tenants(ended: RunOutcome, claim: Claim) -> RunOutcome:
