@@ -307,6 +307,28 @@ class TestControls:
         assert bool(report.redactions) is (given != shown)
         report.text.encode()
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "\u05e9\u05dc\u05d5\u05dd (abc)\u200f, \u0633\u0644\u0627\u0645\u061c 1\u200e2",
+            "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+            "long\u200bword\u2060s",
+            "\ufeffid,name\n1,ann\n",
+        ],
+        ids=["direction", "flag", "width", "byte order mark"],
+    )
+    def test_marks_of_honest_text_stay(self, text: str) -> None:
+        assert filter_text(text) == FilterReport(text)
+
+    @pytest.mark.parametrize("mark", "\u200b\u200e\u200f\u061c\u2060\ufeff")
+    def test_a_secret_divided_by_such_marks_goes(self, mark: str) -> None:
+        report = filter_text(f"see {mark.join(GITHUB)} and {mark}on")
+        assert report.counts == {"github_token": 1}
+        assert report.text.endswith(f" and {mark}on")
+
+    def test_text_written_in_such_marks_goes(self) -> None:
+        assert filter_text("a" + "\u200b\u200e" * 20 + "b").text == "ab"
+
     def test_letters_of_all_scripts_and_emoji_stay(self) -> None:
         text = "Grüße, мир, 世界, שלום, नमस्ते, 👩\u200d👩\u200d👧, ❤\ufe0f"
         assert filter_text(text) == FilterReport(text)
