@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, seed, settings
@@ -24,7 +25,8 @@ from redis import Redis
 
 from cellblock import JobState, Outcome
 from cellblock.admission.gates import Gates
-from cellblock.ledger import Claim, Dropped, Ledger
+from cellblock.admission.resolve import BlobRef
+from cellblock.ledger import Admission, Candidate, Claim, Dropped, Ledger
 from ledger.kit import (
     EXAMPLES,
     EXAMPLES_ON,
@@ -186,6 +188,9 @@ class Interleavings(RuleBasedStateMachine):
         self.model = Model()
         self.outage = False  #: no reaper has ticked for longer than a lease
         self.messages = 0
+        self.candidates: dict[str, Candidate] = {}
+        self.long: set[str] = set()
+        self.ledger._store.blobs = Mock(put=lambda data, name: name)
         self.ledger.upkeep.tick("w")
         for tenant in (*TENANTS, *TENANTS):
             self.admit(tenant, "normal")
@@ -220,6 +225,37 @@ class Interleavings(RuleBasedStateMachine):
     def number(self) -> int:
         self.numbers += 1
         return self.numbers
+
+    @precondition(lambda self: self.model.live() < LIVE_MAX)
+    @rule(tenant=st.sampled_from(sorted(TENANTS)))
+    def admit_with_long_parts(self, tenant: str) -> None:
+        """It waits, as after a failure, until its caller has put its parts into the blob store."""
+        job_id = f"job{len(self.model):04}"
+        name = f"{len(self.model):08x}/{64 * '0'}"
+        whole = manifest(tenant=tenant)
+        long = whole.model_copy(update={"blobs": {"stdin": BlobRef(name=name, size_bytes=1000)}})
+        candidate = Candidate(job_id, long, gates=TENANTS[tenant], uploads={name: b"long"})
+        (admitted,) = self.ledger.admissions.admit_many([candidate])
+        assert isinstance(admitted, Admission)
+        self.then("admitted", admitted.wake)
+        self.model[job_id] = Expected(tenant, (1, self.number()), delayed=True)
+        self.candidates[job_id] = candidate
+        self.long.add(job_id)
+
+    @rule(which=WHICH)
+    def upload(self, which: int) -> None:
+        job_id, job = self.pick(which)
+        if job_id in self.candidates:
+            before = self.model.able(job.tenant)
+            job.delayed = job.delayed and job.state is not JobState.QUEUED
+            wake = self.ledger.admissions.upload(self.candidates[job_id])
+            assert len(wake) >= self.model.able(job.tenant) - before
+            self.then("uploaded", wake)
+            del self.candidates[job_id]
+
+    @rule(which=WHICH)
+    def fetch(self, which: int) -> None:
+        self.ledger.note_fetched(self.pick(which)[0])
 
     @rule(which=WHICH, copy=st.booleans())
     def deliver(self, which: int, copy: bool) -> None:
@@ -423,6 +459,9 @@ class Interleavings(RuleBasedStateMachine):
                 held += LARGE_BYTES if job.state is JobState.RUNNING else 0
         found = self.redis.hmget(self.ledger.keys.account(tenant), "held_bytes", "kept_bytes")
         assert [int(value or 0) for value in found] == [held, kept]
+        stored = [self.model[id] for id in self.long if self.model[id].tenant == tenant]
+        stored_bytes = 1000 * sum(job.dead or not job.state.terminal for job in stored)
+        assert int(self.redis.hget(self.ledger.keys.account(tenant), "blob_bytes") or 0) == stored_bytes
         ended = {id for id, job in self.model.items() if job.tenant == tenant and job.state.terminal}
         lists = self.redis.keys(self.ledger.keys.prefix + f":kept:{tenant}:*")
         entries = [str(entry) for name in lists for entry in self.redis.lrange(name, 0, -1)]
