@@ -98,7 +98,8 @@ BUILT_IN = "built-in"
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """A table of prices. ``source``: a file, or ``built-in``. ``warning``: says that it is out of date."""
+    """A table of prices. ``source``: a file, or ``built-in``. ``warning``: says that it is out
+    of date; None if it is not."""
 
     table: PriceTable
     source: str

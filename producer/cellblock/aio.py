@@ -82,7 +82,8 @@ class AsyncClient:
         return await asyncio.to_thread(self._client.estimate, spec, api_key=api_key)
 
     async def has_seen(self, tenant: str) -> bool:
-        """Whether a job of this tenant was accepted in the last forty days."""
+        """Whether the store knows this tenant: for forty days after its last job on a plan, else while one of
+        its jobs is kept."""
         return await asyncio.to_thread(self._client.has_seen, tenant)
 
     def job(self, job_id: str) -> AsyncJob:

@@ -36,14 +36,14 @@ class Batch:
 
     def __init__(
         self,
-        start: Callable[[JobSpec, Callable[[float], object]], Start | CellblockError],
+        start: Callable[[JobSpec, Callable[[float], bool]], Start | CellblockError],
         cancel_waiting: Callable[[list[str]], object],
         *,
         window: int,
     ) -> None:
         """``start``: submits a job, or returns the error that refuses it alone; it waits for room by calling
-        its second argument with seconds. ``cancel_waiting``: cancels those of these jobs that have not
-        started."""
+        its second argument with seconds, which says whether the batch was stopped meanwhile.
+        ``cancel_waiting``: cancels those of these jobs that have not started."""
         self._start = start
         self._cancel_waiting = cancel_waiting
         self._window = window
@@ -82,7 +82,7 @@ class Batch:
             self._failure = error
 
     def _begun(self, spec: JobSpec) -> _Item:
-        begun = self._start(spec, lambda pause_s: wait([self._stopping], timeout=pause_s))
+        begun = self._start(spec, lambda pause_s: bool(wait([self._stopping], timeout=pause_s).done))
         if isinstance(begun, Start):
             return _Item(begun, begun.future)
         refused: Future[JobResult] = Future()

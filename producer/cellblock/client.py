@@ -54,6 +54,11 @@ _GROUP_MAX = 64
 _PATIENCE_S = 60.0
 
 
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
 class Job:
     """A handle on one accepted job."""
 
@@ -173,7 +178,8 @@ class Client:
         return self._checked.api_keys
 
     def has_seen(self, tenant: str) -> bool:
-        """Whether a job of this tenant was accepted in the last forty days."""
+        """Whether the store knows this tenant: for forty days after its last job on a plan, else while one of
+        its jobs is kept."""
         return self._checked.ledger.reads.has_seen(tenant)
 
     def job(self, job_id: str) -> Job:
@@ -361,11 +367,11 @@ class Client:
         return Batch(start, self._cancel_waiting if cancel_waiting else len, window=window)
 
     def _begin(
-        self, spec: JobSpec, pause: Callable[[float], object], api_key: str | None
+        self, spec: JobSpec, is_stopped_within: Callable[[float], bool], api_key: str | None
     ) -> Start | CellblockError:
         """Starts a job of a batch, or returns the error that refuses it and no other. Raises those that would
         refuse the next one too."""
-        job = self._accepted(spec, api_key, pause)
+        job = self._accepted(spec, api_key, is_stopped_within)
         if isinstance(job, CellblockError):
             return job
         shared = spec.idempotency_key is not None
@@ -412,13 +418,17 @@ class Client:
                 self.cancel(job_id)
 
     def _accepted(
-        self, spec: JobSpec, api_key: str | None, pause: Callable[[float], object] = time.sleep
+        self, spec: JobSpec, api_key: str | None, is_stopped_within: Callable[[float], bool] = _sleep
     ) -> Job | CallerError:
-        """Waits for room. Returns the error of a job that is refused for what it asks; raises all others."""
+        """Waits for room. Returns the error of a job that is refused for what it asks; raises all others.
+
+        ``is_stopped_within``: waits for these seconds, or until nobody waits for the job any more.
+        """
         while True:
             (answer,) = self.submit_many([spec], api_key=api_key)
             if isinstance(answer, RateLimited | StoreFull) and answer.retry_after_s <= _PATIENCE_S:
-                pause(answer.retry_after_s)  # the batch waits for room instead of ending half-way
+                if is_stopped_within(answer.retry_after_s):  # a batch waits, and does not end half-way
+                    raise answer
             elif isinstance(answer, RateLimited) or not isinstance(answer, Job | CallerError):
                 raise answer  # the day's runs or money: a batch must not sleep until tomorrow
             else:

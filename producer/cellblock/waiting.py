@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from redis import Redis
@@ -176,7 +177,8 @@ class ResultWaiter:
         try:
             result = heard(job_id, told)
             if result is None and (result := self._ledger.reads.result(job_id)) is not None:
-                self._ledger.note_fetched(job_id)
+                with suppress(StoreUnavailable):  # else it is kept longer than it has to be
+                    self._ledger.note_fetched(job_id)
             result = result and self._opened(result)
         except StoreUnavailable:
             return

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from redis import Redis
@@ -533,3 +534,31 @@ def test_long_result_waits_while_its_tenant_shuts_the_store_for_others(store: St
             for tenant in held
         }
     assert words == {"heavy": "no room", "modest": "finished"}
+
+
+def test_round_that_ran_out_of_time_goes_on_behind_the_lists_it_looked_at(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: pages of one list, and a round that is over after the first."""
+    ledger, redis = store
+    for tenant in ("a", "b"):
+        ended(ledger, f"{tenant}-job", tenant=tenant)
+    fill_to(ledger, redis, LEAVE_ABOVE + 9)
+    monkeypatch.setattr("cellblock.ledger.retention._LISTS_PAGE", 1)
+    seen: list[str] = []
+    retention = ledger.retention
+
+    def look(epoch: int, tenants: dict[str, None], *_: object) -> int:
+        seen.extend(tenants)
+        return 0
+
+    monkeypatch.setattr(retention, "_level", look)
+    begun = lead(ledger)
+    times = iter([0.0, 0.0, 9.0])
+    monkeypatch.setattr("cellblock.ledger.retention.time", Mock(monotonic=lambda: next(times, 9.0)))
+    retention._relieve(begun.epoch, begun.pressure, 1.0)
+    first = set(seen)
+    seen.clear()
+    times = iter([0.0, 0.0, 9.0])
+    retention._relieve(begun.epoch, begun.pressure, 1.0)
+    assert len(first | set(seen)) == 2

@@ -30,7 +30,19 @@ from cellblock.contract.results import Artifact
 from cellblock.ledger import Candidate, Claim, Ledger
 from cellblock_config import Settings, load_settings
 from cellblock_workers.archiver import Archiver
-from ledger.kit import OPEN, STORES, be_late, claim, lead, leave, manifest, open_ledger, operation, result_of
+from ledger.kit import (
+    OPEN,
+    STORES,
+    be_late,
+    claim,
+    lead,
+    leave,
+    manifest,
+    open_ledger,
+    operation,
+    result_of,
+    settings_of,
+)
 from ledger.test_claim_check import kept as checked_in_and_put
 
 pytestmark = pytest.mark.no_rerun
@@ -181,6 +193,23 @@ def test_blob_bytes_of_results_beyond_the_limit_leave_oldest_first(store: tuple[
     assert not redis.exists(ledger.keys.job("job-0"))
 
 
+def test_results_without_blobs_stay_when_blobs_have_to_leave(
+    store: tuple[Ledger, Redis],
+) -> None:
+    ledger, redis = store
+    for number in range(5):
+        ledger.admissions.admit(f"small{number}", manifest(), gates=BOUNDED)
+        held = claim(ledger, f"small{number}")
+        ledger.finish(held, result_of(held), operation())
+    for job_id in ("one", "two"):
+        admitted(ledger, job_id)
+    with pytest.raises(RateLimited, match="bytes_stored"):
+        admitted(ledger, "three")
+    with settings_of(ledger, result_least_s=0):
+        ledger.retention.make_room(lead(ledger))
+    assert redis.exists(*(ledger.keys.job(f"small{number}") for number in range(5))) == 5
+
+
 def failed(client: Client, size_bytes: int, plan: str = "freemium") -> str:
     """A job of a plan that has failed, with a file of this size."""
     ledger = client._ledger
@@ -324,6 +353,21 @@ def test_small_job_that_archivers_ended_over_is_set_aside_as_well(
     write(archiver)
     assert {job.job_id for job in client.jobs().jobs} == {*others, poison}
     assert poison in (client._ledger.archiving.problem() or "")
+
+
+def test_archiver_that_lives_through_an_outage_keeps_a_long_output(
+    client: Client, archiver: Archiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: a database whose disk is full for four rounds."""
+    job_id = ended(client, "x" * 2 * MIB)
+    with monkeypatch.context() as patch:
+        patch.setattr(archiver.archive, "write", Mock(side_effect=ArchiveUnavailable("its disk is full")))
+        for _ in range(4):
+            with pytest.raises(ArchiveUnavailable):
+                archiver.step()
+    write(archiver)
+    assert archiver.archive.job(job_id).output is not None  # type: ignore[union-attr]
+    assert job_id not in (client._ledger.archiving.problem() or "")
 
 
 def test_archiver_whose_database_was_away_writes_what_it_had_read_first(

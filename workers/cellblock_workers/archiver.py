@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from cellblock.archive import Archive, open_archive
@@ -145,16 +145,24 @@ class Archiver:
     def _write(self, job_ids: Sequence[str], *, one_by_one: bool = False) -> None:
         """Writes each job once: an event may come again, and a dead letter may end twice."""
         for batch in self._ledger.batches(list(dict.fromkeys(job_ids)), one_by_one=one_by_one):
-            rows = [row for job in self._ledger.ended(batch) if (row := self._row(job)) is not None]
-            self.archive.write(rows)
-            self._ledger.written(batch)
+            try:
+                jobs = self._ledger.ended(batch)
+                rows = [row for job in jobs if (row := self._row(job)) is not None]
+                self.archive.write(rows)
+            except (ArchiveUnavailable, StoreUnavailable):  # this archiver lives: no job ended it
+                with suppress(StoreUnavailable):
+                    self._ledger.survived(batch)
+                raise
+            for job in jobs:
+                if job.result is None:
+                    self._ledger.set_aside(job.job_id)
+            self._ledger.survived(batch)
             self._bound(rows)
 
     def _row(self, job: EndedJob) -> dict[str, Any] | None:
         """The job's row; None for a record that is not ours: it must not stop the others."""
         if job.result is None:
             _log.error("job_set_aside", job_id=job.job_id, reason="archivers ended while writing its output")
-            self._ledger.set_aside(job.job_id)
         try:
             return row_of(job.job_id, job.record, job.result, size_of(job.result) if job.result else 0)
         except (KeyError, ValueError):

@@ -43,8 +43,8 @@ def create(
     settings = load_settings()
     with Client(settings=settings) as client:
         token = client.api_keys.create(tenant, capability or [RUN])
+        typer.echo(json.dumps({"key": token}) if json_output else token)  # first: it stands nowhere else
         warn_of_tenant(client, settings, tenant)
-    typer.echo(json.dumps({"key": token}) if json_output else token)
 
 
 def list_keys(json_output: JsonOpt = False) -> None:

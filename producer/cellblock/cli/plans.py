@@ -165,10 +165,10 @@ def set_override(
     settings = load_settings()
     with Client(settings=settings) as client:
         change = client.governance.set(tenant, key, value, by or getpass.getuser())
+        for line in shown(change):
+            typer.echo(line)
         if tenant != EVERYBODY:
             warn_of_tenant(client, settings, tenant)
-    for line in shown(change):
-        typer.echo(line)
 
 
 def unset_override(key: KeyArg, tenant: TenantOpt = EVERYBODY, by: ByOpt = None) -> None:

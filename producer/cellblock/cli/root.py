@@ -1,6 +1,7 @@
 """The command's root: subcommands, and how errors become messages and exit codes.
 
-Exit codes: 0 outcome ok · 1 job failed · 2 usage · 3 refused · 4 our fault · 5 not yet ended · 130 stopped.
+Exit codes: 0 outcome ok · 1 job failed, or an artifact was not written · 2 usage · 3 refused · 4 our fault ·
+5 not yet ended · 130 stopped.
 """
 
 from __future__ import annotations

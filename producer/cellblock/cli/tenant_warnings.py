@@ -14,11 +14,11 @@ from cellblock_config import Settings
 
 
 def warn_of_tenant(client: Client, settings: Settings, tenant: str) -> None:
-    """Says where no job of this tenant was seen, and where no plan bounds its jobs."""
+    """Says where the store knows no job of this tenant, and where no plan bounds its jobs."""
     plans = PlanFile(settings, client.governance.overrides)
     if not client.has_seen(tenant) and tenant not in plans.book.tenants:
         typer.echo(
-            f"cellblock: no job of tenant {tenant!r} was accepted in the last forty days: is the name right?",
+            f"cellblock: the store knows no job of tenant {tenant!r}: is the name right?",
             err=True,
         )
     with suppress(PolicyDenied):  # its plan is named and missing, which its jobs will say

@@ -111,7 +111,12 @@ class Admissions:
                 sent = candidates[len(answers) : len(answers) + len(trip)]
                 try:
                     # A job that was admitted by the first sending is known by its id, and admitted once.
-                    answers += until_answered(partial(self._scripts.call_each, AdmitReply, trip))
+                    told = until_answered(partial(self._scripts.call_each, AdmitReply, trip))
+                    # One that had to be sent again by itself, as Redis had lost the script, can go unanswered.
+                    answers += [
+                        _unknown(candidate, answer) if isinstance(answer, NoAnswer) else answer
+                        for candidate, answer in zip(sent, told, strict=True)
+                    ]
                 except NoAnswer as error:
                     answers += [_unknown(candidate, error) for candidate in sent]
                     raise
@@ -127,6 +132,7 @@ class Admissions:
 
         Before this nothing of a job is there, so that a job that is refused leaves nothing behind. Raises
         :class:`BlobsUnavailable` if a part could not be stored; the job is cancelled then, and its key free.
+        Raises :class:`AcceptanceUnknown` where the store does not answer afterwards.
         """
         blobs, manifest = self._store.blobs, candidate.manifest
         if blobs is None or not candidate.uploads:
@@ -135,15 +141,23 @@ class Admissions:
             for name, data in candidate.uploads.items():
                 blobs.put(data, name)
         except BlobsUnavailable:
-            self._transitions.cancel(candidate.job_id, NOT_UPLOADED, frees_key=True)
+            cancel = partial(self._transitions.cancel, candidate.job_id, NOT_UPLOADED, frees_key=True)
+            try:
+                until_answered(cancel)
+            except StoreUnavailable as error:
+                raise _unknown(candidate, error) from error
             raise
         owner = JobOwner(manifest.tenant, manifest.parent or "")
-        uploaded = self._scripts.call(
+        make_ready = partial(
+            self._scripts.call,
             UploadedReply,
             self._keys.of_job(candidate.job_id, owner),
             {"job_id": candidate.job_id, "lane": owner.lane, "slots": self._store.settings.tenant_slots},
         )
-        return uploaded.wake
+        try:
+            return until_answered(make_ready).wake
+        except StoreUnavailable as error:  # the job is accepted
+            raise _unknown(candidate, error) from error
 
     def _check_schema(self) -> None:
         """Checks the schema once. The first job of a new store claims it for this version."""

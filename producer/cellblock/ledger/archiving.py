@@ -19,7 +19,7 @@ _PAGE = 500
 _READ_BYTES = 4 * 1024 * 1024
 #: A job with a longer result is written alone, and each try is counted before its result is read.
 _ALONE_BYTES = 1024 * 1024
-#: How often a job may be tried alone: each try before this one ended with its archiver.
+#: The most tries of a job alone; the next one archives its record only.
 _TRIES_MAX = 2
 #: Jobs that were set aside are reported for this long.
 _SET_ASIDE_REPORTED_S = 86_400.0
@@ -204,31 +204,31 @@ class Archiving:
         return [EndedJob(job_id, record, result) for job_id, record, result in triples if result is not None]
 
     def _ended_alone(self, job_id: str) -> list[EndedJob]:
-        was_tried = self._tried(job_id)
+        tries = self._count_try(job_id)
         with store_errors("reading an ended job"):
             record = cast(dict[str, str], self._redis.hgetall(self._keys.job(job_id)))
-            if was_tried > _TRIES_MAX:
+            if tries > _TRIES_MAX:
                 result = None
             elif not (result := get_in_pieces(self._redis, self._keys.result(job_id))):
                 return []
         return [EndedJob(job_id, record, result)] if "finished_ms" in record else []
 
-    def _tried(self, job_id: str) -> int:
+    def _count_try(self, job_id: str) -> int:
         """Counts one more try to archive this job alone. Returns how many there were."""
         with store_errors("counting a try"):
             return int(self._redis.hincrby(self._keys.upkeep, f"{_TRIES}{job_id}", 1))
 
-    def written(self, batch: Batch) -> None:
-        """Notes that a batch has been written."""
+    def survived(self, batch: Batch) -> None:
+        """Notes that no job of a batch has ended its archiver: it was written, or a store was away."""
         if batch.alone:
-            with store_errors("noting that a job was archived"):
+            with store_errors("noting that an archiver lives"):
                 self._redis.hdel(self._keys.upkeep, f"{_TRIES}{batch.job_ids[0]}")
 
     def set_aside(self, job_id: str) -> None:
         """Notes that the output of this job was not archived, for operators to read."""
         with store_errors("noting a job that was set aside"):
             at = self._store.now_ms() / 1000
-            names = [*self._set_aside(), job_id][-_SET_ASIDE_NAMED:]
+            names = list(dict.fromkeys([*self._set_aside(), job_id]))[-_SET_ASIDE_NAMED:]
             self._redis.hset(self._keys.upkeep, "archive_set_aside", json.dumps({"at": at, "jobs": names}))
 
     def _set_aside(self) -> list[str]:

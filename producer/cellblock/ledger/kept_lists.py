@@ -140,6 +140,8 @@ class KeptLists:
         for entry in entries:
             if not wanted or len(leaving) == _PAGE:
                 break
+            if wanted.held_bytes <= 0 and not entry.stored_bytes:
+                continue  # it has nothing in the blob store, where room is wanted
             if not self._is_held(entry, now_ms, rules):
                 leaving.append(entry)
                 wanted = wanted.less(Page(1, entry.size_bytes, entry.stored_bytes))

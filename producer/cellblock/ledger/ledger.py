@@ -154,7 +154,7 @@ class Ledger:
         operation: str,
         *,
         long_bytes: int | None = None,
-        retries: bool = True,
+        may_retry: bool = True,
     ) -> Transition[FinishWord]:
         """``finished``: the job has ended with this result. ``retried``: it failed and will run again.
 
@@ -162,7 +162,7 @@ class Ledger:
         is too long for the store now, and nothing was written.
 
         ``long_bytes``: longer results go to the blob store; None: every result stays in Redis. Raises
-        :class:`BlobsUnavailable`. ``retries``: whether the job may run again where its own retries allow it.
+        :class:`BlobsUnavailable`. ``may_retry``: whether it may run again where its own retries allow it.
         """
         data, blob, blob_bytes = stored(result), "", 0
         if self._store.blobs is not None and long_bytes is not None and len(data) > long_bytes:
@@ -176,7 +176,7 @@ class Ledger:
             data=data,
             blob=blob,
             blob_bytes=blob_bytes,
-            retried=retries,
+            may_retry=may_retry,
         )
         if len(data) <= LARGE_BYTES:
             return end()
@@ -194,11 +194,11 @@ class Ledger:
         data: bytes,
         blob: str,
         blob_bytes: int,
-        retried: bool,
+        may_retry: bool,
     ) -> Transition[FinishWord]:
         ours = result.outcome in OUR_FAULT
         retries = self._store.settings.fault_retries if ours else claim.manifest.retries
-        if result.outcome in NEVER_RETRIED or not retried:
+        if result.outcome in NEVER_RETRIED or not may_retry:
             retries = 0
         return self._transitions.move(
             FinishReply,

@@ -3,8 +3,10 @@
 ====  ==============================================================================================
  60   a tenant is admitted jobs while it holds less than what is free below 85 %: so however many others
       fill the store, there is room for one more
- 75   ended jobs leave before their time: of the tenants that hold most, those that were fetched first
- 85   no job is admitted; claims, messages, results, events and cancellations go on
+ 75   ended jobs leave before their time: of the tenants that hold most, fetched ones before others
+ 85   no job is admitted; a long result of a tenant that holds more than a fifth waits in its worker, and
+      of several tenants those above an even part lose young results too; claims, messages, other
+      results, events and cancellations go on
  95   results longer than 32 KiB wait in their workers, and ended jobs leave however young they are
 ====  ==============================================================================================
 

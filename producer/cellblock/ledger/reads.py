@@ -90,8 +90,9 @@ class Reads:
             raise unknown_job(job_id)
         if found.output is None:
             raise UnknownJob(
-                f"the output of job {job_id} has expired (CELLBLOCK_ARCHIVE_OUTPUT_TTL_S, or result_ttl_s or "
-                f"bytes_stored of its plan); it ended {found.record['outcome']}"
+                f"the archive does not have the output of job {job_id}: it has expired "
+                "(CELLBLOCK_ARCHIVE_OUTPUT_TTL_S, result_ttl_s or bytes_stored of its plan), or archivers "
+                f"ended while writing it; the job ended {found.record['outcome']}"
             )
         return restored(job_id, found.record, within_reach(found.output, self._store.blobs))
 
@@ -121,7 +122,8 @@ class Reads:
         return newest[0][0] if newest else "0"
 
     def has_seen(self, tenant: str) -> bool:
-        """Whether a job of this tenant was accepted while its account is kept, forty days."""
+        """Whether there is an account of this tenant: for forty days after its last job on a plan, else while
+        one of its jobs is kept."""
         with store_errors("looking for a tenant"):
             return bool(self._redis.exists(self._keys.account(tenant)))
 
@@ -195,16 +197,20 @@ class Reads:
         """
         with store_errors("looking for an idempotency key"):
             stored = cast(str | None, self._redis.get(self._keys.idempotency(tenant, idempotency.name)))
-        job_id, digest, *early = stored.split(" ") if stored is not None else ("", "")
-        if job_id and (early or self.exists(job_id)):
-            pass  # it has left early at most: its key holds for its whole time
-        elif (archived := self._archived_key(tenant, idempotency.name)) is None:
+        known = self._known_key(stored) or self._archived_key(tenant, idempotency.name)
+        if known is None:
             return None
-        else:
-            job_id, digest = archived
+        job_id, digest = known
         if digest != idempotency.digest:
             raise conflict(idempotency, job_id)
         return job_id
+
+    def _known_key(self, stored: str | None) -> tuple[str, str] | None:
+        """The id and digest of a stored key, if its job is in Redis or had to leave it early."""
+        if stored is None:
+            return None
+        job_id, digest, *early = stored.split(" ")
+        return (job_id, digest) if early or self.exists(job_id) else None
 
     def _archived_key(self, tenant: str, name: str) -> tuple[str, str] | None:
         """The id and digest of a key whose job has left Redis; None while the archive is away, so that jobs

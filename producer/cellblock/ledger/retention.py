@@ -27,8 +27,8 @@ from cellblock.ledger.pressure import (
 from cellblock.ledger.store import Store
 from cellblock.ledger.upkeep import Round
 
-#: The lists looked at in one call, and the crowded tenants in one round.
-_LISTS_PAGE, _TENANTS_PAGE = 1000, 100
+#: The lists looked at in one call for room, and for time; and the crowded tenants in one round.
+_LISTS_PAGE, _DUE_LISTS_PAGE, _TENANTS_PAGE = 1000, 100, 100
 #: Percent of what a tenant may hold of a filling store, down to which its jobs leave when it is refused.
 _SHARE_DOWN_TO = 60
 #: Where the store admits no job, a long result waits if its tenant holds more than this percentage of it.
@@ -106,13 +106,13 @@ class Retention:
                 if self._store.hot_s is not None:  # jobs that the archive does not have wait
                     by_ms = min(now_ms, self._lists.archived_until_ms - 1 + 1000 * self._store.hot_s)
                 due = self._redis.zrange(
-                    self._keys.keepers, "-inf", by_ms, byscore=True, offset=0, num=_TENANTS_PAGE
+                    self._keys.keepers, "-inf", by_ms, byscore=True, offset=0, num=_DUE_LISTS_PAGE
                 )
             left = 0
             for keeper in cast(list[str], due):
                 page = self._lists.forget_due(epoch, keeper, now_ms)
                 freed, left = freed + page.freed_bytes, left + page.left
-            if not left and len(due) < _TENANTS_PAGE:
+            if not left and len(due) < _DUE_LISTS_PAGE:
                 break
         return freed
 
@@ -145,10 +145,10 @@ class Retention:
                 freed += self._level(epoch, tenants, wanted - freed, _YOUNG, until, pressure)
             if freed >= wanted:
                 return freed  # the next round goes on here
-            self._looked_at += len(page)
             if not page:
+                self._looked_at = 0
                 break
-        self._looked_at = 0 if freed < wanted else self._looked_at
+            self._looked_at += len(page)
         return freed
 
     def _level(

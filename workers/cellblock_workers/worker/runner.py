@@ -187,7 +187,7 @@ class JobRunner:
         operation = secrets.token_hex(8)
         until, waits, ended = time.monotonic() + _ROOM_S, False, result.outcome
         while True:
-            say_end = partial(self._say_end, claim, result, operation, retries=result.outcome is ended)
+            say_end = partial(self._say_end, claim, result, operation, may_retry=result.outcome is ended)
             done = self._patiently(say_end, claim.job_id)
             if done.word is not FinishWord.NO_ROOM:
                 return done
@@ -200,16 +200,18 @@ class JobRunner:
                 _log.warning("result_waits_for_room", job_id=claim.job_id)
 
     def _say_end(
-        self, claim: Claim, result: JobResult, operation: str, *, retries: bool
+        self, claim: Claim, result: JobResult, operation: str, *, may_retry: bool
     ) -> Transition[FinishWord]:
         """Sends a long result to the blob store, if its readers have one; if that fails it stays in Redis."""
         if claim.manifest.long_results:
             try:
                 least_bytes = self._settings.blobs.least_bytes
-                return self._ledger.finish(claim, result, operation, long_bytes=least_bytes, retries=retries)
+                return self._ledger.finish(
+                    claim, result, operation, long_bytes=least_bytes, may_retry=may_retry
+                )
             except BlobsUnavailable as error:
                 _log.warning("result_kept_in_redis", job_id=claim.job_id, reason=str(error))
-        return self._ledger.finish(claim, result, operation, retries=retries)
+        return self._ledger.finish(claim, result, operation, may_retry=may_retry)
 
     def _patiently(self, say: Callable[[], Transition[W]], job_id: str) -> Transition[W]:
         ends = time.monotonic() + self._settings.ledger.lease_s + _SAY_BEYOND_S

@@ -102,11 +102,12 @@ local function is_too_much_stored()
   return most_stored > 0 and a.blob_bytes > 0 and lane.stored + a.blob_bytes > most_stored
 end
 if is_too_much_stored() and lane.kept == 0 and is_idle() then
-  store_bytes(-lane.stored) -- as above
-  lane.stored = 0
+  store_bytes(lane, -lane.stored) -- as above
 end
 if is_too_much_stored() then
-  redis.call('ZADD', keys.crowded, 'GT', 0, a.tenant)
+  if lane.kept > 0 and a.blob_bytes <= most_stored then
+    redis.call('ZADD', keys.crowded, 'GT', 0, a.tenant)
+  end
   return { 'refused', 'bytes_stored', int(most_stored), int(lane.stored), ROOM_MS, int(a.blob_bytes) }
 end
 
@@ -201,7 +202,7 @@ if lane.slots > 0 then
   lane.taken = redis.call('SCARD', keys.slots)
 end
 name_blobs(a.blobs, 1)
-store_bytes(a.blob_bytes)
+store_bytes(lane, a.blob_bytes)
 redis.call('SET', keys.spec, a.manifest, 'EX', int(a.job_ttl_s))
 if a.upload_ms > 0 then
   redis.call('ZADD', keys.delayed, int(now + a.upload_ms), a.job_id)

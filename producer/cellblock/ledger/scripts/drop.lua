@@ -14,7 +14,7 @@ if job.kept then
   redis.call('HSET', keys.job, 'op_drop', a.op, 'kept', int(tonumber(job.kept) - payload))
   redis.call('HDEL', keys.job, 'bytes', 'blobs', 'blob_bytes')
   name_blobs(job.blobs or '', -1)
-  store_bytes(-tonumber(job.blob_bytes or '0'))
+  store_bytes({ stored = 0 }, -tonumber(job.blob_bytes or '0'))
   redis.call('HINCRBY', keys.account, 'kept_bytes', int(-payload))
 end
 return { 'dropped' }

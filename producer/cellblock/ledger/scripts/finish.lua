@@ -52,6 +52,6 @@ if a.blob ~= '' then
     more[#more + 1] = part
   end
   name_blobs(a.blob, 1)
-  store_bytes(a.blob_bytes)
+  store_bytes({ stored = 0 }, a.blob_bytes)
 end
 return reply('finished', close(a, job, a.state, a.outcome, a.result, now, a.charge, more))

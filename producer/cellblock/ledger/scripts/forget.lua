@@ -73,7 +73,7 @@ else
   redis.call('ZREM', keys.keepers, a.keeper)
   redis.call('HDEL', keys.account, 'list:' .. stay)
 end
-store_bytes(-stored)
+store_bytes({ stored = 0 }, -stored)
 local account = redis.call('HMGET', keys.account, 'kept_bytes', 'held_bytes')
 if account[1] then
   local left = math.max(0, tonumber(account[1]) - bytes)

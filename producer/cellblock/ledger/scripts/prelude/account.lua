@@ -37,8 +37,9 @@ local function name_bytes(tenant, idempotency)
 end
 
 -- Adds to what the tenant's jobs have in the blob store, or takes from it.
-local function store_bytes(more)
+local function store_bytes(lane, more)
   if more ~= 0 then
+    lane.stored = lane.stored + more
     redis.call('HINCRBY', keys.account, 'blob_bytes', int(more))
   end
 end

@@ -90,7 +90,7 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   else
     redis.call('DEL', keys.spec, keys.attempts)
     name_blobs(job.blobs or '', -1)
-    store_bytes(-tonumber(job.blob_bytes or '0'))
+    store_bytes(lane, -tonumber(job.blob_bytes or '0'))
   end
   redis.call('RPUSH', list, a.job_id .. ' ' .. int(kept))
   local looked_at_ms = int(at_ms + 1000 * math.min(kept_s, a.looked_at_s))
