@@ -112,7 +112,7 @@ class Admissions:
                 try:
                     # A job that was admitted by the first sending is known by its id, and admitted once.
                     told = until_answered(partial(self._scripts.call_each, AdmitReply, trip))
-                    # One that had to be sent again by itself, as Redis had lost the script, can go unanswered.
+                    # One that was sent again by itself, as Redis had lost the script, can go unanswered.
                     answers += [
                         _unknown(candidate, answer) if isinstance(answer, NoAnswer) else answer
                         for candidate, answer in zip(sent, told, strict=True)

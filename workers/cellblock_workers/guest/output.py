@@ -69,6 +69,7 @@ class OutputWriter:
         self.process = own_process()
         self.lines = 0
         self.deadline = monotonic() + timeout_s - BEFORE_DEADLINE_S
+        self.first_time = new_lock()  # nobody releases it
         self.rest = new_lock()  # nobody releases it: to wait for it is to sleep
         self.writing = new_lock()  # no fork happens meanwhile: the child would find the stream locked
         self.forking = False
@@ -76,7 +77,7 @@ class OutputWriter:
 
     def count(self) -> None:
         self.lines += 1
-        if self.lines == LINES_AT_ONCE:
+        if self.lines >= LINES_AT_ONCE and self.first_time.acquire(False):  # two threads may come here at once
             self.buffer.told = None
             if own_process() == self.process:
                 self.gather()
