@@ -77,7 +77,7 @@ class OutputWriter:
 
     def count(self) -> None:
         self.lines += 1
-        if self.lines >= LINES_AT_ONCE and self.first_time.acquire(False):  # two threads may come here at once
+        if self.lines >= LINES_AT_ONCE and self.first_time.acquire(False):  # two threads may come here
             self.buffer.told = None
             if own_process() == self.process:
                 self.gather()
@@ -87,7 +87,8 @@ class OutputWriter:
         if sys.version_info >= (3, 12):  # which warns of a thread that the program does not have
             warnings.filterwarnings("ignore", ".* is multi-threaded, use of fork", DeprecationWarning)
         try:
-            self.stream.reconfigure(line_buffering=False)
+            # In one call: between two, threads would meet what write_through_beside_threads is about.
+            self.stream.reconfigure(line_buffering=False, write_through=bool(_thread._count()))
         except ValueError:
             return  # detached or closed: the program has another stream
         write_through_beside_threads(self.stream)
@@ -137,10 +138,7 @@ def write_through_beside_threads(stream: Any) -> None:
     """
     names = vars(threading)
     start = names.get("_start_new_thread")
-    if _thread._count():
-        stream.reconfigure(write_through=True)
-        return
-    if start is None:  # 3.13, which is mended
+    if _thread._count() or start is None:  # it does already; or this is 3.13, which is mended
         return
 
     def start_first(*given: Any) -> Any:
