@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from cellblock.admission.costs import Estimate
@@ -16,6 +16,9 @@ from cellblock.errors import CellblockError, InvalidJob, PolicyDenied, RateLimit
 from cellblock.ledger import Admission, Candidate, Ledger
 from cellblock.ledger.connection import NoAnswer, until_answered
 from cellblock.queue import Publisher
+
+#: Jobs admitted together where they have parts for the blob store.
+_PORTION_JOBS = 64
 
 
 class Submission:
@@ -34,20 +37,32 @@ class Submission:
         for spec in specs:
             away = found[-1] if found and isinstance(found[-1], NoAnswer) else None  # as for the one before
             found.append(away or self._begun(spec, principal))
-        candidates = {at: one for at, one in enumerate(found) if isinstance(one, Candidate)}
-        admitted = self._ledger.admissions.admit_many(list(candidates.values()))
-        wake: list[str] = []
-        for (at, candidate), answer in zip(candidates.items(), admitted, strict=True):
-            if isinstance(answer, Admission):
-                wake += answer.wake
-            found[at] = self._answered(candidate, answer)
-            if isinstance(answer, Admission) and answer.fresh:
-                try:
-                    wake += self._ledger.admissions.upload(candidate)
-                except CellblockError as error:
-                    found[at] = error
-        self._publisher.wake(wake)
+        candidates = [(at, one) for at, one in enumerate(found) if isinstance(one, Candidate)]
+        # With long parts in portions: an admitted job waits for its own, and not for those of a whole batch.
+        portion = _PORTION_JOBS if any(one.uploads for _, one in candidates) else max(1, len(candidates))
+        for start in range(0, len(candidates), portion):
+            part = candidates[start : start + portion]
+            for (at, _), answer in zip(part, self._submitted([one for _, one in part]), strict=True):
+                found[at] = answer
         return [one for one in found if not isinstance(one, Candidate)]
+
+    def _submitted(self, candidates: Sequence[Candidate]) -> list[str | CellblockError]:
+        answers: list[str | CellblockError] = []
+        wake: list[str] = []
+        for candidate, admitted in zip(
+            candidates, self._ledger.admissions.admit_many(candidates), strict=True
+        ):
+            answer = self._answered(candidate, admitted)
+            if isinstance(admitted, Admission):
+                wake += admitted.wake
+                if admitted.fresh:
+                    try:
+                        wake += self._ledger.admissions.upload(candidate)
+                    except CellblockError as error:
+                        answer = error
+            answers.append(answer)
+        self._publisher.wake(wake)
+        return answers
 
     def estimate(self, spec: JobSpec, principal: Principal) -> Estimate:
         """The most this job can cost; it is not submitted. Asks no policy."""

@@ -13,6 +13,7 @@ from redis import Redis
 
 from cellblock import Client, InvalidJob, JobSpec, Outcome, RateLimited, StoreFull, UnknownJob
 from cellblock.ledger import Claim, Ledger, connect
+from cellblock.ledger.kept_lists import Page, Rules, Wanted
 from cellblock.ledger.pressure import ADMITS_BELOW, LEAVE_ABOVE, TAKES_LARGE_BELOW, Pressure
 from cellblock_config import Settings, load_settings
 from ledger.kit import (
@@ -548,7 +549,7 @@ def test_round_that_ran_out_of_time_goes_on_behind_the_lists_it_looked_at(
     seen: list[str] = []
     retention = ledger.retention
 
-    def look(epoch: int, tenants: dict[str, None], *_: object) -> int:
+    def look(epoch: int, tenants: dict[str, None], *_: object, **__: object) -> int:
         seen.extend(tenants)
         return 0
 
@@ -562,3 +563,34 @@ def test_round_that_ran_out_of_time_goes_on_behind_the_lists_it_looked_at(
     times = iter([0.0, 0.0, 9.0])
     retention._relieve(begun.epoch, begun.pressure, 1.0)
     assert len(first | set(seen)) == 2
+
+
+def test_waiting_jobs_of_one_tenant_keep_no_result_of_others_from_leaving(store: Store) -> None:
+    """It has one ended job, so that it is among those whose jobs could leave."""
+    ledger, redis = store
+    names = ended(ledger, *(f"job{number}" for number in range(20)), stdout=LONG)
+    for number in range(30):
+        ledger.admissions.admit(f"waits{number}", manifest(tenant="waits", stdin=LONG))
+    ledger.cancel("waits0")
+    fill_to(ledger, redis, LEAVE_ABOVE + 9)
+    assert ledger.retention.make_room(lead(ledger)) > 0
+    assert len(here(ledger, names)) < 20
+
+
+def test_passes_without_effect_leave_time_for_the_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: to look for fetched results takes all the time it is given."""
+    ledger, redis = store
+    ended(ledger, *(f"job{number}" for number in range(20)), stdout=LONG)
+    fill_to(ledger, redis, LEAVE_ABOVE + 9)
+    forget_early = ledger.retention._lists.forget_early
+
+    def slow(epoch: int, keeper: str, wanted: Wanted, rules: Rules) -> Page:
+        if not rules.unfetched:
+            time.sleep(0.16)
+            return Page()
+        return forget_early(epoch, keeper, wanted, rules)
+
+    monkeypatch.setattr(ledger.retention._lists, "forget_early", slow)
+    assert ledger.retention.make_room(lead(ledger)) > 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import cast
 
 from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
@@ -35,6 +34,8 @@ _SHARE_DOWN_TO = 60
 _HEAVY = 20
 #: The most time for each part of a round: the next round does the rest.
 _WORK_S = 0.3
+#: The most of it for one tenant that was refused.
+_TENANT_WORK_S = 0.05
 #: The most between the time of a job's end and the id of its event.
 _MARGIN_MS = 1000
 
@@ -124,11 +125,7 @@ class Retention:
         tenants that hold more than an even part of it.
         """
         wanted = pressure.above(LEAVE_DOWN_TO) if pressure.above(LEAVE_ABOVE) else 0
-        passes = [_FETCHED, _UNFETCHED] if self._store.hot_s is None else [Rules()]
-        if self._store.hot_s is not None and pressure.above(ADMITS_BELOW):
-            passes += [_FETCHED, _UNFETCHED]
-        if pressure.above(TAKES_LARGE_BELOW):
-            passes.append(_ALL)
+        passes = self._passes(pressure)
         freed = 0
         while freed < wanted and time.monotonic() < until:
             with store_errors("choosing ended jobs to remove"):
@@ -139,17 +136,36 @@ class Retention:
                     ),
                 )
             tenants = dict.fromkeys(keeper.rpartition(" ")[0] for keeper in page)
-            for rules in passes:
-                freed += self._level(epoch, tenants, wanted - freed, rules, until)
-            if pressure.above(ADMITS_BELOW):
-                freed += self._level(epoch, tenants, wanted - freed, _YOUNG, until, pressure)
+            for left, (rules, even) in zip(range(len(passes), 0, -1), passes, strict=True):
+                # Each has its part of the time: the first might look at all in vain, round after round.
+                part_s = (until - time.monotonic()) / left
+                freed += self._level(
+                    epoch,
+                    tenants,
+                    wanted - freed,
+                    rules,
+                    until=time.monotonic() + part_s,
+                    even_under=pressure if even else None,
+                )
             if freed >= wanted:
                 return freed  # the next round goes on here
-            if not page:
+            if len(page) < _LISTS_PAGE:
                 self._looked_at = 0
                 break
             self._looked_at += len(page)
         return freed
+
+    def _passes(self, pressure: Pressure) -> list[tuple[Rules, bool]]:
+        """The rules by which jobs leave a store this full, one after the other, and for each whether only
+        those of tenants above an even part do."""
+        passes = [] if self._store.hot_s is None else [(Rules(), False)]
+        if self._store.hot_s is None or pressure.above(ADMITS_BELOW):
+            passes += [(_FETCHED, False), (_UNFETCHED, False)]
+        if pressure.above(TAKES_LARGE_BELOW):
+            passes.append((_ALL, False))
+        if pressure.above(ADMITS_BELOW):
+            passes.append((_YOUNG, True))
+        return passes
 
     def _level(
         self,
@@ -213,24 +229,27 @@ class Retention:
         """Removes ended jobs of tenants that were refused for them, or that keep large results."""
         freed = 0
         with store_errors("looking for tenants without room"):
-            crowded = self._redis.zrange(self._keys.crowded, 0, _TENANTS_PAGE - 1, withscores=True, desc=True)
+            # At random, so that nobody is always among those for whom there is no time.
+            tenants = cast(list[str], self._redis.zrandmember(self._keys.crowded, _TENANTS_PAGE))
+            sizes = self._redis.zmscore(self._keys.crowded, tenants) if tenants else []
         for_a_job = _FOR_A_JOB if self._store.hot_s is not None else _FOR_A_JOB_WITHOUT_ARCHIVE
-        for tenant, result_bytes in cast(list[tuple[str, float]], crowded):
+        for tenant, result_bytes in zip(tenants, sizes, strict=True):
             if time.monotonic() > until:
                 break
+            its_until = min(until, time.monotonic() + _TENANT_WORK_S)
             for percent, rules in _FOR_A_RESULT if result_bytes else for_a_job:
                 wanted = Wanted(
                     self._beyond(
                         tenant,
                         pressure,
                         percent=percent,
-                        more=int(result_bytes),
+                        more=int(result_bytes or 0),
                         shared=not result_bytes and not rules.young,
                     ),
                     self._stored_beyond(tenant, percent=percent),
                 )
                 if wanted:
-                    left = self._forget_of(epoch, tenant, wanted, rules, until)
+                    left = self._forget_of(epoch, tenant, wanted, rules, its_until)
                     freed += wanted.held_bytes - left.held_bytes
             with store_errors("looking after a tenant"):
                 self._redis.zrem(self._keys.crowded, tenant)  # a tenant that is refused again is added again
@@ -278,11 +297,11 @@ class Retention:
 
 
 def level_of(held: Mapping[str, _Held], wanted_bytes: int) -> int:
-    """The level down to which tenants have to go, those above it alone, so that these bytes become free."""
-    totals = sorted((holds.total_bytes for holds in held.values()), reverse=True)
-    above = 0
-    for count, (total, following) in enumerate(pairwise([*totals, 0]), start=1):
-        above += total
-        if above - count * following >= wanted_bytes:
-            return (above - wanted_bytes) // count
-    return 0
+    """The highest level that frees these bytes if all above it go down to it, as far as ended jobs go: what
+    waits or runs cannot leave, and its tenant must not keep the level above everybody else."""
+    low, high = 0, max((holds.total_bytes for holds in held.values()), default=0)
+    while low < high:
+        level = (low + high + 1) // 2
+        free = sum(max(0, min(holds.kept_bytes, holds.total_bytes - level)) for holds in held.values())
+        low, high = (level, high) if free >= wanted_bytes else (low, level - 1)
+    return low

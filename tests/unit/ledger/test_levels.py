@@ -24,3 +24,8 @@ def test_level_takes_from_those_that_hold_most(totals: list[int], wanted: int, l
     assert level_of(held, wanted) == level
     freed = sum(max(0, total - level) for total in totals)
     assert freed >= min(wanted, sum(totals))
+
+
+def test_level_is_not_kept_up_by_what_waits() -> None:
+    held = {"waits": _Held(1000, 1), "keeps": _Held(100, 100), "little": _Held(10, 10)}
+    assert level_of(held, 50) == 51

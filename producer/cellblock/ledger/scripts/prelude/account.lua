@@ -40,7 +40,9 @@ end
 local function store_bytes(lane, more)
   if more ~= 0 then
     lane.stored = lane.stored + more
-    redis.call('HINCRBY', keys.account, 'blob_bytes', int(more))
+    if redis.call('HINCRBY', keys.account, 'blob_bytes', int(more)) < 0 then
+      redis.call('HSET', keys.account, 'blob_bytes', '0')
+    end
   end
 end
 
