@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cellblock import Outcome
+from cellblock_workers.launcher.limits import OWN_PIDS
 from cellblock_workers.launcher.process_shares import ProcessShares
 from sandbox.harness import Host
 from sandbox.test_oci import PROFILE, backend_with, started
@@ -56,7 +57,7 @@ def test_sandboxes_of_one_tenant_have_no_more_process_ids_than_its_share(tmp_pat
         backend = backend_with("runc", tmp_path / "state")
         mine = [stack.enter_context(started(backend, PROFILE)) for _ in range(3)]
         (other,) = (stack.enter_context(started(backend, PROFILE)) for _ in range(1))
-        own = PROFILE.pids + 1
+        own = PROFILE.pids + OWN_PIDS
         assert limits(*mine, other) == [own] * 4
         shares.add(mine[0], "acme")
         shares.add(other, "another")

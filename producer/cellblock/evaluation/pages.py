@@ -7,6 +7,7 @@ sending its reader elsewhere: only the escaping does.)
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from cellblock.egress.controls import clean
 from cellblock.errors import InvalidJob, NotConfigured
 from cellblock.evaluation.report_data import shortened
 
+#: Marks of direction, which stay in output: beside other words of a page they move those.
+_DIRECTION = re.compile("[\u061c\u200e\u200f]")
 #: The most characters of a name, or of a value that is not output.
 _NAME_CHARS = 120
 
@@ -82,4 +85,6 @@ def size(value: float) -> str:
 
 def _shown(value: Any) -> Any:
     """Makes a value safe to show. Every text of every page passes here, except the templates' own."""
-    return clean(value)[0] if isinstance(value, str) and not hasattr(value, "__html__") else value
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return _DIRECTION.sub(lambda mark: f"\\u{ord(mark[0]):04x}", clean(value)[0])
