@@ -73,7 +73,7 @@ class Batch:
             self._cancel_waiting(waiting)
 
     def _items(self, specs: Iterable[JobSpec]) -> Iterator[_Item]:
-        """Submits spec by spec, as they are asked for, until one fails in a way that others would too."""
+        """Submits spec by spec, as the caller reads on, until one fails in a way that others would too."""
         source = iter(specs)
         try:
             while not self._stopping.done() and (spec := next(source, None)) is not None:

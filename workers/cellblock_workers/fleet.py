@@ -153,7 +153,7 @@ def _run_proven(services: list[Service], first: FirstJob, announce: Callable[[],
     def prove() -> None:
         try:
             failure = first.failure(lambda: supervisor.ends)
-        except Exception as error:  # a defect of ours: an operator must not wait for ever
+        except Exception as error:  # a defect of ours: no operator waits for it in vain
             _log.exception("first_job_crashed")
             failure = f"the first job could not be watched ({type(error).__name__})"
         if failure is not None:

@@ -21,7 +21,7 @@ from cellblock.errors import (
 from cellblock.ledger.connection import NoAnswer, until_answered
 from cellblock.ledger.ends_without_worker import NOT_UPLOADED
 from cellblock.ledger.keys import JobOwner
-from cellblock.ledger.pressure import no_room, too_large_a_share, too_many_bytes, too_many_stored
+from cellblock.ledger.pressure import OF_BYTES, no_room
 from cellblock.ledger.reads import Reads, conflict
 from cellblock.ledger.replies import AdmitReply, AdmitWord, UploadedReply
 from cellblock.ledger.script_calls import BrokenReply, ScriptCall
@@ -201,24 +201,8 @@ class Admissions:
             return too_poor(reply.left_micros)
         if reply.word is AdmitWord.NO_ROOM:
             return no_room(used_bytes=reply.used_bytes, limit_bytes=reply.limit_bytes)
-        if refused is not None and refused.limit == "bytes_held":
-            return too_many_bytes(
-                manifest.tenant,
-                allowed=refused.allowed,
-                used=refused.used,
-                retry_after_ms=refused.retry_after_ms,
-                asked=refused.share,
-            )
-        if refused is not None and refused.limit == "store_share":
-            return too_large_a_share(
-                manifest.tenant,
-                free=refused.allowed,
-                used=refused.used,
-                retry_after_ms=refused.retry_after_ms,
-                requested=refused.share,
-            )
-        if refused is not None and refused.limit == "bytes_stored":
-            return too_many_stored(
+        if refused is not None and refused.limit in OF_BYTES:
+            return OF_BYTES[refused.limit](
                 manifest.tenant,
                 allowed=refused.allowed,
                 used=refused.used,

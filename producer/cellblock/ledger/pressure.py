@@ -16,6 +16,7 @@ The first and the last two, and the size, are also in scripts/prelude/constants.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cellblock.errors import InvalidJob, RateLimited, StoreFull
@@ -88,38 +89,46 @@ def too_many_stored(
 
 
 def too_large_a_share(
-    tenant: str, *, free: int, used: int, retry_after_ms: int, requested: int
+    tenant: str, *, allowed: int, used: int, retry_after_ms: int, requested: int
 ) -> RateLimited:
     """The error for a job whose tenant holds more of a store that is filling than what is free of it."""
     return RateLimited(
-        f"store_share: the store is filling, with {free} bytes free below {ADMITS_BELOW} %, and tenant "
+        f"store_share: the store is filling, with {allowed} bytes free below {ADMITS_BELOW} %, and tenant "
         f"{tenant!r} holds {used} already: the rest is for others. This job takes {requested}; jobs of the "
         "tenant have to end or leave first, or give Redis more maxmemory; try again in "
         f"{retry_after_ms / 1000:g} s",
         retry_after_s=retry_after_ms / 1000,
         limit="store_share",
-        allowed=max(0, free),
+        allowed=allowed,
         used=used,
     )
 
 
 def too_many_bytes(
-    tenant: str, *, allowed: int, used: int, retry_after_ms: int, asked: int
+    tenant: str, *, allowed: int, used: int, retry_after_ms: int, requested: int
 ) -> RateLimited | InvalidJob:
     """The error for a job whose tenant holds too many bytes of the store."""
-    if asked > allowed:
+    if requested > allowed:
         return InvalidJob(
             "job",
-            f"takes {asked} bytes of the store, and tenant {tenant!r} may hold {allowed}: it can never be "
-            "admitted (bytes_held of its plan, or CELLBLOCK_LEDGER_TENANT_PERCENT of the store's memory)",
+            f"takes {requested} bytes of the store, and tenant {tenant!r} may hold {allowed}: it can never "
+            "be admitted (bytes_held of its plan, or CELLBLOCK_LEDGER_TENANT_PERCENT of the store's memory)",
         )
     remedy = "jobs of it have to end or leave first"
     return RateLimited(
         f"bytes_held: tenant {tenant!r} holds {used} of {allowed} bytes of the store, and this job takes "
-        f"{asked}: {remedy} (bytes_held of its plan, or CELLBLOCK_LEDGER_TENANT_PERCENT of the store's "
+        f"{requested}: {remedy} (bytes_held of its plan, or CELLBLOCK_LEDGER_TENANT_PERCENT of the store's "
         f"memory); try again in {retry_after_ms / 1000:g} s",
         retry_after_s=retry_after_ms / 1000,
         limit="bytes_held",
         allowed=allowed,
         used=used,
     )
+
+
+#: The error for a refusal by the bytes of a tenant, by the name of the limit.
+OF_BYTES: Mapping[str, Callable[..., RateLimited | InvalidJob]] = {
+    "bytes_held": too_many_bytes,
+    "bytes_stored": too_many_stored,
+    "store_share": too_large_a_share,
+}

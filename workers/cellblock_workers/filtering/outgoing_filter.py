@@ -98,16 +98,16 @@ class OutgoingFilter:
         answer_bytes = _ANSWER_TIMES * sum(map(len, pieces)) + _ANSWER_BYTES
         del pieces
         descriptors: tuple[int, ...] = ()
-        before_s = 0.0
+        spent_s = 0.0
         with ExitStack() as stack:
             if context is not None and self._settings.echo_bytes:
                 index = stack.enter_context(self._indexes.of(context, interruption))
                 request["index"] = {"shift": index.shift, "block_bytes": index.block_bytes}
-                descriptors, before_s = (context, index.entries), index.cpu_s
+                descriptors, spent_s = (context, index.entries), index.cpu_s
             for small in (True, False) if size <= SMALL_BYTES else (False,):
                 if not small:
                     stack.enter_context(self._large.taken(tenant, interruption))
-                left_s = None if afford_s is None else afford_s - before_s
+                left_s = None if afford_s is None else afford_s - spent_s
                 looked, exceeded = self._asked_within(
                     said=said,
                     request=request,
@@ -117,11 +117,11 @@ class OutgoingFilter:
                     answer_bytes=answer_bytes,
                     interruption=interruption,
                 )
-                before_s += looked.cpu_s
+                spent_s += looked.cpu_s
                 # A small archive can unpack to more than a small request may hold.
                 if not exceeded or looked.over_cost or all(as_text(blob) is not None for blob in blobs):
                     break
-        return FilteredOutput(looked.said, before_s, looked.over_cost)
+        return FilteredOutput(looked.said, spent_s, looked.over_cost)
 
     def _asked_within(
         self,
