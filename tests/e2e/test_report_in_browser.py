@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import struct
-import subprocess
 import threading
 import zlib
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from browser import chromium
 from cellblock.evaluation.comparison import compare, write_comparison
 from cellblock.evaluation.report import write_report
 from folders import hostile, hostile_folder, result_folder, trial
@@ -77,18 +76,6 @@ def serving() -> Iterator[Site]:
 def site() -> Iterator[Site]:
     with serving() as one:
         yield one
-
-
-def chromium(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """A browser that finds nobody but this machine."""
-    binary = shutil.which("chromium")
-    assert binary, "chromium is missing; run the tests with: make test"
-    command = [binary, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
-    command += ["--disable-background-networking", "--enable-logging=stderr", "--v=0"]
-    command += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--hide-scrollbars"]
-    return subprocess.run(
-        [*command, *options], capture_output=True, text=True, timeout=50, check=True, cwd=folder
-    )
 
 
 class Dom(HTMLParser):

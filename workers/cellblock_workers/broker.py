@@ -70,8 +70,7 @@ def create_celery(settings: Settings) -> Celery:
         task_acks_on_failure=True,
         task_acks_on_timeout=True,
         task_ignore_result=True,
-        task_track_started=True,
-        worker_send_task_events=True,
+        worker_send_task_events=False,  # its tasks are wake-ups; the ledger tells of jobs
         worker_prefetch_multiplier=1,
         worker_disable_prefetch=True,
         worker_cancel_long_running_tasks_on_connection_loss=False,

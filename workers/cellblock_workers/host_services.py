@@ -107,7 +107,7 @@ def monitor_service(
     variables: Mapping[str, str], ready: Callable[[subprocess.Popen[bytes]], None]
 ) -> Service:
     """The Flower of a host."""
-    command = [PYTHON, "-P", "-m", "cellblock_workers.monitor"]
+    command = [PYTHON, "-P", "-m", "cellblock_workers.monitor.main"]
     environment, user = environment_of(MONITOR, variables), service_user(MONITOR_ACCOUNT)
     return Service("flower", command, environment, user, stop_s=_FLOWER_STOP_S, ready=ready)
 

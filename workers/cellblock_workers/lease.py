@@ -88,6 +88,7 @@ class Heart:
         self._status = status
         self._renew = renew
         self._leases: dict[tuple[str, int], Lease] = {}
+        self.begun = 0  #: attempts so far
         self._claimed = time.monotonic()
         self._cancelled: dict[str, float] = {}  # when it was heard, of jobs not held here
         self._lock = threading.Lock()
@@ -121,6 +122,7 @@ class Heart:
         with self._lock:
             self._claimed = time.monotonic()
             self._leases[key] = lease
+            self.begun += 1
             if self._draining:
                 lease.stop("drain")
             if self._cancelled.pop(claim.job_id, None) is not None:
@@ -139,6 +141,11 @@ class Heart:
     def held(self) -> int:
         """The number of jobs that run here."""
         return len(self._leases)
+
+    def running(self) -> list[tuple[str, float]]:
+        """The ids of the jobs that run here, each with the Unix time at which its attempt began."""
+        with self._lock:
+            return [(lease.claim.job_id, lease.claim.started) for lease in self._leases.values()]
 
     @property
     def draining(self) -> bool:

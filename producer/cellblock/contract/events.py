@@ -24,7 +24,8 @@ EventType = Literal[
 
 
 class Event(Contract):
-    """One entry of the event stream. Carries ids and the outcome, never code or output.
+    """One entry of the event stream. Carries names and the outcome, and of what a job printed nothing but the
+    first line of its error, filtered.
 
     ``agent.events.gap`` is not about a job: it tells a reader that events after those it has read, up to this
     id, have left the stream before it came.
@@ -39,6 +40,12 @@ class Event(Contract):
     outcome: Outcome | None = Field(None, description="How the job, or the attempt, ended.")
     worker: str | None = Field(None, description="The worker that ran the attempt.")
     trace_id: str = Field(description="Trace id of the caller's traceparent, else one made at admission.")
+    plan: str | None = Field(None, description="The plan that bounds the job.")
+    image: str | None = Field(None, description="The image that its sandbox is made of.")
+    message: str | None = Field(
+        None,
+        description="Type and first line of the filtered error, up to 200 bytes; none of a confidential job.",
+    )
 
     @property
     def terminal(self) -> bool:

@@ -33,6 +33,9 @@ OUR_FAULT = frozenset({Outcome.WORKER_LOST, Outcome.SANDBOX_ERROR})
 #: After these a job is never tried again, whatever its ``retries``.
 NEVER_RETRIED = frozenset({Outcome.OK, Outcome.CANCELLED, Outcome.REJECTED, Outcome.COST_CAP})
 
+#: The most bytes of an error's summary.
+SUMMARY_BYTES = 200
+
 
 class JobError(Contract):
     """Why a job did not end ``ok``: the exception that its code raised, or the limit that stopped it."""
@@ -40,6 +43,13 @@ class JobError(Contract):
     type: str
     message: str
     traceback: str = ""
+
+    def summary(self) -> str:
+        """The type and the first line of the message, at most ``SUMMARY_BYTES``; controls become "?"."""
+        first_line = self.message[:SUMMARY_BYTES].strip().partition("\n")[0]
+        text = f"{self.type[:SUMMARY_BYTES]}: {first_line}" if first_line else self.type[:SUMMARY_BYTES]
+        printable = "".join(character if character.isprintable() else "?" for character in text)
+        return printable.encode()[:SUMMARY_BYTES].decode(errors="ignore")
 
 
 class Usage(Contract):

@@ -100,10 +100,10 @@ ROLES = (
     Role(
         "monitor",
         changes="broker:_kombu.* broker:celeryev.* broker:*.reply.celery.pidbox* broker:unacked_mutex",
-        reads="broker:*",
+        reads="broker:* events upkeep",
         channels=_EVENTS,
         commands=(
-            f"{_TALK} {_HEARS} {_SCRIPTS} {_LOOKS} "
+            f"{_TALK} {_HEARS} {_SCRIPTS} {_LOOKS} xread "
             "brpop del publish sadd set srem zadd zrangebyscore zrem zrevrangebyscore info"
         ),
     ),

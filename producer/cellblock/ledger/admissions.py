@@ -244,6 +244,7 @@ class Admissions:
                 "priority": manifest.priority,
                 "trace_id": manifest.trace_id,
                 "submitted": f"{manifest.submitted:.6f}",
+                "image": manifest.image,
                 "queue_depth": self._store.settings.queue_depth,
                 "job_ttl_s": self._store.settings.job_ttl_s,
                 "expires_ms": ms(manifest.expires_s),

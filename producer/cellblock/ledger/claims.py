@@ -258,4 +258,5 @@ class Claims:
                 "cancelled_result": b"",
             },
             plan_ttl_s=plan_ttl_s(record),
+            message=UNREADABLE.error.summary(),
         )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import cast
 
-from pydantic import ValidationError
 from redis import Redis
 from redis.exceptions import ResponseError
 
@@ -18,10 +16,8 @@ from cellblock.errors import StoreUnavailable
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.event_retention import EventStream, gap_to, id_of
 from cellblock.ledger.keys import Keys
-from cellblock.ledger.reads import entries
+from cellblock.ledger.reads import entries, readable
 from cellblock.ledger.server import check_schema
-
-_log = logging.getLogger(__name__)
 
 #: The group of `cellblock webhooks`; no other reader may use it.
 WEBHOOKS_GROUP = "webhooks"
@@ -130,15 +126,15 @@ class EventGroups:
         return self._parsed(group, entries(reply))
 
     def _parsed(self, group: str, found: Iterable[tuple[str, dict[str, str]]]) -> list[Event]:
-        """The events that this version can read. Others are logged and acknowledged, not delivered again."""
+        """The events that this version can read. Others are acknowledged, not delivered again."""
         events = []
         for name, fields in found:
             if not fields:  # trimmed meanwhile
                 continue
-            try:
-                events.append(Event.from_fields(name, fields))
-            except (ValidationError, ValueError, KeyError):
-                _log.warning("event %s cannot be read by this version and is left out", name)
+            event = readable(name, fields)
+            if event is not None:
+                events.append(event)
+            else:
                 self.acknowledge(group, [name])
         return events
 

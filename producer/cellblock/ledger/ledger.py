@@ -221,6 +221,7 @@ class Ledger:
                 "cancelled_result": self._cancelled_result(claim.job_id) if ours else b"",
             },
             plan_ttl_s=claim.plan_ttl_s,
+            message=_message(claim, result),
         )
 
     def _cancelled_result(self, job_id: str) -> bytes:
@@ -281,3 +282,9 @@ class Ledger:
             },
         )
         return Transition(job_id, retried.word, retried.wake)
+
+
+def _message(claim: Claim, result: JobResult) -> str:
+    """The error that the event of a job's end shows to every reader of events: "" for a confidential job."""
+    confidential = claim.manifest.seal_to is not None
+    return "" if result.error is None or confidential else result.error.summary()

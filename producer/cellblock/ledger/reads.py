@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from pydantic import ValidationError
+
 from cellblock.admission.idempotency import IdempotencyKey
 from cellblock.contract.events import Event
 from cellblock.contract.job_status import DeadLetter, JobState, JobStatus, PastAttempt
@@ -22,6 +24,8 @@ from cellblock.ledger.stored_results import restored, timings, within_reach
 from cellblock_config import LevelName, PriorityClass
 
 _EVENTS_STEP_S = 1.0
+#: The most events of one answer, where only an id is looked for.
+_EVENTS_PAGE = 1000
 #: After a failed question to the archive, the pause is the time that the question took, times this factor.
 _ARCHIVE_PAUSE = 2
 _ARCHIVE_WARNS_S = 10.0
@@ -111,9 +115,27 @@ class Reads:
             block = max(1, round(1000 * min(left_s, _EVENTS_STEP_S))) if left_s > 0 else None
             with store_errors("reading events"):
                 reply = self._redis.xread({self._keys.events: after}, count=limit, block=block)
-            found = [Event.from_fields(stream_id, fields) for stream_id, fields in entries(reply)]
+            found = []
+            for stream_id, fields in entries(reply):
+                event = readable(stream_id, fields)
+                found += [event] if event is not None else []
+                after = stream_id
             if found or left_s <= 0:
                 return found
+
+    def event_before_last(self, count: int) -> str:
+        """The stream id after which the last ``count`` events follow; ``0`` if there are no more events."""
+        last, left = "+", count + 1
+        while left:
+            page = min(left, _EVENTS_PAGE)
+            with store_errors("reading events"):
+                reply = self._redis.xrevrange(self._keys.events, max=last, count=page)
+            found = cast(list[tuple[str, object]], reply)
+            if len(found) < page:
+                return "0"
+            left -= page
+            last = f"({found[-1][0]}"
+        return last.removeprefix("(")
 
     def last_event_id(self) -> str:
         """The stream id of the newest event; ``0`` without any."""
@@ -250,6 +272,15 @@ class Reads:
         if not record:
             raise unknown_job(job_id)
         return record
+
+
+def readable(stream_id: str, fields: dict[str, str]) -> Event | None:
+    """The event of one entry; None, and logged, for an entry of a version that this one cannot read."""
+    try:
+        return Event.from_fields(stream_id, fields)
+    except (ValidationError, ValueError, KeyError):
+        _log.warning("event %s cannot be read by this version and is left out", stream_id)
+        return None
 
 
 def entries(reply: Any) -> Iterator[tuple[str, dict[str, str]]]:

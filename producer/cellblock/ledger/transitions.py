@@ -50,11 +50,13 @@ class Transitions:
         arguments: Arguments,
         *,
         plan_ttl_s: int,
+        message: str = "",
         more_keys: Mapping[str, str] = MappingProxyType({}),
     ) -> Transition[W]:
         """Calls the script of this reply for a job.
 
-        ``plan_ttl_s``: how long its plan keeps its result, 0 without a plan.
+        ``plan_ttl_s``: how long its plan keeps its result, 0 without a plan. ``message``: the error of the
+        result, for the job's event.
         """
         settings = self._store.settings
         stay = Stay.under(settings, plan_ttl_s)
@@ -69,6 +71,7 @@ class Transitions:
             "memory_bytes": settings.memory_bytes,
             "measures": not self._store.embedded,
             "channel": self._keys.done(job_id),
+            "message": message,
         }
         keys = {**self._keys.of_job(job_id, owner, stay), **more_keys}
         done = self._scripts.call(reply, keys, {"job_id": job_id, **arguments, **common})

@@ -147,6 +147,7 @@ class Upkeep:
                     "cancelled_result": cancelled,
                 },
                 plan_ttl_s=plan_ttl_s(record),
+                message=WORKER_LOST.error.summary(),
             )
             if done.word not in {ReapWord.LIVE, ReapWord.GONE}:
                 yield done
@@ -161,6 +162,7 @@ class Upkeep:
                 JobOwner.of_record(record),
                 {"result": late},
                 plan_ttl_s=plan_ttl_s(record),
+                message=EXPIRED.error.summary(),
             )
             if done.word is ExpireWord.EXPIRED:
                 yield done

@@ -44,7 +44,6 @@ from cellblock_workers.worker.shutdown import Shutdown
 _log = get_logger(__name__)
 _PAUSED_HOLD_S = 1.0
 _DRAINING_HOLD_S = 0.3
-_EVENTS_S = 0.2
 #: How often Flower is told that an idle worker lives: each time is a command.
 _FLOWER_HEARS_S = 10.0
 #: How long a thread that computes may keep the others waiting: one job's output must not slow down another's.
@@ -107,29 +106,26 @@ class WorkerRuntime:
         except StoreUnavailable as error:
             _log.warning("worker_not_signed_off", error=str(error))
 
-    def run(self, messages: list[str]) -> list[str]:
-        """The task: runs a job for each id of one message, whichever is next. Returns the ids of those that
-        ran.
+    def run(self, messages: list[str]) -> None:
+        """The task: runs a job for each id of one message, whichever is next.
 
         A worker that is paused, or about to end, sends the message again for the others.
         """
         if self.heart.draining:  # given-back jobs may return before Celery stops consuming
             time.sleep(_DRAINING_HOLD_S)
             self._publisher.wake(messages)
-            return []
+            return
         if not self.health.ready and not self.health.wait_ready(_PAUSED_HOLD_S):
             self._publisher.wake(messages)
-            return []
-        ran = []
+            return
         for job_id in messages:
             try:
-                ran.append(self.runner.run(job_id))
+                self.runner.run(job_id)
             except StoreUnavailable as error:
                 # Not claimed, or not finished: the job still waits, or its lease runs out; the reaper has it.
                 _log.warning("job_left_to_the_reaper", job_id=job_id, error=str(error))
             except Exception:  # a defect of ours costs this job its attempt, not its neighbours theirs
                 _log.exception("job_crashed", job_id=job_id)
-        return [job_id for job_id in ran if job_id is not None]
 
     def _status(self) -> dict[str, object]:
         return {
@@ -146,16 +142,15 @@ def create_worker(settings: Settings) -> tuple[Celery, WorkerRuntime]:
     app = create_celery(settings)
     app.conf.worker_pool = "threads"
     app.conf.worker_concurrency = settings.worker.concurrency
-    take_no_orders(app)
     runtime = WorkerRuntime(settings)
+    take_no_orders(app, runtime.heart)
 
     @app.task(name=RUN_TASK)  # type: ignore[untyped-decorator]
-    def run(job_ids: list[str]) -> list[str]:
-        """Runs as many jobs as the message holds ids, each in a sandbox of its own; Flower shows which."""
-        return runtime.run(_checked(job_ids))
+    def run(job_ids: list[str]) -> None:
+        """Runs as many jobs as the message holds ids, each in a sandbox of its own."""
+        runtime.run(_checked(job_ids))
 
     app.steps["consumer"].add(_gate(runtime.health))
-    app.steps["consumer"].add(EventsTogether)
     return app, runtime
 
 
@@ -164,33 +159,6 @@ def _checked(job_ids: object) -> list[str]:
     if isinstance(job_ids, list) and all(isinstance(j, str) and len(j) <= 64 for j in job_ids):
         return job_ids
     raise ValueError("a message that is not a list of job ids was dropped")
-
-
-class EventsTogether(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Sends Flower's events several times a second in one message, instead of at every turn of the loop:
-    publishing takes a millisecond, and each job has three events."""
-
-    requires = ("celery.worker.consumer.events:Events",)
-    _timer: Any = None
-
-    def __init__(self, parent: Any, **options: Any) -> None:
-        super().__init__(parent, **options)
-        parent.on_send_event_buffered = lambda: None
-
-    def start(self, parent: Any) -> None:
-        """Begins to flush every ``_EVENTS_S`` seconds on this connection."""
-        self.stop(parent)
-        self._timer = parent.hub.call_repeatedly(_EVENTS_S, self._flush, parent)
-
-    def stop(self, parent: Any) -> None:
-        """Stops the timer, and sends what is left."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._flush(parent)
-
-    def _flush(self, parent: Any) -> None:
-        if parent.event_dispatcher is not None:
-            parent.event_dispatcher.flush()
 
 
 def _gate(health: Health) -> type[bootsteps.StartStopStep]:

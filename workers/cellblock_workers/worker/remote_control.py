@@ -5,7 +5,9 @@ Write access to Redis is enough to ask, so an order would let everyone with that
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from celery import Celery
@@ -13,27 +15,34 @@ from celery.worker import state as worker_state
 from celery.worker.control import Panel
 from kombu.pidbox import Node
 
-#: What Flower's pages of a worker ask for, and the command to turn on events, which are always on here.
-#: `conf` is missing: a worker's settings must not be readable through Redis.
+from cellblock.queue import RUN_TASK
+from cellblock_workers.lease import Heart
+
+#: What Flower's pages of a worker ask for. `conf` is missing: a worker's settings must not be readable
+#: through Redis. So is `enable_events`: Celery's are about messages.
 ANSWERED = frozenset(
     {
         *("ping", "stats", "active", "active_queues", "registered", "reserved", "scheduled", "revoked"),
-        *("clock", "hello", "enable_events"),
+        *("clock", "hello"),
     }
 )
 #: What `stats` tells of the broker.
 _TOLD_OF_BROKER = ("transport", "hostname", "port", "virtual_host", "userid", "connect_timeout", "heartbeat")
 
 
-def take_no_orders(app: Celery) -> None:
+def take_no_orders(app: Celery, heart: Heart) -> None:
     """Refuses every other command of Celery, in this process, and lets questions change nothing.
 
-    A command that is not known at all would be logged as an error, each time that Flower asks for it.
+    Where Celery would tell of its messages, it tells of the jobs that ``heart`` beats for. A command that is
+    not known at all would be logged as an error, each time that Flower asks for it.
     """
     for name, command in list(Panel.data.items()):
         Panel.data[name] = _without_arguments(command) if name in ANSWERED else _refuse
     Panel.data["hello"] = _hello
-    Panel.data["stats"] = _stats
+    Panel.data["stats"] = partial(_stats, heart)
+    Panel.data["active"] = partial(_active, heart)
+    for waiting in ("reserved", "scheduled"):
+        Panel.data[waiting] = _no_jobs
     # Whose id is in this set is never run. Celery has no setting for it, and keeps references to the set.
     vars(worker_state.revoked).update(add=_ignore, update=_ignore)
     app.control.mailbox.node_cls = _Node
@@ -65,11 +74,39 @@ def _hello(state: Any, **given: Any) -> dict[str, Any]:
     return {"revoked": [], "clock": state.app.clock.forward()}
 
 
-def _stats(state: Any, **given: Any) -> dict[str, Any]:
+def _stats(heart: Heart, state: Any, **given: Any) -> dict[str, Any]:
     """Celery's own with its transport's options and the addresses of other sentinels would tell passwords."""
     stats: dict[str, Any] = state.consumer.controller.stats()
     broker = stats.get("broker") or {}
-    return {**stats, "broker": {name: broker[name] for name in _TOLD_OF_BROKER if name in broker}}
+    return {
+        **stats,
+        "broker": {name: broker[name] for name in _TOLD_OF_BROKER if name in broker},
+        "total": {RUN_TASK: heart.begun},
+    }
+
+
+def _active(heart: Heart, state: Any, **given: Any) -> list[dict[str, Any]]:
+    """The jobs that run here, as Celery describes a task."""
+    return [
+        {
+            "id": job_id,
+            "name": RUN_TASK,
+            "type": RUN_TASK,
+            "args": [],
+            "kwargs": {},
+            "hostname": state.hostname,
+            "time_start": started,
+            "acknowledged": True,
+            "delivery_info": {},
+            "worker_pid": os.getpid(),
+        }
+        for job_id, started in heart.running()
+    ]
+
+
+def _no_jobs(state: object, **given: Any) -> list[object]:
+    """Jobs wait in the ledger, for whichever worker is first."""
+    return []
 
 
 def _ignore(*_: Any, **__: Any) -> None:

@@ -15,7 +15,7 @@
 --         is spent of `used`, or the bytes of this job
 --       · {"orphan", ""}: no such parent runs · {"poor", left}: the micros that the parent has left
 --       · {"no room", used, limit}: bytes of the store
-local a, invalid = arguments('job_id digest manifest tenant level priority trace_id submitted queue_depth# ' ..
+local a, invalid = arguments('job_id digest manifest tenant level priority trace_id submitted image queue_depth# ' ..
   'job_ttl_s# expires_ms# idempotent# idempotency forgotten parent lane slots# blobs tenant_percent# memory_bytes# ' ..
   'measures# planned# plan weight# parallel# emission_us# burst# day_runs# depth# reserve# budget# result_ttl_s# ' ..
   'bytes_held# bytes_stored# blob_bytes# upload_ms# accrued# keyed#', OF_JOB, { 'idempotency', 'rate' })
@@ -116,7 +116,7 @@ local account = {}
 local fields = { 'state', 'queued', 'tenant', a.tenant, 'level', a.level, 'priority', a.priority,
   'trace_id', a.trace_id, 'submitted', a.submitted, 'attempt', '0', 'admitted_ms', int(now),
   'queued_ms', int(now), 'expires_ms', int(now + a.expires_ms), 'window_ms', int(a.expires_ms),
-  'bytes', int(bytes) }
+  'bytes', int(bytes), 'image', a.image }
 local function also(name, value)
   fields[#fields + 1] = name
   fields[#fields + 1] = value
@@ -224,7 +224,7 @@ redis.call('EXPIRE', keys.account, ACCOUNT_S)
 if limit > 0 then
   redis.call('HINCRBY', keys.pressure, 'taken_bytes', int(bytes + MESSAGE_BYTES))
 end
-emit('queued', a.job_id, now, { tenant = a.tenant, attempt = '0', trace_id = a.trace_id })
+emit('queued', a.job_id, now, { tenant = a.tenant, attempt = '0', trace_id = a.trace_id, plan = a.plan, image = a.image })
 local ids = woken(a, lane, before, was ~= lane.plan and 'plan' or true)
 table.insert(ids, 1, a.job_id)
 return reply('admitted', ids)

@@ -9,7 +9,7 @@ if not a then
 end
 
 local job = record('state', 'op_claim', 'attempt', 'admitted_ms', 'started_ms', 'expires_ms', 'charged', 'lent',
-  'tenant', 'trace_id', 'queued_ms', 'result_ttl_s')
+  'tenant', 'trace_id', 'queued_ms', 'result_ttl_s', 'plan', 'image')
 if job.state == 'running' and job.op_claim == a.op then
   return { 'claimed', job.attempt, job.admitted_ms, job.started_ms, job.charged or '0', job.lent or '0',
     job.result_ttl_s or '0' }
@@ -71,5 +71,6 @@ if able(lane) > 0 then
 else
   refresh_lane(a, lane, 1)
 end
-emit('started', a.job_id, now, { tenant = job.tenant, attempt = fence, worker = a.worker, trace_id = job.trace_id })
+job.attempt, job.worker = fence, a.worker
+emit('started', a.job_id, now, job)
 return { 'claimed', fence, job.admitted_ms, int(now), job.charged or '0', job.lent or '0', job.result_ttl_s or '0' }

@@ -43,7 +43,7 @@ if a.retries > 0 and job.cancel ~= '1' then
       redis.call('HINCRBY', keys.job, 'charged', int(a.charge))
     end
     local ids = requeue(a, job, a.outcome, delay_ms, now, true, more)
-    emit('retried', a.job_id, now, job, a.outcome)
+    emit('retried', a.job_id, now, job, a.outcome, a.message)
     return reply('retried', ids)
   end
 end

@@ -4,7 +4,8 @@ local a, invalid = arguments('job_id op lane slots# job_ttl_s#', OF_JOB)
 if not a then
   return invalid
 end
-local job = record('state', 'op_retry', 'priority', 'window_ms', 'tenant', 'attempt', 'trace_id', 'bytes', 'kept', 'result_blob', 'result_bytes')
+local job = record('state', 'op_retry', 'priority', 'window_ms', 'tenant', 'attempt', 'trace_id', 'bytes', 'kept', 'result_blob',
+  'result_bytes', 'plan', 'image')
 if not job.state then
   redis.call('ZREM', keys.dead, a.job_id)
   return { 'gone' }

@@ -43,8 +43,9 @@ local TAKES_LARGE_BELOW = 95
 -- A measurement older than this is repeated.
 local MEASURED_MS = 1500
 
--- The arguments that every script which ends or moves a job takes, after its own: lane, settings, channel.
-local COMMON = ' lane slots# job_ttl_s# kept_s# kept_failed_s# kept_dead_s# looked_at_s# memory_bytes# measures# channel'
+-- The arguments that every script which ends or moves a job takes, after its own: lane, settings, channel, and the error
+-- of the result in short, for its event.
+local COMMON = ' lane slots# job_ttl_s# kept_s# kept_failed_s# kept_dead_s# looked_at_s# memory_bytes# measures# channel message'
 
 local function now_ms()
   local t = redis.call('TIME')

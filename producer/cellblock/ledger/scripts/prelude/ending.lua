@@ -69,7 +69,7 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   local cost = settle(job, lane, dead and 0 or charge or 0)
   local changed = leave(a, lane, job.state)
   local bytes = tonumber(job.bytes or '0')
-  local kept = #result + RECORD_KEPT_BYTES + name_bytes(job.tenant, job.idempotency or '') + (dead and bytes or 0)
+  local kept = #result + #a.message + RECORD_KEPT_BYTES + name_bytes(job.tenant, job.idempotency or '') + (dead and bytes or 0)
   local kept_s, list = kept_where(a, state, dead)
   local fields = more or {}
   for _, part in ipairs({ 'state', state, 'outcome', outcome, 'finished_ms', int(at_ms), 'kept', int(kept) }) do
@@ -108,7 +108,7 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   if kept > LARGE_BYTES and a.measures == 1 then
     redis.call('HINCRBY', keys.pressure, 'taken_bytes', int(kept))
   end
-  emit(state, a.job_id, at_ms, job, outcome)
+  emit(state, a.job_id, at_ms, job, outcome, state ~= 'cancelled' and a.message or '')
   local whole = #result <= TOLD_BYTES
   local callers = redis.call('PUBLISH', a.channel, whole and told(job, outcome, at_ms, cost) .. result or state)
   if whole and callers > 0 then

@@ -1,6 +1,6 @@
 -- Job hash <prefix>:job:<id>
 --   state        queued | running | succeeded | failed | cancelled | rejected
---   tenant level priority trace_id submitted              written once, by admit
+--   tenant level priority trace_id submitted image        written once, by admit
 --   attempt      the fence: raised by every claim; a write under another attempt is refused
 --   losses       attempts that ended with a lost worker
 --   faults       attempts that ended through a fault of ours (sandbox_error)
@@ -44,18 +44,19 @@ end
 local function whole_record()
   return record('state', 'attempt', 'cancel', 'tenant', 'trace_id', 'worker', 'started_ms', 'priority', 'rank',
     'window_ms', 'expires_ms', 'plan', 'reserved', 'charged', 'day', 'borrowed', 'result_ttl_s', 'bytes',
-    'op_finish', 'op_release', 'level', 'submitted', 'admitted_ms', 'blobs', 'blob_bytes', 'idempotency')
+    'op_finish', 'op_release', 'level', 'submitted', 'admitted_ms', 'blobs', 'blob_bytes', 'idempotency', 'image')
 end
 
 local function is_terminal(state)
   return state == 'succeeded' or state == 'failed' or state == 'cancelled' or state == 'rejected'
 end
 
--- The one place that writes events, so that all carry the same fields. job: fields of its record.
-local function emit(kind, job_id, at_ms, job, outcome)
+-- The one place that writes events, so that all carry the same fields: Redis stores their names once for many events.
+-- job: fields of its record. message: the error of its result in short, "" if it has none.
+local function emit(kind, job_id, at_ms, job, outcome, message)
   redis.call('XADD', keys.events, '*', 'type', 'agent.run.' .. kind, 'job_id', job_id, 'at_ms', int(at_ms),
     'tenant', job.tenant, 'attempt', job.attempt, 'outcome', outcome or '', 'worker', job.worker or '',
-    'trace_id', job.trace_id)
+    'trace_id', job.trace_id, 'plan', job.plan or '', 'image', job.image or '', 'message', message or '')
 end
 
 -- Appends to the job's history an attempt that did not simply end: fence, worker, from, to (ms), why.

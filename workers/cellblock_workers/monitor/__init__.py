@@ -1,0 +1,1 @@
+"""Flower, which shows each job of the ledger as one task."""
