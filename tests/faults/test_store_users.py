@@ -159,6 +159,7 @@ ORDERS: dict[str, dict[str, object]] = {
     "conf": {},
     "disable_events": {},
     **{f"dump_{what}": {} for what in ("active", "conf", "reserved", "revoked", "schedule", "tasks")},
+    "enable_events": {},
     "election": {"id": "1", "topic": "x", "action": None},
     "heartbeat": {},
     "memdump": {},

@@ -25,6 +25,8 @@ _PAST_EVENTS = 3 * TASKS_KEPT
 #: Events that are taken over at once. Flower answers no request meanwhile.
 _BATCH = 200
 _WAIT_S = 1.0
+#: The pause after events: those of one job then come together.
+_PAUSE_S = 0.2
 _AGAIN_S = 2.0
 
 
@@ -58,6 +60,8 @@ class JobEvents(Events):  # type: ignore[misc]
             if events:
                 self._take(events)
                 after = events[-1].id
+                if len(events) < _BATCH:
+                    time.sleep(_PAUSE_S)
 
     def _take(self, events: Sequence[Event]) -> None:
         """Has the loop take these over, and waits for it: what Flower cannot follow stays in the ledger."""

@@ -13,6 +13,7 @@ from typing import Any
 from celery import states
 from celery.events.state import TASK_EVENT_TO_STATE, Task
 from flower.events import EventsState
+from flower.utils.search import SearchPage, TaskSearchEngine
 
 from cellblock import Event
 from cellblock.contract.events import GAP
@@ -28,19 +29,53 @@ _TASK_EVENTS = {
     "agent.run.cancelled": ("revoked",),
     "agent.run.rejected": ("rejected",),
 }
-_RUNS = "started"
-_FAILURES = frozenset({"failed", "rejected", "retried"})
-#: What a worker's process of this name is called by Celery.
-_WORKER = "cellblock@{}"
+_FAILURES = frozenset({"FAILURE", "REJECTED", "RETRY"})
+_ENDED = states.READY_STATES | {states.REJECTED}
 
 
 class JobTask(Task):  # type: ignore[misc]
     """A job as a task. The ledger tells its changes in order, so each one replaces what was known."""
 
-    def event(self, type_: str, timestamp: float, fields: dict[str, Any]) -> None:
-        """Takes one event over: its time, and the state that it leads to."""
-        setattr(self, type_, timestamp)
-        self.__dict__.update(fields, state=TASK_EVENT_TO_STATE[type_], timestamp=timestamp)
+    name = RUN_TASK
+    args = "()"
+    state: str = states.PENDING
+
+    def take(self, event: Event) -> None:
+        """Takes over what one event says: times, state, and what Flower shows beside them."""
+        ran_s = event.at - self.started if self.state == states.STARTED else None
+        for subject in _TASK_EVENTS[event.type]:
+            setattr(self, subject, event.at)
+            self.state = TASK_EVENT_TO_STATE[subject]
+        arguments = {"tenant": event.tenant, "plan": event.plan, "image": event.image}
+        self.kwargs = repr({name: text for name, text in arguments.items() if text is not None})
+        self.timestamp, self.runtime = event.at, ran_s
+        self.retries = max(0, event.attempt - 1)
+        self.result = event.outcome  # Flower's search looks at it, and not at exceptions
+        reason = ": ".join(text for text in (event.outcome, event.message) if text)
+        self.exception = reason if self.state in _FAILURES else None
+
+
+class LateSearch(TaskSearchEngine):  # type: ignore[misc]
+    """Flower's search, which reads jobs when somebody searches, not at each of their events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unread: dict[str, JobTask] = {}
+
+    def upsert(self, task: JobTask) -> None:
+        """Notes that this job has changed."""
+        self._unread[task.uuid] = task
+
+    def remove(self, task_id: str) -> None:
+        """Forgets a job."""
+        self._unread.pop(task_id, None)
+        super().remove(task_id)
+
+    def search(self, *tasks: Any, **query: Any) -> SearchPage:
+        """Reads the jobs that have changed, and searches all."""
+        for task in list(self._unread.values()):
+            super().upsert(task)
+        return super().search(*tasks, **query)
 
 
 class JobsState(EventsState):  # type: ignore[misc]
@@ -50,7 +85,8 @@ class JobsState(EventsState):  # type: ignore[misc]
 
     def __init__(self, **limits: int) -> None:
         super().__init__(**limits)
-        self.handlers["task"] = self._task_event
+        self.search_engine = LateSearch()
+        self._seen_types.add(RUN_TASK)
         self._running: defaultdict[str, set[str]] = defaultdict(set)  # by worker, the ids of its jobs
 
     def event(self, event: dict[str, Any]) -> None:
@@ -66,36 +102,28 @@ class JobsState(EventsState):  # type: ignore[misc]
         for event in events:
             if event.type == GAP:
                 self._forget_unfinished()
-                continue
-            for subject in _TASK_EVENTS[event.type]:
-                super().event(
-                    {
-                        "type": f"task-{subject}",
-                        "hostname": _worker_of(event),
-                        "uuid": event.job_id,
-                        "job_event": event,
-                    }
-                )
+            else:
+                self._take_one(event)
 
-    def _task_event(self, subject: str, event: dict[str, Any]) -> None:
-        """Replaces Celery's handler, which would make a worker of every host name."""
-        job_event: Event = event["job_event"]
-        task, _ = self.get_or_create_task(job_event.job_id)
-        ran_s = job_event.at - task.started if task.state == states.STARTED else None
-        task.event(subject, job_event.at, _fields(job_event, subject, ran_s))
-        self._note_worker(task, subject, event["hostname"])
-        self._seen_types.add(RUN_TASK)
+    def _take_one(self, event: Event) -> None:
+        evicted = self._eviction_candidate(event.job_id)
+        task, _ = self.get_or_create_task(event.job_id)
+        task.take(event)
+        if event.worker is not None:
+            self._note_worker(task, f"cellblock@{event.worker}", _TASK_EVENTS[event.type])
+        self._index_task(task, evicted)
 
-    def _note_worker(self, task: JobTask, subject: str, hostname: str) -> None:
-        if not hostname:
-            return
-        worker = self.workers.data.get(hostname)
-        task.worker = worker if worker is not None else self.Worker(hostname)
+    def _note_worker(self, task: JobTask, hostname: str, subjects: tuple[str, ...]) -> None:
+        """Counts the event for its worker. Who sends no heartbeats is named, and not among the workers."""
+        for subject in subjects:
+            self.counter[hostname][f"task-{subject}"] += 1
         running = self._running[hostname]
-        if subject == _RUNS:
+        if task.state == states.STARTED:
             running.add(task.uuid)
         else:
             running.discard(task.uuid)
+        known = self.workers.data.get(hostname)
+        task.worker = known if known is not None else self.Worker(hostname)
         task.worker.active = len(running)
         if not running:
             del self._running[hostname]
@@ -107,26 +135,3 @@ class JobsState(EventsState):  # type: ignore[misc]
                 del self.tasks[job_id]
                 self.search_engine.remove(job_id)
         self._running.clear()
-
-
-_ENDED = states.READY_STATES | {states.REJECTED}
-
-
-def _worker_of(event: Event) -> str:
-    return "" if event.worker is None else _WORKER.format(event.worker)
-
-
-def _fields(event: Event, subject: str, ran_s: float | None) -> dict[str, Any]:
-    """What Flower shows of the job now, beside its state and times."""
-    arguments = {"tenant": event.tenant, "plan": event.plan, "image": event.image, "trace_id": event.trace_id}
-    reason = ": ".join(part for part in (event.outcome, event.message) if part)
-    return {
-        "name": RUN_TASK,
-        "args": "()",
-        "kwargs": repr({name: value for name, value in arguments.items() if value is not None}),
-        "retries": max(0, event.attempt - 1),
-        "exception": reason if subject in _FAILURES else None,
-        "result": event.outcome,  # Flower's search looks at it, and not at exceptions
-        "runtime": ran_s if subject != _RUNS else None,
-        "clock": 0,
-    }
