@@ -210,6 +210,22 @@ def test_results_without_blobs_stay_when_blobs_have_to_leave(
     assert redis.exists(*(ledger.keys.job(f"small{number}") for number in range(5))) == 5
 
 
+def test_blob_bytes_of_results_leave_for_a_job_that_needs_their_room(store: tuple[Ledger, Redis]) -> None:
+    """They take four fifths of the limit, and the job half of it."""
+    ledger, redis = store
+    for number in range(2):
+        ledger.admissions.admit(f"job-{number}", manifest(), gates=BOUNDED)
+        held = claim(ledger, f"job-{number}")
+        ledger.finish(held, result_of(held, stdout=LONG[:-200] + str(number)), operation(), long_bytes=1024)
+    assert 190_000 < stored_bytes(ledger, redis) < 200_000
+    with pytest.raises(RateLimited, match="bytes_stored"):
+        admitted(ledger, "next", stdin="x" * 125_000)
+    with settings_of(ledger, result_least_s=0):
+        ledger.retention.make_room(lead(ledger))
+    admitted(ledger, "next", stdin="x" * 125_000)
+    assert redis.exists(ledger.keys.job("job-1")) == 1, "the oldest left, and no more"
+
+
 def failed(client: Client, size_bytes: int, plan: str = "freemium") -> str:
     """A job of a plan that has failed, with a file of this size."""
     ledger = client._ledger

@@ -6,6 +6,7 @@ that leave early can stand anywhere in it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -42,6 +43,13 @@ class Rules:
     unfetched: bool = False
     young: bool = False
     keys: bool = False
+
+
+ARCHIVED = Rules()
+FETCHED = Rules(unarchived=True)
+UNFETCHED = Rules(unarchived=True, unfetched=True)
+YOUNG = Rules(unarchived=True, unfetched=True, young=True)
+ALL = Rules(unarchived=True, unfetched=True, young=True, keys=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,7 @@ class KeptLists:
         self._redis, self._keys, self._scripts = store.redis, store.keys, store.scripts
         self.archived_until_ms = 0  #: jobs that ended before this are in the archive
 
-    def of_tenant(self, tenant: str) -> list[str]:
+    def _of_tenant(self, tenant: str) -> list[str]:
         """The names of a tenant's lists among keepers, sorted by when their first jobs leave."""
         with store_errors("reading which jobs a tenant keeps"):
             fields = cast(list[str], self._redis.hkeys(self._keys.account(tenant)))
@@ -149,6 +157,19 @@ class KeptLists:
             return Page()
         first_left = next((entry for entry in entries if entry not in leaving), None)
         return self._forget(epoch, keeper, leaving, first_left.looked_at_ms if first_left else 1)
+
+    def forget_of_tenant(self, epoch: int, tenant: str, wanted: Wanted, rules: Rules, until: float) -> Wanted:
+        """Removes jobs of one tenant until there is room, or no more may leave.
+
+        ``until``: when to stop, by ``time.monotonic``. Returns what is missing.
+        """
+        for keeper in self._of_tenant(tenant):
+            while wanted and time.monotonic() < until:
+                page = self.forget_early(epoch, keeper, wanted, rules)
+                wanted = wanted.less(page)
+                if not page.left:
+                    break
+        return wanted
 
     def _is_held(self, entry: _Entry, now_ms: int, rules: Rules) -> bool:
         if entry.archived or rules.young:

@@ -181,7 +181,7 @@ class Ledger:
         if len(data) <= LARGE_BYTES:
             return end()
         with _LONG_RESULT:
-            if not self.retention.has_room(claim.manifest.tenant, len(data)):
+            if not self.retention.crowded_tenants.has_room(claim.manifest.tenant, len(data)):
                 return Transition(claim.job_id, FinishWord.NO_ROOM)  # without sending it
             return end()
 

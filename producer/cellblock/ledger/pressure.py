@@ -29,7 +29,8 @@ LARGE_BYTES = 32 * 1024
 #: Ended jobs leave until the store is at most this full: one round makes room for some seconds.
 LEAVE_DOWN_TO = 70
 #: Percent of a tenant's own limit. At WHOLE the tenant is refused; then its ended jobs leave until it holds
-#: DOWN_TO, but jobs that the archive does not have only until it holds TAKES_UNARCHIVED_TO.
+#: DOWN_TO, but jobs that the archive does not have only until it holds TAKES_UNARCHIVED_TO; or until the
+#: refused job has room, if that is less.
 TENANT_DOWN_TO, TENANT_TAKES_UNARCHIVED_TO, TENANT_WHOLE = 80, 95, 100
 _RETRY_AFTER_S = 1.0
 _MIB = 1024 * 1024
@@ -51,6 +52,10 @@ class Pressure:
         """The bytes used, plus ``more``, beyond this part of the limit; 0 if they are not beyond it."""
         used = self.used_bytes + more
         return max(0, used - self.limit_bytes * percent // 100) if self.limit_bytes else 0
+
+    def less(self, freed_bytes: int) -> Pressure:
+        """What it is once these bytes are free."""
+        return Pressure(max(0, self.used_bytes - freed_bytes), self.limit_bytes)
 
     def below(self, percent: int) -> int:
         """The bytes that are free below this part of the limit; negative if it is exceeded."""

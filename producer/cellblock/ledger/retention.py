@@ -9,55 +9,26 @@ from typing import cast
 
 from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
 from cellblock.ledger.connection import store_errors
+from cellblock.ledger.crowded_tenants import CrowdedTenants
 from cellblock.ledger.event_retention import EventStream
 from cellblock.ledger.figures import Figures
-from cellblock.ledger.kept_lists import KeptLists, Rules, Wanted
+from cellblock.ledger.kept_lists import ALL, ARCHIVED, FETCHED, UNFETCHED, YOUNG, KeptLists, Rules, Wanted
 from cellblock.ledger.pressure import (
     ADMITS_BELOW,
     LEAVE_ABOVE,
     LEAVE_DOWN_TO,
-    SHARED_ABOVE,
     TAKES_LARGE_BELOW,
-    TENANT_DOWN_TO,
-    TENANT_TAKES_UNARCHIVED_TO,
-    TENANT_WHOLE,
     Pressure,
 )
 from cellblock.ledger.store import Store
 from cellblock.ledger.upkeep import Round
 
-#: The lists looked at in one call for room, and for time; and the crowded tenants in one round.
-_LISTS_PAGE, _DUE_LISTS_PAGE, _TENANTS_PAGE = 1000, 100, 100
-#: Percent of what a tenant may hold of a filling store, down to which its jobs leave when it is refused.
-_SHARE_DOWN_TO = 60
-#: Where the store admits no job, a long result waits if its tenant holds more than this percentage of it.
-_HEAVY = 20
+#: The lists looked at in one call for room, and for time.
+_LISTS_PAGE, _DUE_LISTS_PAGE = 1000, 100
 #: The most time for each part of a round: the next round does the rest.
 _WORK_S = 0.3
-#: The most of it for one tenant that was refused.
-_TENANT_WORK_S = 0.05
 #: The most between the time of a job's end and the id of its event.
 _MARGIN_MS = 1000
-
-_FETCHED = Rules(unarchived=True)
-_UNFETCHED = Rules(unarchived=True, unfetched=True)
-_YOUNG = Rules(unarchived=True, unfetched=True, young=True)
-_ALL = Rules(unarchived=True, unfetched=True, young=True, keys=True)
-#: When a tenant was refused a job, its ended jobs leave by these rules until it holds at most this percentage
-#: of its limit. Young ones leave only beyond the limit itself.
-_FOR_A_JOB = (
-    (TENANT_DOWN_TO, Rules()),
-    (TENANT_TAKES_UNARCHIVED_TO, _FETCHED),
-    (TENANT_TAKES_UNARCHIVED_TO, _UNFETCHED),
-    (TENANT_WHOLE, _ALL),
-)
-_FOR_A_JOB_WITHOUT_ARCHIVE = (
-    (TENANT_DOWN_TO, _FETCHED),
-    (TENANT_DOWN_TO, _UNFETCHED),
-    (TENANT_WHOLE, _ALL),
-)
-#: When a tenant's long result waits, its other jobs leave, also young ones.
-_FOR_A_RESULT = ((TENANT_DOWN_TO, _FETCHED), (TENANT_DOWN_TO, _UNFETCHED), (TENANT_DOWN_TO, _ALL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +45,10 @@ class Retention:
     def __init__(self, store: Store, figures: Figures, archiving: Archiving) -> None:
         self._store = store
         self._redis, self._keys = store.redis, store.keys
-        self._figures = figures
         self._stream = EventStream(store.redis, store.keys)
         self._archiving = archiving
         self._lists = KeptLists(store)
+        self.crowded_tenants = CrowdedTenants(store, figures, self._lists)
         self._looked_at = 0  #: lists that earlier rounds looked at in vain: the next round goes on here
 
     def make_room(self, begun: Round) -> int:
@@ -89,7 +60,8 @@ class Retention:
         # Each part has a time of its own, so that none keeps the others from their work.
         freed = self._forget_the_due(begun.epoch, time.monotonic() + _WORK_S)
         freed += self._relieve(begun.epoch, begun.pressure, time.monotonic() + _WORK_S)
-        return freed + self._relieve_tenants(begun.epoch, begun.pressure, time.monotonic() + _WORK_S)
+        pressure = begun.pressure.less(freed)
+        return freed + self.crowded_tenants.relieve(begun.epoch, pressure, time.monotonic() + _WORK_S)
 
     def _archived_until(self) -> int:
         """The time (ms) before which the archive has every ended job; 0 while it owes a look at all."""
@@ -158,13 +130,13 @@ class Retention:
     def _passes(self, pressure: Pressure) -> list[tuple[Rules, bool]]:
         """The rules by which jobs leave a store this full, one after the other, and for each whether only
         those of tenants above an even part do."""
-        passes = [] if self._store.hot_s is None else [(Rules(), False)]
+        passes = [] if self._store.hot_s is None else [(ARCHIVED, False)]
         if self._store.hot_s is None or pressure.above(ADMITS_BELOW):
-            passes += [(_FETCHED, False), (_UNFETCHED, False)]
+            passes += [(FETCHED, False), (UNFETCHED, False)]
         if pressure.above(TAKES_LARGE_BELOW):
-            passes.append((_ALL, False))
+            passes.append((ALL, False))
         if pressure.above(ADMITS_BELOW):
-            passes.append((_YOUNG, True))
+            passes.append((YOUNG, True))
         return passes
 
     def _level(
@@ -195,7 +167,10 @@ class Retention:
                 beyond = min(holds.kept_bytes, holds.total_bytes - level_bytes)
                 if beyond <= 0 or time.monotonic() > until:
                     continue
-                freed += beyond - self._forget_of(epoch, tenant, Wanted(beyond), rules, until).held_bytes
+                freed += (
+                    beyond
+                    - self._lists.forget_of_tenant(epoch, tenant, Wanted(beyond), rules, until).held_bytes
+                )
             if freed == before:
                 break
         return freed
@@ -209,91 +184,6 @@ class Retention:
             replies = cast(list[list[str | None]], pipe.execute()) if names else []
         pairs = [(int(held or 0), int(kept or 0)) for held, kept in replies]
         return {name: _Held(held + kept, kept) for name, (held, kept) in zip(names, pairs, strict=True)}
-
-    def has_room(self, tenant: str, size_bytes: int) -> bool:
-        """Whether a long result of this tenant's fits into the store, and into the tenant's part of it."""
-        pressure = self._figures.pressure()
-        if pressure.above(TAKES_LARGE_BELOW, more=size_bytes):
-            return False
-        if pressure.above(ADMITS_BELOW, more=size_bytes):
-            holds = self._held([tenant])[tenant].total_bytes + size_bytes
-            if holds * 100 > pressure.limit_bytes * _HEAVY:
-                return False  # or it would keep the store shut for others
-        if self._beyond(tenant, pressure, percent=TENANT_WHOLE, more=size_bytes) <= 0:
-            return True
-        with store_errors("asking for a tenant's room"):
-            self._redis.zadd(self._keys.crowded, {tenant: size_bytes}, gt=True)
-        return False
-
-    def _relieve_tenants(self, epoch: int, pressure: Pressure, until: float) -> int:
-        """Removes ended jobs of tenants that were refused for them, or that keep large results."""
-        freed = 0
-        with store_errors("looking for tenants without room"):
-            # At random, so that nobody is always among those for whom there is no time.
-            tenants = cast(list[str], self._redis.zrandmember(self._keys.crowded, _TENANTS_PAGE))
-            sizes = self._redis.zmscore(self._keys.crowded, tenants) if tenants else []
-        for_a_job = _FOR_A_JOB if self._store.hot_s is not None else _FOR_A_JOB_WITHOUT_ARCHIVE
-        for tenant, result_bytes in zip(tenants, sizes, strict=True):
-            if time.monotonic() > until:
-                break
-            its_until = min(until, time.monotonic() + _TENANT_WORK_S)
-            for percent, rules in _FOR_A_RESULT if result_bytes else for_a_job:
-                wanted = Wanted(
-                    self._beyond(
-                        tenant,
-                        pressure,
-                        percent=percent,
-                        more=int(result_bytes or 0),
-                        shared=not result_bytes and not rules.young,
-                    ),
-                    self._stored_beyond(tenant, percent=percent),
-                )
-                if wanted:
-                    left = self._forget_of(epoch, tenant, wanted, rules, its_until)
-                    freed += wanted.held_bytes - left.held_bytes
-            with store_errors("looking after a tenant"):
-                self._redis.zrem(self._keys.crowded, tenant)  # a tenant that is refused again is added again
-        return freed
-
-    def is_crowded(self) -> bool:
-        """Whether a tenant waits for room."""
-        with store_errors("looking for tenants without room"):
-            return bool(self._redis.exists(self._keys.crowded))
-
-    def _forget_of(self, epoch: int, tenant: str, wanted: Wanted, rules: Rules, until: float) -> Wanted:
-        """Removes jobs of one tenant until there is room, or no more may leave. Returns what is missing."""
-        for keeper in self._lists.of_tenant(tenant):
-            while wanted and time.monotonic() < until:
-                page = self._lists.forget_early(epoch, keeper, wanted, rules)
-                wanted = wanted.less(page)
-                if not page.left:
-                    break
-        return wanted
-
-    def _beyond(
-        self, tenant: str, pressure: Pressure, *, percent: int, more: int = 0, shared: bool = False
-    ) -> int:
-        """The bytes of ended jobs that a tenant keeps, plus ``more``, beyond this part of its limit;
-        ``shared``: or beyond what it may hold of a store that is filling."""
-        with store_errors("reading what a tenant holds"):
-            fields = self._redis.hmget(self._keys.account(tenant), "held_bytes", "kept_bytes", "bytes_held")
-        held, kept, own = (int(value or 0) for value in cast(list[str | None], fields))
-        share = pressure.limit_bytes * self._store.settings.tenant_percent // 100
-        most = min(own or share, share or own)
-        beyond = held + kept + more - most * percent // 100 if most else 0
-        if shared and pressure.above(SHARED_ABOVE):
-            # `admit` lets a tenant hold as much as is free. Below that by a good part, or it would be refused
-            # again at once.
-            even = (held + kept + pressure.below(ADMITS_BELOW)) // 2
-            beyond = max(beyond, held + kept - even * _SHARE_DOWN_TO // 100)
-        return min(kept, beyond)
-
-    def _stored_beyond(self, tenant: str, *, percent: int) -> int:
-        """The bytes that a tenant has in the blob store beyond this part of its plan's limit."""
-        with store_errors("reading what a tenant has stored"):
-            fields = self._redis.hmget(self._keys.account(tenant), "blob_bytes", "bytes_stored")
-        stored, limit = (int(value or 0) for value in cast(list[str | None], fields))
-        return stored - limit * percent // 100 if limit else 0
 
 
 def level_of(held: Mapping[str, _Held], wanted_bytes: int) -> int:

@@ -92,7 +92,7 @@ class Reaper:
         if self._sweep is not None:
             self._sweep.maybe_start()
         pause_s = self._settings.ledger.reap_s * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
-        hurries = begun.pressure.above(LEAVE_ABOVE) > 0 or self._ledger.retention.is_crowded()
+        hurries = begun.pressure.above(LEAVE_ABOVE) > 0 or self._ledger.retention.crowded_tenants.any_waits()
         return pause_s * (_HURRY if hurries else 1)
 
     def _round(self, begun: Round) -> None:

@@ -73,6 +73,12 @@ lane.limit = most
 local function is_too_much()
   return most > 0 and lane.held + lane.kept + bytes > most
 end
+-- Ended jobs of the tenant leave earlier: enough for this job (ledger/crowded_tenants.py).
+local function crowd(field, wanted_bytes)
+  redis.call('ZADD', keys.crowded, 'GT', 0, a.tenant)
+  local before = tonumber(redis.call('HGET', keys.account, field) or '0')
+  redis.call('HSET', keys.account, field, int(math.max(before, wanted_bytes)))
+end
 -- Nothing of the tenant waits or runs.
 local function is_idle()
   return a.parent == '' and redis.call('SCARD', keys.slots) == 0
@@ -82,8 +88,8 @@ if is_too_much() and lane.held > 0 and is_idle() then
   lane.held = 0 -- Redis forgot by itself what waited or ran, with the bytes of it
 end
 if is_too_much() then
-  if lane.kept > 0 then
-    redis.call('ZADD', keys.crowded, 'GT', 0, a.tenant) -- what has ended leaves earlier
+  if lane.kept > 0 and lane.held + bytes <= most then -- else nothing that has ended would be enough
+    crowd('wanted_bytes', bytes)
   end
   return { 'refused', 'bytes_held', int(most), int(lane.held + lane.kept), ROOM_MS, int(bytes) }
 end
@@ -92,8 +98,8 @@ if limit > 0 and used * 100 >= limit * SHARED_ABOVE and mine + bytes > math.max(
   if mine == 0 then
     return { 'no room', int(used), int(limit) }
   end
-  if lane.kept > 0 then
-    redis.call('ZADD', keys.crowded, 'GT', 0, a.tenant)
+  if lane.kept > 0 and lane.held + bytes <= math.max(free + lane.kept - bytes, limit / 100) then
+    crowd('wanted_bytes', bytes)
   end
   return { 'refused', 'store_share', int(free), int(mine), ROOM_MS, int(bytes) }
 end
@@ -106,7 +112,7 @@ if is_too_much_stored() and lane.kept == 0 and is_idle() then
 end
 if is_too_much_stored() then
   if lane.kept > 0 and a.blob_bytes <= most_stored then
-    redis.call('ZADD', keys.crowded, 'GT', 0, a.tenant)
+    crowd('wanted_stored_bytes', a.blob_bytes)
   end
   return { 'refused', 'bytes_stored', int(most_stored), int(lane.stored), ROOM_MS, int(a.blob_bytes) }
 end

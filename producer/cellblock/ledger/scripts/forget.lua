@@ -20,8 +20,10 @@ end
 local tenant, stay = a.keeper:match('^(.*) (%d+)$')
 local now = now_ms()
 local function is_only_bytes(fields)
+  local bytes_of = { kept_bytes = true, held_bytes = true, limit_bytes = true, blob_bytes = true, wanted_bytes = true,
+    wanted_stored_bytes = true }
   for _, field in ipairs(fields) do
-    if field ~= 'kept_bytes' and field ~= 'held_bytes' and field ~= 'limit_bytes' and field ~= 'blob_bytes' then
+    if not bytes_of[field] then
       return false
     end
   end

@@ -10,8 +10,9 @@
 
 -- Account hash <prefix>:account:<tenant>: plan, parallel, bytes_held, bytes_stored (its plan's limits); blob_bytes: what
 -- its jobs in the store have in the blob store, their parts and their results; held_bytes: of its jobs that
--- have not ended; kept_bytes: of its ended jobs; limit_bytes: the limit of both together; list:<s> for each of its lists
--- of ended jobs; per day <day>.runs, <day>.reserved, <day>.spent (micros).
+-- have not ended; kept_bytes: of its ended jobs; limit_bytes: the limit of both together; wanted_bytes,
+-- wanted_stored_bytes: of the largest job that it was refused for them, until what it keeps has left; list:<s> for each
+-- of its lists of ended jobs; per day <day>.runs, <day>.reserved, <day>.spent (micros).
 
 -- Reads once everything that decisions rest on: the tenant's plan and bytes, its ready jobs and slots, and what it used
 -- on the day. Code that changes one of these in Redis also changes it in this table. slots: how many jobs the lane may
