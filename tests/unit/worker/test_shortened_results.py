@@ -8,7 +8,7 @@ from cellblock import JobResult, Outcome, Timings
 from cellblock.contract.evaluations import TrialResult
 from cellblock.ledger.pressure import LARGE_BYTES
 from cellblock.ledger.stored_results import stored
-from cellblock_workers.worker.shortened_results import shortened
+from cellblock_workers.worker.shortened_results import NO_ROOM, shortened
 
 LONG = "x" * 100_000
 
@@ -29,7 +29,7 @@ def result(**fields: object) -> JobResult:
 
 
 def test_shortened_result_keeps_its_outcome_and_the_beginning_of_its_output() -> None:
-    short = shortened(result(stdout=LONG, value=[1], value_kind="json"))
+    short = shortened(result(stdout=LONG, value=[1], value_kind="json"), NO_ROOM)
     assert (short.outcome, short.cost_micros) == (Outcome.OK, 7)
     assert short.stdout == LONG[:1024]
     assert short.truncated["stdout"] == len(LONG) - 1024
@@ -47,7 +47,7 @@ def test_shortened_result_keeps_its_outcome_and_the_beginning_of_its_output() ->
 def test_shortened_result_that_cannot_be_cut_is_the_tenants_loss_at_its_price(
     fields: dict[str, object],
 ) -> None:
-    lost = shortened(result(stdout=LONG, **fields))
+    lost = shortened(result(stdout=LONG, **fields), NO_ROOM)
     assert (lost.outcome, lost.cost_micros, lost.trials) == (Outcome.OUTPUT_LIMIT, 7, ())
     assert lost.error is not None
     assert lost.error.type == "StoreFull"

@@ -31,7 +31,8 @@ from cellblock_workers.log import get_logger
 from cellblock_workers.worker.claiming import Claiming
 from cellblock_workers.worker.evaluation.attempt import Evaluator
 from cellblock_workers.worker.execution import Drained, LeaseLost, execute, fault_result, rejected_result
-from cellblock_workers.worker.shortened_results import shortened
+from cellblock_workers.worker.shortened_results import NO_PLACE_TO_WAIT, NO_ROOM, shortened
+from cellblock_workers.worker.waiting_results import WaitingResults
 
 _log = get_logger(__name__)
 
@@ -41,7 +42,9 @@ _LEVEL_HOLD_S = 5.0
 #: force.
 _SAY_AGAIN_S = (0.1, 0.3, 1.0, 2.0)
 _SAY_BEYOND_S = 5.0
-#: How long a long result waits for room in the store, in seconds, and how often it is offered.
+#: How long every long result waits for room in the store, in seconds: a round of upkeep, in which older ones
+#: of its tenant leave. How long it waits after that if it has a place, and how often it is offered.
+_ROUND_S = 2.0
 _ROOM_S = 30.0
 _ROOM_AGAIN_S = 0.2
 
@@ -73,6 +76,7 @@ class JobRunner:
         self._outgoing = outgoing or OutgoingFilter(settings.egress)
         self._blobs = blobs
         self._claiming = Claiming(ledger.claims, worker)
+        self._waiting_results = WaitingResults(settings.worker.concurrency)
 
     def start(self) -> None:
         """Gets ready for the first job. Returns at once, and no job depends on it."""
@@ -182,25 +186,26 @@ class JobRunner:
         self._on_wake(done.wake)
 
     def _finish(self, claim: Claim, result: JobResult) -> Transition[FinishWord]:
-        """Tells the ledger. A result that is too long for a full store waits ``_ROOM_S`` for room, then its
-        long parts are left out: a worker that waits for ever runs nothing."""
-        operation = secrets.token_hex(8)
-        until, waits, ended = time.monotonic() + _ROOM_S, False, result.outcome
-        while True:
-            say_end = partial(self._say_end, claim, result, operation, may_retry=result.outcome is ended)
-            done = self._patiently(say_end, claim.job_id)
-            if done.word is not FinishWord.NO_ROOM:
-                return done
-            time.sleep(_ROOM_AGAIN_S)
-            if time.monotonic() > until:
-                _log.error("result_cut_short", job_id=claim.job_id, reason="the store has no room for it")
-                result = shortened(result)
-            elif not waits:
-                waits = True
+        """Tells the ledger. A result that is too long for a full store waits for room, and on if it gets a
+        place to wait: a worker whose threads all wait runs nothing. Then its long parts are left out."""
+        say_end = partial(self._say_end, claim, operation=secrets.token_hex(8))
+        offer = partial(self._patiently, partial(say_end, result, may_retry=True), claim.job_id)
+        done, why = _until_taken(offer, _ROUND_S), NO_PLACE_TO_WAIT
+        if done.word is not FinishWord.NO_ROOM:
+            return done
+        with self._waiting_results.place(claim.manifest.tenant) as may_wait:
+            if may_wait:
                 _log.warning("result_waits_for_room", job_id=claim.job_id)
+                done, why = _until_taken(offer, _ROOM_S), NO_ROOM
+        if done.word is not FinishWord.NO_ROOM:
+            return done
+        _log.error("result_cut_short", job_id=claim.job_id, reason=why)
+        short = shortened(result, why)
+        may_retry = short.outcome is result.outcome
+        return self._patiently(partial(say_end, short, may_retry=may_retry), claim.job_id)
 
     def _say_end(
-        self, claim: Claim, result: JobResult, operation: str, *, may_retry: bool
+        self, claim: Claim, result: JobResult, *, operation: str, may_retry: bool
     ) -> Transition[FinishWord]:
         """Sends a long result to the blob store, if its readers have one; if that fails it stays in Redis."""
         if claim.manifest.long_results:
@@ -224,3 +229,11 @@ class JobRunner:
                 _log.warning("store_asked_again", job_id=job_id, error=str(error))
             time.sleep(pause_s)
         raise AssertionError("the pauses never end")
+
+
+def _until_taken(offer: Callable[[], Transition[FinishWord]], wait_s: float) -> Transition[FinishWord]:
+    """The answer to an end that is offered again while the store has no room for it, for this long."""
+    over = time.monotonic() + wait_s
+    while (done := offer()).word is FinishWord.NO_ROOM and time.monotonic() < over:
+        time.sleep(_ROOM_AGAIN_S)
+    return done

@@ -10,28 +10,33 @@ from cellblock.ledger.stored_results import stored
 _STREAM_BYTES = 1024
 #: What does not depend on the job's output.
 _KEPT = ("job_id", "level", "attempt", "worker", "trace_id", "timings", "usage", "cost_micros")
-_WHY = "the store had no room for the whole result: give Redis more maxmemory"
+NO_ROOM = "the store had no room for the whole result: give Redis more maxmemory"
+NO_PLACE_TO_WAIT = (
+    "the store had no room for the whole result, and as many long results as may wait for room already: give "
+    "Redis more maxmemory"
+)
 
 
-def shortened(result: JobResult) -> JobResult:
+def shortened(result: JobResult, why: str) -> JobResult:
     """The same end, with the first ``_STREAM_BYTES`` of each stream, and without value and artifacts.
 
     A sealed result cannot be cut, and an evaluation without its verdicts is worthless: such a job ends as
-    ``output_limit``, at its price: to run it again for nothing would not bring room.
+    ``output_limit``, at its price: to run it again for nothing would not bring room. ``why``: what the result
+    says of it.
     """
-    short = _cut(result)
+    short = _cut(result, why)
     # A character may take six bytes in the store; and there are other fields that a job can make long.
     if result.sealed is None and not result.trials and len(stored(short)) < LARGE_BYTES:
         return short
     return JobResult(
         **{name: getattr(result, name) for name in _KEPT},
         outcome=Outcome.OUTPUT_LIMIT,
-        error=JobError(type="StoreFull", message=_WHY),
-        evidence={"cut_short": _WHY},
+        error=JobError(type="StoreFull", message=why),
+        evidence={"cut_short": why},
     )
 
 
-def _cut(result: JobResult) -> JobResult:
+def _cut(result: JobResult, why: str) -> JobResult:
     streams, truncated = {}, dict(result.truncated)
     for stream in ("stdout", "stderr"):
         whole = getattr(result, stream).encode()
@@ -44,11 +49,11 @@ def _cut(result: JobResult) -> JobResult:
             "truncated": truncated,
             "value": None,
             "value_kind": None,
-            "value_error": _WHY if result.value_kind is not None else result.value_error,
+            "value_error": why if result.value_kind is not None else result.value_error,
             "error": _shorter(result),
             "artifacts": (),
             "artifacts_skipped": (),
-            "evidence": {**result.evidence, "cut_short": _WHY},
+            "evidence": {**result.evidence, "cut_short": why},
         }
     )
 
