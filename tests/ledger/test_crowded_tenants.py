@@ -24,7 +24,8 @@ NARROW = replace(OPEN, plan="narrow", bytes_held=LIMIT_BYTES, result_ttl_s=86_40
 
 
 @pytest.fixture
-def ledger(redis_url: str) -> Iterator[Ledger]:
+def ledger(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+    monkeypatch.setattr("cellblock.ledger.crowded_tenants._TENANT_WORK_S", 5.0)  # on a busy host too
     settings = load_settings(redis={"url": redis_url}, ledger={"fault_retries": 0})
     with connect(settings) as redis:
         yield Ledger(redis, settings)
@@ -140,10 +141,11 @@ def be_full(ledger: Ledger, used_bytes: int, limit_bytes: int) -> None:
     ledger._store.redis.hset(ledger.keys.pressure, mapping=figures)  # type: ignore[arg-type]
 
 
-def test_large_job_gets_its_part_of_a_filling_store(ledger: Ledger) -> None:
+@pytest.mark.parametrize(("fetched", "ended_s_ago"), [(range(100), 11), (range(0), 61)])
+def test_large_job_gets_its_part_of_a_filling_store(ledger: Ledger, fetched: range, ended_s_ago: int) -> None:
     """Beside others that hold two thirds of it. The job is most of what its tenant may hold: what left for a
-    small one would be too little."""
-    names = keep(ledger, 90, fetched=range(100))
+    small one would be too little. Results that nobody fetched leave too, a minute after their end."""
+    names = keep(ledger, 90, fetched=fetched, ended_s_ago=ended_s_ago)
     limit_bytes = 10 * LIMIT_BYTES
     used_bytes = limit_bytes * 74 // 100
     with settings_of(ledger, tenant_percent=100):

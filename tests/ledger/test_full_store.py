@@ -38,8 +38,9 @@ LONG = "x" * 100_000
 
 
 @pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    """A real one: the in-process Redis has no memory to fill."""
+def store(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A real one: the in-process Redis has no memory to fill. Injected: time enough on a busy host."""
+    monkeypatch.setattr("cellblock.ledger.crowded_tenants._TENANT_WORK_S", 5.0)
     settings = load_settings(redis={"url": redis_url}, ledger={"fault_retries": 0, "result_least_s": 0})
     with connect(settings) as redis:
         yield Ledger(redis, settings), redis

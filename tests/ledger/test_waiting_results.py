@@ -19,7 +19,7 @@ from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.lease import Heart, Lease
 from cellblock_workers.worker.reaper import Reaper
 from cellblock_workers.worker.runner import JobRunner
-from ledger.kit import admit, result_of
+from ledger.kit import admit, lead, result_of
 from ledger.test_full_store import fill_to, here
 from parts import wait_until
 
@@ -148,3 +148,17 @@ def test_results_beyond_their_tenants_own_limit_come_whole_as_older_ones_leave(w
         leader.stop()
     assert worker.whole(names) == names
     assert len(here(ledger, before)) < len(before)
+
+
+def test_result_longer_than_its_tenant_may_hold_does_not_wait(worker: Worker) -> None:
+    names = worker.admit("narrow", 1)
+    fill_to(worker.ledger, worker.redis, 50)
+    limits = worker.ledger._store.settings.model_copy(update={"tenant_percent": 1})
+    worker.ledger._store.settings = limits
+    lead(worker.ledger)
+    assert worker.ledger._store.settings.memory_bytes < 100 * len(LONG)
+    worker.runner.run(names[0])
+    result = worker.ledger.reads.result(names[0])
+    assert result is not None
+    assert result.stdout == LONG[:1024]
+    assert "CELLBLOCK_LEDGER_TENANT_PERCENT" in str(result.evidence["cut_short"])

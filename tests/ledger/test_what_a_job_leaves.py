@@ -12,7 +12,9 @@ from redis import Redis
 from cellblock import Artifact
 from cellblock.admission.resolve import Manifest
 from cellblock.contract.evaluations import Evaluation, FunctionCheck, Trial
+from cellblock.ledger.stored_results import longest_bytes, stored
 from cellblock_config import load_settings
+from cellblock_config.plans import load_plans
 from ledger.kit import admit, claim, manifest, open_ledger, operation, result_of
 
 pytestmark = pytest.mark.no_rerun
@@ -73,6 +75,13 @@ def test_a_result_takes_no_more_than_the_page_says(redis_url: str) -> None:
         assert ledger.finish(held, ended, operation()).word == "finished"
         taken = (_bytes_of(redis) - before) / MIB
         assert 0.9 * figure("its result") <= taken <= figure("its result")
+        assert 0.9 * longest_bytes(load_settings()) <= len(stored(ended)) <= longest_bytes(load_settings())
+
+
+@pytest.mark.parametrize("name", sorted(load_plans().plans))
+def test_every_plan_that_comes_with_it_has_room_for_the_longest_result(name: str) -> None:
+    plan = load_plans().plans[name]
+    assert min(plan.bytes_held or 0, plan.bytes_stored or 0) >= figure("its result") * MIB
 
 
 def _bytes_of(redis: Redis) -> int:

@@ -23,7 +23,8 @@ from cellblock.client import Client
 from cellblock.contract.job_spec import JobSpec
 from cellblock.contract.job_status import DayUsage
 from cellblock.governance import shown
-from cellblock_config import SandboxSettings, load_settings
+from cellblock.ledger.stored_results import longest_bytes
+from cellblock_config import Settings, load_settings
 from cellblock_config.plans import EVERYBODY, MICROS, Override, Plan, PlanBook, PlansError, load_plans
 from cellblock_config.prices import load_prices
 
@@ -124,13 +125,14 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of p
     except PlansError as error:
         typer.echo(f"cellblock: {error}", err=True)
         raise typer.Exit(2) from None
-    for line in _beyond(book, load_settings().sandbox):
+    for line in _beyond(book, load_settings()):
         typer.echo(f"cellblock: {line}", err=True)
     typer.echo(f"ok; plans: {len(book.plans)}, roles: {len(book.roles)}, tenants: {len(book.tenants)}")
 
 
-def _beyond(book: PlanBook, bounds: SandboxSettings) -> Iterator[str]:
+def _beyond(book: PlanBook, settings: Settings) -> Iterator[str]:
     """What plans promise and this fleet refuses."""
+    bounds, longest = settings.sandbox, longest_bytes(settings)
     for name, plan in book.plans.items():
         for field, value, word, bound in (
             ("timeout_s", plan.timeout_most_s or plan.timeout_s, "above", "timeout_max_s"),
@@ -144,6 +146,14 @@ def _beyond(book: PlanBook, bounds: SandboxSettings) -> Iterator[str]:
                 yield (
                     f"{name}: {field} {amount(field, value)} is {word} what this fleet runs: "
                     f"{amount(field, allowed)} (CELLBLOCK_SANDBOX_{bound.upper()})"
+                )
+        for field in ("bytes_held", "bytes_stored"):
+            value = getattr(plan, field)
+            if value is not None and value < longest:
+                yield (
+                    f"{name}: {field} {amount('_bytes', value)} is below the longest result that a job can "
+                    f"have: {amount('_bytes', longest)}. Longer ones than it are cut: raise it, or lower "
+                    "CELLBLOCK_LEDGER_ARTIFACTS_BYTES"
                 )
         for image in set(plan.images) - {"*"} - set(bounds.images):
             yield f"{name}: image {image!r} is not one of this fleet's: {', '.join(sorted(bounds.images))}"

@@ -10,11 +10,13 @@ import time
 from dataclasses import dataclass
 from typing import cast
 
+from cellblock.ledger.archiving import Archiving
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.figures import Figures
 from cellblock.ledger.kept_lists import ALL, ARCHIVED, FETCHED, UNFETCHED, KeptLists, Wanted
 from cellblock.ledger.pressure import (
     ADMITS_BELOW,
+    LARGE_BYTES,
     SHARED_ABOVE,
     TAKES_LARGE_BELOW,
     TENANT_DOWN_TO,
@@ -30,6 +32,8 @@ _TENANTS_PAGE = 100
 _TENANT_WORK_S = 0.05
 #: Percent of what a tenant may hold of a filling store, down to which its jobs leave when it is refused.
 _SHARE_DOWN_TO = 60
+#: The most that an ended job takes beside its result (scripts/prelude/account.lua).
+_RECORD_BYTES = 4096
 #: Where the store admits no job, a long result waits if its tenant holds more than this percentage of it.
 _HEAVY = 20
 
@@ -68,13 +72,25 @@ class _Account:
         return self.held_bytes + self.kept_bytes
 
 
+class ResultTooLong(Exception):
+    """A result is longer than all that its tenant may have of a store: it would leave at once.
+
+    ``limit``: ``bytes_held`` or ``bytes_stored``.
+    """
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"the result is longer than its tenant's {limit}")
+        self.limit = limit
+
+
 class CrowdedTenants:
     """Makes room for single tenants. Raises :class:`StoreUnavailable`."""
 
-    def __init__(self, store: Store, figures: Figures, lists: KeptLists) -> None:
+    def __init__(self, store: Store, figures: Figures, archiving: Archiving, lists: KeptLists) -> None:
         self._store = store
         self._redis, self._keys = store.redis, store.keys
         self._figures = figures
+        self._archiving = archiving
         self._lists = lists
 
     def any_waits(self) -> bool:
@@ -82,20 +98,38 @@ class CrowdedTenants:
         with store_errors("looking for tenants without room"):
             return bool(self._redis.exists(self._keys.crowded))
 
-    def has_room(self, tenant: str, size_bytes: int) -> bool:
-        """Whether a long result of this tenant's fits into the store, and into the tenant's part of it."""
-        pressure = self._figures.pressure()
+    def check_length(self, tenant: str, size_bytes: int, *, as_blob: bool) -> None:
+        """Raises :class:`ResultTooLong` for a result that is longer than all that its tenant may have.
+
+        ``as_blob``: it goes to the blob store.
+        """
+        account = self._account(tenant)
+        if 0 < account.bytes_stored < size_bytes and (as_blob or self._archiving.is_known()):
+            raise ResultTooLong("bytes_stored")
+        if not as_blob and 0 < self._most(account, self._figures.pressure()) < size_bytes + _RECORD_BYTES:
+            raise ResultTooLong("bytes_held")
+
+    def has_room(self, tenant: str, job_id: str, size_bytes: int) -> bool:
+        """Whether a long result of this tenant's fits into the store, and into the tenant's part of it.
+
+        It takes the place of its job, which does not run any more.
+        """
+        account, pressure = self._account(tenant), self._figures.pressure()
         if pressure.above(TAKES_LARGE_BELOW, more=size_bytes):
             return False
-        account = self._account(tenant)
         if pressure.above(ADMITS_BELOW, more=size_bytes):
             holds_bytes = account.total_bytes + size_bytes
             if holds_bytes * 100 > pressure.limit_bytes * _HEAVY:
                 return False  # or it would keep the store shut for others
-        if self._beyond(account, pressure, percent=TENANT_WHOLE, more_bytes=size_bytes) <= 0:
+        with store_errors("reading what a job holds"):
+            own = int(cast(str | None, self._redis.hget(self._keys.job(job_id), "bytes")) or 0) + LARGE_BYTES
+        more_bytes = size_bytes + _RECORD_BYTES - own
+        most = self._most(account, pressure)
+        if not most or account.total_bytes + more_bytes <= most:
             return True
-        with store_errors("asking for a tenant's room"):
-            self._redis.zadd(self._keys.crowded, {tenant: size_bytes}, gt=True)
+        if account.kept_bytes:
+            with store_errors("asking for a tenant's room"):
+                self._redis.zadd(self._keys.crowded, {tenant: max(1, more_bytes)}, gt=True)
         return False
 
     def relieve(self, epoch: int, pressure: Pressure, until: float) -> int:
@@ -163,9 +197,7 @@ class CrowdedTenants:
         ``job_bytes``: or beyond what leaves room for a job of this size. ``shared``: or beyond what it may
         hold of a store that is filling.
         """
-        share = pressure.limit_bytes * self._store.settings.tenant_percent // 100
-        own = account.bytes_held
-        most = min(own or share, share or own)
+        most = self._most(account, pressure)
         down_to = min(most * percent // 100, most - job_bytes)
         beyond = account.total_bytes + more_bytes - down_to if most else 0
         if shared and pressure.above(SHARED_ABOVE):
@@ -174,6 +206,11 @@ class CrowdedTenants:
             even = (account.total_bytes + pressure.below(ADMITS_BELOW)) // 2
             beyond = max(beyond, account.total_bytes - min(even * _SHARE_DOWN_TO // 100, even - job_bytes))
         return min(account.kept_bytes, beyond)
+
+    def _most(self, account: _Account, pressure: Pressure) -> int:
+        """What a tenant may hold of the store; 0 for no limit."""
+        share = pressure.limit_bytes * self._store.settings.tenant_percent // 100
+        return min(account.bytes_held or share, share or account.bytes_held)
 
     @staticmethod
     def _stored_beyond(account: _Account, *, percent: int, job_bytes: int) -> int:

@@ -27,8 +27,8 @@
                                                 "job_id bytes until_ms key" for each that left sooner
 ``<p>:keepers``                        zset     "tenant s" of such lists, by when the first of it leaves (ms)
 ``<p>:crowded``                        zset     tenants that were refused for what they keep, by the bytes of
-                                                the result that found no room; 0 for a job, whose bytes
-                                                are in the account
+                                                room that a result lacks; 0 for a job, whose bytes are
+                                                in the account
 ``<p>:pressure``                       hash     how full the store is (scripts/prelude/pressure.lua)
 ``<p>:blobs``                          hash     name of a blob → how many jobs name it
 ``<p>:leader``                         string   who leads the upkeep; a lease

@@ -162,12 +162,17 @@ class Ledger:
         is too long for the store now, and nothing was written.
 
         ``long_bytes``: longer results go to the blob store; None: every result stays in Redis. Raises
-        :class:`BlobsUnavailable`. ``may_retry``: whether it may run again where its own retries allow it.
+        :class:`BlobsUnavailable`, and :class:`ResultTooLong` for one that is longer than all that its tenant
+        may have. ``may_retry``: whether it may run again where its own retries allow it.
         """
         data, blob, blob_bytes = stored(result), "", 0
-        if self._store.blobs is not None and long_bytes is not None and len(data) > long_bytes:
+        tenant, crowded_tenants = claim.manifest.tenant, self.retention.crowded_tenants
+        blobs = self._store.blobs if long_bytes is not None and len(data) > long_bytes else None
+        if len(data) > LARGE_BYTES:
+            crowded_tenants.check_length(tenant, len(data), as_blob=blobs is not None)
+        if blobs is not None:
             blob_bytes = len(data)
-            data, blob = deposited(data, self._store.blobs)
+            data, blob = deposited(data, blobs)
         end = partial(
             self._finish,
             claim=claim,
@@ -181,7 +186,7 @@ class Ledger:
         if len(data) <= LARGE_BYTES:
             return end()
         with _LONG_RESULT:
-            if not self.retention.crowded_tenants.has_room(claim.manifest.tenant, len(data)):
+            if not crowded_tenants.has_room(tenant, claim.job_id, len(data)):
                 return Transition(claim.job_id, FinishWord.NO_ROOM)  # without sending it
             return end()
 

@@ -48,7 +48,7 @@ class Retention:
         self._stream = EventStream(store.redis, store.keys)
         self._archiving = archiving
         self._lists = KeptLists(store)
-        self.crowded_tenants = CrowdedTenants(store, figures, self._lists)
+        self.crowded_tenants = CrowdedTenants(store, figures, archiving, self._lists)
         self._looked_at = 0  #: lists that earlier rounds looked at in vain: the next round goes on here
 
     def make_room(self, begun: Round) -> int:

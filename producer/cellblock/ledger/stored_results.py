@@ -14,10 +14,13 @@ from pydantic import TypeAdapter
 from cellblock.blobs import Blobs
 from cellblock.contract.results import JobResult, Timings
 from cellblock.errors import BlobLost
+from cellblock_config import Settings
 
 _BLOB = "blob"
 _ELSEWHERE = f'{{"{_BLOB}":'.encode()
 _RESULTS = TypeAdapter(JobResult)
+#: JSON may take six bytes for one. Notices make the value, and all files together, longer by this at most.
+_JSON_TIMES, _NOTICES_BYTES = 6, 64 * 1024
 _IN_THE_RECORD = {
     *("job_id", "outcome", "level", "attempt", "worker", "trace_id", "timings"),
 }
@@ -27,6 +30,13 @@ def stored(result: JobResult) -> bytes:
     """The result as JSON, to be kept beside the job's record."""
     left_out = _IN_THE_RECORD if result.value_kind is not None else _IN_THE_RECORD | {"value"}
     return _RESULTS.dump_json(result, exclude=left_out, exclude_defaults=True)
+
+
+def longest_bytes(settings: Settings) -> int:
+    """The length of the longest result that a job can have: its parts, and what the filter may add."""
+    bounds = settings.ledger
+    streams = 2 * settings.egress.output_limit_bytes * _JSON_TIMES
+    return bounds.artifacts_bytes * 4 // 3 + bounds.value_bytes + streams + 2 * _NOTICES_BYTES
 
 
 def deposited(data: bytes, blobs: Blobs) -> tuple[bytes, str]:

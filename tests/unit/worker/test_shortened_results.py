@@ -8,7 +8,7 @@ from cellblock import JobResult, Outcome, Timings
 from cellblock.contract.evaluations import TrialResult
 from cellblock.ledger.pressure import LARGE_BYTES
 from cellblock.ledger.stored_results import stored
-from cellblock_workers.worker.shortened_results import NO_ROOM, shortened
+from cellblock_workers.worker.shortened_results import BEYOND_LIMITS, NO_ROOM, shortened
 
 LONG = "x" * 100_000
 
@@ -52,3 +52,12 @@ def test_shortened_result_that_cannot_be_cut_is_the_tenants_loss_at_its_price(
     assert lost.error is not None
     assert lost.error.type == "StoreFull"
     assert len(stored(lost)) < LARGE_BYTES
+
+
+def test_shortened_result_names_the_limit_that_it_is_beyond() -> None:
+    for limit, cut in BEYOND_LIMITS.items():
+        short = shortened(result(stdout=LONG), cut)
+        assert limit in str(short.evidence["cut_short"])
+        lost = shortened(result(evidence={"long": LONG}), cut)
+        assert lost.error is not None
+        assert lost.error.type == "ResultTooLong"

@@ -22,6 +22,7 @@ from cellblock.errors import (
     StoreUnavailable,
 )
 from cellblock.ledger import Claim, Dropped, Ledger, Transition
+from cellblock.ledger.crowded_tenants import ResultTooLong
 from cellblock.ledger.replies import FinishWord, W
 from cellblock_config import Settings
 from cellblock_workers.filtering.outgoing_filter import OutgoingFilter
@@ -31,7 +32,13 @@ from cellblock_workers.log import get_logger
 from cellblock_workers.worker.claiming import Claiming
 from cellblock_workers.worker.evaluation.attempt import Evaluator
 from cellblock_workers.worker.execution import Drained, LeaseLost, execute, fault_result, rejected_result
-from cellblock_workers.worker.shortened_results import NO_PLACE_TO_WAIT, NO_ROOM, shortened
+from cellblock_workers.worker.shortened_results import (
+    BEYOND_LIMITS,
+    NO_PLACE_TO_WAIT,
+    NO_ROOM,
+    Cut,
+    shortened,
+)
 from cellblock_workers.worker.waiting_results import WaitingResults
 
 _log = get_logger(__name__)
@@ -186,23 +193,34 @@ class JobRunner:
         self._on_wake(done.wake)
 
     def _finish(self, claim: Claim, result: JobResult) -> Transition[FinishWord]:
-        """Tells the ledger. A result that is too long for a full store waits for room, and on if it gets a
-        place to wait: a worker whose threads all wait runs nothing. Then its long parts are left out."""
+        """Tells the ledger. A result that cannot be taken whole goes without its long parts."""
         say_end = partial(self._say_end, claim, operation=secrets.token_hex(8))
         offer = partial(self._patiently, partial(say_end, result, may_retry=True), claim.job_id)
-        done, why = _until_taken(offer, _ROUND_S), NO_PLACE_TO_WAIT
-        if done.word is not FinishWord.NO_ROOM:
+        try:
+            done, cut = self._wait_for_room(claim, offer)
+        except ResultTooLong as error:
+            done, cut = None, BEYOND_LIMITS[error.limit]
+        if done is not None and done.word is not FinishWord.NO_ROOM:
             return done
-        with self._waiting_results.place(claim.manifest.tenant) as may_wait:
-            if may_wait:
-                _log.warning("result_waits_for_room", job_id=claim.job_id)
-                done, why = _until_taken(offer, _ROOM_S), NO_ROOM
-        if done.word is not FinishWord.NO_ROOM:
-            return done
-        _log.error("result_cut_short", job_id=claim.job_id, reason=why)
-        short = shortened(result, why)
+        _log.error("result_cut_short", job_id=claim.job_id, reason=cut.why)
+        short = shortened(result, cut)
         may_retry = short.outcome is result.outcome
         return self._patiently(partial(say_end, short, may_retry=may_retry), claim.job_id)
+
+    def _wait_for_room(
+        self, claim: Claim, offer: Callable[[], Transition[FinishWord]]
+    ) -> tuple[Transition[FinishWord], Cut]:
+        """Offers a result until the store has room for it, or its time is over: longer if it gets a place to
+        wait, for a worker whose threads all wait runs nothing. Returns the answer, and why it is cut if that
+        is still "no room"."""
+        done = _until_taken(offer, _ROUND_S)
+        if done.word is not FinishWord.NO_ROOM:
+            return done, NO_ROOM
+        with self._waiting_results.place(claim.manifest.tenant) as may_wait:
+            if not may_wait:
+                return done, NO_PLACE_TO_WAIT
+            _log.warning("result_waits_for_room", job_id=claim.job_id)
+            return _until_taken(offer, _ROOM_S), NO_ROOM
 
     def _say_end(
         self, claim: Claim, result: JobResult, *, operation: str, may_retry: bool

@@ -100,7 +100,7 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
   -- list: finds this tenant's lists without a search through the lists of all tenants
   write_account(lane, { 'list:' .. int(kept_s), '1' })
   if lane.limit > 0 and lane.held + lane.kept > lane.limit then
-    redis.call('ZADD', keys.crowded, 'GT', kept > LARGE_BYTES and int(kept) or 0, job.tenant)
+    redis.call('ZADD', keys.crowded, 'GT', 0, job.tenant)
   end
   if lane.most_stored > 0 and lane.stored > lane.most_stored then
     redis.call('ZADD', keys.crowded, 'GT', 0, job.tenant)
