@@ -36,7 +36,9 @@ class Connections:
         self.redis: Redis = connect(settings)
         self.broker: Redis = connect(settings, broker=True) if settings.redis.broker_url else self.redis
         self._blobs: Blobs | None = open_blobs(settings.blobs)
-        self._archive: Archive | None = open_archive(settings.archive)
+        self._archive: Archive | None = open_archive(
+            settings.archive, lambda: self.ledger.archiving.written_to()
+        )
         self.ledger = Ledger(self.redis, settings, blobs=self._blobs, archive=self._archive)
         self.history = History(self._archive, self.ledger.figures)
         self.groups = EventGroups(self.redis, self.ledger.keys)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import subprocess
@@ -62,6 +63,15 @@ class Postgres:
                 [_binary("postgres"), *options], user=self._user, stdout=log, stderr=log, cwd="/"
             )
         wait_until(self._answers, 30, "PostgreSQL answering")
+
+    def new_database(self) -> str:
+        """Make an empty database, and return its address."""
+        import psycopg
+
+        name = f"jobs_{secrets.token_hex(4)}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return self.url.removesuffix("postgres") + name
 
     def stop(self) -> None:
         """End it at once, as a crash would."""

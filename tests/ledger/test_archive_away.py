@@ -105,7 +105,7 @@ def test_while_the_database_is_away_that_is_said_again_and_again(away: Settings)
         with Client(settings=away) as client:
 
             def problem() -> str:
-                return client.counts().archive_problem or ""
+                return client._ledger.archiving.problem() or ""
 
             archiver._away = (time.monotonic(), "")  # as after a step that wrote
             wait_until(lambda: "is it running" in problem(), 20, "the first word")
@@ -240,7 +240,7 @@ def test_a_file_that_is_no_archive_is_named_with_the_cause(tmp_path: Path, file:
         closing(opened),
         pytest.raises(ArchiveUnavailable, match=rf"{tmp_path}/{file}: {why} .CELLBLOCK_ARC"),
     ):
-        opened.check_schema()
+        opened.check()
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_server_that_refuses_is_named_with_the_cause(
     opened = open_archive(load_settings(archive={"url": postgres.url.replace(before, after)}).archive)
     assert opened is not None
     with closing(opened), pytest.raises(ArchiveUnavailable, match=why) as refused:
-        opened.check_schema()
+        opened.check()
     assert "s3cret" not in repr((refused.value, refused.value.__cause__))
     assert f"/{'nobodys' if 'nobodys' in after else 'postgres'}: " in str(refused.value)
 

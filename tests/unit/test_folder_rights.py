@@ -104,7 +104,7 @@ def test_archive_files_are_closed_to_others(tmp_path: Path, before: int | None) 
 def test_address_that_only_says_that_there_is_an_archive_is_unusable_and_no_crash() -> None:
     """As workers have it, who never open it."""
     with closing(archive_of(Path("/"))) as archive, pytest.raises(ArchiveUnavailable):
-        archive.check_schema()
+        archive.check()
 
 
 def test_archive_file_that_a_group_may_write_stays_its(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from cellblock.archive import Archive, open_archive
 from cellblock.archive.database import row_of
 from cellblock.archive.encryption import REMEDY, unencrypted_host
-from cellblock.archive.errors import archive_errors
+from cellblock.archive.errors import another_archive, archive_errors
 from cellblock.archive.retention import ArchiveRetention
 from cellblock.archive.schema import is_empty, upgrade
 from cellblock.contract.events import Event
@@ -53,6 +53,7 @@ class Archiver:
         if archive is None:
             raise NotConfigured("there is no archive: set CELLBLOCK_ARCHIVE_URL")
         self.archive: Archive = archive
+        self._archive_id = ""
         self.retention = ArchiveRetention(archive)
         self._settings = settings.archive
         store = Store.of(connect(settings), settings)
@@ -65,17 +66,31 @@ class Archiver:
         self._closing = threading.Event()
 
     def prepare(self) -> None:
-        """Makes the schema of an empty database, and refuses another one.
+        """Makes the schema of an empty database, and refuses another one, and another archive than the one
+        that the store's jobs were written to.
 
         Raises :class:`ArchiveUnavailable`, :class:`SchemaMismatch`, :class:`StoreUnavailable`.
         """
+        try:
+            self._make_schema()
+            self._check()
+        except ArchiveUnavailable as error:
+            self._report_wait(str(error))
+            raise
+
+    def _make_schema(self) -> None:
         with archive_errors("looking at its schema", self.archive.engine):
             is_new = is_empty(self.archive.engine)
+            if is_new and self._ledger.written_to() is not None:
+                raise another_archive()
             if is_new or not self._ledger.is_known():
                 self._ledger.let_it_owe()  # first: if this process ends now, the database is still empty
             if is_new:
                 upgrade(self.archive.engine)
-        self.archive.check_schema()
+
+    def _check(self) -> None:
+        self._archive_id = self.archive.identity()
+        self._ledger.writes_to(self._archive_id)
 
     def run(self) -> None:
         """Archives until :meth:`stop`. Waits for a store that is away, and reports it for as long as it
@@ -83,7 +98,7 @@ class Archiver:
         while not self._closing.is_set():
             try:
                 if self._away is not None:
-                    self.archive.check_schema()  # a step with nothing to write would ask it nothing
+                    self._check()  # a step with nothing to write would ask it nothing
                     _log.info("archiver_goes_on")
                     self._away = None
                 self.step()
@@ -103,6 +118,7 @@ class Archiver:
         took."""
         delivery = self._unfinished or self._next()
         self._unfinished = delivery  # or a failure would put it off until it is delivered again
+        self._ledger.writes_to(self._archive_id)  # or it would go on where another was accepted
         owes = self._ledger.owes_since()
         if owes is not None:
             self._write_all()
@@ -196,6 +212,9 @@ class Archiver:
     def _wait_for(self, why: str) -> None:
         if self._away is None or self._away[1] != why:
             _log.error("archiver_waits", reason=why)
+        self._report_wait(why)
+
+    def _report_wait(self, why: str) -> None:
         since = self._away[0] if self._away is not None else time.monotonic()
         self._away = (since, why)
         try:

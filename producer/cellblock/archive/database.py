@@ -6,7 +6,7 @@ import base64
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellblock.archive.database_files import close_database
-from cellblock.archive.errors import archive_errors
+from cellblock.archive.errors import another_archive, archive_errors
 from cellblock.errors import InvalidJob, NotConfigured
 from cellblock_config.archive import ArchiveSettings
 
@@ -27,6 +27,8 @@ _BUSY_S = 15
 _CONNECT_S = 5
 _STATEMENT_MS = 20_000
 _CURSOR_MOST = 200
+#: The address leads to the same database for as long, unless an operator exchanges it.
+_CHECKED_FOR_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,15 @@ class JobFilter:
     outcome: str | None = None
 
 
-def open_archive(settings: ArchiveSettings) -> Archive | None:
+def open_archive(
+    settings: ArchiveSettings, written_to: Callable[[], str | None] = lambda: None
+) -> Archive | None:
     """The archive of these settings; None without one. It does not connect yet.
+
+    Args:
+        settings: Where it is.
+        written_to: Gives the identity of the archive that the store's jobs were written to, which this one
+            has to be; None where any will do.
 
     Raises :class:`NotConfigured` without the extra, or for an address that the library does not accept.
     """
@@ -93,7 +102,7 @@ def open_archive(settings: ArchiveSettings) -> Archive | None:
                 "CELLBLOCK_ARCHIVE_URL is PostgreSQL's, and psycopg is missing: "
                 "pip install 'cellblock[archive]'"
             ) from error
-    return Archive(engine, settings)
+    return Archive(engine, settings, written_to)
 
 
 def _tune_sqlite(engine: Engine) -> None:
@@ -110,26 +119,41 @@ def _tune_sqlite(engine: Engine) -> None:
 
 
 class Archive:
-    """An archive. Thread-safe. Raises :class:`ArchiveUnavailable`; reading raises :class:`SchemaMismatch` for
-    a database of another version."""
+    """An archive. Thread-safe. Raises :class:`ArchiveUnavailable`, when reading also for another archive than
+    the store's; reading raises :class:`SchemaMismatch` for a database of another version."""
 
-    def __init__(self, engine: Engine, settings: ArchiveSettings) -> None:
+    def __init__(
+        self, engine: Engine, settings: ArchiveSettings, written_to: Callable[[], str | None]
+    ) -> None:
         self.engine = engine
         self.settings = settings
-        self._schema_checked = False
+        self._written_to = written_to
+        self._check_again_at = float("-inf")
 
-    def check_schema(self) -> None:
-        """Raises :class:`SchemaMismatch` unless the database has this version's schema."""
+    def identity(self) -> str:
+        """The name of this archive, which it keeps wherever its tables are moved to.
+
+        Raises :class:`SchemaMismatch` unless the database has this version's schema.
+        """
         from cellblock.archive.schema import check_version
+        from cellblock.archive.tables import IDENTITY
 
         with archive_errors("looking at its schema", self.engine), self.engine.connect() as connection:
             check_version(connection)
-        self._schema_checked = True
+            return str(connection.execute(IDENTITY.select()).scalar_one())
+
+    def check(self) -> None:
+        """Raises :class:`SchemaMismatch` unless the database has this version's schema, and
+        :class:`ArchiveUnavailable` unless it is the archive that the store's jobs were written to."""
+        identity, written_to = self.identity(), self._written_to()
+        if written_to not in {None, identity}:
+            raise another_archive()
+        self._check_again_at = time.monotonic() + _CHECKED_FOR_S
 
     @contextmanager
     def _reading(self, doing: str) -> Iterator[Connection]:
-        if not self._schema_checked:
-            self.check_schema()
+        if time.monotonic() > self._check_again_at:
+            self.check()
         with archive_errors(doing, self.engine), self.engine.connect() as connection:
             yield connection
 

@@ -35,6 +35,18 @@ _BY_WORDS = {
 }
 
 
+def another_archive() -> ArchiveUnavailable:
+    """The error for a database that is not the one which the store's jobs were written to.
+
+    Stops results and idempotency keys from seeming unknown where only an address has changed.
+    """
+    return ArchiveUnavailable(
+        "the database of CELLBLOCK_ARCHIVE_URL is not the archive that this store's jobs were written to: "
+        "their results, records and idempotency keys are not in it. Name that archive again, or move its "
+        "tables here; to go on without them: cellblock archive accept"
+    )
+
+
 @contextmanager
 def archive_errors(doing: str, engine: Engine) -> Iterator[None]:
     """Raises :class:`ArchiveUnavailable` instead, which names the place, the cause and the remedy."""

@@ -1,11 +1,11 @@
-"""The archive's one table, and the version of its schema."""
+"""The archive's tables, and the version of its schema."""
 
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, text
 
 #: The newest of migrations/versions.
-HEAD = "0002"
+HEAD = "0003"
 #: The table of migrations that says which version a database has.
 VERSIONS = "cellblock_archive_version"
 METADATA = MetaData()
@@ -59,3 +59,6 @@ JOBS = Table(
     _of_rows("cellblock_jobs_by_plan_end", "plan_until_ms", where="output IS NOT NULL"),
     _of_rows("cellblock_jobs_with_plan", "admitted_ms", where="plan IS NOT NULL"),
 )
+
+#: One row: by which a store knows its archive again, wherever the database has moved to.
+IDENTITY = Table("cellblock_archive", METADATA, Column("archive_id", String(32), primary_key=True))

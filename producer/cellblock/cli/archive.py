@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(jobs, name="jobs")
     archive = typer.Typer(help="The database of CELLBLOCK_ARCHIVE_URL.", no_args_is_help=True)
     archive.command("upgrade")(upgrade)
+    archive.command("accept")(accept)
     archive.command("detach")(detach)
     app.add_typer(archive, name="archive")
     app.command()(archiver)
@@ -107,6 +108,37 @@ def upgrade() -> None:
     with archive_errors("changing its schema", archive.engine):
         before, after = upgraded(archive.engine)
     typer.echo(f"the archive has schema {after} (before: {before or 'none'})")
+
+
+def accept() -> None:
+    """Let this store go on with another archive: the one of CELLBLOCK_ARCHIVE_URL.
+
+    An archiver writes to no other database than the one that it wrote the store's jobs to, as their results
+    would seem unknown, and their idempotency keys free. After this it does; jobs that only the earlier
+    archive has are not found any more.
+
+    Example: CELLBLOCK_ARCHIVE_URL=postgresql://user:password@host/cellblock cellblock archive accept
+    """
+    settings = load_settings()
+    archive = open_archive(settings.archive)
+    if archive is None:
+        raise NotConfigured("there is no archive: set CELLBLOCK_ARCHIVE_URL")
+    from cellblock.archive.errors import archive_errors
+    from cellblock.archive.schema import is_empty
+    from cellblock.archive.schema import upgrade as upgraded
+
+    with closing(connect(settings)) as redis, closing(archive):
+        store = Store.of(redis, settings)
+        check_schema(redis, store.keys, claim=False)
+        with archive_errors("looking at its schema", archive.engine):
+            if is_empty(archive.engine):
+                upgraded(archive.engine)
+        is_another = Archiving(store).accept(archive.identity())
+    typer.echo(
+        "this store's jobs are written to this archive from now on"
+        if is_another
+        else "this store has no other archive: there is nothing to accept"
+    )
 
 
 def detach() -> None:

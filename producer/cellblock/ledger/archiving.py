@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from cellblock.archive.errors import another_archive
 from cellblock.ledger.connection import get_bytes, get_in_pieces, store_errors
 from cellblock.ledger.event_retention import EventStream
 from cellblock.ledger.store import Store
@@ -30,6 +31,8 @@ _SILENT_S = 15.0
 
 #: Fields of the upkeep's hash that count tries, each with the id of its job.
 _TRIES = "archive_tries:"
+#: Its field with the identity of the archive that jobs are written to.
+_WRITTEN_TO = "archive_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,38 @@ class Archiving:
         """Detaches the archive, so that ended jobs leave the store without waiting for it. Returns whether
         the store had one. Call it while no archiver runs, and before workers start that have no archive."""
         with store_errors("detaching the archive"):
-            self._redis.hdel(self._keys.upkeep, "archiver", "archive_owes", "archive_set_aside")
+            self._redis.hdel(self._keys.upkeep, "archiver", "archive_owes", "archive_set_aside", _WRITTEN_TO)
             return self._stream.drop_group(ARCHIVE_GROUP)
+
+    def written_to(self) -> str | None:
+        """The identity of the archive that this store's jobs are written to; None before any was."""
+        with store_errors("asking which archive this store has"):
+            return cast(str | None, self._redis.hget(self._keys.upkeep, _WRITTEN_TO))
+
+    def writes_to(self, archive_id: str) -> None:
+        """Notes that this store's jobs are written to this archive.
+
+        Raises :class:`ArchiveUnavailable` if they are written to another one.
+        """
+        with store_errors("noting which archive this store has"):
+            pipe = self._redis.pipeline(transaction=False)
+            pipe.hsetnx(self._keys.upkeep, _WRITTEN_TO, archive_id)
+            pipe.hget(self._keys.upkeep, _WRITTEN_TO)
+            _, noted = pipe.execute()
+        if noted != archive_id:
+            raise another_archive()
+
+    def accept(self, archive_id: str) -> bool:
+        """Lets this store's jobs be written to this archive from now on, those that it still has first.
+
+        Returns whether they were written to another one before.
+        """
+        if self.written_to() in {None, archive_id}:
+            return False
+        self.let_it_owe()
+        with store_errors("noting which archive this store has"):
+            self._redis.hset(self._keys.upkeep, _WRITTEN_TO, archive_id)
+        return True
 
     def owes_since(self) -> str | None:
         """The event since which the archive owes a look at every ended job; None if it does not owe one."""

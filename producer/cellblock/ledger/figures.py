@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from typing import cast
 
 from cellblock.contract.job_status import Counts, DayUsage
+from cellblock.errors import ArchiveUnavailable, SchemaMismatch
 from cellblock.ledger.archiving import Archiving
 from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import JobOwner, literal
@@ -47,8 +48,18 @@ class Figures:
             workers=len(self.workers()),
             store_percent=round(pressure.percent, 1) if pressure.limit_bytes else None,
             archive_behind_s=archiver.late_s if archiver is not None else None,
-            archive_problem=self._archiving.problem(),
+            archive_problem=self._archiving.problem() or self._archive_problem(),
         )
+
+    def _archive_problem(self) -> str | None:
+        """Why this process would not find in the archive what the archiver writes; None if it would."""
+        if self._store.archive is None:
+            return None
+        try:
+            self._store.archive.check()
+        except (ArchiveUnavailable, SchemaMismatch) as error:
+            return str(error)
+        return None
 
     def running(self) -> int:
         """The number of jobs that hold a lease."""

@@ -34,7 +34,8 @@
 ``<p>:leader``                         string   who leads the upkeep; a lease
 ``<p>:upkeep``                         hash     ``epoch``: the fence of that lease; ``ticked_ms``: when a
                                                 round last began; ``events_trimmed``: the last event that
-                                                was dropped; ``archiver``, ``archive_owes``: archiving.py;
+                                                was dropped; ``archiver``, ``archive_id``,
+                                                ``archive_owes``: archiving.py;
                                                 ``op_release``: the last such operation
 ``<p>:line:<tenant>``                  zset     its jobs not running, by when they are rejected (ms)
 ``<p>:account:<tenant>``               hash     what its plan allows and what it has used, by day

@@ -10,6 +10,7 @@ from redis import Redis
 
 from cellblock.archive import open_archive
 from cellblock.archive.encryption import REMEDY, unencrypted_host
+from cellblock.archive.errors import another_archive
 from cellblock.blobs import check_blobs, of_another, open_blobs
 from cellblock.errors import (
     ArchiveUnavailable,
@@ -73,9 +74,12 @@ def _archive(settings: Settings) -> Check:
                 "none: jobs are forgotten when they leave Redis",
                 "set CELLBLOCK_ARCHIVE_URL and run cellblock archiver",
             )
-        with closing(archive):
-            archive.check_schema()
-    except (NotConfigured, ArchiveUnavailable, SchemaMismatch) as error:
+        with closing(archive), closing(connect(settings)) as redis:
+            written_to = Archiving(Store.of(redis, settings)).written_to()
+            if written_to not in {None, archive.identity()}:
+                said = str(another_archive())
+                return Check("archive", "problem", "CELLBLOCK_ARCHIVE_URL is another archive's", said)
+    except (NotConfigured, ArchiveUnavailable, SchemaMismatch, StoreUnavailable) as error:
         return Check("archive", "problem", "CELLBLOCK_ARCHIVE_URL cannot be used", str(error))
     if (host := unencrypted_host(settings.archive)) is not None:
         return Check("archive", "warning", f"what is archived goes to {host} in the clear", REMEDY)

@@ -14,7 +14,7 @@ from cellblock_workers.worker.liveness import Liveness
 
 _log = get_logger(__name__)
 _REQUEST_S = 5.0
-_ARCHIVE_PROBLEM = "behind, or without an archiver: cellblock status says why"
+_ARCHIVE_PROBLEM = "behind, another one, or without an archiver: cellblock status says why"
 
 
 class Endpoint:
