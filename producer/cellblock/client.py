@@ -403,19 +403,40 @@ class Client:
         job_bytes = self._settings.ledger.evaluation_bytes
         return Campaign(self.start, options, self.abandon, job_bytes=job_bytes)
 
-    def start(self, spec: JobSpec, *, api_key: str | None = None) -> Future[JobResult]:
-        """Submits as :meth:`map` does, waiting for room. Returns the result as a future."""
-        job = self._accepted(spec, api_key)
+    def start(
+        self,
+        spec: JobSpec,
+        *,
+        api_key: str | None = None,
+        is_stopped_within: Callable[[float], bool] = _sleep,
+    ) -> Future[JobResult]:
+        """Submits as :meth:`map` does, waiting for room. Returns the result as a future.
+
+        Args:
+            spec: The job.
+            api_key: As for :meth:`submit`.
+            is_stopped_within: Waits for these seconds where there is no room, or until nobody waits for the
+                job any more: then it returns true, and the refusal is raised.
+        """
+        job = self._accepted(spec, api_key, is_stopped_within)
         if isinstance(job, CellblockError):
             raise job
         return self.result_future(job.id)
 
-    def abandon(self, future: Future[JobResult]) -> None:
-        """Stops the job of a future from :meth:`start`, if the store can be reached. Its result is lost."""
+    def abandon(self, future: Future[JobResult]) -> str | None:
+        """Stops the job of a future from :meth:`start`; the future ends with what the job came to.
+
+        Returns the id of a job that goes on, as the store cannot be reached.
+        """
         job_id = self._connections.waiter.job_of(future)
         if job_id is not None:
-            with suppress(UnknownJob, StoreUnavailable):
+            try:
                 self.cancel(job_id)
+            except UnknownJob:
+                return None
+            except StoreUnavailable:
+                return job_id
+        return None
 
     def _accepted(
         self, spec: JobSpec, api_key: str | None, is_stopped_within: Callable[[float], bool] = _sleep

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sized
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from contextlib import suppress
 
 from cellblock.contract.evaluations import Check, TrialResult, TrialVerdict, channel_of
 from cellblock.contract.job_spec import JobSpec
 from cellblock.contract.outcomes import JobError, Outcome
 from cellblock.contract.results import JobResult
+from cellblock.errors import CellblockError
 from cellblock.evaluation.batches import Batch, SampledProgram
 from cellblock.evaluation.options import BATCH_LEAST, JOB_BYTES, EvaluationOptions
 from cellblock.evaluation.samples import Invalid, Sample
@@ -23,6 +26,8 @@ Abandon = Callable[["Future[JobResult]"], object]
 _REMEMBERED = 8192
 #: Bounds samples in flight, as a multiple of window x batch: samples of one program share its run.
 _HELD_FACTOR = 4
+#: How soon a campaign notices that it is to end.
+_LOOK_S = 0.2
 #: Bounds the text of samples in flight: one large program can come again a thousand times.
 _HELD_CHARS = 64 * 1024 * 1024
 
@@ -40,7 +45,6 @@ class Campaign:
     ) -> None:
         """``abandon``: stops a job whose result is not needed any more; ``solved``: problems solved before;
         ``job_bytes``: the most text of one job (``ledger.evaluation_bytes``)."""
-        self.submitting = False  #: whether a job is being submitted that :meth:`stop` does not know yet
         self._stopped = False
         self._start = start
         self._options = options
@@ -72,7 +76,7 @@ class Campaign:
             self.stop()
 
     def begin_no_more(self) -> None:
-        """Submits no more jobs; those in flight go on. Safe to call anywhere, also in signal handlers."""
+        """Submits no more jobs, and ends :meth:`run` soon. Safe to call anywhere, also in signal handlers."""
         self._stopped = True
 
     def stop(self) -> None:
@@ -80,6 +84,23 @@ class Campaign:
         self.begin_no_more()
         for future in list(self._flight):
             self._abandon(future)
+
+    def late_results(
+        self, within_s: float, is_hurried: Callable[[], bool] = lambda: False
+    ) -> Iterator[tuple[Sample, TrialResult]]:
+        """After :meth:`run` was ended: what its jobs had judged before they were stopped, and cost.
+
+        Waits for the ends of these jobs, ``within_s`` at most, and no more once ``is_hurried``.
+        """
+        ends = time.monotonic() + within_s
+        while self._flight and time.monotonic() < ends and not is_hurried():
+            done, _ = wait(self._flight, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                programs = self._flight.pop(future)
+                with suppress(CancelledError, CellblockError):  # then it says nothing of its samples
+                    for program, result in zip(programs, _found(programs, future.result()), strict=True):
+                        if result is not None and result.verdict is not TrialVerdict.UNJUDGED:
+                            yield from self._ended(program, result)
 
     def _run(self, source: Iterator[Sample], size: int) -> Iterator[tuple[Sample, TrialResult]]:
         window, most = self._options.window, self._options.window * size * _HELD_FACTOR
@@ -98,8 +119,7 @@ class Campaign:
                         more = yield from self._fill(batch, source, most)
                 if batch.programs and not self._stopped:
                     self._submit(batch)
-            if not self._stopped:
-                yield from self._landed()
+            yield from self._landed()
 
     def _take(self, waiting: deque[SampledProgram], share: int, batch: Batch) -> None:
         """Moves waiting programs into the batch until it has ``share``; drops those of solved problems."""
@@ -117,11 +137,7 @@ class Campaign:
         return self._options.stop_early and task_id in self._solved
 
     def _submit(self, batch: Batch) -> None:
-        self.submitting = True
-        try:
-            self._flight[self._start(batch.spec(self._options))] = batch.programs
-        finally:
-            self.submitting = False
+        self._flight[self._start(batch.spec(self._options))] = batch.programs
 
     def _fill(
         self, batch: Batch, source: Iterator[Sample], most: int
@@ -162,11 +178,12 @@ class Campaign:
         return None
 
     def _landed(self) -> Iterator[tuple[Sample, TrialResult]]:
-        done, _ = wait(self._flight, return_when=FIRST_COMPLETED)
+        done: set[Future[JobResult]] = set()
+        while self._flight and not done and not self._stopped:
+            done, _ = wait(self._flight, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
         for future in done:
             programs, job = self._flight.pop(future), future.result()
-            found = {trial.id: trial for trial in job.trials}
-            results = [found.get(str(number)) for number in range(len(programs))]
+            results = _found(programs, job)
             for program, result in zip(programs, results, strict=True):
                 if result is None and any(results) and job.outcome is Outcome.OK:
                     self._returned.append(program)
@@ -216,6 +233,12 @@ class Campaign:
         self._held -= len(program.samples)
         self._held_chars -= len(program.samples) * len(program.source)
         return digest
+
+
+def _found(programs: Sequence[SampledProgram], job: JobResult) -> list[TrialResult | None]:
+    """The job's result for each of its programs; None for one that it did not reach."""
+    found = {trial.id: trial for trial in job.trials}
+    return [found.get(str(number)) for number in range(len(programs))]
 
 
 def _digest(sample: Sample) -> bytes:

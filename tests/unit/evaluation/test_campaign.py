@@ -217,6 +217,49 @@ def test_what_is_on_its_way_is_abandoned_when_nobody_reads_on() -> None:
     assert abandoned == waiting[1:] != []
 
 
+def test_stopped_campaign_still_gives_what_its_jobs_had_judged() -> None:
+    """Injected: of three jobs one had ended, one ends half-way when it is stopped, and one never began."""
+    futures: list[Future[JobResult]] = []
+    words = ["passed", "half", "never"]
+
+    def start(spec: JobSpec) -> Future[JobResult]:
+        future: Future[JobResult] = Future()
+        futures.append(future)
+        if words[len(futures) - 1] == "never":
+            campaign.begin_no_more()
+        return future
+
+    def abandon(future: Future[JobResult]) -> None:
+        ended = Fleet().start(jobs[0]).result()
+        half = (*ended.trials[:2], result(TrialVerdict.UNJUDGED, "2"))
+        if future is futures[0]:
+            future.set_result(ended)
+        elif future is futures[1]:
+            future.set_result(ended.model_copy(update={"outcome": Outcome.CANCELLED, "trials": half}))
+        else:
+            assert future.cancel()
+
+    fleet = Fleet()
+    list(Campaign(fleet.start, EvaluationOptions(batch=3)).run([sample(number) for number in range(3)]))
+    jobs = fleet.jobs
+    campaign = Campaign(start, EvaluationOptions(batch=3, window=3), abandon)
+    assert list(campaign.run([sample(number) for number in range(9)])) == []
+    assert [one.index for one, _ in campaign.late_results(5)] == [0, 1, 2, 3, 4]
+    assert list(campaign.late_results(5)) == []
+
+
+def test_late_results_are_not_awaited_by_a_caller_in_a_hurry() -> None:
+    """Injected: a job that never ends."""
+
+    def start(_: JobSpec) -> Future[JobResult]:
+        campaign.begin_no_more()
+        return Future()
+
+    campaign = Campaign(start, EvaluationOptions(batch=1), lambda _: None)
+    assert list(campaign.run([sample(0)])) == []
+    assert list(campaign.late_results(60, lambda: True)) == []
+
+
 def test_a_task_that_is_cancelled_stops_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     started: dict[Future[JobResult], JobSpec] = {}
     abandoned: list[Future[JobResult]] = []
