@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
-from io import BufferedRandom
 from pathlib import Path
 from typing import cast
 
@@ -24,6 +23,7 @@ from redis import Redis
 from redis.client import Pipeline
 from redis.exceptions import NoPermissionError, RedisError
 
+from cellblock.backup_folder import file_to_read, folder_to_read, folder_to_write, new_file
 from cellblock.errors import NotConfigured, SchemaMismatch, StoreUnavailable
 from cellblock.ledger.connection import address_of, connect, store_errors
 from cellblock.ledger.keys import Keys, literal
@@ -61,10 +61,10 @@ def back_up(settings: Settings, folder: Path) -> Backup:
     with closing(connect(settings)) as redis:
         schema = _schema_of(redis, Keys(settings.redis.key_prefix), "the store")
     at, part = time.time(), f"{_COPY}.part"
-    with _own_folder(folder) as opened:
+    with folder_to_write(folder) as opened:
         with suppress(FileNotFoundError):  # left by a backup that was interrupted
             os.unlink(part, dir_fd=opened)
-        with _new_file(part, opened) as copy:
+        with new_file(part, opened) as copy:
             _copy(settings, copy.fileno())
             backup = Backup(
                 at=at,
@@ -75,46 +75,9 @@ def back_up(settings: Settings, folder: Path) -> Backup:
                 sha256=hashlib.file_digest(copy, "sha256").hexdigest(),
             )
         os.rename(part, _COPY, src_dir_fd=opened, dst_dir_fd=opened)
-        with _new_file(_NOTE, opened) as note:
+        with new_file(_NOTE, opened) as note:
             note.write(json.dumps(asdict(backup), indent=2).encode() + b"\n")
     return backup
-
-
-@contextmanager
-def _own_folder(folder: Path) -> Iterator[int]:
-    """A descriptor of the folder, made if it is missing.
-
-    Stops another user from putting a link where the copy goes, or a copy of theirs in its place. Raises
-    :class:`NotConfigured` for a folder that is not ours alone, or cannot be used.
-    """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError as error:
-        why = (
-            "is a link: name the folder itself"
-            if folder.is_symlink()
-            else f"cannot be made: {error.strerror}"
-        )
-        raise NotConfigured(f"{folder} {why}") from None
-    try:
-        state = os.fstat(opened)
-        if state.st_uid != os.geteuid() or state.st_mode & 0o022:
-            raise NotConfigured(
-                f"{folder} belongs to another user, or others may write to it: name another folder, or make "
-                "it yours alone (chown, chmod 700)"
-            )
-        yield opened
-    except OSError as error:
-        raise NotConfigured(f"{folder} cannot be written to: {error.strerror}") from None
-    finally:
-        os.close(opened)
-
-
-def _new_file(name: str, folder: int) -> BufferedRandom:
-    """A file for us alone. Never one that is there, and no link is followed."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    return os.fdopen(os.open(name, flags, 0o600, dir_fd=folder), "r+b")
 
 
 def _copy(settings: Settings, copy: int) -> None:
@@ -156,41 +119,60 @@ def _copy(settings: Settings, copy: int) -> None:
 def restore(settings: Settings, folder: Path, progress: Progress = lambda count: None) -> tuple[Backup, int]:
     """Fills the configured store, which must be empty, from the copy in this folder.
 
-    Returns the backup, and the number of keys. The reaper finds jobs that ran at that time, and they run
-    again; everything after the copy is lost. All processes refuse the store until it is complete; an
-    interrupted restore can be run again. Raises :class:`NotConfigured`, :class:`StoreUnavailable`,
-    :class:`SchemaMismatch`.
+    Refuses a copy to which others may write. Returns the backup, and the number of keys. The reaper finds
+    jobs that ran at that time, and they run again; everything after the copy is lost. All processes refuse
+    the store until it is complete; an interrupted restore can be run again. Raises :class:`NotConfigured`,
+    :class:`StoreUnavailable`, :class:`SchemaMismatch`.
     """
-    backup = _checked(folder)
+    with tempfile.TemporaryDirectory(prefix="cellblock-restore-") as name:
+        private = Path(name)
+        backup = _fetched(folder, private)
+        with closing(_raw(settings)) as target, _loaded(private, backup.db) as source:
+            return backup, _fill(settings, backup, source=source, target=target, progress=progress)
+
+
+def _fill(settings: Settings, backup: Backup, *, source: Redis, target: Redis, progress: Progress) -> int:
+    """Fills the store, unless it holds anything. Returns the number of keys."""
     source_keys, keys = Keys(backup.key_prefix), Keys(settings.redis.key_prefix)
-    with closing(_raw(settings)) as target, _loaded(folder / _COPY, backup.db) as source:
-        schema = _schema_of(source, source_keys, "the backup")
-        with store_errors("looking whether the store is empty"):
-            mark = f"{RESTORING} {backup.sha256}".encode()
-            if target.get(keys.schema) != mark and _holds_any(target, keys):
-                raise NotConfigured(
-                    f"the store holds keys under {keys.prefix} already: restore into an empty Redis, or give "
-                    "it another CELLBLOCK_REDIS_KEY_PREFIX"
-                )
-            target.set(keys.schema, mark)
-        count = _carry(source=source, target=target, source_keys=source_keys, keys=keys, progress=progress)
-        with store_errors("ending the restore"):
-            target.set(keys.schema, schema)
-    return backup, count
+    schema = _schema_of(source, source_keys, "the backup")
+    with store_errors("looking whether the store is empty"):
+        mark = f"{RESTORING} {backup.sha256}".encode()
+        if target.get(keys.schema) != mark and _holds_any(target, keys):
+            raise NotConfigured(
+                f"the store holds keys under {keys.prefix} already: restore into an empty Redis, or give "
+                "it another CELLBLOCK_REDIS_KEY_PREFIX"
+            )
+        target.set(keys.schema, mark)
+    count = _carry(source=source, target=target, source_keys=source_keys, keys=keys, progress=progress)
+    with store_errors("ending the restore"):
+        target.set(keys.schema, schema)
+    return count
 
 
 def _holds_any(redis: Redis, keys: Keys) -> bool:
     return next(redis.scan_iter(match=f"{literal(keys.prefix)}:*", count=_PAGE), None) is not None
 
 
-def _checked(folder: Path) -> Backup:
-    try:
-        backup = Backup(**json.loads((folder / _NOTE).read_text()))
-    except (OSError, ValueError, TypeError):
-        raise NotConfigured(f"{folder} holds no backup: {_NOTE} is missing or cannot be read") from None
-    copy = folder / _COPY
-    if not copy.is_file() or _digest(copy) != backup.sha256:
-        raise NotConfigured(f"{copy} is not what was backed up: its SHA-256 is another")
+def _fetched(folder: Path, private: Path) -> Backup:
+    """Copies the store's copy into a folder that only we can enter, and checks it there.
+
+    Raises :class:`NotConfigured`, also where others may write to the backup.
+    """
+    with folder_to_read(folder) as opened:
+        try:
+            with file_to_read(_NOTE, opened, folder) as note:
+                backup = Backup(**json.load(note))
+        except (OSError, ValueError, TypeError):
+            raise NotConfigured(f"{folder} holds no backup: {_NOTE} is missing or cannot be read") from None
+        try:
+            with file_to_read(_COPY, opened, folder) as source, (private / _COPY).open("x+b") as copy:
+                shutil.copyfileobj(source, copy)
+                copy.seek(0)
+                sha256 = hashlib.file_digest(copy, "sha256").hexdigest()
+        except OSError as error:
+            raise NotConfigured(f"{folder / _COPY} cannot be copied: {error.strerror}") from None
+    if sha256 != backup.sha256:
+        raise NotConfigured(f"{folder / _COPY} is not what was backed up: its SHA-256 is another")
     return backup
 
 
@@ -231,25 +213,23 @@ def _put(pipe: Pipeline) -> None:
 
 
 @contextmanager
-def _loaded(copy: Path, db: int) -> Iterator[Redis]:
-    """A temporary Redis that has loaded this copy; it ends with the block."""
+def _loaded(private: Path, db: int) -> Iterator[Redis]:
+    """A temporary Redis that has loaded the copy in this folder; it ends with the block."""
     program = shutil.which("redis-server")
     if program is None:
         raise NotConfigured("to restore needs redis-server on this host: apt-get install redis-server")
-    with tempfile.TemporaryDirectory(prefix="cellblock-restore-") as name:
-        shutil.copy(copy, Path(name) / _COPY)
-        place = f"{name}/redis.sock"
-        options = ["--port", "0", "--unixsocket", place, "--unixsocketperm", "700", "--dir", name]
-        options += ["--dbfilename", _COPY, "--save", "", "--appendonly", "no", "--loglevel", "warning"]
-        process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
-        try:
-            redis = Redis(unix_socket_path=place, db=db)
-            _wait(redis, process)
-            with closing(redis):
-                yield redis
-        finally:
-            process.terminate()
-            process.wait()
+    place = f"{private}/redis.sock"
+    options = ["--port", "0", "--unixsocket", place, "--unixsocketperm", "700", "--dir", str(private)]
+    options += ["--dbfilename", _COPY, "--save", "", "--appendonly", "no", "--loglevel", "warning"]
+    process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
+    try:
+        redis = Redis(unix_socket_path=place, db=db)
+        _wait(redis, process)
+        with closing(redis):
+            yield redis
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _wait(redis: Redis, process: subprocess.Popen[bytes]) -> None:
@@ -281,8 +261,3 @@ def _schema_of(redis: Redis, keys: Keys, whose: str) -> int:
             f"{whose} has {has} under {keys.prefix}, and this version of cellblock speaks {SCHEMA}"
         )
     return SCHEMA
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

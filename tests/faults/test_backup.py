@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import time
@@ -269,6 +270,84 @@ def test_backup_refuses_a_folder_of_another_user_and_a_link(lost: RedisServer, t
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(NotConfigured, match="is a link"):
         back_up(settings_of(lost), tmp_path / "link")
+
+
+@pytest.fixture
+def backup(lost: RedisServer, tmp_path: Path) -> Path:
+    """The folder of a backup, closed to others."""
+    with Client(settings=settings_of(lost)) as client:
+        client.submit(JobSpec(code="1"))
+    back_up(settings_of(lost), tmp_path / "backup")
+    return tmp_path / "backup"
+
+
+def holds_nothing(server: RedisServer) -> bool:
+    with closing(Redis.from_url(server.url)) as redis:
+        return redis.dbsize() == 0
+
+
+@pytest.mark.parametrize("name", [".", "store.rdb", "backup.json"])
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+def test_restore_refuses_what_others_may_write_to(
+    backup: Path, fresh: RedisServer, name: str, mode: int
+) -> None:
+    (backup / name).chmod(mode)
+    with pytest.raises(NotConfigured, match=r"others may write to it.*chmod") as refused:
+        restore(settings_of(fresh), backup)
+    assert str((backup / name).resolve()) in str(refused.value)
+    assert holds_nothing(fresh)
+    (backup / name).chmod(0o755 if name == "." else 0o644)
+    assert restore(settings_of(fresh), backup)[1] > 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+@pytest.mark.parametrize("name", [".", "store.rdb", "backup.json"])
+def test_restore_refuses_what_belongs_to_another_user(backup: Path, fresh: RedisServer, name: str) -> None:
+    os.chown(backup / name, 65534, 65534)
+    with pytest.raises(NotConfigured, match=r"belongs to another user.*chown"):
+        restore(settings_of(fresh), backup)
+    assert holds_nothing(fresh)
+
+
+@pytest.mark.parametrize("name", ["store.rdb", "backup.json"])
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
+def test_restore_follows_no_link_and_waits_for_no_fifo(
+    backup: Path, fresh: RedisServer, tmp_path: Path, name: str, kind: str
+) -> None:
+    (backup / name).rename(tmp_path / "moved")
+    if kind == "link":
+        (backup / name).symlink_to(tmp_path / "moved")
+    elif kind == "fifo":
+        os.mkfifo(backup / name, mode=0o600)
+    else:
+        (backup / name).mkdir(mode=0o700)
+    with pytest.raises(NotConfigured, match=f"{backup / name} is no file"):
+        restore(settings_of(fresh), backup)
+    assert holds_nothing(fresh)
+
+
+def test_restore_follows_no_link_to_a_folder(backup: Path, fresh: RedisServer, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(backup)
+    with pytest.raises(NotConfigured, match="is a link"):
+        restore(settings_of(fresh), tmp_path / "link")
+    with pytest.raises(NotConfigured, match="nobody cannot be opened: No such file"):
+        restore(settings_of(fresh), tmp_path / "nobody")
+    assert not (tmp_path / "nobody").exists()
+
+
+def test_restore_loads_the_bytes_that_it_has_checked(
+    backup: Path, fresh: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: the copy is exchanged once its digest is known, before redis-server reads it."""
+    real = hashlib.file_digest
+
+    def file_digest(*arguments: Any) -> Any:
+        digest = real(*arguments)
+        (backup / "store.rdb").write_bytes(b"of somebody")
+        return digest
+
+    monkeypatch.setattr(hashlib, "file_digest", file_digest)
+    assert restore(settings_of(fresh), backup)[1] > 0
 
 
 def test_an_interrupted_restore_is_no_store_until_it_is_run_again(
