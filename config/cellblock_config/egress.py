@@ -57,13 +57,16 @@ class EgressSettings(SettingsGroup):
         12.0, ge=0, le=60, description="CPU seconds more for each MiB. What takes longer is withheld."
     )
     filter_memory_bytes: int = Field(
-        256 * MIB, ge=32 * MIB, description="Memory for looking through what one job said."
+        256 * MIB,
+        ge=32 * MIB,
+        description="Memory for looking through what one job said; and for all looks that are set aside.",
     )
     filter_large_at_once: int = Field(
         2,
         ge=1,
         le=64,
-        description="How many jobs that said over 64 KiB are looked through at once, not all of one tenant.",
+        description="How many jobs that said over 64 KiB are looked through at once, not all of one tenant; "
+        "each for a turn of a CPU second, if others wait.",
     )
     hidden_fields: tuple[Annotated[str, Field(pattern=r"^\w{1,64}$")], ...] = Field(
         _HIDDEN_FIELDS, description="JSON members that hold a model's hidden reasoning."

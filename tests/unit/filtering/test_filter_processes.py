@@ -28,18 +28,12 @@ from cellblock.ledger import Claim
 from cellblock_config import EgressSettings
 from cellblock_config.levels import MIB
 from cellblock_workers.filtering import wire
+from cellblock_workers.filtering.failures import FilterFailed, Stopped
 from cellblock_workers.filtering.fair_slots import FairSlots
 from cellblock_workers.filtering.interruption import Interruption
 from cellblock_workers.filtering.messages import answer_from_wire, answer_to_wire, from_wire, to_wire
 from cellblock_workers.filtering.outgoing_filter import OutgoingFilter
-from cellblock_workers.filtering.processes import (
-    FilterFailed,
-    Stopped,
-    Template,
-    _Talk,
-    environment,
-    start_template,
-)
+from cellblock_workers.filtering.processes import Template, _Talk, environment, start_template
 from cellblock_workers.lease import Lease
 from parts import wait_until
 
@@ -394,7 +388,7 @@ def test_answers_are_held_to_what_was_asked() -> None:
 
 
 def test_one_tenants_requests_wait_for_one_of_anothers_at_most() -> None:
-    turns, order, go = FairSlots(1, wait_s=30), [], threading.Event()
+    turns, order, go = FairSlots(1, wait_s=30, aside_bytes=0), [], threading.Event()
 
     def ask(tenant: str) -> None:
         with turns.taken(tenant, Interruption(None)):
@@ -415,7 +409,7 @@ def test_one_tenants_requests_wait_for_one_of_anothers_at_most() -> None:
 
 
 def test_the_last_place_is_for_a_tenant_that_holds_none() -> None:
-    turns, order = FairSlots(2, wait_s=30), []
+    turns, order = FairSlots(2, wait_s=30, aside_bytes=0), []
     first, second, go = threading.Event(), threading.Event(), threading.Event()
 
     def ask(tenant: str, here: threading.Event) -> None:

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from cellblock_config.egress import EgressSettings
 from cellblock_workers.filtering import wire
 from cellblock_workers.filtering.bounds import index_bounds
+from cellblock_workers.filtering.failures import Died, FilterFailed, Overrun, Stopped
 from cellblock_workers.filtering.interruption import Interruption
-from cellblock_workers.filtering.processes import Died, FilterFailed, Overrun, Stopped, Template
+from cellblock_workers.filtering.processes import Template
 
 _ANSWER_BYTES = 4096
 _KEPT_MOST = 64

@@ -18,11 +18,12 @@ from cellblock_config.egress import EgressSettings
 from cellblock_config.levels import MIB
 from cellblock_workers.filtering import wire
 from cellblock_workers.filtering.bounds import SMALL_BYTES, FilterBounds, bounds_of
-from cellblock_workers.filtering.fair_slots import FairSlots
+from cellblock_workers.filtering.failures import Died, FilterFailed, Overrun
+from cellblock_workers.filtering.fair_slots import FairSlots, Turn
 from cellblock_workers.filtering.indexes import ContextIndexes
 from cellblock_workers.filtering.interruption import Interruption
 from cellblock_workers.filtering.messages import answer_from_wire, size_of, to_wire
-from cellblock_workers.filtering.processes import Died, FilterFailed, FilterProcess, Overrun, Template
+from cellblock_workers.filtering.processes import FilterProcess, Template
 from cellblock_workers.lease import Lease
 
 #: Bounds an answer: notices may be longer than what they replace, and JSON escapes.
@@ -56,7 +57,11 @@ class OutgoingFilter:
         largest = bounds_of(0, settings, small=False)
         # Called at the end of this process at the latest, even if close() is forgotten.
         self._end = weakref.finalize(self, _end, self._idle, self._indexes, self._template)
-        self._large = FairSlots(settings.filter_large_at_once, wait_s=10 * largest.wall_s)
+        self._large = FairSlots(
+            settings.filter_large_at_once,
+            wait_s=10 * largest.wall_s,
+            aside_bytes=settings.filter_memory_bytes,
+        )
 
     def start(self) -> None:
         """Begins to get ready, so that the first job need not wait. Returns at once."""
@@ -105,8 +110,7 @@ class OutgoingFilter:
                 request["index"] = {"shift": index.shift, "block_bytes": index.block_bytes}
                 descriptors, spent_s = (context, index.entries), index.cpu_s
             for small in (True, False) if size <= SMALL_BYTES else (False,):
-                if not small:
-                    stack.enter_context(self._large.taken(tenant, interruption))
+                turn = None if small else stack.enter_context(self._large.taken(tenant, interruption))
                 left_s = None if afford_s is None else afford_s - spent_s
                 looked, exceeded = self._asked_within(
                     said=said,
@@ -116,6 +120,7 @@ class OutgoingFilter:
                     bounds=bounds_of(size, self._settings, small=small, afford_s=left_s),
                     answer_bytes=answer_bytes,
                     interruption=interruption,
+                    turn=turn,
                 )
                 spent_s += looked.cpu_s
                 # A small archive can unpack to more than a small request may hold.
@@ -132,6 +137,7 @@ class OutgoingFilter:
         bounds: FilterBounds,
         answer_bytes: int,
         interruption: Interruption,
+        turn: Turn | None,
     ) -> tuple[FilteredOutput, bool]:
         """What may leave, and whether anything was withheld because it went beyond the bounds."""
         why_cpu = _why_cpu(bounds)
@@ -145,6 +151,7 @@ class OutgoingFilter:
                 bounds=bounds,
                 answer_bytes=answer_bytes,
                 interruption=interruption,
+                turn=turn,
             )
         except Overrun as overrun:
             withheld = withhold_all(said, OutOfBounds(why_cpu))
@@ -159,6 +166,7 @@ class OutgoingFilter:
         bounds: FilterBounds,
         answer_bytes: int,
         interruption: Interruption,
+        turn: Turn | None,
     ) -> tuple[FilteredOutput, bool]:
         """Asks a process. Others may be to blame if it dies, so a fresh one is asked once more."""
         died_s = 0.0
@@ -172,6 +180,7 @@ class OutgoingFilter:
                         bounds=bounds,
                         answer_bytes=answer_bytes,
                         interruption=interruption,
+                        turn=turn,
                     )
                     kept = answer_from_wire(said, answer, back)
                     exceeded = wire.item(answer, "exceeded", bool)

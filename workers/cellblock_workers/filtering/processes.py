@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import select
 import signal
 import socket
@@ -14,18 +15,17 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from cellblock_config.egress import EgressSettings
 from cellblock_workers.filtering import wire
 from cellblock_workers.filtering.bounds import FilterBounds
+from cellblock_workers.filtering.failures import Died, FilterFailed, Overrun, Stopped
+from cellblock_workers.filtering.fair_slots import Turn
 from cellblock_workers.filtering.interruption import Interruption
 from cellblock_workers.filtering.template import PLAIN, WITH_CONTEXT
 from cellblock_workers.log import get_logger
-
-if TYPE_CHECKING:
-    from cellblock_workers.lease import StopReason
 
 _log = get_logger(__name__)
 
@@ -39,41 +39,11 @@ _LOOK_S = 0.25
 _PIECE_BYTES = 256 * 1024
 #: The kernel ends a process that goes on beyond its time; the worker's own look comes only after that.
 _GRACE_S = 3.0
+#: The CPU time of a turn, after which a large request gives way to one that waits.
+TURN_S = 1.0
 _PID_BYTES = 32
+_PAGE_BYTES = resource.getpagesize()
 _PLACE = re.compile(r"\w{1,60}(?: at [\w.<>]{1,60}:\d{1,6})?")
-
-
-class FilterFailed(Exception):
-    """Our fault, or the host's: nothing is known of the output. Says why, in our words."""
-
-    def __init__(self, why: str, cpu_s: float = 0.0) -> None:
-        super().__init__(why)
-        self.cpu_s = cpu_s
-
-
-class Overrun(Exception):
-    """The request took more than it may, and its process had to be ended."""
-
-    def __init__(self, why: str, cpu_s: float) -> None:
-        super().__init__(why)
-        self.cpu_s = cpu_s
-
-
-class Stopped(Exception):
-    """The attempt has to stop."""
-
-    def __init__(self, reason: StopReason, cpu_s: float) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.cpu_s = cpu_s
-
-
-class Died(Exception):
-    """The process ended during the request; the cause is not known yet."""
-
-    def __init__(self, cpu_s: float) -> None:
-        super().__init__("the filter's process ended")
-        self.cpu_s = cpu_s
 
 
 def environment() -> dict[str, str]:
@@ -189,6 +159,8 @@ class FilterProcess:
 
     def __init__(self, pid: int, handle: int, stream: socket.socket) -> None:
         self._handle = handle
+        self._statm = Path(f"/proc/{pid}/statm")
+        self._shared_bytes = self._own_bytes()  # with the template, until it writes there
         self._clock = (~pid << 3) | 2  # as clock_getcpuclockid(3) makes it
         self._stream = stream
         self._stream.setblocking(False)
@@ -205,8 +177,7 @@ class FilterProcess:
 
     def close(self) -> None:
         """Ends it."""
-        with suppress(OSError):
-            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        self._send_signal(signal.SIGKILL)
         os.close(self._handle)
         self._stream.close()
 
@@ -216,6 +187,28 @@ class FilterProcess:
             self._used_s = time.clock_gettime(self._clock)
         return self._used_s
 
+    def held_bytes(self) -> int:
+        """The memory that it holds beyond what it began with."""
+        return max(0, self._own_bytes() - self._shared_bytes)
+
+    def pause(self) -> None:
+        """Stops it where it is: until it is resumed it takes neither processor nor more memory."""
+        self._send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Continues it."""
+        self._send_signal(signal.SIGCONT)
+
+    def _send_signal(self, number: signal.Signals) -> None:
+        with suppress(OSError):  # it is gone: a wait for its answer ends by itself
+            signal.pidfd_send_signal(self._handle, number)
+
+    def _own_bytes(self) -> int:
+        with suppress(OSError):
+            _, resident, shared, *_ = self._statm.read_text().split()
+            return (int(resident) - int(shared)) * _PAGE_BYTES
+        return 0
+
     def ask(
         self,
         message: Mapping[str, object],
@@ -224,8 +217,11 @@ class FilterProcess:
         bounds: FilterBounds,
         answer_bytes: int,
         interruption: Interruption,
+        turn: Turn | None = None,
     ) -> tuple[wire.Message, list[bytes], float]:
         """Its answer of at most ``answer_bytes``, and the CPU time that the answer took, in seconds.
+
+        ``turn``: the place of a large request, which it gives up to others in between.
 
         Raises :class:`Overrun`, :class:`Stopped`, :class:`Died` and :class:`FilterFailed`; then the process
         is worn.
@@ -238,6 +234,7 @@ class FilterProcess:
             bounds=bounds,
             answer_bytes=answer_bytes,
             interruption=interruption,
+            turn=turn,
         )
         self.worn = True
         answer, back = talk.through()
@@ -266,6 +263,7 @@ class _Talk:
         bounds: FilterBounds,
         answer_bytes: int,
         interruption: Interruption,
+        turn: Turn | None,
     ) -> None:
         self._process = process
         self._stream = process._stream
@@ -274,6 +272,8 @@ class _Talk:
         self._bounds = bounds
         self._most_bytes = answer_bytes
         self._interruption = interruption
+        self._turn = turn
+        self._turn_until_s = TURN_S
         self._began_s = process.cpu_s()
         self._over = time.monotonic() + bounds.wall_s
 
@@ -338,8 +338,22 @@ class _Talk:
                 raise Stopped(reason, self.used_s())
             if (used_s := self.used_s()) > self._bounds.cpu_s + _GRACE_S:
                 raise Overrun("CPU time", used_s)
+            if self._turn is not None and used_s >= self._turn_until_s:
+                self._give_way(self._turn, used_s)
             if time.monotonic() > self._over:
                 raise FilterFailed("the host had too little time for it", used_s)
+
+    def _give_way(self, turn: Turn, used_s: float) -> None:
+        """Lets others have the place, if they wait for it; the time until it is back does not count."""
+        try:
+            waited_s = turn.give_way(self._process)
+        except Stopped as stopped:
+            raise Stopped(stopped.reason, used_s) from None
+        except FilterFailed as failed:
+            raise FilterFailed(str(failed), used_s) from None
+        if waited_s is not None:
+            self._over += waited_s
+            self._turn_until_s = used_s + TURN_S
 
     def _end(self) -> Exception:
         """The exception for the end of the stream."""

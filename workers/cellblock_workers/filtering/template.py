@@ -97,6 +97,7 @@ def _end_forks() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     os.killpg(0, signal.SIGUSR1)  # the group holds this process and its forks, nothing else
+    os.killpg(0, signal.SIGCONT)  # of one that is stopped, a signal waits until it goes on
     with suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)

@@ -13,8 +13,8 @@ from cellblock.egress import Outgoing
 from cellblock.egress.filtering import ECHO_MESSAGE
 from cellblock.ledger import Claim
 from cellblock_config import Settings
+from cellblock_workers.filtering.failures import FilterFailed, Stopped
 from cellblock_workers.filtering.outgoing_filter import FilteredOutput, OutgoingFilter
-from cellblock_workers.filtering.processes import FilterFailed, Stopped
 from cellblock_workers.launcher.client import (
     BorrowedSandbox,
     ContextNotMounted,

@@ -55,8 +55,12 @@ def need(settings: Settings) -> list[Term]:
             f"{filters} filter processes with large requests",
             filters * (egress.filter_memory_bytes + _sent(settings)),
         ),
-        Term(f"{jobs} filter processes with small ones", jobs * (small + _FILTER_OWN_BYTES)),
     ]
+    if others := jobs - filters:  # each job has one process at most
+        terms += [
+            Term(f"{others} filter processes with small ones", others * (small + _FILTER_OWN_BYTES)),
+            Term("large requests that are set aside", egress.filter_memory_bytes),
+        ]
     if egress.echo_bytes and _has_contexts():
         terms.append(Term("indices of contexts", egress.echo_memory_bytes))
         terms.append(Term("making one", 3 * egress.echo_memory_bytes))

@@ -12,8 +12,8 @@ from cellblock.contract.outcomes import JobError, Outcome, Usage
 from cellblock.contract.results import JobResult
 from cellblock.egress import Outgoing
 from cellblock_config import Settings
+from cellblock_workers.filtering.failures import FilterFailed, Stopped
 from cellblock_workers.filtering.outgoing_filter import OutgoingFilter
-from cellblock_workers.filtering.processes import FilterFailed, Stopped
 from cellblock_workers.launcher.client import (
     LauncherClient,
     LevelNotOffered,
