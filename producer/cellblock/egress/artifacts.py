@@ -9,13 +9,15 @@ from cellblock.egress import files
 from cellblock.egress.context import ContextSource
 from cellblock.egress.filtering import Redaction, is_echo, redact
 from cellblock.egress.redaction_counts import RedactionCounter
-from cellblock.egress.withholding import GROWTH_BYTES, KIND, TOO_LONG, Guard, OutOfBounds, piece, reason
+from cellblock.egress.withholding import KIND, TOO_LONG, Guard, OutOfBounds, piece, reason
 
 #: The beginning of each file that is compared with the context together with those of all other files.
 _SHORT_CHARS = 4096
 _STREAM = "artifacts"
 #: Stands for a file whose name must not leave either.
-_NAMELESS_FILE = SkippedArtifact(path="?", reason="withheld: its name could not be looked through")
+_NAMELESS_FILE = SkippedArtifact(
+    path="?", reason="withheld: its name could not be looked through, or is too long"
+)
 
 
 class ArtifactFilter:
@@ -28,7 +30,6 @@ class ArtifactFilter:
         self._guard = guard
         self._budget = files.UnpackBudget()
         self._short: list[str] = []
-        self._grown_bytes = 0
         #: Whether one of the files, or all together, repeat the context.
         self.echo = False
 
@@ -54,7 +55,10 @@ class ArtifactFilter:
         self._compare("\n".join(self._short))
 
     def _skipped(self, one: SkippedArtifact) -> SkippedArtifact:
-        return SkippedArtifact(path=self._name(one.path), reason=self._counter.text(_STREAM, one.reason))
+        path = self._name(one.path)
+        if path is None:
+            return _NAMELESS_FILE
+        return SkippedArtifact(path=path, reason=self._counter.text(_STREAM, one.reason))
 
     def _within_bounds(self, file: Artifact, path: str | None) -> Artifact | SkippedArtifact:
         if path is None:
@@ -66,11 +70,14 @@ class ArtifactFilter:
 
         return piece(self._guard, partial(self._filtered, file, path), withheld)
 
-    def _name(self, path: str) -> str:
-        """A file's name, filtered; control characters stay, and the code that shows the name escapes them."""
+    def _name(self, path: str) -> str | None:
+        """A file's name, filtered; control characters stay, and the code that shows the name escapes them.
+        None if it would be too long."""
         report = redact(path, self._counter.find(path), controls=False)
-        self._counter.add(_STREAM, report.redactions)
-        return report.text
+        name = self._counter.short_enough(_STREAM, path, report)
+        if name is None:
+            self._counter.too_long(_STREAM)
+        return name
 
     def _compare(self, text: str) -> None:
         if self._context is not None and not self.echo:
@@ -87,12 +94,10 @@ class ArtifactFilter:
         found = self._counter.find(whole) or self._counter.registered("\n".join(fragments or ()))
         if found and whole != files.as_text(file.data):
             return SkippedArtifact(path=path, reason=self._counter.withheld(_STREAM, found))
-        report = redact(whole, found, controls=False)
-        self._counter.add(_STREAM, report.redactions)
-        grown_bytes = len(report.text.encode()) - len(file.data) if found else 0
-        if self._grown_bytes + grown_bytes > GROWTH_BYTES:
+        text = self._counter.short_enough(_STREAM, whole, redact(whole, found, controls=False))
+        if text is None:
+            self._counter.too_long(_STREAM)
             return SkippedArtifact(path=path, reason=TOO_LONG)
-        self._grown_bytes += grown_bytes
-        self._compare(report.text)
-        self._short.append(report.text[:_SHORT_CHARS])
-        return Artifact(path=path, data=report.text.encode()) if found else file
+        self._compare(text)
+        self._short.append(text[:_SHORT_CHARS])
+        return Artifact(path=path, data=text.encode()) if found else file

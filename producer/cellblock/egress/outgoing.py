@@ -16,7 +16,7 @@ from cellblock.egress.artifacts import ArtifactFilter
 from cellblock.egress.context import ContextSource
 from cellblock.egress.filtering import ECHO_KIND, ENTROPY_KIND, Context, Redaction, is_echo, notice, redact
 from cellblock.egress.governor import Governed, Governor, Stretch
-from cellblock.egress.redaction_counts import RedactionCounter
+from cellblock.egress.redaction_counts import RedactionCounter, size_of
 from cellblock.egress.value_filter import filter_value, value_text
 from cellblock.egress.withholding import KIND as UNFILTERED_KIND
 from cellblock.egress.withholding import Guard, OutOfBounds, Unbounded, piece
@@ -222,8 +222,12 @@ def _stream(name: str, governed: Governed, counter: RedactionCounter) -> Governe
     if len(shown) == 2:
         shown = list(_without_halves(name, shown[0], shown[1], counter))
     text = governed.marker.join(part.text for part in shown)
-    return _within_bounds(
-        Governed(text, governed.dropped_bytes), len(_bytes(governed.text)), counter.settings
+    before_bytes = size_of(governed.text)
+    kept = _within_bounds(Governed(text, governed.dropped_bytes), before_bytes, counter.settings)
+    return (
+        kept
+        if counter.growth.fits(before_bytes, size_of(kept.text))
+        else replace(kept, text=counter.too_long(name))
     )
 
 
@@ -248,14 +252,10 @@ def _without_halves(
 
 def _within_bounds(kept: Governed, before_bytes: int, settings: EgressSettings) -> Governed:
     """Cuts a stream again if notices and escapes made it much longer than it was."""
-    data = _bytes(kept.text)
+    data = kept.text.encode("utf-8", "replace")
     if len(data) <= max(settings.output_limit_bytes, before_bytes) * 5 // 4:
         return kept
     governor = Governor(settings)
     governor.feed(data)
     again = governor.close()
     return Governed(again.text, kept.dropped_bytes + again.dropped_bytes)
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "replace")

@@ -6,10 +6,16 @@ from collections import Counter
 from collections.abc import Iterable
 
 from cellblock.contract.results import RedactionCount
-from cellblock.egress.filtering import Redaction, find, redact
+from cellblock.egress.filtering import FilterReport, Redaction, find, redact
 from cellblock.egress.secrets import Finding, find_registered
 from cellblock.egress.views import ReadingBudget
+from cellblock.egress.withholding import KIND, TOO_LONG, Growth
 from cellblock_config.egress import EgressSettings
+
+
+def size_of(text: str) -> int:
+    """The bytes of a text as it leaves."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 class RedactionCounter:
@@ -17,6 +23,7 @@ class RedactionCounter:
 
     def __init__(self, settings: EgressSettings) -> None:
         self.settings = settings
+        self.growth = Growth()
         self._budget = ReadingBudget()
         self._counted: Counter[tuple[str, str]] = Counter()
 
@@ -29,12 +36,23 @@ class RedactionCounter:
         return find_registered(text, self.settings.registered)
 
     def text(self, stream: str, text: str) -> str:
-        """The text that may leave; its redactions are counted."""
+        """The text that may leave, or a notice if it would be too long; its redactions are counted."""
         if not text:
             return text
         report = redact(text, self.find(text))
+        return self.short_enough(stream, text, report) or self.too_long(stream)
+
+    def short_enough(self, stream: str, text: str, report: FilterReport) -> str | None:
+        """What is left of a text, its redactions counted; None if notices make it longer than it may be."""
+        if report.text != text and not self.growth.fits(size_of(text), size_of(report.text)):
+            return None
         self.add(stream, report.redactions)
         return report.text
+
+    def too_long(self, stream: str) -> str:
+        """The notice in place of a text that would be too long. It is counted."""
+        self.add(stream, [Redaction(KIND, 0, 0)])
+        return f"[{TOO_LONG}]"
 
     def add(self, stream: str, redactions: Iterable[Redaction]) -> None:
         """Counts redactions that were made elsewhere."""

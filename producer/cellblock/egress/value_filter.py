@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from cellblock.contract.values import TableValue
 from cellblock.egress import files
-from cellblock.egress.filtering import Redaction, notice
-from cellblock.egress.redaction_counts import RedactionCounter
-from cellblock.egress.withholding import GROWTH_BYTES, TOO_LONG
+from cellblock.egress.filtering import Redaction, notice, redact
+from cellblock.egress.redaction_counts import RedactionCounter, size_of
+from cellblock.egress.withholding import TOO_LONG
 
 _PARTS_MOST = 2000
 #: The first bytes of zstd's and lz4's frames, with which Arrow compresses buffers; our guest never does.
@@ -38,11 +38,11 @@ def filter_value(value: object, counter: RedactionCounter) -> tuple[object, str 
     parts = _Parts(counter)
     filtered = parts.filtered(value)
     if not parts.too_many and not counter.find(value_text(filtered)):
-        parts.count()
-        grown_bytes = len(value_text(filtered).encode("utf-8", "replace")) - len(
-            value_text(value).encode("utf-8", "replace")
-        )
-        return (filtered, None) if grown_bytes <= GROWTH_BYTES else (None, f"the value is {TOO_LONG}")
+        if counter.growth.fits(size_of(value_text(value)), size_of(value_text(filtered))):
+            parts.count()
+            return filtered, None
+        counter.too_long(_STREAM)
+        return None, f"the value is {TOO_LONG}"
     return None, f"the value is {counter.withheld(_STREAM, found)}"
 
 
@@ -102,7 +102,9 @@ class _Parts:
         return value
 
     def _text(self, value: str, name: str) -> str:
-        kept = self._own.text(_STREAM, value)
+        report = redact(value, self._own.find(value))
+        self._own.add(_STREAM, report.redactions)
+        kept = report.text
         prefix = f"{json.dumps(name, ensure_ascii=False)}: "
         named = prefix + json.dumps(kept, ensure_ascii=False)
         for finding in self._own.find(named) if name else ():

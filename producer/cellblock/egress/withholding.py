@@ -14,14 +14,29 @@ Other = TypeVar("Other")
 #: The redaction kind of pieces that were withheld because they could not be filtered.
 KIND = "unfiltered"
 
-#: Notices can be longer than what they stand for. The value, and all files together, came within the plan's
-#: bounds, and may become longer by this: a result has room for it.
+#: Notices can be longer than what they stand for. All parts of a job's output came within its bounds, and may
+#: become longer by this together: a result has room for it.
 GROWTH_BYTES = 64 * 1024
 TOO_LONG = "withheld: with notices in place of what must not leave, it would be longer than a result may be"
 
 
 class OutOfBounds(Exception):
     """A piece needs more than it may use; the message names the resource and the remedy."""
+
+
+class Growth:
+    """The bytes by which notices may still make the parts of one job's output longer."""
+
+    def __init__(self) -> None:
+        self._left_bytes = GROWTH_BYTES
+
+    def fits(self, before_bytes: int, after_bytes: int) -> bool:
+        """Whether a part may become as long as this; if so, it has."""
+        grown_bytes = max(0, after_bytes - before_bytes)
+        if grown_bytes > self._left_bytes:
+            return False
+        self._left_bytes -= grown_bytes
+        return True
 
 
 class Guard(Protocol):

@@ -387,6 +387,29 @@ def test_answers_are_held_to_what_was_asked() -> None:
             answer_from_wire(said, {**good, **wrong}, [])
 
 
+def test_an_answer_is_no_longer_than_what_was_asked_and_its_notices() -> None:
+    """Also that of a process which was taken over by what it read: a result has a bound."""
+    said = Outgoing(
+        stdout=text("a"),
+        value=["v" * MIB],
+        value_kind="json",
+        artifacts=(Artifact(path="a", data=b"x"), Artifact(path="b", data=bytes(MIB))),
+    )
+    good, _ = answer_to_wire(said, said)
+    assert answer_from_wire(said, {**good, "artifacts": [[0, True], [1, False]]}, [bytes(64 * 1024)])
+    long = "x" * 200_000
+    for wrong, blobs in (
+        ({"artifacts": [[0, True], [1, False]]}, [bytes(MIB)]),
+        ({"stdout": [long, 0]}, []),
+        ({"same_value": False, "value": ["v" * MIB, long]}, []),
+        ({"error": ["E", long, ""]}, []),
+        ({"skipped": [["a", "why"]] * 20_000}, []),
+        ({"redactions": [[long, "stdout", 1]]}, []),
+    ):
+        with pytest.raises(wire.Malformed, match="notices"):
+            answer_from_wire(said, {**good, **wrong}, blobs)
+
+
 def test_one_tenants_requests_wait_for_one_of_anothers_at_most() -> None:
     turns, order, go = FairSlots(1, wait_s=30, aside_bytes=0), [], threading.Event()
 

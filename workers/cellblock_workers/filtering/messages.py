@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from cellblock.contract.outcomes import JobError
@@ -9,9 +10,13 @@ from cellblock.contract.results import Artifact, RedactionCount, SkippedArtifact
 from cellblock.contract.values import TableValue
 from cellblock.egress.governor import Governed, Stretch
 from cellblock.egress.outgoing import Outgoing
+from cellblock.egress.withholding import GROWTH_BYTES
 from cellblock_workers.filtering.wire import Malformed, Message, item, items
 
 _COUNT_MOST = 2**53
+#: What leaves may be longer than what came: by the growth of all parts, by the counts, and a reason for each
+#: file.
+_LONGER_BYTES, _LONGER_BYTES_PER_FILE = 2 * GROWTH_BYTES, 200
 _REDACTIONS_MOST = 4096
 
 
@@ -28,6 +33,24 @@ def size_of(said: Outgoing) -> int:
 
 def _bytes_of(text: str) -> int:
     return len(text) if text.isascii() else 4 * len(text)
+
+
+def stored_size(said: Outgoing) -> int:
+    """The number of bytes that this takes in the store."""
+    value = said.value
+    blobs = [one.data for one in said.artifacts] + ([value.ipc] if isinstance(value, TableValue) else [])
+    error = said.error or JobError(type="", message="")
+    texts = [
+        *(said.stdout.text, said.stderr.text, error.type, error.message, error.traceback),
+        None if isinstance(value, TableValue) else value,
+        said.value_error,
+        said.evidence,
+        [one.path for one in said.artifacts],
+        [[one.path, one.reason] for one in said.artifacts_skipped],
+        [[one.kind, one.stream, one.count] for one in said.redactions],
+    ]
+    text = json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+    return len(text.encode("utf-8", "replace")) + sum(4 * -(-len(blob) // 3) for blob in blobs)
 
 
 def to_wire(said: Outgoing) -> tuple[Message, list[bytes]]:
@@ -105,7 +128,7 @@ def answer_from_wire(said: Outgoing, message: Message, blobs: list[bytes]) -> Ou
     value = said.value if same else message.get("value")
     if kind not in {None, said.value_kind} or (kind == "table" and not same):
         raise Malformed("a value of another kind")
-    return Outgoing(
+    kept = Outgoing(
         stdout=Governed(*_pair(message, "stdout")),
         stderr=Governed(*_pair(message, "stderr")),
         value=None if kind is None else value,
@@ -118,6 +141,10 @@ def answer_from_wire(said: Outgoing, message: Message, blobs: list[bytes]) -> Ou
         redactions=_redactions(message),
         blocked=item(message, "blocked", bool),
     )
+    names = len(said.artifacts) + len(said.artifacts_skipped)
+    if stored_size(kept) > stored_size(said) + _LONGER_BYTES + names * _LONGER_BYTES_PER_FILE:
+        raise Malformed("more than notices explain")
+    return kept
 
 
 def _artifacts(said: Outgoing, files: list[list[Any]], blobs: list[bytes]) -> tuple[Artifact, ...]:

@@ -26,8 +26,8 @@ from cellblock_workers.filtering.messages import answer_from_wire, size_of, to_w
 from cellblock_workers.filtering.processes import FilterProcess, Template
 from cellblock_workers.lease import Lease
 
-#: Bounds an answer: notices may be longer than what they replace, and JSON escapes.
-_ANSWER_TIMES, _ANSWER_BYTES = 12, MIB
+#: An answer may be longer than its request by notices, reasons and counts.
+_ANSWER_BYTES = MIB
 _LEAST_KEPT = 2
 
 
@@ -100,7 +100,7 @@ class OutgoingFilter:
             "output": _output(output or self._settings),
             "index": None,
         }
-        answer_bytes = _ANSWER_TIMES * sum(map(len, pieces)) + _ANSWER_BYTES
+        answer_bytes = sum(map(len, pieces)) + _ANSWER_BYTES
         del pieces
         descriptors: tuple[int, ...] = ()
         spent_s = 0.0
