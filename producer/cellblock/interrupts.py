@@ -1,19 +1,35 @@
-"""Holds back Ctrl-C and TERM while a step runs that must not be cut off."""
+"""The signals that ask a process to end: their handlers, and steps that they must not cut off."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
-#: In the order in which their handlers are restored, and the first one that came is raised.
-_NUMBERS = (signal.SIGTERM, signal.SIGINT)
+#: A service manager's, Ctrl-C, and the end of the terminal; in the order in which handlers are restored, and
+#: the first one that came is raised.
+_NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def on_stop(handler: Callable[[int, FrameType | None], object], *, interrupt: bool = True) -> None:
+    """Has TERM, INT and HUP call ``handler``. HUP stays ignored where it is, as under nohup.
+
+    Args:
+        handler: As :func:`signal.signal` takes it. For the main thread.
+        interrupt: Whether INT does too; without it Ctrl-C stays a :class:`KeyboardInterrupt`.
+    """
+    signal.signal(signal.SIGTERM, handler)
+    if interrupt:
+        signal.signal(signal.SIGINT, handler)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, handler)
 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Delays SIGINT and SIGTERM that arrive inside the block until its end.
+    """Delays SIGINT, SIGTERM and SIGHUP that arrive inside the block until its end.
 
     Does nothing in threads other than the main one, as they are never interrupted.
 

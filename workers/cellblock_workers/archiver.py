@@ -31,9 +31,10 @@ from cellblock.ledger.store import Store
 from cellblock.ledger.stored_results import size_of
 from cellblock_config import Settings, load_settings
 from cellblock_workers.log import get_logger
+from cellblock_workers.parent_death import die_with_parent
 from cellblock_workers.process_environment import keep_to_itself, write_for_no_others
 from cellblock_workers.store import check_store, refuse, told_to_end, until_it_answers
-from cellblock_workers.telemetry import configure_logging, die_with_parent
+from cellblock_workers.telemetry import configure_logging
 
 _log = get_logger(__name__)
 
@@ -224,7 +225,7 @@ class Archiver:
 
 
 def main() -> None:
-    """Archives until TERM or INT."""
+    """Archives until TERM, INT or HUP."""
     die_with_parent()
     keep_to_itself()
     write_for_no_others()

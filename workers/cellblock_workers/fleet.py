@@ -7,13 +7,12 @@ import json
 import secrets
 import socket
 import subprocess
-import tempfile
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
-from pathlib import Path
 
 from cellblock.errors import NotConfigured
 from cellblock.ledger import Keys, Ledger
@@ -29,6 +28,8 @@ from cellblock_workers.host_services import (
     monitor_service,
 )
 from cellblock_workers.log import get_logger
+from cellblock_workers.monitor.address import unusable_address
+from cellblock_workers.own_folder import own_folder
 from cellblock_workers.own_stores import make_blob_folder, stores_of_its_own, with_redis
 from cellblock_workers.private_redis import port_of, private_redis, reserve_port
 from cellblock_workers.process_environment import keep_to_itself
@@ -49,9 +50,8 @@ def run_worker() -> int:
     configure_logging(settings.telemetry)
     if settings.redis.url is None:
         raise NotConfigured("a worker needs a Redis: set CELLBLOCK_REDIS_URL, or try: cellblock up")
-    with tempfile.TemporaryDirectory(prefix="cellblock-") as folder:
-        Path(folder).chmod(0o755)
-        return Supervisor(host_services(settings, Path(folder), host_variables())).run()
+    with own_folder() as folder:
+        return Supervisor(host_services(settings, folder, host_variables())).run()
 
 
 def run_check(*, silent_s: float | None = None, json_output: bool = False) -> int:
@@ -93,17 +93,16 @@ def run_up(*, json_output: bool = False) -> int:
     """Runs a whole fleet on this machine: launcher, worker, archiver, Flower, and what is not configured of
     Redis, blob store and archive."""
     keep_to_itself()
-    settings = load_settings()
+    _check_flower()
+    settings = _quiet(load_settings())
     configure_logging(settings.telemetry)
     with (
-        tempfile.TemporaryDirectory(prefix="cellblock-") as name,
+        own_folder() as folder,
         reserve_port() as redis_port,
         reserve_port() as monitor_port,
     ):
-        folder = Path(name)
-        folder.chmod(0o755)
         services: list[Service] = []
-        variables = host_variables()
+        variables = host_variables() | {"CELLBLOCK_TELEMETRY_LOG_LEVEL": settings.telemetry.log_level}
         if settings.redis.url is None:
             service, url = private_redis(folder, port_of(redis_port))
             services.append(service)
@@ -164,13 +163,41 @@ def _run_proven(services: list[Service], first: FirstJob, announce: Callable[[],
             announce()
 
     thread = threading.Thread(target=prove, name="first-job", daemon=True)
-    supervisor = Supervisor(services, on_ready=thread.start)
+
+    def begin_proof() -> None:
+        _tell("running a first job")
+        thread.start()
+
+    supervisor = Supervisor(services, on_ready=begin_proof, tell=_tell)
     code = supervisor.run()
     if code and not failures and not is_up.is_set():  # a service refused to start, or ended
         failures.append(first.problem() or "a service ended; its lines above say why")
     if failures:
         raise NotConfigured(f"cellblock is not up: {failures[0]}")
     return code
+
+
+def _quiet(settings: Settings) -> Settings:
+    """Settings that log no more than warnings, unless a level is set: a person reads what ``up`` prints."""
+    if "log_level" in settings.telemetry.model_fields_set:
+        return settings
+    quiet = settings.telemetry.model_copy(update={"log_level": "warning"})
+    return settings.model_copy(update={"telemetry": quiet})
+
+
+def _tell(progress: str) -> None:
+    """Says on stderr what ``up`` is doing."""
+    with suppress(OSError):  # its terminal was closed: it stops all the same
+        print(f"cellblock: {progress} …", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _check_flower() -> None:
+    try:
+        import flower  # noqa: F401 - its own process uses it
+    except ModuleNotFoundError:
+        raise NotConfigured(
+            "this needs the package flower: pip install 'cellblock[monitor]' (cellblock worker does without)"
+        ) from None
 
 
 def _stores_problem(settings: Settings, variables: Mapping[str, str]) -> str | None:
@@ -187,9 +214,7 @@ def _monitor_port(settings: Settings, *, otherwise: int) -> int:
             return int(probe.getsockname()[1])
     except OSError as error:
         if "port" in settings.monitor.model_fields_set or error.errno != errno.EADDRINUSE:
-            raise NotConfigured(
-                f"CELLBLOCK_MONITOR_PORT={port} on {address} cannot be used: {error.strerror}"
-            ) from None
+            raise unusable_address(settings.monitor, error) from None
         return otherwise
 
 
@@ -201,9 +226,7 @@ def _wait_for_port(address: str, port: int, process: subprocess.Popen[bytes]) ->
             return
         except OSError:
             if process.poll() is not None:
-                raise NotConfigured(
-                    "Flower ended at once; is it installed? pip install 'cellblock[monitor]'"
-                ) from None
+                raise NotConfigured("Flower ended at once; its lines above say why") from None
             if time.monotonic() > deadline:
                 raise NotConfigured(f"Flower did not listen on {address}:{port} within 15 s") from None
             time.sleep(0.05)

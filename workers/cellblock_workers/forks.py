@@ -20,7 +20,7 @@ from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _LAST_INHERITED = 2
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Fields of /proc/self/stat, counted from behind the name: where the kernel shows the environment (proc(5)).
 _ENVIRONMENT_START, _ENVIRONMENT_END = 47, 48
 
@@ -126,7 +126,8 @@ def _run(
 def _become(parent: int, environment: Mapping[str, str], keep: Sequence[int]) -> None:
     os.setpgid(0, 0)  # a terminal's Ctrl-C is for the parent, which ends this process
     for number in (*_INTERRUPTS, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:

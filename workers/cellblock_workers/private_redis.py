@@ -6,6 +6,8 @@ import os
 import secrets
 import shutil
 import socket
+import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -29,24 +31,25 @@ def private_redis(folder: Path, port: int) -> tuple[Service, str]:
     # Other users enter the fleet's folder, for its socket. They could read what Redis writes there.
     folder = folder / "redis"
     folder.mkdir(mode=0o700)
-    config = folder / "redis.conf"
+    config, log = folder / "redis.conf", folder / "redis.log"
     config.write_text(
         f"bind 127.0.0.1\nport {port}\nrequirepass {password}\ndir {folder}\n"
         'save ""\nappendonly yes\nmaxmemory 512mb\nmaxmemory-policy noeviction\nloglevel warning\n'
+        f"logfile {log}\n"
     )
     # Redis takes an empty user name for `default`; redis-cli sends it as it is and is refused.
     url = f"redis://default:{password}@127.0.0.1:{port}/0"
     redis = Service(
         "redis",
-        [binary, str(config)],
+        [sys.executable, "-P", "-m", "cellblock_workers.parent_death", binary, str(config)],
         environment_of(REDIS_SERVER, os.environ),
         essential=True,
-        ready=lambda _: _wait_for_redis(url),
+        ready=lambda process: _wait_for_redis(url, process, log),
     )
     return redis, url
 
 
-def _wait_for_redis(url: str) -> None:
+def _wait_for_redis(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + 10
     with closing(Redis.from_url(url)) as redis:
         while True:
@@ -54,8 +57,10 @@ def _wait_for_redis(url: str) -> None:
                 redis.ping()
                 return
             except RedisError:
-                if time.monotonic() > deadline:
-                    raise NotConfigured("the private Redis did not answer within 10 s") from None
+                if process.poll() is not None or time.monotonic() > deadline:
+                    said = log.read_text(errors="replace") if log.exists() else ""
+                    why = said.strip().rpartition("\n")[2] or "its lines above may say why"
+                    raise NotConfigured(f"the private Redis did not answer within 10 s: {why}") from None
                 time.sleep(0.02)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from redis import Redis
 
 from cellblock.blobs import Blobs, check_blobs
 from cellblock.errors import BlobLost, BlobsUnavailable, CellblockError, SchemaMismatch, StoreUnavailable
+from cellblock.interrupts import on_stop
 from cellblock.ledger import Keys
 from cellblock.ledger.server import check_schema, concerns
 from cellblock_config import Settings
@@ -84,8 +84,7 @@ def refuse(event: str, reason: str) -> NoReturn:
 
 
 def told_to_end() -> threading.Event:
-    """An event that TERM or INT sets. Must be called by the main thread."""
+    """An event that TERM, INT or HUP sets. Must be called by the main thread."""
     ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    on_stop(lambda *_: ended.set())
     return ended

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cellblock.errors import CellblockError
+from cellblock.interrupts import on_stop
 from cellblock_workers.log import get_logger
-from cellblock_workers.telemetry import SUPERVISOR_VARIABLE
+from cellblock_workers.parent_death import SUPERVISOR_VARIABLE
 
 _log = get_logger(__name__)
 
@@ -34,6 +35,7 @@ _STOP_PATIENT_S = 3700.0
 #: Seconds until a service must have ended that was told to end at once.
 _NOW_S = 10.0
 _ONE_WISH_S = 0.5
+_STOPPING = "running jobs may finish; signal again to give them back now"
 _AT_ONCE = 2  #: signals to end: after these no service gets more time
 
 
@@ -84,24 +86,31 @@ class Service:
 class Supervisor:
     """Runs services, first to last; stops them last to first."""
 
-    def __init__(self, services: Sequence[Service], *, on_ready: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        services: Sequence[Service],
+        *,
+        on_ready: Callable[[], None] = lambda: None,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """``on_ready``: called once all have been started. It must not wait: nobody looks after them
-        meanwhile."""
+        meanwhile. ``tell``: told in words what a person waits for."""
         self._services = services
+        self._tell = tell
         self._on_ready = on_ready
         self._refused: int | None = None
         self._signals = 0
         self._signalled = float("-inf")
 
     def run(self) -> int:
-        """Runs until TERM, INT or QUIT, or an essential service ends, or one refuses. Returns the exit
+        """Runs until TERM, INT, HUP or QUIT, or an essential service ends, or one refuses. Returns the exit
         code."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        on_stop(self._on_signal)
         signal.signal(signal.SIGQUIT, self._on_quit)
         code = 0
         try:
             for service in self._services:
+                self._tell(f"starting {service.name}")
                 service.start()
             self._on_ready()
             while not self._signals:
@@ -171,7 +180,8 @@ class Supervisor:
 
     def _stop(self) -> None:
         if self._signals == 1:
-            _log.info("stopping", note="running jobs may finish; signal again to give them back now")
+            _log.info("stopping", note=_STOPPING)
+            self._tell(f"stopping; {_STOPPING}")
         for service in reversed(self._services):
             process = service.process
             if process is None or process.poll() is not None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import os
 import re
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -16,9 +13,6 @@ from cellblock.errors import OperatorError
 from cellblock_config import TelemetrySettings
 from cellblock_workers import log
 
-#: The environment variable with the supervisor's pid, for the processes that it starts.
-SUPERVISOR_VARIABLE = "_CELLBLOCK_SUPERVISOR_PID"
-_PR_SET_PDEATHSIG = 1
 _CAUSES_MOST = 5
 #: The event of one of our log lines, in the form that reaches an error report.
 _EVENT_NAME = re.compile(r"'event': '([\w ]{1,80})'")
@@ -133,17 +127,6 @@ def _outline(error: BaseException, depth: int = 0) -> str:
     # A chain of causes can be a ring.
     behind = f" after {_outline(cause, depth + 1)}" if cause is not None and depth < _CAUSES_MOST else ""
     return f"{type(error).__name__}{said} ({' > '.join(places[-12:])}){behind}"
-
-
-def die_with_parent() -> None:
-    """Asks the kernel for TERM when the supervisor that started this process ends. Does nothing without
-    one."""
-    supervisor = os.environ.get(SUPERVISOR_VARIABLE)
-    if supervisor is None:
-        return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != int(supervisor):
-        raise SystemExit("the supervisor ended before this process was ready")
 
 
 def configure_sentry(settings: TelemetrySettings, *, transport: Any = None) -> bool:

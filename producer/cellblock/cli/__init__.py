@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from cellblock.interrupts import interrupts_held
+from cellblock.interrupts import interrupts_held, on_stop
 
 #: The exit code of a command that Ctrl-C ended, as shells have it.
 INTERRUPTED = 128 + signal.SIGINT
@@ -17,8 +17,8 @@ def main() -> None:
     """Entry point of the console script."""
     try:
         _open_standard_streams()
-        # TERM ends a run by the way an interrupt takes: its sandbox and its folders are removed.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        # They end a run by the way an interrupt takes: its sandbox and its folders are removed.
+        on_stop(lambda number, _: sys.exit(128 + number), interrupt=False)
         with interrupts_held():
             from cellblock.cli.root import run_command
         run_command()

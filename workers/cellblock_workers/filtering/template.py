@@ -32,7 +32,8 @@ PLAIN, WITH_CONTEXT = b"process", b"context"
 
 def main() -> None:
     """Serves the worker at the other end of the descriptor in the first argument."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):  # a group's signals are for the worker
+    # A group's signals are for the worker.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -11,6 +11,7 @@ import threading
 
 from pydantic import ValidationError
 
+from cellblock.interrupts import on_stop
 from cellblock_config import LEVELS, LevelName, Settings, load_settings
 from cellblock_workers.launcher.acquisition import Acquirer
 from cellblock_workers.launcher.backend import (
@@ -47,7 +48,8 @@ from cellblock_workers.launcher.sandbox_leases import SandboxLeases
 from cellblock_workers.launcher.streams import close_aside
 from cellblock_workers.launcher.ways import build_backends
 from cellblock_workers.log import get_logger
-from cellblock_workers.telemetry import configure_logging, die_with_parent
+from cellblock_workers.parent_death import die_with_parent
+from cellblock_workers.telemetry import configure_logging
 
 _log = get_logger(__name__)
 _CONNECTIONS_MAX = 512
@@ -332,13 +334,12 @@ def build_launcher(settings: Settings) -> Launcher:
 
 
 def main() -> None:
-    """Runs the launcher until TERM or INT."""
+    """Runs the launcher until TERM, INT or HUP."""
     settings = load_settings()
     configure_logging(settings.telemetry)
     make_private(settings.launcher.state, "CELLBLOCK_LAUNCHER_STATE")
     launcher = build_launcher(settings)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: launcher.stop())
+    on_stop(lambda *_: launcher.stop())
     signal.set_wakeup_fd(launcher.wake, warn_on_full_buffer=False)
     die_with_parent()
     _log.info("launcher_started", socket=str(settings.launcher.socket), owner=settings.launcher.owner)

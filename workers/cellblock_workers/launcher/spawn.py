@@ -19,8 +19,8 @@ from cellblock.interrupts import interrupts_held
 from cellblock_config import LEVELS, LevelName, Settings
 from cellblock_workers.forks import Process, can_fork, fork
 from cellblock_workers.log import get_logger
+from cellblock_workers.parent_death import SUPERVISOR_VARIABLE
 from cellblock_workers.process_environment import LAUNCHER, environment_of
-from cellblock_workers.telemetry import SUPERVISOR_VARIABLE
 
 _log = get_logger(__name__)
 

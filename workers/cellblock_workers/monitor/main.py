@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import signal
 
 from flower import command
 from flower.app import Flower
@@ -13,32 +13,42 @@ from tornado.ioloop import IOLoop
 from tornado.options import options, parse_command_line
 
 from cellblock.errors import NotConfigured
+from cellblock.interrupts import on_stop
 from cellblock.ledger import Ledger, connect
 from cellblock_config import MonitorSettings, Settings, load_settings
 from cellblock_workers.broker import create_celery
+from cellblock_workers.monitor.address import unusable_address
 from cellblock_workers.monitor.events import TASKS_KEPT, JobEvents
+from cellblock_workers.parent_death import die_with_parent
 from cellblock_workers.process_environment import keep_to_itself
-from cellblock_workers.telemetry import die_with_parent
+from cellblock_workers.store import refuse
 
 _COLUMNS = "uuid,state,worker,received,runtime,exception,kwargs"
 
 
 def main() -> None:
-    """Runs Flower until TERM."""
+    """Runs Flower until TERM, INT or HUP. Raises :class:`NotConfigured`."""
     die_with_parent()
     keep_to_itself()
     settings = load_settings()
-    _configure(settings.monitor)
+    _configure(settings.monitor, settings.telemetry.log_level)
     flower = _flower(settings)
-    signal.signal(signal.SIGTERM, command.sigterm_handler)
-    flower.start_http_server()
+    on_stop(command.sigterm_handler)
+    _listen(flower, settings.monitor)
     try:
         flower.start()
     except (KeyboardInterrupt, SystemExit):
         flower.stop()
 
 
-def _configure(monitor: MonitorSettings) -> None:
+def _listen(flower: Flower, monitor: MonitorSettings) -> None:
+    try:
+        flower.start_http_server()
+    except OSError as error:
+        raise unusable_address(monitor, error) from error
+
+
+def _configure(monitor: MonitorSettings, log_level: str) -> None:
     """Sets Flower's options. The password goes through the environment: others can read an argument list."""
     if monitor.password is None:
         raise NotConfigured("Flower needs a password: set CELLBLOCK_MONITOR_PASSWORD")
@@ -52,9 +62,11 @@ def _configure(monitor: MonitorSettings) -> None:
         FLOWER_TASKS_COLUMNS=_COLUMNS,
     )
     command.apply_env_options()
-    parse_command_line(["flower"])
+    parse_command_line(["flower", f"--logging={log_level}"])
     command.extract_settings()
     command.setup_logging()
+    # Our workers take no remote commands but a few, and Flower warns of each that gets no answer.
+    logging.getLogger("flower.inspector").setLevel(logging.ERROR)
     # Flower shows this page without a password; our own metrics do not come from it.
     handlers[:] = [h for h in handlers if not (isinstance(h, tuple) and h[0] == "/metrics")]
 
@@ -66,4 +78,7 @@ def _flower(settings: Settings) -> Flower:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except NotConfigured as error:
+        refuse("flower_refuses_its_settings", str(error))

@@ -15,9 +15,10 @@ from cellblock.ledger import Keys, connect
 from cellblock.ledger.groups import WEBHOOKS_GROUP, EventGroups
 from cellblock_config import Settings, load_settings
 from cellblock_workers.log import get_logger
+from cellblock_workers.parent_death import die_with_parent
 from cellblock_workers.process_environment import keep_to_itself
 from cellblock_workers.store import check_store, told_to_end
-from cellblock_workers.telemetry import configure_logging, die_with_parent
+from cellblock_workers.telemetry import configure_logging
 from cellblock_workers.webhooks.delivery import Delivery
 from cellblock_workers.webhooks.outbox import Item, Outbox, receiver_of
 

@@ -26,9 +26,10 @@ from cellblock_workers.broker import create_celery
 from cellblock_workers.launcher.client import LauncherClient
 from cellblock_workers.lease import Heart
 from cellblock_workers.log import get_logger
+from cellblock_workers.parent_death import die_with_parent
 from cellblock_workers.process_environment import keep_to_itself, write_for_no_others
 from cellblock_workers.store import check_store, refuse, wait_for_blobs
-from cellblock_workers.telemetry import configure_logging, configure_sentry, die_with_parent
+from cellblock_workers.telemetry import configure_logging, configure_sentry
 from cellblock_workers.worker import transport
 from cellblock_workers.worker.cancellations import CancellationListener
 from cellblock_workers.worker.health import Health

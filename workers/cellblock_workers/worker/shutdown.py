@@ -1,7 +1,8 @@
 """How a worker ends: running jobs get a while to finish, then they are given back, uncounted.
 
 At TERM Celery stops consuming and then waits for its tasks without a limit; the limit is set here. Celery's
-own QUIT would leave the threads of tasks behind, so QUIT is a TERM without patience.
+own QUIT would leave the threads of tasks behind, so QUIT is a TERM without patience. Its HUP would start the
+worker anew, under no supervisor, so HUP is a TERM.
 """
 
 from __future__ import annotations
@@ -27,15 +28,22 @@ class Shutdown:
         self._drain = drain
         self._drain_s = drain_s
         self._seen = False
+        self._hangs_up = True
         self._last = float("-inf")
 
     def install(self) -> None:
         """Connects to Celery's shutdown signals."""
         signals.worker_shutting_down.connect(self._on_shutdown, weak=False)
-        signals.worker_ready.connect(self._take_quit, weak=False)
+        signals.worker_ready.connect(self._take_signals, weak=False)
+        self._hangs_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
 
-    def _take_quit(self, **_: object) -> None:
+    def _take_signals(self, **_: object) -> None:
         signal.signal(signal.SIGQUIT, self._on_quit)
+        signal.signal(signal.SIGHUP, self._on_hangup if self._hangs_up else signal.SIG_IGN)
+
+    @staticmethod
+    def _on_hangup(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
 
     def _on_quit(self, *_: object) -> None:
         self._seen, self._last = True, float("-inf")
