@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -23,7 +24,7 @@ class CheckedModel(Contract):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise InvalidJob.from_validation(error) from None
+            raise _invalid(type(self), error) from None
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
@@ -31,7 +32,7 @@ class CheckedModel(Contract):
         try:
             return super().model_validate(obj, **options)
         except ValidationError as error:
-            raise InvalidJob.from_validation(error) from None
+            raise _invalid(cls, error) from None
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
@@ -39,4 +40,28 @@ class CheckedModel(Contract):
         try:
             return super().model_validate_json(json_data, **options)
         except ValidationError as error:
-            raise InvalidJob.from_validation(error) from None
+            raise _invalid(cls, error) from None
+
+
+def _invalid(model: type[BaseModel], error: ValidationError) -> InvalidJob:
+    """The error for the first wrong field; for one that does not exist, with the field that was meant."""
+    invalid = InvalidJob.from_validation(error)
+    first = error.errors(include_url=False)[0]
+    if first["type"] != "extra_forbidden" or len(first["loc"]) != 1:
+        return invalid
+    meant = _meant(model, str(first["loc"][0]), first["input"])
+    return (
+        invalid if meant is None else InvalidJob(invalid.field, f"{invalid.problem}; did you mean {meant}?")
+    )
+
+
+def _meant(model: type[BaseModel], wrong: str, value: object) -> str | None:
+    """The field that a name without one resembles, also one of a model within."""
+    shown = repr(value) if isinstance(value, int | float) else "…"  # never a program or its data
+    known = {name: name for name in model.model_fields}
+    for outer, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, CheckedModel):
+            for name in field.annotation.model_fields:
+                known.setdefault(name, f"{outer}={{{name!r}: {shown}}}")
+    close = get_close_matches(wrong, known, n=1)
+    return known[close[0]] if close else None

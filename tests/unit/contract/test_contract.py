@@ -46,7 +46,7 @@ BAD: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "too many arguments": ({"args": ("a",) * 257}, "args", ("256", "257")),
     "too long arguments": ({"args": ("a" * 65_537,)}, "args", ("65536",)),
     "surrogate in stdin": ({"stdin": "\ud800"}, "stdin", ("surrogate",)),
-    "unknown field": ({"timeout": 5}, "timeout", ("unknown field",)),
+    "unknown field": ({"timeout": 5}, "timeout", ("unknown field", "limits={'timeout_s': 5}")),
     "unknown limit": ({"limits": {"ram": 5}}, "limits.ram", ("unknown field",)),
     "unknown level": ({"level": "paranoid"}, "level", ("'paranoid'", "'strict'")),
     "unknown priority": ({"priority": "urgent"}, "priority", ("'urgent'", "'high'")),
