@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -21,7 +22,6 @@ class RedisSettings(SettingsGroup):
     key_prefix: str = Field(
         "{cellblock}",
         max_length=64,
-        pattern=r"^[^{}]*\{[^{}]+\}[^{}]*$",
         description="With a hash tag in braces: all keys of a fleet belong into one slot of a Cluster.",
     )
     connect_timeout_s: PositiveSeconds = Field(1.0, description="How long connecting may take.")
@@ -50,6 +50,14 @@ class RedisSettings(SettingsGroup):
         if file is not None and not file.is_file():
             raise ValueError(f"there is no file {file}")
         return file
+
+    @field_validator("key_prefix")
+    @classmethod
+    def _has_a_hash_tag(cls, prefix: str) -> str:
+        if re.fullmatch(r"[^{}]*\{[^{}]+\}[^{}]*", prefix) is None:
+            name = re.sub(r"[{}]", "", prefix) or "cellblock"
+            raise ValueError(f"{prefix!r} has no hash tag in braces: write {{{name}}}")
+        return prefix
 
     @field_validator("url", "broker_url", mode="after")
     @classmethod

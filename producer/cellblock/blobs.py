@@ -112,9 +112,22 @@ def _make_folder(url: str) -> None:
         if problem is None and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             problem = f"user {os.geteuid()} cannot read and write in {folder}"
     except OSError as error:
-        raise NotConfigured(f"CELLBLOCK_BLOBS_URL: {folder}: {error.strerror}") from None
+        raise NotConfigured(
+            f"CELLBLOCK_BLOBS_URL: {folder}: {error.strerror}{_remedy(folder, error)}"
+        ) from None
     if problem is not None:
         raise NotConfigured(f"CELLBLOCK_BLOBS_URL: {problem}")
+
+
+def _remedy(folder: Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return (
+            f": {folder.parent} is missing too. If `cellblock up` printed it, that fleet has ended: unset "
+            "CELLBLOCK_BLOBS_URL"
+        )
+    if isinstance(error, PermissionError):
+        return f": user {os.geteuid()} may not enter or write {folder.parent}; name a folder that it may"
+    return ""
 
 
 def _is_ours(name: str) -> bool:

@@ -143,3 +143,11 @@ def test_reference_is_a_whole_name_and_nothing_around_it(name: str) -> None:
     assert BlobRef(name=NAMED, size_bytes=1)
     with pytest.raises(ValidationError):
         BlobRef(name=name, size_bytes=1)
+
+
+def test_folder_of_a_fleet_that_has_ended_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    gone = tmp_path / "cellblock-host-gone"
+    with pytest.raises(NotConfigured) as caught:
+        blobs_at(f"file://{gone}/blobs")
+    assert f"{gone} is missing too" in str(caught.value)
+    assert "that fleet has ended: unset CELLBLOCK_BLOBS_URL" in str(caught.value)

@@ -30,6 +30,8 @@ class NoAnswer(StoreUnavailable):
     """No answer came: whether the command ran is not known."""
 
 
+#: No program listens on this port of this host.
+_REFUSED_HERE = re.compile(r"\b(127\.0\.0\.1|localhost)\b.*\brefused\b", re.DOTALL)
 _PIPELINED = re.compile(r"^Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
 
 
@@ -172,6 +174,8 @@ def _out_of_reach(doing: str, error: RedisError) -> str:
             "CELLBLOCK_REDIS_URL, and CELLBLOCK_REDIS_SENTINEL_PASSWORD"
         )
     remedy = "is it running, and is CELLBLOCK_REDIS_URL its address (rediss:// for TLS)?"
+    if _REFUSED_HERE.search(text):
+        remedy += " If `cellblock up` printed it, that fleet has ended: unset CELLBLOCK_REDIS_URL"
     if "CERTIFICATE" in text:
         remedy = "set CELLBLOCK_REDIS_TLS_CA to the file of the authority that signed it"
     return f"Redis cannot be reached while {doing}: {text.rstrip('.')}; {remedy}"

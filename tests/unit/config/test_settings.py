@@ -294,3 +294,11 @@ def test_a_number_that_cannot_be_read_is_told_with_its_value() -> None:  # an ad
 def test_the_page_of_settings_is_the_settings() -> None:
     told = "to write it anew: PYTHONPATH=tests .venv/bin/python -m suite.settings_page"
     assert settings_page.PAGE.read_text() == settings_page.page(), told
+
+
+@pytest.mark.parametrize(("prefix", "meant"), [("proj1", "{proj1}"), ("a{}b", "{ab}"), ("{a}{b}", "{ab}")])
+def test_key_prefix_without_a_hash_tag_is_shown_with_the_one_to_write(prefix: str, meant: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(redis={"key_prefix": prefix})
+    assert f"{prefix!r} has no hash tag in braces: write {meant}" in str(caught.value)
+    assert load_settings(redis={"key_prefix": meant}).redis.key_prefix == meant
