@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from cellblock.cli import display
+from cellblock.cli.awaiting import awaited, progress
 from cellblock.cli.display import local_time
 from cellblock.cli.job_options import (
     AccountOptions,
@@ -25,8 +26,10 @@ from cellblock.cli.option_groups import JsonOpt, SectionedCommand, takes
 from cellblock.client import Client
 from cellblock.contract.events import GAP, Event
 from cellblock.contract.job_status import Counts, JobStatus
-from cellblock.errors import InvalidJob
+from cellblock.errors import InvalidJob, ResultTimeout
 from cellblock.interrupts import interrupts_held
+
+_AT_ONCE_S = 2.0
 
 ParentOpt = Annotated[
     str | None,
@@ -119,7 +122,12 @@ def result(
     Example: cellblock result 0f3c… --timeout 10 --json
     """
     with Client() as client:
-        ended = client.result(job, timeout_s=timeout)
+        at_once_s = min(_AT_ONCE_S, timeout)  # most have ended, or are about to: nothing moves for them
+        try:
+            ended = client.result(job, timeout_s=at_once_s)
+        except ResultTimeout:
+            with progress("waiting…"):
+                ended = awaited(client, job, timeout, waited_s=at_once_s)
     sys.exit(display.show(ended, json_output, out, overwrite))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cellblock.cli import INTERRUPTED, entry_points
+from cellblock.cli.awaiting import awaited, progress
 from cellblock.cli.job_options import (
     AccountOptions,
     ArgsArg,
@@ -24,7 +25,7 @@ from cellblock.cli.job_options import (
     job_spec,
 )
 from cellblock.cli.option_groups import JsonOpt, SectionedCommand, takes
-from cellblock.errors import CellblockError, InvalidJob, ResultTimeout
+from cellblock.errors import CellblockError, InvalidJob
 from cellblock.interrupts import interrupts_held
 from cellblock_config import LevelName, Settings, load_settings
 
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from cellblock.client import Job
     from cellblock.contract.job_spec import JobSpec
     from cellblock.contract.results import JobResult
-
-_QUEUED_HINT_S = 5.0
 
 EstimateOpt = Annotated[bool, typer.Option("--estimate", help="Say what it may cost, and run nothing.")]
 
@@ -110,7 +109,7 @@ def _run_here(
         with entry_points.load("embedded")(settings, level, context) as run_job:
             spec = make_spec()
             prepare()
-            with _progress(), entry_points.extra_named("embedded"):
+            with progress(), entry_points.extra_named("embedded"):
                 ended = run_job(spec)
             with interrupts_held():
                 from cellblock.admission.sealing import open_if_fitting
@@ -136,8 +135,8 @@ def _run_on_fleet(make_spec: Callable[[], JobSpec], prepare: Callable[[], None])
         try:
             with interrupts_held():  # a job whose id did not come back could not be cancelled
                 job = client.submit(spec)
-            with _progress():
-                result = _wait(job)
+            with progress():
+                result = awaited(client, job.id)
         except (KeyboardInterrupt, SystemExit) as stopped:
             with interrupts_held():
                 if job is not None:
@@ -156,41 +155,11 @@ def _cancel(job: Job) -> None:
     typer.echo(f"cellblock: {said}", err=True)
 
 
-def _wait(job: Job) -> JobResult:
-    with interrupts_held():
-        from cellblock.contract.job_status import JobState
-
-    waits_for = {
-        JobState.QUEUED: "a worker; is one running? (cellblock worker)",
-        JobState.PARKED: "a slot: its tenant runs as many jobs as it may at once",
-    }
-    with suppress(ResultTimeout):
-        return job.result(timeout_s=_QUEUED_HINT_S)
-    why = waits_for.get(job.status().state)
-    if why is not None:
-        typer.echo(f"cellblock: job {job.id} still waits for {why}", err=True)
-    return job.result()
-
-
 def _prepare(out: Path | None, globs: list[str] | None, overwrite: bool) -> None:
     if out is not None:
         with interrupts_held():
             from cellblock.cli import save_artifacts
         save_artifacts.prepare(out, globs or (), overwrite=overwrite)
-
-
-@contextmanager
-def _progress() -> Iterator[None]:
-    """A line that moves, on a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    with interrupts_held():
-        from rich.console import Console
-
-        status = Console(stderr=True).status("running…")  # imports the rest
-    with status:
-        yield
 
 
 def _check_out(artifact: list[str] | None, out: Path | None, json_output: bool) -> None:
