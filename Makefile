@@ -10,7 +10,7 @@ PYTHON ?= $(shell test -x /usr/bin/python3 && echo /usr/bin/python3 || echo pyth
 # Interpreters start by the hundred here: each would compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup host images demo test test-ci test-rest test-all compat unsteady mutants can-test test-faults check fmt bench docs up clean lock
+.PHONY: help setup host images demo can-start-docker test test-ci test-rest test-all compat unsteady mutants can-test test-faults check fmt bench docs up clean lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,8 +32,12 @@ $(VENV)/ready: requirements.lock pyproject.toml
 images: host ## the sandbox images (docs: images/README.md)
 	@$(WITH_DOCKER) images/build.sh
 
-demo: setup ## 164 HumanEval programs and 20 hostile jobs through Redis, Celery and gVisor
+demo: can-start-docker setup ## 164 HumanEval programs and 20 hostile jobs through Redis, Celery and gVisor
 	@$(WITH_DOCKER) $(PY) examples/demo/demo.py
+
+can-start-docker:
+	@test "$$(id -u)" = 0 || sudo -n true 2>/dev/null || docker version >/dev/null 2>&1 || { \
+		echo 'make: this needs root, sudo without a password, or a Docker daemon that answers you' >&2; exit 2; }
 
 # T: what to run, as pytest takes it. WAY: one way of making sandboxes. LAST=1: what failed last. Any of them
 # chooses from all cases, whatever their tier.

@@ -196,6 +196,20 @@ def test_the_program_with_tables(tmp_path: Path, redis_url: str, launcher_socket
     assert done.stdout.split() == ["amount", "shop", "a", "14", "b", "20"]
 
 
+@pytest.mark.docker
+@pytest.mark.timeout(150)
+@AS_WRITTEN
+def test_programs_of_the_page_for_python(tmp_path: Path, redis_url: str, launcher_socket: Path) -> None:
+    printed = []
+    with worker_process(tmp_path, redis_url, launcher_socket):
+        for program in blocks("python client"):
+            done = run([sys.executable, "-c", program], CELLBLOCK_REDIS_URL=redis_url)
+            assert done.returncode == 0, done.stderr
+            printed.append(re.sub(r"\bjob [0-9a-f]{32}\b", "job 6f0d…", done.stdout))
+    page = (REPOSITORY / "docs/python.md").read_text()
+    assert printed == re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
 def test_the_make_targets_named_exist() -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
     named = set(re.findall(r"(?:^|`)(make [a-z-]+)", TEXT, re.MULTILINE))
