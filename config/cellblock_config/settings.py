@@ -101,7 +101,7 @@ class MonitorSettings(SettingsGroup):
         if password is not None and (
             "," in password.get_secret_value() or len(password.get_secret_value()) < 8
         ):
-            raise ValueError("must have at least 8 characters and no comma")
+            raise ValueError("must have at least 8 characters and no comma; `openssl rand -hex 12` makes one")
         return password
 
 
@@ -214,8 +214,13 @@ def load_settings(**groups: object) -> Settings:
         raise SettingsError("; ".join(_in_words(one) for one in error.errors())) from None
 
 
-#: Errors whose value is told: of numbers and switches, which hold no secret. An address would.
-_SHOWN = {"int_parsing", "float_parsing", "bool_parsing"}
+#: Errors whose value is told: numbers, switches and words of a list hold no secret. An address would.
+_SHOWN = {
+    *("int_parsing", "float_parsing", "bool_parsing", "literal_error"),
+    *("greater_than", "greater_than_equal", "less_than", "less_than_equal"),
+}
+#: Values of a list of isolations that name none, with what was meant.
+_NO_ISOLATIONS = {"docker": "name gvisor or runc, which Docker runs"}
 
 
 def _in_words(error: ErrorDetails) -> str:
@@ -228,6 +233,8 @@ def _in_words(error: ErrorDetails) -> str:
     problem = problem_of(error)
     if error["type"] in _SHOWN:
         problem = f"{problem} (got {error['input']!r:.80})"
+    if error["type"] == "literal_error" and (meant := _NO_ISOLATIONS.get(str(error["input"]))):
+        problem = f"{problem}; {meant}"
     # An error about a group as a whole names its settings itself.
     return problem if len(error["loc"]) == 1 and error["type"] == "value_error" else f"{name}: {problem}"
 

@@ -126,7 +126,7 @@ def _remedy(folder: Path, error: OSError) -> str:
             "CELLBLOCK_BLOBS_URL"
         )
     if isinstance(error, PermissionError):
-        return f": user {os.geteuid()} may not enter or write {folder.parent}; name a folder that it may"
+        return f": user {os.geteuid()} cannot write in {folder.parent}; name a folder of its own"
     return ""
 
 

@@ -187,6 +187,8 @@ def test_a_context_a_fleet_does_not_show_is_rejected_with_the_setting(fleet_url:
         (("run", "-", "--plan", "casual", "--max-cost", "-1"), "--max-cost: -1 is not an amount from"),
         (("run", "-", "--timeout", "abc"), "unable to parse string as a number (got 'abc')"),
         (("run", "-", "--timeout", "400"), "limits.timeout_s: 400 is above the bound of 300.0"),
+        (("run", "-", "--timeout", "400"), "(option --timeout)"),
+        (("run", "-", "--memory", "999G"), "(option --memory)"),
         (("run", "-", "--tenant", "a b"), "tenant: is not a name: letters, digits"),
         (("run", "-", "--artifact", "*", "--out", "/proc/x"), "--out: /proc/x is not a folder to write to"),
         (("run", "-", "--input", "a-b=1"), "inputs.'a-b': is not a variable's name"),

@@ -33,3 +33,9 @@ def test_result_of_a_job_that_was_tried_says_that_it_waits_for_another_try(redis
     assert f"job {job.id} waits to be tried again: attempt 1 did not end well" in first
     assert "no worker is running" in first
     assert "still waits for a worker" not in done.stderr
+
+
+def test_number_of_a_database_that_redis_does_not_have_is_named_with_the_remedy(redis_url: str) -> None:
+    done = cellblock("status", CELLBLOCK_REDIS_URL=f"{redis_url.rpartition('/')[0]}/99")
+    assert done.returncode == 4
+    assert "the number at the end of CELLBLOCK_REDIS_URL names no database of it" in done.stderr

@@ -226,7 +226,7 @@ def test_an_address_that_is_none_is_named_and_not_shown(redis_url: str, place: s
 @pytest.mark.parametrize(
     ("file", "why"),
     [
-        ("none/jobs.db", "its folder does not exist"),
+        ("none/jobs.db", "its folder does not exist; if it is of a fleet that has ended, unset the variable"),
         ("folder", "it is a folder, and has to be a file"),
         ("words", "it is not a SQLite database"),
     ],

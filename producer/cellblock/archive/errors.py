@@ -84,7 +84,7 @@ def _of_file(name: str, cause: BaseException) -> str:
     file, words = Path(name), str(cause).lower()
     try:
         if not file.parent.is_dir():
-            return "its folder does not exist"
+            return "its folder does not exist; if it is of a fleet that has ended, unset the variable"
         if file.is_dir():
             return "it is a folder, and has to be a file"
     except PermissionError:

@@ -59,6 +59,10 @@ def root(
     """Run code nobody trusts, one throw-away sandbox per job."""
 
 
+#: The options of the limits that errors name by their fields.
+_OPTIONS = {"limits.timeout_s": "--timeout", "limits.memory_bytes": "--memory"}
+
+
 def run_command() -> None:
     """Runs what the arguments say. An error of ours becomes a message and an exit code."""
     try:
@@ -89,6 +93,7 @@ def _fail(error: Exception) -> NoReturn:
         ((OperatorError, PlansError, PricesError), 4),
     ):
         if isinstance(error, kinds):
-            typer.echo(f"cellblock: {error}", err=True)
+            option = _OPTIONS.get(getattr(error, "field", ""))
+            typer.echo(f"cellblock: {error}{f' (option {option})' if option else ''}", err=True)
             sys.exit(code)
     raise error

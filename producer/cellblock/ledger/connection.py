@@ -155,12 +155,18 @@ def store_errors(doing: str) -> Iterator[None]:
         ) from error
     except RedisError as error:
         error.args = (_without_command(error),)  # also in a traceback
-        raise StoreUnavailable(f"Redis refused while {doing}: {error}") from error
+        raise StoreUnavailable(f"Redis refused while {doing}: {error}{_remedy(error)}") from error
 
 
 def _without_command(error: RedisError) -> str:
     """Redis's own text. redis-py puts a pipeline's command before it, and a command can hold a payload."""
     return _PIPELINED.sub("", str(error))
+
+
+def _remedy(error: RedisError) -> str:
+    if "DB index is out of range" not in str(error):
+        return ""
+    return "; the number at the end of CELLBLOCK_REDIS_URL names no database of it: /0 is always there"
 
 
 def _out_of_reach(doing: str, error: RedisError) -> str:

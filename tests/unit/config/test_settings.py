@@ -302,3 +302,18 @@ def test_key_prefix_without_a_hash_tag_is_shown_with_the_one_to_write(prefix: st
         load_settings(redis={"key_prefix": prefix})
     assert f"{prefix!r} has no hash tag in braces: write {meant}" in str(caught.value)
     assert load_settings(redis={"key_prefix": meant}).redis.key_prefix == meant
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ({"worker": {"concurrency": 0}}, "greater than or equal to 1 (got 0)"),
+        ({"sandbox": {"isolations": ["docker"]}}, "(got 'docker'); name gvisor or runc, which Docker runs"),
+        ({"monitor": {"password": "short"}}, "at least 8 characters and no comma; `openssl rand -hex 12`"),
+    ],
+    ids=["a number below its bound", "a word that is no isolation", "a short password"],
+)
+def test_value_out_of_bounds_is_told_with_the_remedy(groups: dict[str, object], said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(**groups)
+    assert said in str(caught.value)

@@ -26,9 +26,9 @@ def test_unknown_field_of_a_job_names_the_one_that_was_meant(fields: dict[str, A
 
 def test_unknown_limit_names_the_one_that_was_meant() -> None:
     with pytest.raises(InvalidJob, match=r"^timeout: unknown field; did you mean timeout_s\?$"):
-        Limits(timeout=3)  # type: ignore[arg-type]
+        Limits(timeout=3)  # type: ignore[call-arg]
 
 
 def test_unknown_field_like_no_other_is_named_alone() -> None:
-    with pytest.raises(InvalidJob, match="^zebra: unknown field$"):
-        JobSpec(code="print(1)", zebra=3)  # type: ignore[arg-type]
+    with pytest.raises(InvalidJob, match=r"^zebra: unknown field$"):
+        JobSpec(code="print(1)", zebra=3)  # type: ignore[call-arg]

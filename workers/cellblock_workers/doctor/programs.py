@@ -96,7 +96,10 @@ def _docker(settings: Settings) -> Iterator[Check]:
             version, info = api.version(), api.info()
             images = {tag for image in api.images() for tag in image["RepoTags"] or ()}
     except (DockerException, RequestException, OSError) as error:
-        remedy = "gvisor and runc through Docker are not available: start dockerd, or join the group docker"
+        remedy = (
+            "gvisor and runc through Docker are not available: start dockerd (systemctl start docker; in a "
+            "checkout: config/host/with-docker.sh COMMAND), or join the group docker"
+        )
         yield Check("docker daemon", "warning", f"no answer on {url}: {_short(error)}", remedy)
         return
     yield Check("docker daemon", "ok", f"{version['Version']} on {url}")

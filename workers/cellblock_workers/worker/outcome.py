@@ -63,25 +63,26 @@ def decide_outcome(
         return _killed(Outcome.OUTPUT_LIMIT, "OutputLimit", message, evidence)
     killed = ending is None or ending.signal == signal.SIGKILL
     if killed and (kernel.oom_kills or kernel.watch_kills):
-        message = f"Memory Limit Exceeded ({limits.memory_bytes} bytes)"
+        message = f"Memory Limit Exceeded ({limits.memory_bytes} bytes; limits.memory_bytes, --memory)"
         return _killed(Outcome.MEMORY, "MemoryLimitExceeded", message, evidence)
     if ending is None and kernel.sentry_pids_refused:
-        message = f"More processes and threads than gVisor could start for {limits.pids} processes"
+        message = f"More processes and threads than gVisor could start for {limits.pids} (limits.pids)"
         return _killed(Outcome.PIDS, "ProcessLimit", message, evidence)
     if ending is None:
         return _fault(f"the sandbox ended without a report (exit code {kernel.exit_code})", evidence)
     if ending.code is not None:
-        return _exited(ending.code, transcript, kernel, evidence)
+        return _exited(ending.code, transcript, kernel, limits, evidence)
     return _signalled(ending, limits, evidence)
 
 
-def _exited(code: int, transcript: Transcript, kernel: Evidence, evidence: EvidenceFields) -> RunOutcome:
+def _exited(
+    code: int, transcript: Transcript, kernel: Evidence, limits: ResolvedLimits, evidence: EvidenceFields
+) -> RunOutcome:
     if code == 0:
         return RunOutcome(Outcome.OK, 0, evidence=evidence)
     if (proof := _refused_a_process(transcript, kernel)) is not None:
-        error = transcript.raised or JobError(
-            type="ProcessLimit", message="A process was refused at the limit"
-        )
+        message = f"A process was refused at the limit of {limits.pids} (limits.pids)"
+        error = transcript.raised or JobError(type="ProcessLimit", message=message)
         return RunOutcome(Outcome.PIDS, code, error=error, evidence={**evidence, **proof})
     if transcript.ending is not None and transcript.ending.full is not None:
         error = transcript.raised or _disk_error(transcript.ending.full)
@@ -159,8 +160,11 @@ def _signalled(ending: Ending, limits: ResolvedLimits, evidence: EvidenceFields)
 
 
 def _disk_error(full: str) -> JobError:
-    what = {"bytes": "bytes", "inodes": "files"}[full]
-    return JobError(type="DiskFull", message=f"No {what} were left in the work folder")
+    message = {
+        "bytes": "No bytes were left in the work folder; the operator sets CELLBLOCK_SANDBOX_TMP_BYTES",
+        "inodes": "No files were left in the work folder",
+    }[full]
+    return JobError(type="DiskFull", message=message)
 
 
 def _with_disk(evidence: EvidenceFields, ending: Ending) -> EvidenceFields:
