@@ -18,6 +18,7 @@ from cellblock.contract.outcomes import Outcome
 from cellblock.contract.results import JobResult
 from cellblock.errors import CellblockError, ResultTimeout
 from cellblock.evaluation import EvaluationOptions, Sample
+from cellblock.waiting import closed_while_waiting
 from cellblock_config import Settings
 
 
@@ -101,7 +102,7 @@ class AsyncClient:
         except asyncio.CancelledError:
             if not future.cancelled():  # our own task was cancelled, not the wait
                 raise
-            raise ResultTimeout(f"the client was closed while waiting for job {job_id}; it goes on") from None
+            raise closed_while_waiting(job_id) from None
         except TimeoutError:
             raise ResultTimeout(f"job {job_id} has not ended after {timeout_s:g} s; it goes on") from None
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from cellblock.contract.job_spec import JobSpec
 from cellblock.contract.results import JobResult
-from cellblock.errors import CellblockError, ResultTimeout
+from cellblock.errors import CellblockError
+from cellblock.waiting import closed_while_waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,6 @@ def _landed(item: _Item) -> JobResult | CellblockError:
         return item.future.result()
     except CancelledError:
         job_id = item.start.job_id if item.start is not None else "-"
-        raise ResultTimeout(f"the client was closed while waiting for job {job_id}; it goes on") from None
+        raise closed_while_waiting(job_id) from None
     except CellblockError as error:  # such as a result that expired before it was read
         return error

@@ -45,6 +45,7 @@ from cellblock.ledger import Ledger
 from cellblock.ledger.archiving import ARCHIVE_GROUP
 from cellblock.ledger.groups import WEBHOOKS_GROUP
 from cellblock.ledger.replies import RetryWord
+from cellblock.waiting import closed_while_waiting
 from cellblock_config import Settings, load_settings
 
 Progress = Callable[[int, JobResult | CellblockError], None]
@@ -198,7 +199,7 @@ class Client:
         except FutureTimeout:
             raise ResultTimeout(f"job {job_id} has not ended after {timeout_s:g} s; it goes on") from None
         except CancelledError:
-            raise ResultTimeout(f"the client was closed while waiting for job {job_id}; it goes on") from None
+            raise closed_while_waiting(job_id) from None
 
     def result_future(self, job_id: str, *, tenant: str | None = None) -> Future[JobResult]:
         """The result as a future, completed by notification."""

@@ -25,6 +25,14 @@ from cellblock.ledger.stored_results import heard
 _SWEEP_S = 2.0
 
 
+def closed_while_waiting(job_id: str) -> ResultTimeout:
+    """The error for a wait that ended with its client, or began after that."""
+    return ResultTimeout(
+        f"the client was closed while waiting for job {job_id}, or before; the job goes on: use a client "
+        "inside its with block"
+    )
+
+
 class _Wait(Future[JobResult]):
     """A future that a forked child can end by itself."""
 

@@ -162,6 +162,15 @@ def test_closing_the_client_ends_its_waits(settings: Settings) -> None:
     assert "closed while waiting" in str(errors)
 
 
+def test_closed_client_names_the_remedy_at_once(settings: Settings) -> None:
+    with Client(settings=settings) as client:
+        job = client.submit(SPEC)
+    before = time.monotonic()
+    with pytest.raises(ResultTimeout, match="use a client inside its with block"):
+        job.result(timeout_s=30)
+    assert time.monotonic() - before < 5
+
+
 def test_ctrl_c_before_the_listener_starts_breaks_neither_closing_nor_later_waits(
     settings: Settings, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
