@@ -233,8 +233,8 @@ def _in_words(error: ErrorDetails) -> str:
     problem = problem_of(error)
     if error["type"] in _SHOWN:
         problem = f"{problem} (got {error['input']!r:.80})"
-    if error["type"] == "literal_error" and (meant := _NO_ISOLATIONS.get(str(error["input"]))):
-        problem = f"{problem}; {meant}"
+    if error["type"] == "literal_error" and (remedy := _NO_ISOLATIONS.get(str(error["input"]))):
+        problem = f"{problem}; {remedy}"
     # An error about a group as a whole names its settings itself.
     return problem if len(error["loc"]) == 1 and error["type"] == "value_error" else f"{name}: {problem}"
 

@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from parts import CELLBLOCK, NAMESPACES, cellblock, command_line, descendants, wait_until
+from parts import (
+    CELLBLOCK,
+    NAMESPACES,
+    cellblock,
+    command_line,
+    descendants,
+    wait_until,
+    worker_process,
+)
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(180), pytest.mark.long("a whole fleet starts and ends")]
 
@@ -103,3 +111,47 @@ def test_up_without_flower_names_its_extra_alone(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (4, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("cellblock: this needs the package flower: pip install 'cellblock[monitor]'")
+
+
+@pytest.mark.parametrize(
+    ("command", "started"),
+    [("worker", "worker_started"), ("launcher", "launcher_started"), ("archiver", "archiver_started")],
+)
+def test_closed_terminal_stops_a_service_in_good_order(
+    temporary: Path, tmp_path: Path, redis_url: str, command: str, started: str
+) -> None:
+    variables = {
+        **os.environ,
+        **NAMESPACES,
+        "TMPDIR": str(temporary),
+        "CELLBLOCK_REDIS_URL": redis_url,
+        "CELLBLOCK_ARCHIVE_URL": f"sqlite:///{tmp_path}/jobs.db",
+        "CELLBLOCK_WORKER_CANARIES": "false",
+    }
+    if command == "launcher":
+        variables["CELLBLOCK_LAUNCHER_SOCKET"] = str(temporary / "launcher.sock")
+    log = tmp_path / "service.log"
+    with (
+        log.open("wb") as stderr,
+        subprocess.Popen(
+            [CELLBLOCK, command], stderr=stderr, env=variables, cwd="/", start_new_session=True
+        ) as service,
+    ):
+        try:
+            wait_until(lambda: started in log.read_text(), 60, log.read_text)
+            os.killpg(service.pid, signal.SIGHUP)
+            assert service.wait(timeout=60) == 0, log.read_text()
+        finally:
+            service.terminate()
+    assert list(temporary.iterdir()) == []
+
+
+def test_hangup_ends_a_worker_and_does_not_start_it_anew(
+    temporary: Path, tmp_path: Path, redis_url: str
+) -> None:
+    log = tmp_path / "worker.log"
+    with worker_process(tmp_path, redis_url, temporary / "launcher.sock") as worker:
+        wait_until(lambda: log.exists() and "ready." in log.read_text(), 60, "the worker")
+        worker.send_signal(signal.SIGHUP)
+        assert worker.wait(timeout=60) == 0, log.read_text()
+    assert log.read_text().count("worker_started") == 1
