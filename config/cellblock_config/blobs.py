@@ -29,7 +29,7 @@ class BlobSettings(SettingsGroup):
     sweep_after_s: int = Field(
         6 * 3600,
         ge=60,
-        description="What no job names is removed after this to twice this; submitting a job takes less.",
+        description="What was left behind is removed after this to twice this; submitting a job takes less.",
     )
     ttl_s: int = Field(
         35 * 86_400, ge=3600, description="Older blobs are removed in any case; no job is kept as long."

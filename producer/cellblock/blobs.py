@@ -1,12 +1,14 @@
 """The blob store: bytes by their SHA-256, beside Redis, for parts that are too long for Redis.
 
-A blob is named ``<period>/<sha256>``: the period, ``sweep_after_s`` long, in which it was put there. The
-sweep only removes from old periods, and the same bytes put again later get another name. So the sweep cannot
-conflict with a submission under way, without a lock.
+A blob is named ``<period>/<owner><sha256>``: the period, ``sweep_after_s`` long, in which it was put there,
+and a digest of whose it is. Each has one owner, a job or one of its attempts, so it can be removed as soon as
+that lets go of it: no other puts the same name there meanwhile. The sweep removes what was left behind, only
+from old periods: so it cannot conflict with a submission under way, without a lock.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import re
@@ -22,22 +24,26 @@ from cellblock.errors import BlobLost, BlobsUnavailable, NotConfigured
 from cellblock.folder_rights import close_to_others
 from cellblock_config.blobs import BlobSettings
 
-NAME = r"[0-9a-f]{8}/[0-9a-f]{64}"
+NAME = r"[0-9a-f]{8}/[a-z2-7]{7}[0-9a-f]{64}"
 #: The object that names the one store which removes blobs here.
 OWNER = "owner"
 _OWNER_MOST = 64
 _PAGE = 500
 _PROBE = b"cellblock"
+#: Digits of an owner in a name, in base 32: the archive takes names of 80 characters. Where they are the same
+#: for two owners, these would have to put the same bytes there within seconds to meet.
+_OWNER_DIGITS = 7
+_SHA256_DIGITS = 64
 
 
 class Blobs(Protocol):
     """Bytes kept under their digests. Raises :class:`BlobsUnavailable`. Thread-safe."""
 
-    def name_of(self, data: bytes) -> str:
-        """The name of these bytes, stored or not. Within one period, the same bytes have one name."""
+    def name_of(self, data: bytes, owner: str) -> str:
+        """The name of these bytes of an owner's, stored or not; within one period always the same."""
 
-    def put(self, data: bytes, name: str | None = None) -> str:
-        """Stores these bytes under their name of this period, or of an earlier one, and returns it."""
+    def put(self, data: bytes, name: str) -> None:
+        """Stores these bytes under a name of theirs, of this period or of an earlier one."""
 
     def get(self, name: str, size_bytes: int) -> bytes:
         """The bytes of this name. Raises :class:`BlobLost` where they are missing or altered."""
@@ -58,7 +64,12 @@ class Blobs(Protocol):
         """Whether a blob might be from before this time (Unix seconds)."""
 
     def remove(self, names: Sequence[str]) -> None:
-        """Removes these blobs."""
+        """Removes these blobs, as far as they are there."""
+
+
+def digest_of(name: str) -> str:
+    """The SHA-256 of a blob of this name."""
+    return name[-_SHA256_DIGITS:]
 
 
 def open_blobs(settings: BlobSettings) -> Blobs | None:
@@ -143,28 +154,27 @@ class ObjectBlobs:
         self._settings = settings
         self._now = now
 
-    def name_of(self, data: bytes) -> str:
-        """The name of these bytes, stored or not."""
-        return f"{self._period():08x}/{hashlib.sha256(data).hexdigest()}"
+    def name_of(self, data: bytes, owner: str) -> str:
+        """The name of these bytes of an owner's, stored or not."""
+        whose = base64.b32encode(hashlib.sha256(owner.encode()).digest()).decode().lower()[:_OWNER_DIGITS]
+        return f"{self._period():08x}/{whose}{hashlib.sha256(data).hexdigest()}"
 
-    def put(self, data: bytes, name: str | None = None) -> str:
-        """Stores these bytes and returns their name."""
+    def put(self, data: bytes, name: str) -> None:
+        """Stores these bytes."""
         from obstore.exceptions import AlreadyExistsError
 
-        name = name or self.name_of(data)
         with _errors("keeping a blob"):
             try:
                 with suppress(AlreadyExistsError):  # then the bytes are there: the name is their digest
                     self._store.put(name, data, mode="create")
             except NotImplementedError:  # a server without conditional puts
                 self._store.put(name, data)
-        return name
 
     def get(self, name: str, size_bytes: int) -> bytes:
         """The bytes of this name."""
-        digest = name.rpartition("/")[2]
+        digest = digest_of(name)
         if not re.fullmatch(NAME, name):
-            raise BlobLost(digest[:80], "cellblock did not give it this name")
+            raise BlobLost(digest, "cellblock did not give it this name")
         with _errors("fetching a blob"):
             try:
                 found = self._store.get(name)
@@ -225,10 +235,16 @@ class ObjectBlobs:
         return int(name[:8], 16) * self._settings.sweep_after_s
 
     def remove(self, names: Sequence[str]) -> None:
-        """Removes these blobs."""
-        if names:
-            with _errors("removing blobs"):
+        """Removes these blobs, as far as they are there."""
+        if not names:
+            return
+        with _errors("removing blobs"):
+            try:
                 self._store.delete(list(names))
+            except FileNotFoundError:  # some stores say so, and need not have gone on behind it
+                for name in names:
+                    with suppress(FileNotFoundError):
+                        self._store.delete(name)
 
     def _period(self) -> int:
         return int(self._now()) // self._settings.sweep_after_s
@@ -244,7 +260,9 @@ def of_another(owner: str, store: str) -> str:
 
 def check_blobs(blobs: Blobs) -> None:
     """Stores a blob and fetches it, as a test. Raises :class:`BlobsUnavailable`, :class:`BlobLost`."""
-    blobs.get(blobs.put(_PROBE), len(_PROBE))
+    name = blobs.name_of(_PROBE, "probe")
+    blobs.put(_PROBE, name)
+    blobs.get(name, len(_PROBE))
 
 
 #: The process that has used the library: it has threads from then on, and hangs in a child forked later.

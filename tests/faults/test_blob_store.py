@@ -47,8 +47,24 @@ def test_long_payloads_and_results_go_through_the_blob_store_alone(host: Host, s
         assert (result.outcome, result.stdout) == (Outcome.OK, "3000000\n")
         assert result.value == LONG[:200_000]
         assert redis.strlen(host.client._ledger.keys.result(job.id)) < 500
-        kept = [name for name in s3.names() if len(name) > 60]
+        kept = blobs_of(s3)
         assert len(kept) == 3, f"what the worker tried it with, the payload and the result: {kept}"
+
+
+def test_what_jobs_had_there_is_gone_seconds_after_they_let_go_of_it(host: Host, s3: S3Server) -> None:
+    """The payload of a job that ended and that of one that was cancelled; a result stays."""
+    with host.worker(CELLBLOCK_WORKER_CONCURRENCY="1"):
+        ended = host.client.submit(ECHO)
+        assert ended.result(timeout_s=30).ok
+        host.begun(JobSpec(code="import time; time.sleep(3)"))
+        host.client.submit(ECHO).cancel()
+        wait_until(lambda: len(blobs_of(s3)) == 2, 30, "the probe and the result being left")
+        assert ended.result(timeout_s=5).value == LONG[:200_000]
+
+
+def blobs_of(s3: S3Server) -> list[str]:
+    """The names of all blobs."""
+    return [name for name in s3.names() if len(name) > 60]
 
 
 def test_a_store_that_is_gone_refuses_long_jobs_and_no_others(host: Host, s3: S3Server) -> None:

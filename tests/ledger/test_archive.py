@@ -230,12 +230,12 @@ def test_what_was_said_and_that_it_was_are_forgotten_each_in_its_time(
 def test_two_archivers_that_forget_at_once_let_each_job_go_of_its_blob_once(
     client: Client, archiver: Archiver, settings: Settings
 ) -> None:
-    """The same words are one blob: counted down twice, it would be gone while others still name it."""
+    """Counted down twice, a blob would be gone while another job still names it."""
     count = 400
     for number in range(count):
         end(client, said=f"{number}")
     write(archiver)
-    with archiver.archive.engine.begin() as connection:  # Injected: all of them said the same, at length
+    with archiver.archive.engine.begin() as connection:  # Injected: all of them name one blob
         connection.execute(JOBS.update().values(result_blob="one"))
     now_ms = round(1000 * (time.time() + 86_400 * 4))
     start = threading.Barrier(4)

@@ -280,7 +280,7 @@ def test_every_key_lives_under_the_prefix(redis_url: str, prefix: str) -> None:
 
 CALL = re.compile(r"redis\.call\('(\w+)'(?:, *([^,)]+))?")
 #: Names that hold a declared key: of a loop over a declared list, or over some keys.
-HOLDERS = {"index", "list", "slots", "job_key", "result_key", "idempotency_key"}
+HOLDERS = {"index", "list", "slots", "job_key", "account_key", "result_key", "idempotency_key"}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -209,10 +209,19 @@ def _release_blobs(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
 
 def _uploaded(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
     """Injected: a blob store that takes everything."""
-    ledger._store.blobs = Mock(put=lambda data, name: name)
-    candidate = Candidate("uploading", MANIFEST, uploads={"00000000/" + 64 * "0": b"long"})
+    ledger._store.blobs = Mock()
+    candidate = Candidate("uploading", MANIFEST, uploads={"some": b"long"})
     ledger.admissions.admit_many([candidate])
     return lambda: ledger.admissions.upload(candidate)
+
+
+def _removed_blobs(ledger: Ledger, redis: Redis) -> Callable[[], Any]:
+    """Injected: a blob that was freed long ago."""
+    redis.rpush(ledger.keys.freed_blobs, "1 5 some default")
+    redis.hset(ledger.keys.account("default"), "freed_blob_bytes", 7)
+    due = ledger.freed_blobs.due(10)
+    assert due
+    return lambda: ledger.freed_blobs.removed(due)
 
 
 CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
@@ -237,12 +246,13 @@ CALLS: dict[str, Callable[[Ledger, Redis], Callable[[], Any]]] = {
     "owed": _owed,
     "release_blobs": _release_blobs,
     "uploaded": _uploaded,
+    "removed_blobs": _removed_blobs,
     "fetched": lambda ledger, _: lambda: ledger.note_fetched("job"),
 }
 #: These say the second time that there was nothing left to do.
 DONE_ALREADY = {
     *("reap", "expire", "wake", "refresh_lane", "free_slot", "tick", "resign", "forget", "trim", "owed"),
-    *("release_blobs", "fetched"),
+    *("release_blobs", "fetched", "removed_blobs"),
 }
 #: What a transition says, also the second time.
 WORDS = {"finish": "finished", "finish_retried": "retried", "release": "released", "retry_dead": "retried"}

@@ -231,7 +231,7 @@ class Interleavings(RuleBasedStateMachine):
     def admit_with_long_parts(self, tenant: str) -> None:
         """It waits, as after a failure, until its caller has put its parts into the blob store."""
         job_id = f"job{len(self.model):04}"
-        name = f"{len(self.model):08x}/{64 * '0'}"
+        name = f"{len(self.model):08x}/{7 * 'a'}{64 * '0'}"
         whole = manifest(tenant=tenant)
         long = whole.model_copy(update={"blobs": {"stdin": BlobRef(name=name, size_bytes=1000)}})
         candidate = Candidate(job_id, long, gates=TENANTS[tenant], uploads={name: b"long"})

@@ -29,6 +29,7 @@ from cellblock.blobs import open_blobs
 from cellblock.contract.results import Artifact
 from cellblock.ledger import Candidate, Claim, Ledger
 from cellblock_config import Settings, load_settings
+from cellblock_config.plans import load_plans
 from cellblock_workers.archiver import Archiver
 from ledger.kit import (
     OPEN,
@@ -132,7 +133,7 @@ def store(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Ite
 def admitted(ledger: Ledger, job_id: str, **fields: Any) -> None:
     blobs = ledger._store.blobs
     assert blobs is not None
-    stored = checked_in_and_put(manifest(**{"stdin": job_id + LONG, **fields}), blobs)
+    stored = checked_in_and_put(manifest(**{"stdin": job_id + LONG, **fields}), blobs, job_id)
     ledger.admissions.admit(job_id, stored, gates=BOUNDED)
 
 
@@ -153,6 +154,7 @@ def test_blob_bytes_of_a_tenant_are_bounded_by_its_plan_and_free_when_its_jobs_e
     assert refused.value.used == stored_bytes(ledger, redis) == 200_006
     ledger.cancel("one")
     assert stored_bytes(ledger, redis) == 100_003
+    redis.hdel(ledger.keys.account("default"), "freed_blob_bytes")  # Injected: they were removed
     admitted(ledger, "three")
     with pytest.raises(InvalidJob, match="never"):
         admitted(ledger, "four", stdin="x" * 250_001)
@@ -262,9 +264,10 @@ def test_archive_removes_outputs_when_the_time_of_their_plan_is_over(
 def test_archive_keeps_of_a_tenant_what_its_plan_lets_it_the_newest(
     client: Client, redis: Redis, archiver: Archiver
 ) -> None:
-    plan_bytes = 64 * MIB
+    plan_bytes = load_plans().plans["freemium"].bytes_stored
+    assert plan_bytes is not None
     ids = []
-    for _ in range(4):
+    for _ in range(2 + plan_bytes // (27 * MIB)):  # as JSON, a file of 20 MiB takes 27
         ids += [failed(client, 20 * MIB)]
         write(archiver)
         leave(client._ledger, redis, ids[-1])

@@ -17,13 +17,20 @@ from cellblock_config.blobs import BlobSettings
 from cellblock_config.settings import SettingsError
 
 HOUR_S = 3600
-NAMED = f"{8 * '0'}/{64 * '0'}"
+NAMED = f"{8 * '0'}/{7 * 'a'}{64 * '0'}"
 
 
 def blobs_at(url: str, **settings: object) -> ObjectBlobs:
     opened = open_blobs(BlobSettings.model_validate({"url": url, **settings}))
     assert isinstance(opened, ObjectBlobs)
     return opened
+
+
+def put(blobs: ObjectBlobs, data: bytes, owner: str = "job") -> str:
+    """Puts these bytes there, and returns their name."""
+    name = blobs.name_of(data, owner)
+    blobs.put(data, name)
+    return name
 
 
 @pytest.fixture
@@ -33,9 +40,10 @@ def blobs(tmp_path: Path) -> ObjectBlobs:
 
 def test_what_was_put_comes_back(blobs: ObjectBlobs) -> None:
     data = b"x" * 100_000
-    name = blobs.put(data)
+    name = put(blobs, data)
     assert name.endswith(hashlib.sha256(data).hexdigest())
-    assert blobs.put(data) == name, "the same bytes are one blob"
+    assert put(blobs, data) == name, "put again, it is the same blob"
+    assert put(blobs, data, "another") != name, "each owner has its own, to remove it alone"
     assert blobs.get(name, len(data)) == data
     check_blobs(blobs)
 
@@ -43,14 +51,15 @@ def test_what_was_put_comes_back(blobs: ObjectBlobs) -> None:
 @pytest.mark.parametrize("change", [b"y" * 5, b"longer than it was", b""])
 def test_what_was_altered_is_lost_and_named(tmp_path: Path, change: bytes) -> None:
     blobs = blobs_at(f"file://{tmp_path}")
-    name = blobs.put(b"honey")
+    name = put(blobs, b"honey")
     (tmp_path / name).write_bytes(change)
-    with pytest.raises(BlobLost, match=name.rpartition("/")[2]):
+    with pytest.raises(BlobLost, match=hashlib.sha256(b"honey").hexdigest()):
         blobs.get(name, 5)
 
 
 @pytest.mark.parametrize(
-    "name", ["", "../../etc/passwd", f"{8 * '0'}/{64 * 'g'}", f"{8 * '0'}/{64 * '0'}/x", f"/{64 * '0'}"]
+    "name",
+    ["", "../../etc/passwd", NAMED.replace("a0", "ag"), f"{NAMED}/x", NAMED[8:], f"{8 * '0'}/{64 * '0'}"],
 )
 def test_a_name_that_is_none_reads_nothing(blobs: ObjectBlobs, name: str) -> None:
     with pytest.raises(BlobLost):
@@ -58,9 +67,17 @@ def test_a_name_that_is_none_reads_nothing(blobs: ObjectBlobs, name: str) -> Non
 
 
 def test_a_blob_that_is_missing_is_named(blobs: ObjectBlobs) -> None:
-    digest = "0" * 64
-    with pytest.raises(BlobLost, match=rf"{digest}.*not in the blob store"):
-        blobs.get(f"00000000/{digest}", 5)
+    with pytest.raises(BlobLost, match=rf"blob {64 * '0'}.*not in the blob store"):
+        blobs.get(NAMED, 5)
+
+
+def test_what_is_removed_is_gone_also_beside_what_was_never_there(blobs: ObjectBlobs) -> None:
+    names = [put(blobs, b"one"), NAMED, put(blobs, b"two")]
+    blobs.remove(names)
+    blobs.remove(names)
+    for name in names:
+        with pytest.raises(BlobLost):
+            blobs.get(name, 3)
 
 
 def test_nobody_writes_where_the_sweep_removes(tmp_path: Path) -> None:
@@ -68,12 +85,12 @@ def test_nobody_writes_where_the_sweep_removes(tmp_path: Path) -> None:
     now = [10_000_000.0]
     store = blobs_at(f"file://{tmp_path}")._store
     blobs = ObjectBlobs(store, BlobSettings(), now=lambda: now[0])
-    first = blobs.put(b"bytes")
+    first = put(blobs, b"bytes")
     assert list(blobs.old()) == []
     now[0] += 6 * HOUR_S
     assert list(blobs.old()) == [], "somebody may have put it a moment ago, with a slow clock"
     now[0] += 6 * HOUR_S
-    second = blobs.put(b"bytes")
+    second = put(blobs, b"bytes")
     assert second != first
     assert list(blobs.old()) == [[first]]
     blobs.remove([first])
@@ -125,7 +142,7 @@ def test_a_store_that_is_away_says_so_without_its_secrets(monkeypatch: pytest.Mo
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
     blobs = blobs_at("s3://bucket/prefix", timeout_s=1)
     with pytest.raises(BlobsUnavailable, match="CELLBLOCK_BLOBS_URL") as away:
-        blobs.put(b"x")
+        put(blobs, b"x")
     assert "hunter2" not in json.dumps([str(away.value), repr(away.value.__cause__)])
 
 

@@ -37,7 +37,9 @@ def mode(path: Path) -> int:
 def put(folder: Path) -> str:
     blobs = open_blobs(BlobSettings.model_validate({"url": f"file://{folder}"}))
     assert blobs is not None
-    return blobs.put(b"a tenant's code")
+    name = blobs.name_of(b"a tenant's code", "job")
+    blobs.put(b"a tenant's code", name)
+    return name
 
 
 def archive_of(file: Path) -> Archive:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cellblock.admission.resolve import BlobRef, Manifest
-from cellblock.blobs import Blobs
+from cellblock.blobs import Blobs, digest_of
 from cellblock.contract.evaluations import Evaluation
 from cellblock.errors import BlobLost
 
@@ -21,10 +21,10 @@ from cellblock.errors import BlobLost
 Uploads = Mapping[str, bytes]
 
 
-def checked_in(manifest: Manifest, blobs: Blobs, least_bytes: int) -> tuple[Manifest, Uploads]:
+def checked_in(job_id: str, manifest: Manifest, blobs: Blobs, least_bytes: int) -> tuple[Manifest, Uploads]:
     """The manifest with references in place of its parts longer than ``least_bytes``, and these parts."""
     long = {part: data for part, data in _parts(manifest) if len(data) > least_bytes}
-    names = {part: blobs.name_of(data) for part, data in long.items()}
+    names = {part: blobs.name_of(data, job_id) for part, data in long.items()}
     refs = {part: BlobRef(name=names[part], size_bytes=len(data)) for part, data in long.items()}
     stored = _with_parts(manifest, dict.fromkeys(long)).model_copy(
         update={"blobs": refs, "long_results": True}
@@ -37,7 +37,7 @@ def fetched(manifest: Manifest, blobs: Blobs | None) -> Manifest:
     if not manifest.blobs:
         return manifest
     if blobs is None:
-        digest = next(iter(manifest.blobs.values())).name.rpartition("/")[2]
+        digest = digest_of(next(iter(manifest.blobs.values())).name)
         raise BlobLost(digest, "there is no blob store here: set CELLBLOCK_BLOBS_URL as its producer has it")
     parts = {part: blobs.get(ref.name, ref.size_bytes) for part, ref in manifest.blobs.items()}
     return _with_parts(manifest, parts).model_copy(update={"blobs": {}})

@@ -92,7 +92,7 @@ class Intake:
             if self._settings.redis.url is not None:  # without a store everything stays in memory
                 manifest = seal_manifest(job_id, manifest, self._settings.sealing)
         if self._blobs is not None:
-            manifest, uploads = checked_in(manifest, self._blobs, self._settings.blobs.least_bytes)
+            manifest, uploads = checked_in(job_id, manifest, self._blobs, self._settings.blobs.least_bytes)
         return Prepared(self._signer.signed(job_id, manifest), gates, uploads)
 
     def _say_once(self, prices: Prices) -> None:

@@ -41,8 +41,8 @@ _EVENTS = "<p>:broker:/<db>.celeryev/* <p>:broker:/*"
 _QUESTIONS = "<p>:broker:/<db>.celery.pidbox"
 _JOBS = (
     "job:* spec:* result:* attempts:* delayed ready:* slots:* lane_turns lane_heads parked plan_shares "
-    "leases deadlines dead upkeep leader store kept:* keepers crowded pressure blobs line:* account:* events "
-    "schema broker:*"
+    "leases deadlines dead upkeep leader store kept:* keepers crowded pressure blobs freed_blobs line:* "
+    "account:* events schema broker:*"
 )
 
 
@@ -92,7 +92,7 @@ ROLES = (
     ),
     Role(
         "archiver",
-        changes="events schema upkeep blobs",
+        changes="events schema upkeep blobs freed_blobs",
         reads="job:* result:* keepers kept:* account:*",
         channels="",
         commands=f"{_TALK} {_SCRIPTS} {_LOOKS} {_CHANGES} {_STREAM} info",

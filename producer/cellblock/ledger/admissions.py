@@ -152,7 +152,13 @@ class Admissions:
             self._scripts.call,
             UploadedReply,
             self._keys.of_job(candidate.job_id, owner),
-            {"job_id": candidate.job_id, "lane": owner.lane, "slots": self._store.settings.tenant_slots},
+            {
+                "job_id": candidate.job_id,
+                "lane": owner.lane,
+                "slots": self._store.settings.tenant_slots,
+                "blobs": " ".join(names_of(manifest)),
+                "blob_bytes": _blob_bytes(manifest),
+            },
         )
         try:
             return until_answered(make_ready).wake
@@ -255,7 +261,7 @@ class Admissions:
                 "lane": owner.lane,
                 "slots": self._store.settings.tenant_slots,
                 "blobs": " ".join(names_of(manifest)),
-                "blob_bytes": sum(ref.size_bytes for ref in manifest.blobs.values()),
+                "blob_bytes": _blob_bytes(manifest),
                 "upload_ms": ms(_UPLOAD_S) if candidate.uploads else 0,
                 "tenant_percent": self._store.settings.tenant_percent,
                 "memory_bytes": self._store.settings.memory_bytes,
@@ -264,6 +270,10 @@ class Admissions:
                 "keyed": candidate.keyed,
             },
         )
+
+
+def _blob_bytes(manifest: Manifest) -> int:
+    return sum(ref.size_bytes for ref in manifest.blobs.values())
 
 
 def _unknown(candidate: Candidate, error: StoreUnavailable) -> AcceptanceUnknown:

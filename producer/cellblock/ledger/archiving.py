@@ -287,9 +287,13 @@ class Archiving:
         }
 
     def release_blobs(self, names: Sequence[str]) -> None:
-        """Notes that the archive has removed its results in these blobs: the sweep may remove the blobs."""
+        """Notes that the archive has removed its results in these blobs: what nothing names is removed."""
         self._scripts.call(
             ReleaseBlobsReply,
-            {"upkeep": self._keys.upkeep, "blobs": self._keys.blobs},
+            {
+                "upkeep": self._keys.upkeep,
+                "blobs": self._keys.blobs,
+                "freed_blobs": self._keys.freed_blobs,
+            },
             {"op": secrets.token_hex(8), "names": names},
         )

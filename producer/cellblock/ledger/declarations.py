@@ -18,7 +18,7 @@ from cellblock.errors import CellblockError
 
 FOLDER = resources.files(__package__) / "scripts"
 #: The parts of scripts/prelude, which stand before every script, each before those that use it.
-_PRELUDE = ("constants", "arguments", "record", "pressure", "lanes", "account", "ending")
+_PRELUDE = ("constants", "arguments", "record", "pressure", "lanes", "account", "blobs", "ending")
 _CONSTANT = re.compile(r"^local ([A-Z_]+) = ('[^']*'|\{[^}]*\})", re.MULTILINE)
 _CALL = re.compile(r"= arguments\(([^)]*)\)")
 _PART = re.compile(r"'(?P<text>[^']*)'|\{(?P<names>[^}]*)\}|(?P<constant>[A-Z_]+)")

@@ -193,6 +193,7 @@ class KeptLists:
                 "account": keys.account(tenant),
                 "dead": keys.dead,
                 "blobs": keys.blobs,
+                "freed_blobs": keys.freed_blobs,
                 "of_jobs": [key for entry in leaving for key in self._keys_of(entry, tenant)],
             },
             {

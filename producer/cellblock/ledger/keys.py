@@ -31,6 +31,8 @@
                                                 in the account
 ``<p>:pressure``                       hash     how full the store is (scripts/prelude/pressure.lua)
 ``<p>:blobs``                          hash     name of a blob → how many jobs name it
+``<p>:freed_blobs``                    list     "ms bytes name tenant" of blobs that no job names any more and
+                                                that are still to be removed, by when that was (ms)
 ``<p>:leader``                         string   who leads the upkeep; a lease
 ``<p>:upkeep``                         hash     ``epoch``: the fence of that lease; ``ticked_ms``: when a
                                                 round last began; ``events_trimmed``: the last event that
@@ -175,6 +177,10 @@ class Keys:
         return f"{self.prefix}:blobs"
 
     @property
+    def freed_blobs(self) -> str:
+        return f"{self.prefix}:freed_blobs"
+
+    @property
     def pressure(self) -> str:
         return f"{self.prefix}:pressure"
 
@@ -287,6 +293,7 @@ class Keys:
             "crowded": self.crowded,
             "pressure": self.pressure,
             "blobs": self.blobs,
+            "freed_blobs": self.freed_blobs,
         }
 
 

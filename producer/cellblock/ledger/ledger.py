@@ -31,6 +31,7 @@ from cellblock.ledger.claims import Claim, Claims
 from cellblock.ledger.connection import get_bytes, store_errors
 from cellblock.ledger.ends_without_worker import CANCELLED
 from cellblock.ledger.figures import Figures
+from cellblock.ledger.freed_blobs import FreedBlobs
 from cellblock.ledger.keys import JobOwner, Stay
 from cellblock.ledger.pressure import LARGE_BYTES
 from cellblock.ledger.reads import Reads, unknown_job
@@ -90,6 +91,7 @@ class Ledger:
             archiving=self.archiving,
         )
         self.retention = Retention(store, self.figures, self.archiving)
+        self.freed_blobs = FreedBlobs(store)
 
     def parent(self, job_id: str, tenant: str | None = None) -> Parent:
         """The parent for a nested run: a running job, of this tenant if one is given.
@@ -172,7 +174,7 @@ class Ledger:
             crowded_tenants.check_length(tenant, len(data), as_blob=blobs is not None)
         if blobs is not None:
             blob_bytes = len(data)
-            data, blob = deposited(data, blobs)
+            data, blob = deposited(data, blobs, f"{claim.job_id} {claim.fence}")
         end = partial(
             self._finish,
             claim=claim,

@@ -85,7 +85,8 @@ def too_many_stored(
         )
     return RateLimited(
         f"bytes_stored: tenant {tenant!r} has {used} of {allowed} bytes in the blob store, and this job "
-        f"brings {requested}: its jobs have to end or leave first; try again in {retry_after_ms / 1000:g} s",
+        f"brings {requested}: its jobs have to end or leave first, and what they had there counts until it "
+        f"is removed, seconds later; try again in {retry_after_ms / 1000:g} s",
         retry_after_s=retry_after_ms / 1000,
         limit="bytes_stored",
         allowed=allowed,

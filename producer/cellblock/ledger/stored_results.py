@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pydantic import TypeAdapter
 
-from cellblock.blobs import Blobs
+from cellblock.blobs import Blobs, digest_of
 from cellblock.contract.results import JobResult, Timings
 from cellblock.errors import BlobLost
 from cellblock_config import Settings
@@ -39,9 +39,11 @@ def longest_bytes(settings: Settings) -> int:
     return bounds.artifacts_bytes * 4 // 3 + bounds.value_bytes + streams + 2 * _NOTICES_BYTES
 
 
-def deposited(data: bytes, blobs: Blobs) -> tuple[bytes, str]:
-    """Puts a long result into the blob store. Returns the JSON that replaces it, and the blob's name."""
-    name = blobs.put(data)
+def deposited(data: bytes, blobs: Blobs, owner: str) -> tuple[bytes, str]:
+    """Puts a long result of an owner's into the blob store. Returns the JSON that replaces it, and the blob's
+    name."""
+    name = blobs.name_of(data, owner)
+    blobs.put(data, name)
     return json.dumps({_BLOB: name, "size_bytes": len(data)}).encode(), name
 
 
@@ -60,7 +62,7 @@ def within_reach(data: bytes, blobs: Blobs | None) -> bytes:
     ref = json.loads(data)
     if blobs is None:
         raise BlobLost(
-            str(ref[_BLOB]).rpartition("/")[2],
+            digest_of(str(ref[_BLOB])),
             "the result is in the fleet's blob store, and this process has none: set CELLBLOCK_BLOBS_URL",
         )
     return blobs.get(str(ref[_BLOB]), int(ref["size_bytes"]))

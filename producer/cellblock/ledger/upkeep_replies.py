@@ -192,6 +192,19 @@ class TrimReply:
         return cls(word, count=int(values[1])) if word is TrimWord.TRIMMED else cls(word)
 
 
+class RemovedBlobsWord(StrEnum):
+    """The only word of ``removed_blobs``."""
+
+    REMOVED = "removed"
+
+
+class RemovedBlobsReply(WordReply[RemovedBlobsWord]):
+    """The reply of ``removed_blobs``."""
+
+    script = "removed_blobs"
+    words = RemovedBlobsWord
+
+
 class OwedWord(StrEnum):
     """Whether the archive still owes a look at every ended job."""
 

@@ -1,14 +1,15 @@
-"""Blobs that no job names any more are removed, some hours after they were put there."""
+"""Blobs that no job names and that were left behind are removed, some hours after they were put there."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-from cellblock.blobs import Blobs, of_another
+from cellblock.blobs import Blobs
 from cellblock.errors import NotConfigured, StoreUnavailable
 from cellblock.ledger import Ledger
 from cellblock_workers.log import get_logger
+from cellblock_workers.worker.blob_owner import require_owner
 
 _log = get_logger(__name__)
 
@@ -41,9 +42,7 @@ class BlobSweep:
         A blob that may be older than this store stays until no job can name it: the store may have been lost
         or restored, and the archive still names the blob.
         """
-        store = self._ledger.upkeep.identity()
-        if (owner := self._blobs.own(store.name)) != store.name:
-            raise NotConfigured(of_another(owner, store.name))
+        store = require_owner(self._ledger, self._blobs)
         removed = 0
         for page in self._blobs.old():
             named = self._ledger.reads.named_blobs(page)

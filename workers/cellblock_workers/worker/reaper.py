@@ -18,6 +18,7 @@ from cellblock.ledger.upkeep_replies import ExpireWord, ReapWord
 from cellblock.queue import MESSAGES_MOST, Publisher, queue_key
 from cellblock_config import Settings
 from cellblock_workers.log import get_logger
+from cellblock_workers.worker.blob_removal import BlobRemoval
 from cellblock_workers.worker.blob_sweep import BlobSweep
 
 _log = get_logger(__name__)
@@ -47,6 +48,7 @@ class Reaper:
         self._broker = broker
         self._settings = settings
         self._name = f"{worker} {secrets.token_hex(8)}"  # containers may share a host's name and a pid
+        self._removal = BlobRemoval(ledger, blobs) if blobs is not None else None
         self._sweep = BlobSweep(ledger, blobs) if blobs is not None else None
         self._leads = False
         self._said_full = False
@@ -89,6 +91,8 @@ class Reaper:
         if begun.extended:
             _log.warning("leases_extended_after_outage", count=begun.extended)
         self._round(begun)
+        if self._removal is not None:
+            self._removal.maybe_start()
         if self._sweep is not None:
             self._sweep.maybe_start()
         pause_s = self._settings.ledger.reap_s * random.uniform(0.8, 1.2)  # noqa: S311 - jitter

@@ -28,6 +28,7 @@ end
 local DAY_MS = 86400000
 local HELD_MS = '5000'
 local ROOM_MS = '1000'
+local REMOVED_MS = '5000'
 local FORGOTTEN_MS = 60000
 
 if a.idempotent == 1 then
@@ -105,7 +106,7 @@ if limit > 0 and used * 100 >= limit * SHARED_ABOVE and mine + bytes > math.max(
 end
 local most_stored = a.planned == 1 and a.bytes_stored or lane.most_stored
 local function is_too_much_stored()
-  return most_stored > 0 and a.blob_bytes > 0 and lane.stored + a.blob_bytes > most_stored
+  return most_stored > 0 and a.blob_bytes > 0 and lane.stored + lane.freed + a.blob_bytes > most_stored
 end
 if is_too_much_stored() and lane.kept == 0 and is_idle() then
   store_bytes(lane, -lane.stored) -- as above
@@ -114,7 +115,8 @@ if is_too_much_stored() then
   if lane.kept > 0 and a.blob_bytes <= most_stored then
     crowd('wanted_stored_bytes', a.blob_bytes)
   end
-  return { 'refused', 'bytes_stored', int(most_stored), int(lane.stored), ROOM_MS, int(a.blob_bytes) }
+  local wait_ms = lane.stored + a.blob_bytes > most_stored and ROOM_MS or REMOVED_MS
+  return { 'refused', 'bytes_stored', int(most_stored), int(lane.stored + lane.freed), wait_ms, int(a.blob_bytes) }
 end
 
 local day = int(math.floor(now / DAY_MS))
@@ -207,7 +209,7 @@ end
 if lane.slots > 0 then
   lane.taken = redis.call('SCARD', keys.slots)
 end
-name_blobs(a.blobs, 1)
+name_blobs(a.blobs)
 store_bytes(lane, a.blob_bytes)
 redis.call('SET', keys.spec, a.manifest, 'EX', int(a.job_ttl_s))
 if a.upload_ms > 0 then

@@ -1,5 +1,6 @@
 -- finish: store the one effect of a job: result, state, event and notification, under the right fence only.
--- ARGV  blob: the name of the blob that holds the result, else ""; blob_bytes: its size
+-- ARGV  blob: the name of the blob that holds the result, else "", and is removed where the job does not end with it;
+--       blob_bytes: its size
 --       charge: micros for what this attempt used; no more than the reserved micros are taken
 --       counter: which failures are counted (faults: ours, failures: the job's own); up to `retries` of
 --       them the job runs again instead, after backoff_ms, doubled each time up to backoff_max_ms, times
@@ -16,11 +17,15 @@ if not is_terminal(a.state) or (a.counter ~= 'faults' and a.counter ~= 'failures
   return { 'invalid', 'state or counter' }
 end
 local job = whole_record()
+local function leave_blob()
+  free_unused_blobs(a.blob, a.blob_bytes, a.lane:match('^[^/]+'))
+end
 if job.op_finish == a.op and job.attempt == int(a.fence) then
   -- One message too many is harmless; a missing one would have to wait for the sweep.
   return { is_terminal(job.state) and 'finished' or 'retried', a.job_id }
 end
 if job.state ~= 'running' or job.attempt ~= int(a.fence) then
+  leave_blob()
   return { 'stale', job.state or 'unknown' }
 end
 local now = now_ms()
@@ -32,6 +37,7 @@ if #a.result > LARGE_BYTES then
 end
 local more = { 'op_finish', a.op }
 if job.cancel == '1' and a.counter == 'faults' then
+  leave_blob()
   return reply('finished', close(a, job, 'cancelled', 'cancelled', a.cancelled_result, now, 0, more))
 end
 if a.retries > 0 and job.cancel ~= '1' then
@@ -43,6 +49,7 @@ if a.retries > 0 and job.cancel ~= '1' then
       redis.call('HINCRBY', keys.job, 'charged', int(a.charge))
     end
     local ids = requeue(a, job, a.outcome, delay_ms, now, true, more)
+    leave_blob()
     emit('retried', a.job_id, now, job, a.outcome, a.message)
     return reply('retried', ids)
   end
@@ -51,7 +58,7 @@ if a.blob ~= '' then
   for _, part in ipairs({ 'result_blob', a.blob, 'result_bytes', int(a.blob_bytes) }) do
     more[#more + 1] = part
   end
-  name_blobs(a.blob, 1)
+  name_blobs(a.blob)
   store_bytes({ stored = 0 }, a.blob_bytes)
 end
 return reply('finished', close(a, job, a.state, a.outcome, a.result, now, a.charge, more))

@@ -6,7 +6,7 @@
 --       leaves its entry, and until when (ms) its idempotency key holds: a job that leaves early would run twice without
 -- Returns {"forgot", bytes} · {"stale"}: another worker leads by now; nothing was changed
 local a, invalid = arguments('epoch# archived# keeper next_ms# leaving...',
-  { 'upkeep', 'kept', 'early', 'keepers', 'account', 'dead', 'blobs', 'of_jobs...' })
+  { 'upkeep', 'kept', 'early', 'keepers', 'account', 'dead', 'blobs', 'freed_blobs', 'of_jobs...' })
 if not a then
   return invalid
 end
@@ -20,8 +20,8 @@ end
 local tenant, stay = a.keeper:match('^(.*) (%d+)$')
 local now = now_ms()
 local function is_only_bytes(fields)
-  local bytes_of = { kept_bytes = true, held_bytes = true, limit_bytes = true, blob_bytes = true, wanted_bytes = true,
-    wanted_stored_bytes = true }
+  local bytes_of = { kept_bytes = true, held_bytes = true, limit_bytes = true, blob_bytes = true, freed_blob_bytes = true,
+    wanted_bytes = true, wanted_stored_bytes = true }
   for _, field in ipairs(fields) do
     if not bytes_of[field] then
       return false
@@ -58,8 +58,12 @@ for i = 1, count do
     if not job[1] or is_terminal(job[1]) then -- else an operator has let it run again
       local job_id, kept = entry:match('^(%S+) (%d+)')
       bytes = bytes + tonumber(job[2] or kept)
-      stored = stored + tonumber(job[6] or '0') + tonumber(job[7] or '0')
-      name_blobs((job[3] or '') .. ' ' .. (i > a.archived and job[4] or ''), -1)
+      local parts_bytes, result_bytes = tonumber(job[6] or '0'), tonumber(job[7] or '0')
+      stored = stored + parts_bytes + result_bytes
+      free_blobs(job[3] or '', parts_bytes, tenant)
+      if i > a.archived then
+        free_blobs(job[4] or '', result_bytes, tenant)
+      end
       redis.call('DEL', job_key, result_key, spec_key, attempts_key)
       local name = job[5] or entry:match('^%S+ %d+ %d+ (.*)$')
       if name then

@@ -1,7 +1,7 @@
--- release_blobs: the archive has removed results in these blobs; the sweep may remove blobs that no job names any more.
+-- release_blobs: the archive has removed results in these blobs; what nothing names any more is removed.
 -- Idempotent under op.
 -- Returns {"released"}
-local a, invalid = arguments('op names...', { 'upkeep', 'blobs' })
+local a, invalid = arguments('op names...', { 'upkeep', 'blobs', 'freed_blobs' })
 if not a then
   return invalid
 end
@@ -9,7 +9,5 @@ if redis.call('HGET', keys.upkeep, 'op_release') == a.op then
   return { 'released' }
 end
 redis.call('HSET', keys.upkeep, 'op_release', a.op)
-for _, name in ipairs(a.names) do
-  name_blobs(name, -1)
-end
+free_blobs(table.concat(a.names, ' '), 0, '-') -- the archive itself counts what it keeps of a tenant
 return { 'released' }

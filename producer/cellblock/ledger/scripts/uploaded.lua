@@ -1,11 +1,13 @@
 -- uploaded: the parts of an admitted job are in the blob store: from now on it can be claimed. Idempotent.
+-- ARGV  blobs, blob_bytes: these parts, which are removed where the job has ended meanwhile
 -- Returns {"ready", woken id, ...}: their messages have to be sent · {"gone"}: it runs already, or has ended
-local a, invalid = arguments('job_id lane slots#', OF_JOB)
+local a, invalid = arguments('job_id lane slots# blobs blob_bytes#', OF_JOB)
 if not a then
   return invalid
 end
 local job = record('state', 'rank')
 if job.state ~= 'queued' then
+  free_unused_blobs(a.blobs, a.blob_bytes, a.lane:match('^[^/]+'))
   return { 'gone' }
 end
 if redis.call('ZREM', keys.delayed, a.job_id) == 0 then

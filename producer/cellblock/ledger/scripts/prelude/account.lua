@@ -36,16 +36,6 @@ local function name_bytes(tenant, idempotency)
   return 6 * #tenant + (idempotency ~= '' and 2 * #idempotency + 350 or 0) + (long and 1600 or 0)
 end
 
--- Adds to what the tenant's jobs have in the blob store, or takes from it.
-local function store_bytes(lane, more)
-  if more ~= 0 then
-    lane.stored = lane.stored + more
-    if redis.call('HINCRBY', keys.account, 'blob_bytes', int(more)) < 0 then
-      redis.call('HSET', keys.account, 'blob_bytes', '0')
-    end
-  end
-end
-
 -- Writes the tenant's bytes and its money of the day from `lane`. more: fields to write with them.
 local function write_account(lane, more)
   local fields = more or {}

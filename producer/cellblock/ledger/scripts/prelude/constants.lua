@@ -3,7 +3,7 @@
 -- The keys of a script about one job: what ledger/keys.py `of_job` gives.
 local OF_JOB = { 'job', 'spec', 'result', 'attempts', 'ready', 'delayed', 'leases', 'deadlines', 'slots',
   'parked', 'lane_turns', 'lane_heads', 'plan_shares', 'dead', 'upkeep', 'events', 'account', 'line', 'parent',
-  'nested', 'kept', 'kept_failed', 'kept_dead', 'keepers', 'crowded', 'pressure', 'blobs' }
+  'nested', 'kept', 'kept_failed', 'kept_dead', 'keepers', 'crowded', 'pressure', 'blobs', 'freed_blobs' }
 -- The keys of this call, by name.
 local keys = {}
 
@@ -36,6 +36,8 @@ local LARGE_BYTES = 32768
 local TOLD_BYTES = 16384
 -- After these outcomes a job is a dead letter, and free.
 local OUR_FAULT = { worker_lost = true, sandbox_error = true }
+-- The most blobs that wait to be removed; what is freed beyond that the sweep finds.
+local FREED_BLOBS_MOST = 50000
 -- Percents of the store's memory (ledger/pressure.py).
 local SHARED_ABOVE = 60
 local ADMITS_BELOW = 85

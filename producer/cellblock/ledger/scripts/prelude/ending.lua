@@ -25,15 +25,6 @@ local function leave(a, lane, state)
   return was_ready
 end
 
--- One job more or fewer names these blobs (their names, separated by blanks). The sweep removes blobs that no job names.
-local function name_blobs(names, more)
-  for name in names:gmatch('%S+') do
-    if redis.call('HINCRBY', keys.blobs, name, more) <= 0 then
-      redis.call('HDEL', keys.blobs, name)
-    end
-  end
-end
-
 -- The fields that are not needed after a job has ended.
 local GONE_OF_THE_DEAD = { 'reserved', 'charged', 'borrowed', 'op_claim' }
 local GONE = { 'reserved', 'charged', 'borrowed', 'op_claim', 'rank', 'priority', 'window_ms', 'expires_ms', 'queued_ms',
@@ -89,8 +80,9 @@ local function close(a, job, state, outcome, result, at_ms, charge, more)
     redis.call('ZADD', keys.dead, int(at_ms), a.job_id)
   else
     redis.call('DEL', keys.spec, keys.attempts)
-    name_blobs(job.blobs or '', -1)
-    store_bytes(lane, -tonumber(job.blob_bytes or '0'))
+    local parts_bytes = tonumber(job.blob_bytes or '0')
+    store_bytes(lane, -parts_bytes)
+    free_blobs(job.blobs or '', parts_bytes, job.tenant)
   end
   redis.call('RPUSH', list, a.job_id .. ' ' .. int(kept))
   local looked_at_ms = int(at_ms + 1000 * math.min(kept_s, a.looked_at_s))

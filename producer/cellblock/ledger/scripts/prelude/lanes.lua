@@ -9,19 +9,19 @@
 -- said about tenants here holds for lanes; only the account belongs to the tenant.
 
 -- Account hash <prefix>:account:<tenant>: plan, parallel, bytes_held, bytes_stored (its plan's limits); blob_bytes: what
--- its jobs in the store have in the blob store, their parts and their results; held_bytes: of its jobs that
--- have not ended; kept_bytes: of its ended jobs; limit_bytes: the limit of both together; wanted_bytes,
--- wanted_stored_bytes: of the largest job that it was refused for them, until what it keeps has left; list:<s> for each
--- of its lists of ended jobs; per day <day>.runs, <day>.reserved, <day>.spent (micros).
+-- its jobs in the store have in the blob store, their parts and their results; freed_blob_bytes: what jobs had there,
+-- until it is removed; held_bytes: of its jobs that have not ended; kept_bytes: of its ended jobs; limit_bytes: the limit
+-- of both together; wanted_bytes, wanted_stored_bytes: of the largest job that it was refused for them, until what it keeps
+-- has left; list:<s> for each of its lists of ended jobs; per day <day>.runs, <day>.reserved, <day>.spent (micros).
 
 -- Reads once everything that decisions rest on: the tenant's plan and bytes, its ready jobs and slots, and what it used
 -- on the day. Code that changes one of these in Redis also changes it in this table. slots: how many jobs the lane may
 -- run at once, from its plan, else from the setting; 0 is any number. has_turn: the lane was picked, so it is not parked.
 local function look(a, day, has_turn)
   local names = { 'plan', 'parallel', 'held_bytes', 'kept_bytes', 'bytes_held', 'limit_bytes', 'bytes_stored',
-    'blob_bytes' }
+    'blob_bytes', 'freed_blob_bytes' }
   if day then
-    names[9], names[10] = day .. '.reserved', day .. '.spent'
+    names[10], names[11] = day .. '.reserved', day .. '.spent'
   end
   local account = fields_of(keys.account, unpack(names))
   local nested = a.lane:find('/', 1, true)
@@ -33,10 +33,11 @@ local function look(a, day, has_turn)
     most = tonumber(account.bytes_held or 0),
     limit = tonumber(account.limit_bytes or 0),
     stored = tonumber(account.blob_bytes or 0),
+    freed = tonumber(account.freed_blob_bytes or 0),
     most_stored = tonumber(account.bytes_stored or 0),
     day = day,
-    reserved = day and tonumber(account[names[9]] or 0),
-    spent = day and tonumber(account[names[10]] or 0),
+    reserved = day and tonumber(account[names[10]] or 0),
+    spent = day and tonumber(account[names[11]] or 0),
     ready = redis.call('ZCARD', keys.ready),
     taken = 0,
     parked = false,
