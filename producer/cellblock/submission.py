@@ -75,7 +75,7 @@ class Submission:
             spec = _asked_by(spec, principal)
             idempotency = IdempotencyKey.of(spec)
             if (known := self._accepted(spec, idempotency)) is not None:
-                return known
+                return self._completed(known, spec, principal)
             try:
                 return self._candidate(spec, principal, idempotency)
             except PolicyDenied:
@@ -85,6 +85,17 @@ class Submission:
                 raise
         except CellblockError as error:
             return error
+
+    def _completed(self, job_id: str, spec: JobSpec, principal: Principal) -> str:
+        """Stores the long parts of a job that was accepted before, if its first caller was lost over that."""
+        admissions = self._ledger.admissions
+        if until_answered(partial(admissions.awaits_parts, job_id)):
+            try:
+                prepared = self._intake().prepare(job_id, spec, principal, self._parent(spec))
+            except CellblockError:  # refused by now: without its parts the job is cancelled soon
+                return job_id
+            self._publisher.wake(admissions.complete(job_id, prepared.uploads))
+        return job_id
 
     def _candidate(
         self, spec: JobSpec, principal: Principal, idempotency: IdempotencyKey | None

@@ -9,7 +9,7 @@ import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 from hypothesis import HealthCheck, seed, settings
@@ -75,6 +75,7 @@ class Expected:
     cancel: bool = False
     lease_over: bool = False
     delayed: bool = False
+    uploading: bool = False  #: delayed until its parts are in the blob store
     late: bool = False
     passed_over: bool = False  #: late, and found so by a claim
     dead: bool = False
@@ -190,7 +191,7 @@ class Interleavings(RuleBasedStateMachine):
         self.messages = 0
         self.candidates: dict[str, Candidate] = {}
         self.long: set[str] = set()
-        self.ledger._store.blobs = Mock(put=lambda data, name: name)
+        self.ledger._store.blobs = Mock()
         self.ledger.upkeep.tick("w")
         for tenant in (*TENANTS, *TENANTS):
             self.admit(tenant, "normal")
@@ -238,7 +239,7 @@ class Interleavings(RuleBasedStateMachine):
         (admitted,) = self.ledger.admissions.admit_many([candidate])
         assert isinstance(admitted, Admission)
         self.then("admitted", admitted.wake)
-        self.model[job_id] = Expected(tenant, (1, self.number()), delayed=True)
+        self.model[job_id] = Expected(tenant, (1, self.number()), delayed=True, uploading=True)
         self.candidates[job_id] = candidate
         self.long.add(job_id)
 
@@ -248,6 +249,7 @@ class Interleavings(RuleBasedStateMachine):
         if job_id in self.candidates:
             before = self.model.able(job.tenant)
             job.delayed = job.delayed and job.state is not JobState.QUEUED
+            job.uploading = False
             wake = self.ledger.admissions.upload(self.candidates[job_id])
             assert len(wake) >= self.model.able(job.tenant) - before
             self.then("uploaded", wake)
@@ -332,6 +334,8 @@ class Interleavings(RuleBasedStateMachine):
             self.redis.zadd(self.ledger.keys.delayed, {job_id: 1}, xx=True)
             before = self.model.able(job.tenant)
             job.delayed = False
+            if job.uploading:
+                job.end(JobState.CANCELLED)
             wake = self.ledger.upkeep.wake_delayed()
             assert len(wake) == self.model.able(job.tenant) - before
             self.then("woken", wake)
@@ -345,7 +349,8 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule()
     def expire(self) -> None:
-        late = {id for id, job in self.model.items() if job.state is JobState.QUEUED and job.late}
+        waiting = {id: job for id, job in self.model.items() if job.state is JobState.QUEUED}
+        late = {id for id, job in waiting.items() if job.late and not job.uploading}
         ended = list(self.ledger.upkeep.expire())
         assert {done.job_id for done in ended} == late
         for done in ended:
@@ -461,12 +466,26 @@ class Interleavings(RuleBasedStateMachine):
         assert [int(value or 0) for value in found] == [held, kept]
         stored = [self.model[id] for id in self.long if self.model[id].tenant == tenant]
         stored_bytes = 1000 * sum(job.dead or not job.state.terminal for job in stored)
-        assert int(self.redis.hget(self.ledger.keys.account(tenant), "blob_bytes") or 0) == stored_bytes
+        account = self.redis.hmget(self.ledger.keys.account(tenant), "blob_bytes", "freed_blob_bytes")
+        assert [int(value or 0) for value in account] == [stored_bytes, self.freed_bytes(tenant)]
         ended = {id for id, job in self.model.items() if job.tenant == tenant and job.state.terminal}
         lists = self.redis.keys(self.ledger.keys.prefix + f":kept:{tenant}:*")
         entries = [str(entry) for name in lists for entry in self.redis.lrange(name, 0, -1)]
         assert sorted(entry.split(" ")[0] for entry in entries) == sorted(ended)
         assert sum(int(entry.split(" ")[1]) for entry in entries) == kept
+
+    def freed_bytes(self, tenant: str) -> int:
+        """What the tenant's entries in the list of freed blobs add up to."""
+        entries = [str(entry).split(" ") for entry in self.redis.lrange(self.ledger.keys.freed_blobs, 0, -1)]
+        return sum(int(size) for _, size, _, whose in entries if whose == tenant)
+
+    @rule()
+    def remove_freed_blobs(self) -> None:
+        """Injected: they were freed long ago."""
+        with patch("cellblock.ledger.freed_blobs._STAY_MS", -1):
+            freed = self.ledger.freed_blobs.due(2)
+        if freed:
+            self.ledger.freed_blobs.removed(freed)
 
     def teardown(self) -> None:
         for job_id, job in self.model.items():

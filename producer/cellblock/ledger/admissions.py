@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from pydantic import ValidationError
+
 from cellblock.admission.claim_check import Uploads, names_of
 from cellblock.admission.gates import NO_GATES, Gates
 from cellblock.admission.idempotency import IdempotencyKey
 from cellblock.admission.nesting import no_parent, too_poor
 from cellblock.admission.resolve import Manifest
+from cellblock.blobs import digest_of
 from cellblock.errors import (
     AcceptanceUnknown,
     BlobsUnavailable,
@@ -18,7 +21,7 @@ from cellblock.errors import (
     RateLimited,
     StoreUnavailable,
 )
-from cellblock.ledger.connection import NoAnswer, until_answered
+from cellblock.ledger.connection import NoAnswer, get_bytes, store_errors, until_answered
 from cellblock.ledger.ends_without_worker import NOT_UPLOADED
 from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.pressure import OF_BYTES, no_room
@@ -31,7 +34,7 @@ from cellblock.ledger.transitions import Transitions, ms
 
 #: The most sent in one round trip: Redis answers no other client while it reads and runs it.
 _TRIP_JOBS, _TRIP_BYTES = 64, 1024 * 1024
-#: A job waits this long for its long parts; if its caller was lost meanwhile, it then ends in a worker.
+#: A job waits this long for its long parts; if its caller was lost meanwhile, it is cancelled then.
 _UPLOAD_S = 600.0
 _Answer = tuple[AdmitReply, bytes | None] | StoreUnavailable
 
@@ -147,23 +150,61 @@ class Admissions:
             except StoreUnavailable as error:
                 raise _unknown(candidate, error) from error
             raise
+        try:
+            return self._make_ready(candidate.job_id, manifest)
+        except StoreUnavailable as error:  # the job is accepted
+            raise _unknown(candidate, error) from error
+
+    def awaits_parts(self, job_id: str) -> bool:
+        """Whether a job waits for its caller to put its parts into the blob store."""
+        if self._store.blobs is None:
+            return False
+        with store_errors("looking for the parts of a job"):
+            return bool(self._redis.hexists(self._keys.job(job_id), "uploading"))
+
+    def complete(self, job_id: str, uploads: Uploads) -> tuple[str, ...]:
+        """Does what the caller who submitted a job did not: puts its parts into the blob store.
+
+        Args:
+            job_id: The job, whose caller may have been lost, or may be at it.
+            uploads: The parts of the same job, as another submission has them.
+
+        Returns:
+            The jobs that can be claimed now; none if its parts are others, as those of a confidential job.
+
+        Raises:
+            BlobsUnavailable: A part could not be stored.
+        """
+        with store_errors("reading a job"):
+            spec = get_bytes(self._redis, self._keys.spec(job_id))
+        try:
+            manifest = Manifest.model_validate_json(spec or b"")
+        except ValidationError:  # it has ended, or a worker says what is wrong with it
+            return ()
+        blobs = self._store.blobs
+        found = {digest_of(name): data for name, data in uploads.items()}
+        names = names_of(manifest)
+        if blobs is None or not all(digest_of(name) in found for name in names):
+            return ()
+        for name in names:
+            blobs.put(found[digest_of(name)], name)
+        return self._make_ready(job_id, manifest)
+
+    def _make_ready(self, job_id: str, manifest: Manifest) -> tuple[str, ...]:
         owner = JobOwner(manifest.tenant, manifest.parent or "")
         make_ready = partial(
             self._scripts.call,
             UploadedReply,
-            self._keys.of_job(candidate.job_id, owner),
+            self._keys.of_job(job_id, owner),
             {
-                "job_id": candidate.job_id,
+                "job_id": job_id,
                 "lane": owner.lane,
                 "slots": self._store.settings.tenant_slots,
                 "blobs": " ".join(names_of(manifest)),
                 "blob_bytes": _blob_bytes(manifest),
             },
         )
-        try:
-            return until_answered(make_ready).wake
-        except StoreUnavailable as error:  # the job is accepted
-            raise _unknown(candidate, error) from error
+        return until_answered(make_ready).wake
 
     def _check_schema(self) -> None:
         """Checks the schema once. The first job of a new store claims it for this version."""
@@ -262,7 +303,7 @@ class Admissions:
                 "slots": self._store.settings.tenant_slots,
                 "blobs": " ".join(names_of(manifest)),
                 "blob_bytes": _blob_bytes(manifest),
-                "upload_ms": ms(_UPLOAD_S) if candidate.uploads else 0,
+                "upload_ms": ms(min(_UPLOAD_S, manifest.expires_s)) if candidate.uploads else 0,
                 "tenant_percent": self._store.settings.tenant_percent,
                 "memory_bytes": self._store.settings.memory_bytes,
                 "measures": not self._store.embedded,

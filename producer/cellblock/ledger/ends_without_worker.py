@@ -41,7 +41,7 @@ WORKER_LOST = EndWithoutWorker(
 )
 NOT_UPLOADED = EndWithoutWorker(
     Outcome.CANCELLED,
-    JobError(type="NotUploaded", message="The blob store did not take its long parts; submit it again"),
+    JobError(type="NotUploaded", message="Its long parts did not reach the blob store; submit it again"),
 )
 ORPHANED = EndWithoutWorker(
     Outcome.CANCELLED,

@@ -234,6 +234,7 @@ class CancelWord(StrEnum):
     CANCELLED = "cancelled"  #: a waiting job has ended
     REQUESTED = "requested"  #: its worker will stop the running job
     TERMINAL = "terminal"  #: it had ended before
+    UPLOADED = "uploaded"  #: only a job without its long parts was to be cancelled, and it has them
     UNKNOWN = "unknown"
 
 

@@ -78,11 +78,15 @@ class Transitions:
         return Transition(job_id, done.word, done.wake)
 
     def cancel(
-        self, job_id: str, end: EndWithoutWorker, *, frees_key: bool = False
+        self, job_id: str, end: EndWithoutWorker, *, frees_key: bool = False, only_uploading: bool = False
     ) -> Transition[CancelWord]:
         """Ends a waiting job now, or asks the worker of a running one to. Raises :class:`UnknownJob`.
 
-        ``frees_key``: whether another job may be accepted under the key of one that waited.
+        Args:
+            job_id: The job.
+            end: How it ends.
+            frees_key: Whether another job may be accepted under the key of one that waited.
+            only_uploading: Whether it ends only while its parts for the blob store are missing.
         """
         record = self._reads.record(job_id)
         result = end.result(job_id, record)
@@ -90,7 +94,12 @@ class Transitions:
             CancelReply,
             job_id,
             JobOwner.of_record(record),
-            {"result": result, "control": self._keys.control, "frees_key": frees_key},
+            {
+                "result": result,
+                "control": self._keys.control,
+                "frees_key": frees_key,
+                "only_uploading": only_uploading,
+            },
             plan_ttl_s=plan_ttl_s(record),
             more_keys={
                 "idempotency": self._keys.idempotency(record["tenant"], record.get("idempotency", ""))

@@ -11,7 +11,7 @@ from typing import cast
 from cellblock.errors import UnknownJob
 from cellblock.ledger.archiving import ARCHIVE_GROUP, Archiving
 from cellblock.ledger.connection import store_errors
-from cellblock.ledger.ends_without_worker import CANCELLED, EXPIRED, WORKER_LOST
+from cellblock.ledger.ends_without_worker import CANCELLED, EXPIRED, NOT_UPLOADED, WORKER_LOST
 from cellblock.ledger.event_retention import EventStream, trim_before
 from cellblock.ledger.figures import Figures
 from cellblock.ledger.keys import NOBODY, JobOwner
@@ -155,6 +155,8 @@ class Upkeep:
     def expire(self, limit: int = 100) -> Iterator[Transition[ExpireWord]]:
         """Ends up to ``limit`` jobs that were not started in time: ``expired`` each."""
         for job_id, record in self._overdue(self._keys.deadlines, limit):
+            if _is_uploading(record):
+                continue  # its upload was to be over by then: wake_delayed cancels it
             late = EXPIRED.result(job_id, record)
             done = self._transitions.move(
                 ExpireReply,
@@ -168,9 +170,15 @@ class Upkeep:
                 yield done
 
     def wake_delayed(self, limit: int = 1000) -> list[str]:
-        """Makes up to ``limit`` jobs ready whose pauses are over. Returns jobs that can be claimed now."""
+        """Makes up to ``limit`` jobs ready whose pauses are over. Returns jobs that can be claimed now.
+
+        A job whose parts for the blob store are still missing is cancelled, and its key is free.
+        """
         wakes: list[str] = []
         for job_id, record in self._overdue(self._keys.delayed, limit):
+            if _is_uploading(record):
+                wakes += self._end_not_uploaded(job_id)
+                continue
             owner = JobOwner.of_record(record)
             woken = self._scripts.call(
                 WakeReply,
@@ -179,6 +187,12 @@ class Upkeep:
             )
             wakes += woken.wake
         return wakes
+
+    def _end_not_uploaded(self, job_id: str) -> Sequence[str]:
+        try:
+            return self._transitions.cancel(job_id, NOT_UPLOADED, frees_key=True, only_uploading=True).wake
+        except UnknownJob:  # the next round forgets it
+            return ()
 
     def look_at_parked(self, limit: int = 100) -> list[str]:
         """Returns jobs of up to ``limit`` parked lanes that have a free slot after all: its holder has gone,
@@ -307,6 +321,11 @@ class Upkeep:
                 continue
             with store_errors("forgetting a job without a record"):
                 self._redis.zrem(index, job_id)
+
+
+def _is_uploading(record: Mapping[str, str]) -> bool:
+    """Whether the job waits for its caller to put its parts into the blob store."""
+    return "uploading" in record
 
 
 def _check_whole(job_id: str, record: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@
 --       result is kept; bytes_held: the most its tenant's jobs may take of the store, 0 if the plan has no such limit;
 --       bytes_stored: the same of the blob store.
 --       blob_bytes: its parts for the blob store, which are put there once it is admitted; upload_ms: it cannot be
---       claimed before `uploaded`, or before this time has passed: then its caller was lost
+--       claimed before `uploaded`, and is cancelled when this time has passed: its caller was lost. 0 without parts
 --       parent: for a nested run, the id of the running job whose slot and money it takes, else "";
 --       accrued: the most that the parent's attempt can have cost by now. keyed: 1 if an API key submits, which lifts no plan
 -- Returns {"admitted", job_id, woken id, ...} · {"known", job_id} · {"conflict", job_id} · {"full", waiting}
@@ -191,6 +191,9 @@ end
 if a.blobs ~= '' then
   also('blobs', a.blobs)
   also('blob_bytes', int(a.blob_bytes))
+end
+if a.upload_ms > 0 then
+  also('uploading', '1')
 end
 local rank = int(PRIORITIES[a.priority] + at_us)
 also('rank', rank)

@@ -1,14 +1,18 @@
 -- cancel: end a waiting job now, or ask the worker of a running one to stop it. Idempotent.
--- ARGV  control: the channel that workers listen on; frees_key: 1 to let another job be accepted under its key
+-- ARGV  control: the channel that workers listen on; frees_key: 1 to let another job be accepted under its key;
+--       only_uploading: 1 to end it only while its parts for the blob store are missing
 -- Returns {"cancelled", woken id, ...}: their messages have to be sent
---       · {"requested"} · {"terminal", state} · {"unknown"}
-local a, invalid = arguments('job_id result control frees_key#' .. COMMON, OF_JOB, { 'idempotency' })
+--       · {"requested"} · {"terminal", state} · {"unknown"} · {"uploaded"}: its parts are there; nothing changed
+local a, invalid = arguments('job_id result control frees_key# only_uploading#' .. COMMON, OF_JOB, { 'idempotency' })
 if not a then
   return invalid
 end
 local job = whole_record()
 if not job.state then
   return { 'unknown' }
+end
+if a.only_uploading == 1 and not job.uploading then
+  return { 'uploaded' }
 end
 if job.state == 'running' then
   redis.call('HSET', keys.job, 'cancel', '1')

@@ -5,14 +5,16 @@ local a, invalid = arguments('job_id lane slots# blobs blob_bytes#', OF_JOB)
 if not a then
   return invalid
 end
-local job = record('state', 'rank')
+local job = record('state', 'rank', 'uploading')
 if job.state ~= 'queued' then
   free_unused_blobs(a.blobs, a.blob_bytes, a.lane:match('^[^/]+'))
   return { 'gone' }
 end
-if redis.call('ZREM', keys.delayed, a.job_id) == 0 then
+if not job.uploading then
   return { 'ready', a.job_id } -- resent: one message too many is harmless
 end
+redis.call('ZREM', keys.delayed, a.job_id)
+redis.call('HDEL', keys.job, 'uploading')
 local lane = look(a)
 local before = announced(lane)
 redis.call('HSET', keys.job, 'queued_ms', int(now_ms()))

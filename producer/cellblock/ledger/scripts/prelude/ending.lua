@@ -29,7 +29,7 @@ end
 local GONE_OF_THE_DEAD = { 'reserved', 'charged', 'borrowed', 'op_claim' }
 local GONE = { 'reserved', 'charged', 'borrowed', 'op_claim', 'rank', 'priority', 'window_ms', 'expires_ms', 'queued_ms',
   'faults', 'failures', 'bytes', 'day', 'lent', 'op_retry', 'blobs',
-  'blob_bytes' }
+  'blob_bytes', 'uploading' }
 
 -- What waiting callers get before the result: the fields of the record that belong to it (ledger/stored_results.py).
 local function told(job, outcome, at_ms, cost)

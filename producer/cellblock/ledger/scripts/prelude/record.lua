@@ -18,6 +18,7 @@
 --   bytes kept     what it takes of the store while it has not ended, and since it has
 --   idempotency digest   the key it was accepted under, and the digest of what was asked
 --   blobs result_blob   names of its payload and of its result in the blob store
+--   uploading    "1" until its parts are in the blob store: it cannot be claimed before
 --   fetched      "1" once a caller got the result: it may leave before those that nobody has got
 --   blob_bytes result_bytes   the bytes of each there
 --   lent borrowed   of a parent: what its nested runs have of what was held for it; of a nested run: "1" while
@@ -44,7 +45,8 @@ end
 local function whole_record()
   return record('state', 'attempt', 'cancel', 'tenant', 'trace_id', 'worker', 'started_ms', 'priority', 'rank',
     'window_ms', 'expires_ms', 'plan', 'reserved', 'charged', 'day', 'borrowed', 'result_ttl_s', 'bytes',
-    'op_finish', 'op_release', 'level', 'submitted', 'admitted_ms', 'blobs', 'blob_bytes', 'idempotency', 'image')
+    'op_finish', 'op_release', 'level', 'submitted', 'admitted_ms', 'blobs', 'blob_bytes', 'uploading',
+    'idempotency', 'image')
 end
 
 local function is_terminal(state)
