@@ -212,8 +212,10 @@ def test_results_without_blobs_stay_when_blobs_have_to_leave(
     assert redis.exists(*(ledger.keys.job(f"small{number}") for number in range(5))) == 5
 
 
-def test_blob_bytes_of_results_leave_for_a_job_that_needs_their_room(store: tuple[Ledger, Redis]) -> None:
-    """They take four fifths of the limit, and the job half of it."""
+def test_blob_bytes_of_results_leave_for_a_job_that_needs_their_room(
+    store: tuple[Ledger, Redis], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take four fifths of the limit, and the job half of it. Injected: their blobs are removed at once."""
     ledger, redis = store
     for number in range(2):
         ledger.admissions.admit(f"job-{number}", manifest(), gates=BOUNDED)
@@ -224,6 +226,8 @@ def test_blob_bytes_of_results_leave_for_a_job_that_needs_their_room(store: tupl
         admitted(ledger, "next", stdin="x" * 125_000)
     with settings_of(ledger, result_least_s=0):
         ledger.retention.make_room(lead(ledger))
+    monkeypatch.setattr("cellblock.ledger.freed_blobs._STAY_MS", -1)
+    ledger.freed_blobs.removed(ledger.freed_blobs.due(10))
     admitted(ledger, "next", stdin="x" * 125_000)
     assert redis.exists(ledger.keys.job("job-1")) == 1, "the oldest left, and no more"
 
