@@ -84,6 +84,26 @@ def test_blob_store_gets_nothing_of_a_batch_that_is_refused(client: Client, tmp_
     assert len(blobs_in(tmp_path)) == len(accepted)
 
 
+def test_batch_with_long_parts_is_admitted_in_portions(
+    client: Client, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job waits for its own parts, and not for those of a whole batch."""
+    blobs, delayed = client._ledger._store.blobs, client._ledger.keys.delayed
+    assert blobs is not None
+    put, waiting = blobs.put, []
+
+    def counted(data: bytes, name: str | None = None) -> str:
+        waiting.append(redis.zcard(delayed))
+        return put(data, name)
+
+    monkeypatch.setattr(blobs, "put", counted)
+    specs = [JobSpec(code="1", stdin=f"{number:05}" + "x" * 40_000) for number in range(150)]
+    ids = [str(answer) for answer in client.submit_many(specs)]
+    assert len(set(ids)) == len(waiting) == 150
+    assert max(waiting) == 64, "the jobs that are admitted and not yet stored"
+    assert redis.zcard(delayed) == 0
+
+
 def test_job_with_long_parts_can_be_claimed_once_they_are_stored(client: Client, redis: Redis) -> None:
     job = client.submit(JobSpec(code="1", stdin=LONG))
     assert redis.zcard(client._ledger.keys.delayed) == 0

@@ -18,13 +18,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from cellblock_config import LEVELS, Isolation, load_settings
+from cellblock_workers.guest.shared_kernel import CAP_KILL, CAP_SYS_ADMIN
 from cellblock_workers.launcher.backend import BackendUnavailable, NotOnThisHost, Profile, StartFailed
 from cellblock_workers.launcher.cgroup_tree import CgroupTree
 from cellblock_workers.launcher.oci.backend import OciBackend
 from cellblock_workers.launcher.oci.bundle import Bundle
 from cellblock_workers.launcher.oci.children import adopt_orphans
 from cellblock_workers.launcher.oci.cleanup import Remains
-from cellblock_workers.launcher.oci.runtime import OciRuntime
+from cellblock_workers.launcher.oci.runtime import RUNTIMES, OciRuntime
 from cellblock_workers.launcher.oci.sandbox import OciSandbox
 from cellblock_workers.launcher.ownership import Ownership
 from parts import launcher_process, wait_until
@@ -301,6 +302,27 @@ def test_the_kernel_has_every_control_of_a_runc_sandbox(tmp_path: Path) -> None:
         assert next(one for one in mounts if one[4] == "/")[5].startswith("ro,")
         written = [one[4] for one in mounts if "rw" in one[5].split(",") and one[4] in {"/", "/dev", "/tmp"}]
         assert written == ["/tmp"]  # the one place
+
+
+def test_guest_of_a_series_has_a_filter_and_no_power_but_to_kill_and_to_unmount(tmp_path: Path) -> None:
+    """As the sandbox's own kernel says it, asked from the host."""
+    backend = backend_with("gvisor", tmp_path / "state")
+    with started(backend, replace(PROFILE, series=2, memory_bytes=512 * MIB)) as sandbox:
+        assert sandbox.series == 2
+        runsc = RUNTIMES["gvisor"]
+        command = [runsc.locate("gvisor"), "--root", str(tmp_path / "state" / "oci" / runsc.program)]
+        looks = "print(open('/proc/1/status').read())"
+        text = subprocess.run(
+            [*command, "exec", sandbox.id, "/usr/bin/env", "python3", "-c", looks],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        ).stdout
+    status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    assert status["Seccomp"] == "2"
+    held = 1 << CAP_KILL | 1 << CAP_SYS_ADMIN
+    assert {int(status[name], 16) for name in ("CapEff", "CapPrm")} == {held}
 
 
 def test_the_kernel_has_the_limits_of_every_sandbox(backend: OciBackend, isolation: str) -> None:
