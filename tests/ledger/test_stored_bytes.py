@@ -235,7 +235,7 @@ def test_results_without_blobs_stay_when_blobs_have_to_leave(
 def test_blob_bytes_of_results_leave_for_a_job_that_needs_their_room(
     store: tuple[Ledger, Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They take four fifths of the limit, and the job half of it. Injected: their blobs are removed at once."""
+    """They take four fifths of the limit, and the job half of it. Injected: blobs are removed at once."""
     ledger, redis = store
     for number in range(2):
         ledger.admissions.admit(f"job-{number}", manifest(), gates=BOUNDED)
