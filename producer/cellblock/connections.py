@@ -74,9 +74,9 @@ class Connections:
         self.broker.close()
         self.redis.close()
 
-    def leave(self) -> None:
+    def give_up_after_fork(self) -> None:
         """In a forked child: gives these up, so that nothing is sent and no lock is awaited when they go."""
-        self.waiter.leave()
+        self.waiter.give_up_after_fork()
         for redis in (self.redis, self.broker):
             redis.auto_close_connection_pool = False
 
@@ -104,20 +104,20 @@ class LiveConnections:
         if self._opened is not None:
             self._opened.close()
 
-    def leave(self) -> None:
+    def give_up_after_fork(self) -> None:
         """In a forked child: keeps nothing of the parent's. Opens nothing: the child might never ask."""
         self._lock = threading.Lock()
         if self._opened is not None:
-            self._opened.leave()
+            self._opened.give_up_after_fork()
         self._opened = None
 
 
 _LIVE: weakref.WeakSet[LiveConnections] = weakref.WeakSet()
 
 
-def _leave_all() -> None:
+def _give_up_all_after_fork() -> None:
     for connections in _LIVE:
-        connections.leave()
+        connections.give_up_after_fork()
 
 
-os.register_at_fork(after_in_child=_leave_all)
+os.register_at_fork(after_in_child=_give_up_all_after_fork)

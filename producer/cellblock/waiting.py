@@ -36,7 +36,7 @@ def closed_while_waiting(job_id: str) -> ResultTimeout:
 class _Wait(Future[JobResult]):
     """A future that a forked child can end by itself."""
 
-    def leave(self, job_id: str) -> None:
+    def give_up_after_fork(self, job_id: str) -> None:
         """In a forked child, which has one thread: ends the wait, calling nobody.
 
         Its callbacks and waiting threads are the parent's, and another thread might have held its lock.
@@ -120,13 +120,13 @@ class ResultWaiter:
             if self._pubsub is not None:
                 self._pubsub.close()
 
-    def leave(self) -> None:
+    def give_up_after_fork(self) -> None:
         """In a forked child: ends all waits and gives up the connection, which is the parent's."""
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._closed.set()  # the child might have been forked on the thread that listens
         for job_id, future in list(self._waiting.items()):
-            future.leave(job_id)
+            future.give_up_after_fork(job_id)
         if self._pubsub is not None:
             self._pubsub.connection = None
 

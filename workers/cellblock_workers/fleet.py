@@ -12,7 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
 
 from cellblock.errors import NotConfigured
 from cellblock.ledger import Keys, Ledger
@@ -101,46 +103,80 @@ def run_up(*, json_output: bool = False) -> int:
         reserve_port() as redis_port,
         reserve_port() as monitor_port,
     ):
-        services: list[Service] = []
-        variables = host_variables() | {"CELLBLOCK_TELEMETRY_LOG_LEVEL": settings.telemetry.log_level}
-        if settings.redis.url is None:
-            service, url = private_redis(folder, port_of(redis_port))
-            services.append(service)
-            own = {"CELLBLOCK_REDIS_URL": url, **stores_of_its_own(settings, folder)}
-            variables |= own
-        else:
-            own = {}
-            _check_redis(settings)
-        make_blob_folder(settings)
-        password = (
-            settings.monitor.password.get_secret_value()
-            if settings.monitor.password
-            else secrets.token_urlsafe(12)
-        )
-        port = _monitor_port(settings, otherwise=port_of(monitor_port))
-        variables |= {"CELLBLOCK_MONITOR_PASSWORD": password, "CELLBLOCK_MONITOR_PORT": str(port)}
-        services += host_services(settings, folder, variables)
-        if settings.archive.url is not None or "CELLBLOCK_ARCHIVE_URL" in own:
-            services.append(archiver_service(variables))
-        services.append(
-            monitor_service(
-                variables, lambda process: _wait_for_port(settings.monitor.address, port, process)
-            )
-        )
-        where = {
-            "redis_url": own.get("CELLBLOCK_REDIS_URL", _AS_CONFIGURED),
-            "flower_url": f"http://{settings.monitor.address}:{port}",
-            "flower_user": settings.monitor.user,
-            "flower_password": password if settings.monitor.password is None else _AS_CONFIGURED,
-        }
-        for name in ("blobs_url", "archive_url"):  # those that are configured may hold passwords
-            if said := own.get(f"CELLBLOCK_{name}".upper()):
-                where[name] = said
+        stores, own = _stores(settings, folder, port_of(redis_port))
+        monitor = _Monitor.of(settings, otherwise_port=port_of(monitor_port))
+        level = {"CELLBLOCK_TELEMETRY_LOG_LEVEL": settings.telemetry.log_level}
+        variables = {**host_variables(), **level, **own, **monitor.variables()}
         archived = settings.archive.url is not None or "CELLBLOCK_ARCHIVE_URL" in own
+        services = [
+            *stores,
+            *host_services(settings, folder, variables),
+            *([archiver_service(variables)] if archived else []),
+            monitor_service(variables, partial(_wait_for_port, monitor.address, monitor.port)),
+        ]
         first = FirstJob(
             with_redis(settings, own), lambda: _stores_problem(settings, variables), archived=archived
         )
+        where = _addresses(own, monitor)
         return _run_proven(services, first, lambda: _announce(where, json_output))
+
+
+def _stores(settings: Settings, folder: Path, port: int) -> tuple[list[Service], dict[str, str]]:
+    """The services of stores that are not configured, and the variables that name these stores.
+
+    Where a Redis is configured the others are its fleet's too, or there are none.
+    """
+    if settings.redis.url is None:
+        redis, url = private_redis(folder, port)
+        services, own = [redis], {"CELLBLOCK_REDIS_URL": url, **stores_of_its_own(settings, folder)}
+    else:
+        services, own = [], {}
+        _check_redis(settings)
+    make_blob_folder(settings)
+    return services, own
+
+
+@dataclass(frozen=True, slots=True)
+class _Monitor:
+    """Where Flower is, and its login. ``configured``: whether the password is the operator's own."""
+
+    address: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    configured: bool
+
+    @classmethod
+    def of(cls, settings: Settings, *, otherwise_port: int) -> _Monitor:
+        """By these settings; the password is a new one where none is configured."""
+        given = settings.monitor.password
+        return cls(
+            address=settings.monitor.address,
+            port=_monitor_port(settings, otherwise=otherwise_port),
+            user=settings.monitor.user,
+            password=given.get_secret_value() if given else secrets.token_urlsafe(12),
+            configured=given is not None,
+        )
+
+    def variables(self) -> dict[str, str]:
+        """What Flower has to be told."""
+        return {"CELLBLOCK_MONITOR_PASSWORD": self.password, "CELLBLOCK_MONITOR_PORT": str(self.port)}
+
+
+def _addresses(own: Mapping[str, str], monitor: _Monitor) -> dict[str, str]:
+    """What is told of a fleet that is up, by name. Addresses that are configured may hold passwords."""
+    stores = {
+        name: own[variable]
+        for name in ("blobs_url", "archive_url")
+        if (variable := f"CELLBLOCK_{name}".upper()) in own
+    }
+    return {
+        "redis_url": own.get("CELLBLOCK_REDIS_URL", _AS_CONFIGURED),
+        "flower_url": f"http://{monitor.address}:{monitor.port}",
+        "flower_user": monitor.user,
+        "flower_password": _AS_CONFIGURED if monitor.configured else monitor.password,
+        **stores,
+    }
 
 
 def _run_proven(services: list[Service], first: FirstJob, announce: Callable[[], None]) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
@@ -24,7 +23,7 @@ from cellblock.cli.job_options import (
 )
 from cellblock.cli.option_groups import JsonOpt, SectionedCommand, takes
 from cellblock.client import Client
-from cellblock.contract.events import GAP, Event
+from cellblock.contract.events import GAP, Event, EventType
 from cellblock.contract.job_status import Counts, JobStatus
 from cellblock.errors import InvalidJob, ResultTimeout
 from cellblock.interrupts import interrupts_held
@@ -39,16 +38,16 @@ KeyOpt = Annotated[str | None, typer.Option(help="Submitting the same key again 
 JobArg = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 
-class _EventWord(StrEnum):
-    """The last words of the types of events about jobs."""
+_RUN = "agent.run."
+#: The types of events about jobs, without what they all begin with.
+_RUN_EVENTS = [name.removeprefix(_RUN) for name in get_args(EventType) if name != GAP]
 
-    QUEUED = "queued"
-    STARTED = "started"
-    RETRIED = "retried"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    REJECTED = "rejected"
+
+def _run_event(word: str) -> str:
+    """The type of event that a word names. Raises :class:`typer.BadParameter`."""
+    if word not in _RUN_EVENTS:
+        raise typer.BadParameter(f"{word!r} is not one of {', '.join(map(repr, _RUN_EVENTS))}.")
+    return _RUN + word
 
 
 def register(app: typer.Typer) -> None:
@@ -154,8 +153,13 @@ def events(
     ] = None,
     new: Annotated[bool, typer.Option("--new", help="Start with events that happen from now on.")] = False,
     types: Annotated[
-        list[_EventWord] | None,
-        typer.Option("--type", help="Print events of this type only; repeat for several."),
+        list[str] | None,
+        typer.Option(
+            "--type",
+            parser=_run_event,
+            metavar=f"[{'|'.join(_RUN_EVENTS)}]",
+            help="Print events of this type only; repeat for several.",
+        ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing as events happen.")] = False,
     group: Annotated[
@@ -192,7 +196,7 @@ def events(
             after = "$" if group is not None else client.last_event_id()
         if rewind and group is not None:
             client.rewind(group, after or "0")
-        chosen = {f"agent.run.{word}" for word in types or _EventWord} | {GAP}
+        chosen = set(types) | {GAP} if types else set(get_args(EventType))
         _print_events(client, after or "0", chosen, group, follow=follow, json_output=json_output)
 
 

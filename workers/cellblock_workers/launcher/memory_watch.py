@@ -23,7 +23,8 @@ _log = get_logger(__name__)
 _LOOK_S = 0.02
 #: Sockets that a program has and that are mostly empty: of event loops, of pools.
 _SOCKETS_FREE = 64
-_FIGURES = 2
+#: What is read of /proc/net/sockstat: all sockets, and those of TCP.
+_SOCKET_COUNTS = ("sockets: used", "TCP: inuse")
 _TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -121,10 +122,9 @@ def _socket_bytes(pid: int) -> int:
 
     How full a local socket is the kernel does not tell: from ``_SOCKETS_FREE`` on each counts as full.
     """
-    figures = re.findall(
-        r"^(?:sockets: used|TCP: inuse) (\d+)", _read(f"/proc/{pid}/net/sockstat"), re.MULTILINE
-    )
-    sockets, tcp = (int(figure) for figure in figures) if len(figures) == _FIGURES else (0, 0)
+    pattern = rf"^({'|'.join(_SOCKET_COUNTS)}) (\d+)"
+    counts = dict(re.findall(pattern, _read(f"/proc/{pid}/net/sockstat"), re.MULTILINE))
+    sockets, tcp = (int(counts.get(name, 0)) for name in _SOCKET_COUNTS)
     held_bytes = max(0, sockets - _SOCKETS_FREE) * _socket_most_bytes()
     return held_bytes + (_queued_bytes(pid) if tcp else 0)
 
