@@ -92,9 +92,9 @@ def test_batch_with_long_parts_is_admitted_in_portions(
     assert blobs is not None
     put, waiting = blobs.put, []
 
-    def counted(data: bytes, name: str | None = None) -> str:
+    def counted(data: bytes, name: str) -> None:
         waiting.append(redis.zcard(delayed))
-        return put(data, name)
+        put(data, name)
 
     monkeypatch.setattr(blobs, "put", counted)
     specs = [JobSpec(code="1", stdin=f"{number:05}" + "x" * 40_000) for number in range(150)]

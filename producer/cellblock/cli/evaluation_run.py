@@ -36,8 +36,8 @@ _NAMED = 5
 
 
 class _Stop:
-    """Ctrl-C and TERM while samples are judged. They only end the campaign: raised at any moment they would
-    lose a job that is just being submitted, or results that are just being kept."""
+    """Ctrl-C, TERM and HUP while samples are judged. They only end the campaign: raised at any moment they
+    would lose a job that is just being submitted, or results that are just being kept."""
 
     def __init__(self) -> None:
         self.heard: list[int] = []
@@ -50,7 +50,10 @@ class _Stop:
             self.heard.append(number)
             campaign.begin_no_more()
 
-        before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup it goes on
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, hear) for number in numbers}
         try:
             yield
         finally:

@@ -54,7 +54,8 @@ class Event(Contract):
 
     @classmethod
     def from_fields(cls, stream_id: str, fields: dict[str, str]) -> Self:
-        """The event that one entry of the stream holds."""
+        """The event that one entry of the stream holds. Fields that a later version added are left out."""
         given: dict[str, Any] = {name: value for name, value in fields.items() if value != ""}
         given["at"] = int(given.pop("at_ms")) / 1000
+        given = {name: value for name, value in given.items() if name in cls.model_fields}
         return cls(id=stream_id, **given)

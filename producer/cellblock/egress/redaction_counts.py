@@ -40,7 +40,8 @@ class RedactionCounter:
         if not text:
             return text
         report = redact(text, self.find(text))
-        return self.short_enough(stream, text, report) or self.too_long(stream)
+        short = self.short_enough(stream, text, report)
+        return self.too_long(stream) if short is None else short
 
     def short_enough(self, stream: str, text: str, report: FilterReport) -> str | None:
         """What is left of a text, its redactions counted; None if notices make it longer than it may be."""

@@ -26,7 +26,7 @@ from cellblock.ledger.ends_without_worker import NOT_UPLOADED
 from cellblock.ledger.keys import JobOwner
 from cellblock.ledger.pressure import OF_BYTES, no_room
 from cellblock.ledger.reads import Reads, conflict
-from cellblock.ledger.replies import AdmitReply, AdmitWord, UploadedReply
+from cellblock.ledger.replies import AdmitReply, AdmitWord, CancelWord, UploadedReply
 from cellblock.ledger.script_calls import BrokenReply, ScriptCall
 from cellblock.ledger.server import check_schema
 from cellblock.ledger.store import Store
@@ -144,9 +144,17 @@ class Admissions:
             for name, data in candidate.uploads.items():
                 blobs.put(data, name)
         except BlobsUnavailable:
-            cancel = partial(self._transitions.cancel, candidate.job_id, NOT_UPLOADED, frees_key=True)
+            # Another caller under the same key may have put them meanwhile: then the job goes on.
+            cancel = partial(
+                self._transitions.cancel,
+                candidate.job_id,
+                NOT_UPLOADED,
+                frees_key=True,
+                only_uploading=True,
+            )
             try:
-                until_answered(cancel)
+                if until_answered(cancel).word is CancelWord.UPLOADED:
+                    return ()
             except StoreUnavailable as error:
                 raise _unknown(candidate, error) from error
             raise

@@ -12,7 +12,7 @@ from cellblock.ledger.connection import store_errors
 from cellblock.ledger.keys import Keys
 
 #: Increased whenever keys or fields change so that older workers would misread them.
-SCHEMA = 6
+SCHEMA = 7
 _UNNUMBERED = 1  #: the schema of versions that did not write a number
 #: Stands in place of the schema, with the digest of the copy, until a restore is complete.
 RESTORING = "restoring"

@@ -131,8 +131,9 @@ class FairSlots:
         self._served = {tenant: at for tenant, at in self._served.items() if tenant in here}
         self._served[chosen.tenant] = self._calls
         self._held[chosen.tenant] += 1
-        chosen.held_bytes, chosen.has_place = 0, True
-        os.eventfd_write(chosen.event, 1)
+        chosen.held_bytes = 0
+        os.eventfd_write(chosen.event, 1)  # first: whoever sees the place reads the event
+        chosen.has_place = True
 
     def _give_back(self, request: _Request) -> None:
         request.has_place = False
