@@ -132,7 +132,7 @@ class FairSlots:
         self._served[chosen.tenant] = self._calls
         self._held[chosen.tenant] += 1
         chosen.held_bytes = 0
-        os.eventfd_write(chosen.event, 1)  # first: whoever sees the place reads the event
+        os.eventfd_write(chosen.event, 1)  # first: the waiter reads it once it has its place
         chosen.has_place = True
 
     def _give_back(self, request: _Request) -> None:
