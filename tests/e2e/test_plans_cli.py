@@ -46,7 +46,7 @@ def test_a_plan_beyond_what_the_fleet_runs_is_named_when_it_is_checked() -> None
     done = cellblock("plans", "check", str(SHIPPED), CELLBLOCK_SANDBOX_CPUS_MIN="0.9")
     assert "freemium: cpus 0.2 is below what this fleet runs: 0.9 (CELLBLOCK_SANDBOX_CPUS_MIN)" in done.stderr
     done = cellblock("plans", "check", str(SHIPPED), CELLBLOCK_LEDGER_ARTIFACTS_BYTES=str(64 * 1024**2))
-    says = "freemium: bytes_stored 67108864 (64M) is below the longest result that a job can have: "
+    says = "freemium: bytes_held 33554432 (32M) is below the longest result that a job can have: "
     assert says in done.stderr
 
 

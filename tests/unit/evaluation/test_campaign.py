@@ -244,7 +244,7 @@ def test_stopped_campaign_still_gives_what_its_jobs_had_judged() -> None:
     jobs = fleet.jobs
     campaign = Campaign(start, EvaluationOptions(batch=3, window=3), abandon)
     assert list(campaign.run([sample(number) for number in range(9)])) == []
-    assert [one.index for one, _ in campaign.late_results(5)] == [0, 1, 2, 3, 4]
+    assert sorted(one.index for one, _ in campaign.late_results(5)) == [0, 1, 2, 3, 4]
     assert list(campaign.late_results(5)) == []
 
 
